@@ -1,0 +1,31 @@
+"""Mooring: the kubelet's node resource managers as values and functions.
+
+The public names are gathered here lazily, so that ``import mooring`` costs next to nothing; everything else is found in the
+rooms described in ``docs/architecture.md``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+KUBELET_VERSION = "v1.37.1"
+"""The kubelet release whose decisions Mooring reproduces."""
+
+_HOME = {
+    "CPUSet": "mooring.core.cpuset",
+    "Machine": "mooring.core.machine",
+    "MooringError": "mooring.core.errors",
+    "Node": "mooring.node",
+    "merge_hints": "mooring.topologymanager",
+}
+
+__all__ = ["KUBELET_VERSION", "CPUSet", "Machine", "MooringError", "Node", "__version__", "merge_hints"]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from the room that owns it (PEP 562)."""
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'mooring' has no attribute {name!r}")

@@ -1,0 +1,138 @@
+"""The text of ``cpu_manager_state`` as kubelet v1.37.1 writes it: format V4, around the older format V2.
+
+Every admission and removal writes this text, so it is put together from one piece per pod, and pieces are remembered. The plain
+way (``structures.py`` walked by ``dump.py``) is held against it in the tests.
+
+Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md sections 2 and 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mooring.checkpoint.dump import data_checksum, legacy_checksum
+from mooring.checkpoint.fnv import fnv1a_32
+from mooring.checkpoint.gojson import quoted
+from mooring.checkpoint.structures import CPU_LEGACY_NAME, CPU_V3
+from mooring.core.bits import list_text
+from mooring.cpumanager.state import CPUState
+
+
+def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
+    r"""Return the text of the state file, without a newline at its end.
+
+    Args:
+        state: What to write.
+        pod_level: Gate PodLevelResourceManagers: pod sets are written.
+        baselines: Gate InPlacePodVerticalScalingExclusiveCPUs: baselines are written.
+
+    >>> print(cpu_state_text(CPUState("static", 0xFF, {}), pod_level=False, baselines=False))  # doctest: +ELLIPSIS
+    {"policyName":"static","defaultCpuSet":"0-7","checksum":14413152,"data":"{\"policyName\":...}","dataChecksum":3294586087}
+    """
+    old = _old_part(state)
+    data = old.members
+    if pod_level and state.pods:
+        data += f',"podEntries":{{{_pod_entries(state.pods)}}}'
+    if baselines and state.baselines:
+        data += f',"baselines":{{{_baseline_entries(state.baselines)}}}'
+    data = f"{{{data}}}"
+    # All special characters were escaped in the data already: only its quotes and backslashes are left to escape again.
+    escaped = data.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{{{old.members},"checksum":{old.checksum},"data":"{escaped}","dataChecksum":{data_checksum(data)}}}'
+
+
+def initial_cpu_text(policy: str) -> str:
+    """Return what the kubelet writes when there is no file, before the policy fills the state."""
+    return cpu_state_text(CPUState(policy, 0, {}), pod_level=False, baselines=False)
+
+
+def cpu_text_v2(state: CPUState) -> str:
+    """Return the state in format V2, for a kubelet that is rolled back to 1.36 or earlier. Pod sets are lost in it.
+
+    >>> cpu_text_v2(CPUState("none", 0b1110000, {}))
+    '{"policyName":"none","defaultCpuSet":"4-6","checksum":354655845}'
+    """
+    old = _old_part(state)
+    return f'{{{old.members},"checksum":{old.checksum}}}'
+
+
+def cpu_text_v3(state: CPUState) -> str:
+    """Return the state in format V3, for a kubelet 1.36 with PodLevelResourceManagers.
+
+    >>> cpu_text_v3(CPUState("static", 0b10000001, {}, {"uid": 0b1110}))
+    '{"policyName":"static","defaultCpuSet":"0,7","podEntries":{"uid":{"cpuSet":"1-3"}},"checksum":1687371425}'
+    """
+    members = _old_part(state).members
+    if state.pods:
+        members += f',"podEntries":{{{_pod_entries(state.pods)}}}'
+    value = {
+        "policyName": state.policy,
+        "defaultCpuSet": list_text(state.default),
+        "entries": {
+            pod: {name: list_text(mask) for name, mask in containers.items()}
+            for pod, containers in state.assignments.items()
+        },
+        "podEntries": state.pods,
+    }
+    return f'{{{members},"checksum":{legacy_checksum(CPU_V3, value, CPU_LEGACY_NAME)}}}'
+
+
+@dataclass(frozen=True, slots=True)
+class _OldPart:
+    """Policy, default set and container entries: what all formats have in common."""
+
+    members: str
+    """The members as JSON, without braces."""
+
+    checksum: int
+    """Checksum of format V2."""
+
+
+def _old_part(state: CPUState) -> _OldPart:
+    default = list_text(state.default)
+    entries = [_entry(pod, tuple(held.items())) for pod, held in sorted(state.assignments.items())]
+    members = f'"policyName":{quoted(state.policy)},"defaultCpuSet":"{default}"'
+    if entries:
+        members += f',"entries":{{{",".join([json for json, _ in entries])}}}'
+    dump = (
+        f"(*state.{CPU_LEGACY_NAME}){{PolicyName:(string){state.policy} DefaultCPUSet:(string){default} "
+        f"Entries:(map[string]map[string]string)map[{' '.join([dump for _, dump in entries])}] "
+        f"Checksum:(checksum.Checksum)0}}"
+    )
+    return _OldPart(members, fnv1a_32(dump.encode(errors="surrogatepass")))
+
+
+# The pieces below are remembered by content, never by the identity of a mapping that somebody might change. A kubelet runs some
+# hundred pods at most; a planner goes through many more, but comes back to the same ones.
+
+
+@lru_cache(maxsize=4096)
+def _entry(pod: str, containers: tuple[tuple[str, int], ...]) -> tuple[str, str]:
+    """Return one pod's container sets in JSON and in the dump."""
+    sets = [(name, list_text(mask)) for name, mask in sorted(containers)]
+    json = ",".join([f'{quoted(name)}:"{cpus}"' for name, cpus in sets])
+    dump = " ".join([f"{name}:{cpus}" for name, cpus in sets])
+    return f"{quoted(pod)}:{{{json}}}", f"{pod}:map[{dump}]"
+
+
+@lru_cache(maxsize=4096)
+def _baseline_entry(pod: str, containers: tuple[tuple[str, int], ...]) -> str:
+    """Return one pod's baselines in JSON."""
+    sets = [f'{quoted(name)}:{{"baseline":"{list_text(mask)}"}}' for name, mask in sorted(containers)]
+    return f"{quoted(pod)}:{{{','.join(sets)}}}"
+
+
+@lru_cache(maxsize=4096)
+def _pod_entry(pod: str, mask: int) -> str:
+    """Return one pod's own set in JSON; an empty set is left out."""
+    return f'{quoted(pod)}:{{"cpuSet":"{list_text(mask)}"}}' if mask else f"{quoted(pod)}:{{}}"
+
+
+def _pod_entries(pods: Mapping[str, int]) -> str:
+    return ",".join([_pod_entry(pod, mask) for pod, mask in sorted(pods.items())])
+
+
+def _baseline_entries(baselines: Mapping[str, Mapping[str, int]]) -> str:
+    return ",".join([_baseline_entry(pod, tuple(held.items())) for pod, held in sorted(baselines.items())])

@@ -1,0 +1,120 @@
+"""Reading ``cpu_manager_state``: every format that kubelet v1.37.1 reads, with its checks and messages.
+
+Left to the CPU manager: whether the state fits the machine (spec: cpu-manager.md section 2).
+
+Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md section 4.
+"""
+
+from __future__ import annotations
+
+from mooring.checkpoint.chain import Family, OlderFormat, read_checkpoint
+from mooring.checkpoint.cpu_file import initial_cpu_text
+from mooring.checkpoint.dump import legacy_checksum
+from mooring.checkpoint.gotypes import GoValue
+from mooring.checkpoint.outcome import Created, LoadRefusal
+from mooring.checkpoint.structures import CPU_DATA, CPU_LEGACY_NAME, CPU_V2, CPU_V3, CPU_V4
+from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.core.errors import MooringError
+from mooring.core.gotext import quote
+from mooring.cpumanager.state import CPUState
+
+
+def load_cpu_state(
+    text: str | None, *, policy: str, pod_level: bool, baselines: bool
+) -> CPUState | Created | LoadRefusal:
+    """Read the CPU manager's state file as the kubelet does when it starts.
+
+    Where the kubelet walks over a map in random order and stops at the first bad set, the order here is that of the names.
+
+    Args:
+        text: The file, or None when there is none.
+        policy: The configured CPU manager policy.
+        pod_level: Gate PodLevelResourceManagers: pod sets are taken over.
+        baselines: Gate InPlacePodVerticalScalingExclusiveCPUs: baselines are taken over, or made from the assignments.
+
+    >>> load_cpu_state('{"policyName":"none"}', policy="static", pod_level=False, baselines=False)
+    LoadRefusal(manager='cpu', message='configured policy "static" differs from state checkpoint policy "none"')
+    """
+    if text is None:
+        return Created(initial_cpu_text(policy))
+    checkpoint = read_checkpoint(text, _FAMILIES[pod_level])
+    if isinstance(checkpoint, str):
+        return LoadRefusal("cpu", checkpoint)
+    if checkpoint["policyName"] != policy:
+        found = quote(checkpoint["policyName"])
+        return LoadRefusal("cpu", f"configured policy {quote(policy)} differs from state checkpoint policy {found}")
+    try:
+        return _state(checkpoint, pod_level=pod_level, baselines=baselines)
+    except _BadSetError as error:
+        return LoadRefusal("cpu", str(error))
+
+
+class _BadSetError(MooringError):
+    """A CPU set that cannot be read; the message is the kubelet's."""
+
+
+def _state(checkpoint: dict[str, GoValue], *, pod_level: bool, baselines: bool) -> CPUState:
+    try:
+        default = CPUSet.parse(checkpoint["defaultCpuSet"]).mask
+    except CPUSetSyntaxError as error:
+        raise _BadSetError(f"could not parse default CPU set {quote(checkpoint['defaultCpuSet'])}: {error}") from None
+    assignments = _masks(checkpoint["entries"], "cpuset")
+    return CPUState(
+        policy=checkpoint["policyName"],
+        default=default,
+        assignments=assignments,
+        # Formats without pod entries or baselines lack the member; an explicit null is the same as none.
+        pods=(checkpoint.get("podEntries") or {}) if pod_level else {},
+        baselines=_baselines(checkpoint, assignments) if baselines else {},
+    )
+
+
+def _baselines(
+    checkpoint: dict[str, GoValue], assignments: dict[str, dict[str, int]]
+) -> dict[str, dict[str, int]]:
+    """Return the recorded baselines; a file without any makes today's assignments the baselines."""
+    recorded = checkpoint.get("baselines")
+    if not recorded:
+        return {pod: dict(containers) for pod, containers in assignments.items()}
+    texts = {
+        pod: {name: entry["baseline"] for name, entry in (containers or {}).items()}
+        for pod, containers in recorded.items()
+    }
+    return _masks(texts, "Baseline cpuset")
+
+
+def _masks(entries: dict[str, dict[str, str] | None] | None, what: str) -> dict[str, dict[str, int]]:
+    """Parse the sets of all containers; ``what`` is how the kubelet's message calls them."""
+    masks: dict[str, dict[str, int]] = {}
+    for pod, containers in sorted((entries or {}).items()):
+        masks[pod] = {}
+        for name, text in sorted((containers or {}).items()):
+            try:
+                masks[pod][name] = CPUSet.parse(text).mask
+            except CPUSetSyntaxError as error:
+                place = f"for container {quote(name)} in pod {quote(pod)}"
+                raise _BadSetError(f"could not parse {what} {quote(text)} {place}: {error}") from None
+    return masks
+
+
+def _v3_accepted(value: dict[str, GoValue]) -> bool:
+    """Accept the checksum under the structure's own name or the legacy name; 0 has no special meaning."""
+    names = (CPU_V3.name, CPU_LEGACY_NAME)
+    return any(legacy_checksum(CPU_V3, value, name) == value["checksum"] for name in names)
+
+
+def _v2_accepted(value: dict[str, GoValue]) -> bool:
+    """Accept the checksum under the legacy name, or 0: the file back end of old kubelets wrote none."""
+    return value["checksum"] in (0, legacy_checksum(CPU_V2, value, CPU_LEGACY_NAME))
+
+
+def _v2_accepted_without_pod_level(value: dict[str, GoValue]) -> bool:
+    """Accept also the structure's own name: with PodLevelResourceManagers off the kubelet tries it first."""
+    return _v2_accepted(value) or legacy_checksum(CPU_V2, value, CPU_V2.name) == value["checksum"]
+
+
+_V3 = OlderFormat(CPU_V3, _v3_accepted)
+_FAMILIES = {
+    True: Family("cpu manager", "v4", CPU_V4, CPU_DATA, (_V3, OlderFormat(CPU_V2, _v2_accepted))),
+    False: Family("cpu manager", "v4", CPU_V4, CPU_DATA, (_V3, OlderFormat(CPU_V2, _v2_accepted_without_pod_level))),
+}

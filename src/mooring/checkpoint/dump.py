@@ -1,0 +1,66 @@
+"""The text dump of a structure, over which the kubelet's older checksums are computed.
+
+The grammar: a pointer at the top is ``(*state.Name){Field:(type)value Field2:(type)value}``; a text stands raw, a number decimal;
+``map[key:value key:value]`` with sorted keys, ``[value value]``, both ``<nil>`` when nil; elements and map values carry no type;
+a pointer as a map value is ``<*>`` and its target; a structure as a value is ``{Field:(type)value}``.
+
+Source: the dump package (go-spew) as used by checkpointmanager/checksum of kubelet v1.37.1; spec: state-files.md section 3.
+"""
+
+from __future__ import annotations
+
+from mooring.checkpoint.fnv import fnv1a_32
+from mooring.checkpoint.gotypes import (
+    GoMap,
+    GoPointer,
+    GoSelfDecoding,
+    GoSlice,
+    GoStruct,
+    GoType,
+    GoValue,
+    type_name,
+)
+
+
+def dump(struct: GoStruct, value: dict[str, GoValue], name: str) -> str:
+    """Return the dump of a pointer to a structure under the given name.
+
+    >>> from mooring.checkpoint.gotypes import INTS, GoField
+    >>> dump(GoStruct("Cells", (GoField("cells", "Cells", INTS),)), {"cells": [0, 1]}, "Group")
+    '(*state.Group){Cells:([]int)[0 1]}'
+    """
+    return f"(*state.{name}){_plain(struct, value)}"
+
+
+def legacy_checksum(struct: GoStruct, value: dict[str, GoValue], name: str) -> int:
+    """Return the checksum of a structure of the older formats: over its dump with the checksum itself 0."""
+    return fnv1a_32(dump(struct, {**value, "checksum": 0}, name).encode())
+
+
+def data_checksum(data: str) -> int:
+    """Return the checksum of the text in a ``data`` member: a dump of a text is the text behind its type.
+
+    >>> data_checksum('{"policyName":"none","defaultCpuSet":""}')
+    3028111495
+    """
+    return fnv1a_32(f"(string){data}".encode())
+
+
+def _plain(kind: GoType, value: GoValue) -> str:
+    if isinstance(kind, GoSelfDecoding):
+        return kind.dump(value)
+    if value is None:
+        return "<nil>"
+    match kind:
+        case GoMap(element=element):
+            # Text keys sort by code point, which is the order of their UTF-8 bytes; integer keys sort as numbers.
+            return f"map[{' '.join(f'{key}:{_plain(element, value[key])}' for key in sorted(value))}]"
+        case GoSlice(element=element):
+            return f"[{' '.join(_plain(element, item) for item in value)}]"
+        case GoPointer(element=element):
+            return f"<*>{_plain(element, value)}"
+        case GoStruct(fields=fields):
+            printed = (f"{f.name}:({type_name(f.type)}){_plain(f.type, value[f.member])}" for f in fields)
+            return f"{{{' '.join(printed)}}}"
+        case _:
+            return str(value)

@@ -1,0 +1,62 @@
+"""Bit masks as sets of small numbers: bit *i* set means that *i* is a member.
+
+One Python integer serves a set of any width, so a machine of 4096 CPUs needs no other path than one of 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+
+def members(mask: int) -> Iterator[int]:
+    """Yield the members of ``mask`` in ascending order.
+
+    >>> list(members(0b10110))
+    [1, 2, 4]
+    """
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def mask_of(numbers: Iterable[int]) -> int:
+    """Return the mask whose members are ``numbers``.
+
+    >>> mask_of([1, 2, 4])
+    22
+    """
+    mask = 0
+    for number in numbers:
+        mask |= 1 << number
+    return mask
+
+
+def lowest(mask: int, count: int) -> int:
+    """Return the ``count`` smallest members of ``mask`` as a mask.
+
+    >>> list(members(lowest(0b110110, 3)))
+    [1, 2, 4]
+    """
+    taken = 0
+    for _ in range(count):
+        low = mask & -mask
+        taken |= low
+        mask ^= low
+    return taken
+
+
+def list_text(mask: int) -> str:
+    """Return the Linux cpulist form: ascending, runs as ``a-b``, also for two neighbours.
+
+    >>> list_text(0b110111)
+    '0-2,4-5'
+    """
+    parts: list[str] = []
+    while mask:
+        first = (mask & -mask).bit_length() - 1
+        run = ((mask >> first) + 1) & ~(mask >> first)  # the first zero above the run, as one bit
+        length = run.bit_length() - 1
+        parts.append(str(first) if length == 1 else f"{first}-{first + length - 1}")
+        mask &= ~(((1 << length) - 1) << first)
+    return ",".join(parts)

@@ -1,0 +1,52 @@
+"""The configuration of a kubelet and of Mooring itself, as values.
+
+Source: KubeletConfiguration v1beta1 of v1.37.1; spec: configuration.md section 1. Values are as written: names of policies and
+options are checked where the kubelet checks them (:mod:`mooring.node.startup`), not while a file is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedMemory:
+    """One entry of ``reservedMemory``."""
+
+    numa_node: int
+    limits: Mapping[str, str]
+    """Resource name -> quantity text."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletConfig:
+    """The fields that the resource managers read; texts as written in the file."""
+
+    cpu_manager_policy: str = "none"
+    cpu_manager_policy_options: Mapping[str, str] = field(default_factory=dict)
+    memory_manager_policy: str = "None"
+    reserved_memory: tuple[ReservedMemory, ...] = ()
+    topology_manager_policy: str = "none"
+    topology_manager_scope: str = "container"
+    topology_manager_policy_options: Mapping[str, str] = field(default_factory=dict)
+    reserved_system_cpus: str = ""
+    kube_reserved: Mapping[str, str] = field(default_factory=dict)
+    system_reserved: Mapping[str, str] = field(default_factory=dict)
+    kube_reserved_cgroup: str = ""
+    system_reserved_cgroup: str = ""
+    eviction_hard: Mapping[str, str] | None = None
+    """None means absent: the kubelet's own defaults apply. A present map replaces them unless they are merged."""
+    merge_default_eviction_settings: bool = False
+    cpu_cfs_quota: bool = True
+    cpu_cfs_quota_period_ns: int = 100_000_000
+    feature_gates: Mapping[str, bool] = field(default_factory=dict)
+    max_pods: int = 110
+
+
+@dataclass(frozen=True, slots=True)
+class MooringConfig:
+    """Mooring's own document: what it may do beyond or better than kubelet v1.37.1. Empty by default."""
+
+    extensions: frozenset[str] = frozenset()
+    fixed_defects: frozenset[str] = frozenset()

@@ -1,0 +1,43 @@
+"""The root of all errors and the one for bad input.
+
+An ordinary "no" of the kubelet (a rejected pod, a refused start) is never an exception: it is a value
+(:mod:`mooring.core.decision`). Exceptions are for input that cannot be understood.
+"""
+
+from __future__ import annotations
+
+
+class MooringError(Exception):
+    """Root of every error that Mooring raises on purpose."""
+
+
+class KubeletCrashError(MooringError):
+    """A situation in which the kubelet itself crashes; Mooring says so instead of inventing an answer."""
+
+
+class UnsupportedError(MooringError):
+    """Something that the kubelet does and this version of Mooring does not."""
+
+
+class InputError(MooringError):
+    """Input that cannot be used, told in one line: where, which field, what is wrong, what to do.
+
+    >>> print(InputError("'abc' is not a quantity", source="pods.yaml", field="spec.containers[0]", remedy="write 2 or 500m"))
+    pods.yaml: spec.containers[0]: 'abc' is not a quantity; write 2 or 500m
+    """
+
+    def __init__(self, problem: str, *, source: str = "", field: str = "", remedy: str = "") -> None:
+        self.problem = problem
+        self.source = source
+        self.field = field
+        self.remedy = remedy
+        super().__init__(problem)
+
+    def __str__(self) -> str:
+        where = "".join(f"{part}: " for part in (self.source, self.field) if part)
+        text = f"{where}{self.problem}" + (f"; {self.remedy}" if self.remedy else "")
+        return " ".join(text.split())
+
+    def at(self, source: str) -> InputError:
+        """Return the same error with its file named, unless it is named already."""
+        return InputError(self.problem, source=self.source or source, field=self.field, remedy=self.remedy)

@@ -1,0 +1,35 @@
+"""A machine: what the kubelet sees, and what the hardware is where that is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mooring.core.hardware import Hardware
+from mooring.core.machineinfo import MachineInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that a person should know, besides the answer itself."""
+
+    severity: str
+    """``warning`` or ``info``."""
+    subject: str
+    """What it is about: a CPU list, a node, a file, a field."""
+    message: str
+    """One sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine as read from somewhere."""
+
+    name: str
+    info: MachineInfo
+    """The kubelet's view; every decision uses this one."""
+    hardware: Hardware | None = None
+    """The truth, when the source tells it (sysfs does, MachineInfo does not)."""
+    info_error: str = ""
+    """cAdvisor's error when it cannot describe the machine; a kubelet would not start."""
+    findings: tuple[Finding, ...] = ()
+    """Where the kubelet's view is wrong, and what was odd while reading."""

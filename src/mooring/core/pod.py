@@ -1,0 +1,81 @@
+"""Pods and containers, reduced to what the resource managers read.
+
+Source: v1 Pod; spec: configuration.md section 6. The API server's defaults are applied before a pod becomes one of these values
+(:mod:`mooring.manifest`), as the kubelet sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from mooring.core.quantity import Quantity
+
+ResourceList = Mapping[str, Quantity]
+"""Resource name -> quantity."""
+
+NO_RESOURCES: ResourceList = {}
+
+
+class QoS(Enum):
+    """Quality-of-service class; the value is the name in the API."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+class ContainerKind(Enum):
+    """What a container is to the managers."""
+
+    INIT = "init"
+    """Regular init container: runs to its end before the next one starts."""
+    SIDECAR = "sidecar"
+    """Init container with restart policy Always: runs as long as the pod."""
+    APP = "app"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container."""
+
+    name: str
+    kind: ContainerKind = ContainerKind.APP
+    requests: ResourceList = field(default_factory=dict)
+    limits: ResourceList = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PodResources:
+    """Pod-level resources (KEP-2837), ``spec.resources``."""
+
+    requests: ResourceList = field(default_factory=dict)
+    limits: ResourceList = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod, as the kubelet sees it after the API server's defaults."""
+
+    uid: str
+    name: str
+    namespace: str = "default"
+    containers: tuple[Container, ...] = ()
+    """All containers in the order of the specification: init containers and sidecars first, then apps."""
+    qos: QoS = QoS.BEST_EFFORT
+    resources: PodResources | None = None
+    """Pod-level resources; None when the field is absent."""
+    overhead: ResourceList = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_pod_level(self) -> bool:
+        """Tell whether ``spec.resources`` names cpu, memory or huge pages (spec: README.md glossary)."""
+        if self.resources is None:
+            return False
+        return any(_is_supported(name) for part in (self.resources.requests, self.resources.limits) for name in part)
+
+
+def _is_supported(resource: str) -> bool:
+    return resource in {"cpu", "memory"} or resource.startswith("hugepages-")

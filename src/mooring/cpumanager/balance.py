@@ -1,0 +1,120 @@
+"""How evenly a subset of NUMA nodes would be left, and who takes the remainder.
+
+Source: kubelet v1.37.1, cpumanager cpu_assignment.go (takeByTopologyNUMADistributed, standardDeviation); spec: cpu-manager.md
+section 7 step 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from math import isqrt
+
+from mooring.core.decision import Endless
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is worth knowing of a subset of nodes that can serve the request."""
+
+    balance: int
+    """Population standard deviation of the CPUs left per node, in thousandths, rounded."""
+    candidates: tuple[int, ...]
+    """Indices, within the subset, of the nodes that could take one more group."""
+    remainder: tuple[int, ...]
+    """Indices, within ``candidates``, of those that take the rest; empty when nothing remains."""
+
+
+class Judge:
+    """Judges subsets of one size by the free CPUs of their nodes; equal tuples of counts are judged once."""
+
+    def __init__(self, free: list[int], need: int, size: int, group: int, *, align: bool, fixed: bool) -> None:
+        self._need = need
+        self._size = size
+        self._group = group
+        self._align = align
+        self._fixed = fixed
+        self._squares = sum(count * count for count in free)
+        self._known: dict[tuple[int, ...], Verdict | Endless | None] = {}
+        # All CPUs are handed out in the end, so the mean is that of every subset.
+        total, nodes = sum(free) - need, len(free)
+        # Thousandths, halves away from zero.
+        mean = (2000 * total + nodes) // (2 * nodes)
+        self._constant = nodes * mean * mean - 2000 * mean * total
+        self._nodes = nodes
+
+    def _balance(self, squares: int) -> int:
+        """Return the rounded deviation for a given sum of squares of the CPUs left per node.
+
+        The kubelet rounds the mean to three decimals, computes in floating point and rounds the result to three decimals; whole
+        numbers of thousandths give the same without its rounding noise.
+        """
+        spread = (1_000_000 * squares + self._constant) * 4 // self._nodes
+        return (isqrt(spread) + 1) // 2
+
+    def verdict(self, counts: tuple[int, ...]) -> Verdict | Endless | None:
+        """Judge a subset by the free CPUs of its nodes, in order; None when it cannot serve the request."""
+        if counts not in self._known:
+            self._known[counts] = self._judged(counts)
+        return self._known[counts]
+
+    def _judged(self, counts: tuple[int, ...]) -> Verdict | Endless | None:
+        group = self._group
+        if sum(count // group * group for count in counts) < self._need:
+            return None
+        share = self._need // self._size // group * group
+        if self._align:
+            share = min(share, *(count // group * group for count in counts))
+        elif min(counts) < share:
+            return None
+        after = [count - share for count in counts]
+        squares = self._squares - sum(count * count for count in counts) + sum(count * count for count in after)
+        rest = self._need - share * self._size
+        candidates = tuple(index for index, count in enumerate(after) if count >= group)
+        if rest == 0:
+            return Verdict(self._balance(squares), candidates, ())
+        return self._with_remainder(candidates, [after[index] for index in candidates], rest, squares)
+
+    def _with_remainder(
+        self, candidates: tuple[int, ...], after: list[int], rest: int, squares: int
+    ) -> Verdict | Endless | None:
+        best: Verdict | None = None
+        judged: dict[tuple[int, ...], int | None] = {}
+        for size in range(len(candidates), 0, -1):
+            for chosen in combinations(range(len(candidates)), size):
+                left = tuple([after[index] for index in chosen])
+                if left not in judged:
+                    gain = self._handed_out(left, rest)
+                    if isinstance(gain, Endless):
+                        return gain
+                    judged[left] = gain
+                gain = judged[left]
+                if gain is None:
+                    continue
+                balance = self._balance(squares + gain)
+                if best is None or balance < best.balance:
+                    best = Verdict(balance, candidates, chosen)
+        return best
+
+    def _handed_out(self, left: tuple[int, ...], rest: int) -> int | Endless | None:
+        """Hand out ``rest`` round robin, a group at a time; return by how much the sum of squares changes.
+
+        Defect group-loop: the kubelet compares the rest with the *CPUs* left but hands out whole groups, so that half-used cores
+        let it go round for ever (kubernetes/kubernetes#140730). The loop is found here by a count and never entered.
+        """
+        group = self._group
+        if sum(left) < rest:
+            return None
+        if sum(count // group for count in left) * group < rest:
+            return None if self._fixed else Endless("group-loop")
+        rounds, extra = divmod(rest // group, len(left))
+        if min(left) >= (rounds + 1) * group:
+            final = [count - (rounds + (index < extra)) * group for index, count in enumerate(left)]
+        else:
+            final = list(left)
+            while rest > 0:
+                for index, count in enumerate(final):
+                    if rest > 0 and count >= group:
+                        final[index] -= group
+                        rest -= group
+        return sum(count * count for count in final) - sum(count * count for count in left)

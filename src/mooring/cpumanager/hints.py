@@ -1,0 +1,98 @@
+"""The CPU manager's hints: every set of NUMA nodes with enough CPUs.
+
+Source: kubelet v1.37.1, cpumanager policy_static.go (generateCPUTopologyHints); spec: cpu-manager.md section 9.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from mooring.core.bits import members
+from mooring.core.errors import KubeletCrashError
+from mooring.core.topology import Topology
+from mooring.topologymanager.hints import Hints
+
+SMALL_MACHINE = 12
+"""Largest number of nodes with CPUs for which the node sets of every size are remembered."""
+
+
+def generate_hints(topology: Topology, available: int, reusable: int, need: int, *, align_by_socket: bool) -> Hints:
+    """Return a hint for every set of NUMA nodes whose CPUs suffice.
+
+    A set is preferred when no smaller set of nodes could serve the request on an empty machine (with align-by-socket also when it
+    touches as few sockets as that). A CPU that is both available and reusable counts twice, as in the kubelet.
+
+    Args:
+        topology: of the machine; only nodes with CPUs take part.
+        available: mask of the CPUs that may be taken.
+        reusable: mask of the CPUs that init containers of the same pod leave; every hint must hold all of them.
+        need: how many CPUs are wanted.
+        align_by_socket: the policy option.
+    """
+    nodes = tuple(topology.numa)
+    cpus = tuple(topology.numa.values())
+    wanted = need - reusable.bit_count()
+    base = 0
+    for position, mask in enumerate(cpus):
+        if mask & reusable:
+            base |= 1 << position
+    free = _sums([(mask & available).bit_count() for mask in cpus])
+    found = [index for index, count in enumerate(free) if count >= wanted and index & base == base and index]
+    smallest = _smallest_size([mask.bit_count() for mask in cpus], need)
+    preferred = [index for index in found if index.bit_count() == smallest]
+    if align_by_socket:
+        sockets = _socket_span(topology, smallest)
+        aligned = [index for index in found if _sockets_of(topology, index) == sockets]
+        preferred = sorted(set(preferred).union(aligned))
+    chosen = set(preferred)
+    others = [index for index in found if index not in chosen]
+    if nodes == tuple(range(len(nodes))):
+        return Hints(tuple(preferred), tuple(others))
+    return Hints(tuple(_as_ids(preferred, nodes)), tuple(_as_ids(others, nodes)))
+
+
+def _sums(counts: list[int]) -> list[int]:
+    """Return the sum of ``counts`` over every subset, indexed by the subset's mask."""
+    sums = [0]
+    for count in counts:
+        sums += [total + count for total in sums]
+    return sums
+
+
+def _smallest_size(sizes: list[int], need: int) -> int:
+    """Return the fewest nodes that could serve the request on an empty machine; all of them when none could."""
+    total = 0
+    for number, size in enumerate(sorted(sizes, reverse=True), start=1):
+        total += size
+        if total >= need:
+            return number
+    return len(sizes)
+
+
+def _socket_span(topology: Topology, smallest: int) -> int:
+    """Return how many sockets the smallest set of nodes spans when sockets are filled one by one."""
+    if not topology.num_sockets:
+        raise KubeletCrashError("the machine declares no sockets: the kubelet divides by zero here")
+    nodes_per_socket = max(topology.num_numa_nodes // topology.num_sockets, 1)
+    return -(-smallest // nodes_per_socket)
+
+
+def _sockets_of(topology: Topology, index: int) -> int:
+    cpus = tuple(topology.numa.values())
+    mask = 0
+    for position in members(index):
+        mask |= cpus[position]
+    return topology.sockets_touched(mask)
+
+
+def _as_ids(indices: list[int], nodes: tuple[int, ...]) -> list[int]:
+    """Turn masks of positions into masks of node ids."""
+    table = _id_masks(nodes) if len(nodes) <= SMALL_MACHINE else None
+    if table is not None:
+        return [table[index] for index in indices]
+    return [sum(1 << nodes[position] for position in members(index)) for index in indices]
+
+
+@lru_cache(maxsize=16)
+def _id_masks(nodes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(_sums([1 << node if node >= 0 else 0 for node in nodes]))

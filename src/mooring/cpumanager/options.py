@@ -1,0 +1,121 @@
+"""Policy options of the static CPU manager policy: names, maturity groups, values, compatibility.
+
+Source: kubelet v1.37.1, cpumanager policy_options.go; spec: configuration.md sections 4.1 and 4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mooring.core.gates import FeatureGates
+from mooring.core.gotext import GoSyntaxError, parse_bool, quote
+from mooring.core.topology import Topology
+from mooring.cpumanager.rules import TakeRules
+
+FULL_PCPUS_ONLY = "full-pcpus-only"
+STRICT_RESERVATION = "strict-cpu-reservation"
+UNCORE = "prefer-align-cpus-by-uncorecache"
+DISTRIBUTE_NUMA = "distribute-cpus-across-numa"
+ALIGN_BY_SOCKET = "align-by-socket"
+DISTRIBUTE_CORES = "distribute-cpus-across-cores"
+
+STABLE = "stable"
+BETA = "beta"
+ALPHA = "alpha"
+
+OPTION_GROUPS: Mapping[str, str] = {
+    FULL_PCPUS_ONLY: STABLE,
+    STRICT_RESERVATION: STABLE,
+    UNCORE: STABLE,
+    DISTRIBUTE_NUMA: BETA,
+    ALIGN_BY_SOCKET: ALPHA,
+    DISTRIBUTE_CORES: ALPHA,
+}
+"""Option -> maturity group in v1.37.1."""
+
+INCOMPATIBLE = (
+    (FULL_PCPUS_ONLY, DISTRIBUTE_CORES),
+    (DISTRIBUTE_NUMA, DISTRIBUTE_CORES),
+    (UNCORE, DISTRIBUTE_CORES),
+    (UNCORE, DISTRIBUTE_NUMA),
+)
+"""Pairs that exclude each other, in the order in which they are checked."""
+
+SINGLE_NUMA_NODE = "single-numa-node"
+
+
+@dataclass(frozen=True, slots=True)
+class CPUOptions:
+    """The options that are switched on."""
+
+    on: frozenset[str] = frozenset()
+
+    @property
+    def full_pcpus_only(self) -> bool:
+        """Exclusive CPUs come in whole cores; other requests are refused."""
+        return FULL_PCPUS_ONLY in self.on
+
+    @property
+    def strict_reservation(self) -> bool:
+        """Reserved CPUs are not part of the shared pool either."""
+        return STRICT_RESERVATION in self.on
+
+    @property
+    def align_by_socket(self) -> bool:
+        """A socket is as good as a NUMA node where both cannot be had."""
+        return ALIGN_BY_SOCKET in self.on
+
+    def take_rules(self, fixed_defects: frozenset[str]) -> TakeRules:
+        """Return what the taking algorithms need to know."""
+        return TakeRules(
+            spread=DISTRIBUTE_CORES in self.on,
+            distribute=DISTRIBUTE_NUMA in self.on,
+            whole_cores=self.full_pcpus_only,
+            align_by_socket=self.align_by_socket,
+            uncore=UNCORE in self.on,
+            fixed_defects=fixed_defects,
+        )
+
+
+def parse_options(options: Mapping[str, str], gates: FeatureGates) -> CPUOptions | str:
+    """Return the options, or the kubelet's error text.
+
+    The kubelet walks a map and so reports any of several bad options; sorted order is used here. An option given as false still
+    has to be known and its group enabled.
+    """
+    on = set()
+    for name in sorted(options):
+        group = OPTION_GROUPS.get(name)
+        if group is None:
+            return f"unknown CPU Manager Policy option: {quote(name)}"
+        if group == ALPHA and not gates["CPUManagerPolicyAlphaOptions"]:
+            return f"CPU Manager Policy Alpha-level Options not enabled, but option {quote(name)} provided"
+        if group == BETA and not gates["CPUManagerPolicyBetaOptions"]:
+            return f"CPU Manager Policy Beta-level Options not enabled, but option {quote(name)} provided"
+        try:
+            if parse_bool(options[name]):
+                on.add(name)
+        except GoSyntaxError as error:
+            return f"bad value for option {quote(name)}: {error}"
+    for first, second in INCOMPATIBLE:
+        if first in on and second in on:
+            return f"static policy options {first} and {second} can not be used at the same time"
+    return CPUOptions(frozenset(on))
+
+
+def check_against_machine(
+    options: CPUOptions, topology: Topology, topology_policy: str, fixed_defects: frozenset[str]
+) -> str:
+    """Return the kubelet's error text when align-by-socket cannot work here, else an empty text.
+
+    Defect hint-typo: the first text is misspelt in v1.37.1.
+    """
+    if not options.align_by_socket:
+        return ""
+    if topology_policy == SINGLE_NUMA_NODE:
+        manager = "Topology manager" if "hint-typo" in fixed_defects else "Topolgy manager"
+        return f"{manager} {SINGLE_NUMA_NODE} policy is incompatible with CPUManager {ALIGN_BY_SOCKET} policy option"
+    if topology.num_sockets > topology.num_numa_nodes:
+        return "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
+    return ""

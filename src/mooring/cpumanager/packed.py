@@ -1,0 +1,134 @@
+"""Taking CPUs packed or spread: whole NUMA nodes and sockets first, then uncore caches, cores and single CPUs.
+
+Source: kubelet v1.37.1, cpumanager cpu_assignment.go (takeByTopologyNUMAPacked); spec: cpu-manager.md section 6.
+"""
+
+from __future__ import annotations
+
+from mooring.core.bits import lowest
+from mooring.core.errors import KubeletCrashError
+from mooring.core.topology import Topology
+from mooring.cpumanager.accumulator import Accumulator, Element
+from mooring.cpumanager.rules import TakeError, TakeRules
+
+
+def refused_outright(available: int, need: int) -> TakeError | None:
+    """Return the kubelet's error when more CPUs are wanted than there are."""
+    count = available.bit_count()
+    if need > count:
+        return TakeError(f"not enough cpus available to satisfy request: requested={need}, available={count}")
+    return None
+
+
+def take_packed(topology: Topology, available: int, need: int, rules: TakeRules, *, uncore: bool) -> int | TakeError:
+    """Take ``need`` of the ``available`` CPUs.
+
+    Args:
+        topology: of the machine.
+        available: mask of the CPUs to choose from.
+        need: how many.
+        rules: ``spread`` and ``fixed_defects`` matter here.
+        uncore: whether uncore caches are kept whole (never inside a distribution over NUMA nodes).
+
+    Returns:
+        The mask of the CPUs taken, or the kubelet's error.
+    """
+    if need < 1:
+        return 0
+    refusal = refused_outright(available, need)
+    if refusal:
+        return refusal
+    run = Accumulator(topology, available, need, fixed_sizes="average-sizes" in rules.fixed_defects)
+
+    # 1. Whole NUMA nodes and sockets, the larger of the two first.
+    steps = (_claim_numa_nodes, _claim_sockets) if topology.numa_first else (_claim_sockets, _claim_numa_nodes)
+    for step in steps:
+        step(run)
+        if run.need <= 0:
+            return run.taken
+
+    # 2. Uncore caches, where they are to be kept whole.
+    if uncore:
+        _claim_uncores(run, fixed="odd-uncore" in rules.fixed_defects)
+        if run.need <= 0:
+            return run.taken
+
+    # 3. Whole cores, unless CPUs are spread over cores.
+    if not rules.spread:
+        _claim_cores(run)
+        if run.need <= 0:
+            return run.taken
+
+    # 4. What remains, CPU by CPU.
+    for cpu in run.cpus_spread() if rules.spread else run.cpus_packed():
+        run.claim(1 << cpu)
+        if run.need <= 0:
+            return run.taken
+    return TakeError("failed to allocate cpus")
+
+
+def _claim_numa_nodes(run: Accumulator) -> None:
+    smallest = min(mask.bit_count() for mask in run.topology.numa.values())
+    if run.need >= smallest:
+        run.claim_free([node for node in run.numa_nodes() if not node[1] & ~run.available])
+
+
+def _claim_sockets(run: Accumulator) -> None:
+    smallest = min(mask.bit_count() for mask in run.topology.sockets.values())
+    if run.need >= smallest:
+        average = run.topology.cpus_per_socket
+        run.claim_free([socket for socket in run.sockets() if run.is_free_by_average(socket[1], average)])
+
+
+def _claim_cores(run: Accumulator) -> None:
+    average = run.topology.cpus_per_core
+    free = [core for core in run.cores() if run.is_free_by_average(core[1], average)]
+    run.claim_free(free)
+
+
+def _claim_uncores(run: Accumulator, *, fixed: bool) -> None:
+    """Claim whole uncore caches, then one that can hold the rest (spec: cpu-manager.md section 6.2)."""
+    average = run.topology.cpus_per_uncore
+    for uncore in run.uncores():
+        if run.need >= average:
+            # Every uncore that is entirely free is offered, not only the one at hand.
+            run.claim_free([candidate for candidate in run.uncores() if not candidate[1] & ~run.available])
+        if run.need <= 0:
+            return
+        part = _part_of_uncore(run, uncore, fixed=fixed)
+        if part:
+            run.claim(part)
+            return
+
+
+def _part_of_uncore(run: Accumulator, uncore: Element, *, fixed: bool) -> int:
+    """Return CPUs of the uncore that satisfy the whole need, or 0.
+
+    Defect odd-uncore: the kubelet looks at the first cores of the uncore only, and fails when one of them is partly used although
+    the uncore has enough CPUs (kubernetes/kubernetes#131610). Fixed, free cores are used first, then what else the uncore has.
+    """
+    topology = run.topology
+    inside = uncore[1] & run.available
+    if not inside:
+        return 0
+    if topology.cpus_per_core == 0:
+        raise KubeletCrashError("the machine declares no cores: the kubelet divides by zero here")
+    if fixed:
+        if inside.bit_count() < run.need:
+            return 0
+        smaller = Accumulator(topology, inside, run.need, fixed_sizes=run.fixed_sizes)
+        _claim_cores(smaller)
+        return smaller.taken | lowest(smaller.available, smaller.need)
+    wanted_cores = -(-run.need // topology.cpus_per_core)
+    cores = 0
+    for mask in topology.cores.values():
+        if mask & inside:
+            cores |= mask
+            wanted_cores -= 1
+            if wanted_cores == 0:
+                break
+    chosen = cores & run.available
+    if run.need % 2 and topology.cpus_per_core > 1 and chosen.bit_count() > run.need:
+        chosen ^= 1 << (chosen.bit_length() - 1)
+    return chosen if chosen.bit_count() == run.need else 0
+

@@ -1,0 +1,278 @@
+"""File trees: the machine under our feet, an unpacked snapshot and an archive look the same to whoever reads them.
+
+A tree is rooted at ``/`` of *some* machine. Paths are written below that root without a leading slash
+(``sys/devices/system/cpu/online``). Reading never raises for what a path holds or lacks: a missing file, a directory in its
+place and a file that cannot be read all give None, because on real machines any file of sysfs may be absent (hwloc and
+cAdvisor take it the same way). What is wrong with the *source* - no such folder, a broken archive - is an InputError of
+:func:`open_tree`.
+
+Every tree remembers what it has read, so that the views made of one tree (hardware and cAdvisor) cost one reading and agree
+with each other. A tree is therefore a snapshot: open a new one to look again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from mooring.core.errors import InputError
+
+MAX_FILE_BYTES: Final = 64 * 2**20
+"""A file of the tree larger than this is an InputError; ``/proc/cpuinfo`` of 4096 CPUs has about 6 MiB."""
+MAX_LINK_HOPS: Final = 40
+"""Symbolic links followed on the way to one file; Linux gives up with ELOOP after as many."""
+
+_OPEN_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+"""Opening must not wait: a folder handed to us may hold a named pipe."""
+_CHUNK_BYTES: Final = 4096
+"""Most files of sysfs fit into one page, which is what the kernel hands out at once."""
+_UNREAD: Final = "\0unread"
+"""Marks, in the caches, what was not looked at yet; None there means that it is missing."""
+
+
+class Tree(Protocol):
+    """Read-only files of one machine, rooted at its ``/``."""
+
+    @property
+    def name(self) -> str:
+        """What the tree is called in messages: the path that the user gave."""
+
+    def read(self, path: str) -> str | None:
+        """Return the text of the file at ``path``, or None when it is missing, unreadable or no file.
+
+        Relative links are followed inside the tree, never out of it. Bytes that are no UTF-8 are replaced.
+        """
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Return the names in the directory at ``path`` in text order; empty when there is no such directory."""
+
+    def exists(self, path: str) -> bool:
+        """Tell whether there is a file or directory at ``path``; a link counts when its target does."""
+
+    def is_dir(self, path: str) -> bool:
+        """Tell whether there is a directory at ``path``; a link counts when its target is one."""
+
+
+class Entry:
+    """Kinds of entry that are no link, as a look-up for :func:`resolve` reports them."""
+
+    FILE: Final = "/file"
+    """Holds a slash, which no link target handed to :func:`resolve` starts with."""
+    FOLDER: Final = "/folder"
+
+
+def resolve(path: str, look: Callable[[str], str | None]) -> str | None:
+    """Return the path of what ``path`` names once every link on the way is followed, or None.
+
+    ``look`` gets a path whose parents are no links and answers with :attr:`Entry.FILE`, :attr:`Entry.FOLDER`, the text of a
+    relative link, or None for nothing. Paths that leave the tree (``..`` above the root), go through a file, or follow more
+    than ``MAX_LINK_HOPS`` links name nothing.
+
+    >>> entries = {"a": Entry.FOLDER, "a/b": "../c", "c": Entry.FOLDER, "c/d": Entry.FILE}
+    >>> resolve("a/b/d", entries.get)
+    'c/d'
+    >>> resolve("a/../../c", entries.get) is None
+    True
+    """
+    current, hops = "", 0
+    pending = path.split("/")[::-1]
+    while pending:
+        part = pending.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if not current:
+                return None
+            current = current.rpartition("/")[0]
+            continue
+        candidate = f"{current}/{part}" if current else part
+        found = look(candidate)
+        if found == Entry.FOLDER or (found == Entry.FILE and not pending):
+            current = candidate
+            continue
+        if found is None or found.startswith("/") or hops == MAX_LINK_HOPS:
+            return None
+        hops += 1
+        pending.extend(found.split("/")[::-1])
+    return current
+
+
+class FolderTree:
+    """A folder that holds an unpacked snapshot; links that lead out of the folder are never followed."""
+
+    def __init__(self, root: str) -> None:
+        self.name = root
+        self._prefix = root.rstrip("/") + "/"
+        self._texts: dict[str, str | None] = {}
+        self._listings: dict[str, tuple[str, ...]] = {}
+        self._entries: dict[str, str | None] = {"": Entry.FOLDER}
+        self._folders: dict[str, str | None] = {"": ""}
+
+    def read(self, path: str) -> str | None:
+        """See :meth:`Tree.read`."""
+        text = self._texts.get(path, _UNREAD)
+        if text is not _UNREAD:
+            return text
+        text = self._texts[path] = self._read(path)
+        return text
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """See :meth:`Tree.names`."""
+        known = self._listings.get(path)
+        if known is None:
+            folder = self._folder(path)
+            known = self._listings[path] = () if folder is None else _list(self._prefix + folder)
+        return known
+
+    def exists(self, path: str) -> bool:
+        """See :meth:`Tree.exists`."""
+        return resolve(path, self._look) is not None
+
+    def is_dir(self, path: str) -> bool:
+        """See :meth:`Tree.is_dir`."""
+        return self._folder(path) is not None
+
+    def _read(self, path: str) -> str | None:
+        parent, _, base = path.rpartition("/")
+        folder = self._folder(parent)
+        if folder is None or base in ("", ".", ".."):
+            return None
+        try:
+            # Most files are no links: the kernel tells at once, and only the rare link is resolved by hand.
+            return _read_file(f"{self._prefix}{folder}/{base}", _OPEN_FLAGS | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                return None
+        except ValueError:  # a NUL inside the path
+            return None
+        target = resolve(path, self._look)
+        if target is None:
+            return None
+        try:
+            return _read_file(self._prefix + target, _OPEN_FLAGS | os.O_NOFOLLOW)
+        except OSError:
+            return None
+
+    def _folder(self, path: str) -> str | None:
+        """Return the path without links of the directory at ``path``."""
+        folder = self._folders.get(path, _UNREAD)
+        if folder is _UNREAD:
+            folder = resolve(path, self._look)
+            if folder is not None and self._look(folder) != Entry.FOLDER:
+                folder = None
+            self._folders[path] = folder
+        return folder
+
+    def _look(self, path: str) -> str | None:
+        entry = self._entries.get(path, _UNREAD)
+        if entry is _UNREAD:
+            entry = self._entries[path] = _entry(self._prefix + path)
+        return entry
+
+
+class LiveTree:
+    """The running machine. Nothing lies outside its root, so the kernel follows the links.
+
+    Its sysfs can be huge and its /proc changes while we look: nothing is listed that nobody asked for.
+    """
+
+    name = "/"
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str | None] = {}
+        self._listings: dict[str, tuple[str, ...]] = {}
+
+    def read(self, path: str) -> str | None:
+        """See :meth:`Tree.read`."""
+        text = self._texts.get(path, _UNREAD)
+        if text is _UNREAD:
+            try:
+                text = _read_file(f"/{path}", _OPEN_FLAGS)
+            except (OSError, ValueError):
+                text = None
+            self._texts[path] = text
+        return text
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """See :meth:`Tree.names`."""
+        known = self._listings.get(path)
+        if known is None:
+            known = self._listings[path] = _list(f"/{path}")
+        return known
+
+    def exists(self, path: str) -> bool:
+        """See :meth:`Tree.exists`."""
+        return os.path.exists(f"/{path}")  # noqa: PTH110 - pathlib costs more than the question
+
+    def is_dir(self, path: str) -> bool:
+        """See :meth:`Tree.is_dir`."""
+        return os.path.isdir(f"/{path}")  # noqa: PTH112 - as above
+
+
+def open_tree(source: str | os.PathLike[str]) -> Tree:
+    """Open ``/`` (the running machine), a folder that holds ``sys``, or an archive of one (.tar, .tar.gz, .tar.bz2, .tar.xz).
+
+    Raises:
+        InputError: there is no such folder or file, it cannot be read, or it is no archive.
+    """
+    path = os.fspath(source)
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - one call tells every case apart
+    except (OSError, ValueError) as error:
+        problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(f"cannot be opened: {problem}", source=path, remedy="name a folder with sys/ in it or a tar archive") from None
+    if stat.S_ISDIR(mode):
+        return LiveTree() if os.path.realpath(path) == "/" else FolderTree(path)
+    if not stat.S_ISREG(mode):
+        raise InputError("is neither a folder nor a file", source=path, remedy="name a folder with sys/ in it or a tar archive")
+    from mooring.discovery.archive import read_archive  # noqa: PLC0415 - tarfile and its codecs only where there is an archive
+
+    return read_archive(path)
+
+
+def _read_file(path: str, flags: int) -> str | None:
+    """Return the text of a regular file; None for a directory, pipe, socket or device.
+
+    Raises:
+        OSError: the file cannot be opened or read.
+        InputError: the file is larger than ``MAX_FILE_BYTES``.
+    """
+    descriptor = os.open(path, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        data = os.read(descriptor, _CHUNK_BYTES)
+        if not data:
+            return ""
+        # Files of /proc end with an empty read, not with a short one.
+        while chunk := os.read(descriptor, max(len(data), _CHUNK_BYTES)):
+            data += chunk
+            if len(data) > MAX_FILE_BYTES:
+                raise InputError(f"larger than {MAX_FILE_BYTES} bytes", source=path, remedy="no file of sysfs is: check the folder")
+    finally:
+        os.close(descriptor)
+    return data.decode("utf-8", "replace")
+
+
+def _list(path: str) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(os.listdir(path)))  # noqa: PTH208 - called for thousands of folders
+    except (OSError, ValueError):
+        return ()
+
+
+def _entry(path: str) -> str | None:
+    """Look at one path, not following a link; a link that is absolute leads out of the tree and counts as nothing."""
+    try:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISDIR(mode):
+            return Entry.FOLDER
+        if not stat.S_ISLNK(mode):
+            return Entry.FILE
+        target = os.readlink(path)  # noqa: PTH115 - called for every link
+    except (OSError, ValueError):
+        return None
+    return None if target.startswith("/") or not target else target

@@ -1,0 +1,208 @@
+"""What the node keeps for the system, and what is left for pods.
+
+Source: kubelet v1.37.1, cmd/kubelet/app/server.go, pkg/kubelet/eviction/helpers.go, cm/node_container_manager_linux.go; spec:
+configuration.md section 5.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mooring.core.config import KubeletConfig
+from mooring.core.cpuset import CPUSet
+from mooring.core.gotext import quote
+from mooring.core.machineinfo import MachineInfo
+from mooring.core.quantity import Quantity, QuantitySyntaxError
+from mooring.core.topology import TopologyError, discover_topology
+
+DEFAULT_EVICTION_HARD: Mapping[str, str] = {
+    "memory.available": "100Mi",
+    "nodefs.available": "10%",
+    "nodefs.inodesFree": "5%",
+    "imagefs.available": "15%",
+    "imagefs.inodesFree": "5%",
+}
+"""The kubelet's own thresholds on Linux, for a configuration file without ``evictionHard``."""
+
+RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
+
+_MILLI = 10**6  # billionths in a thousandth
+
+
+class _Refused(Exception):  # noqa: N818 - carries a kubelet text out of nested parsing, never leaves this module
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What is kept for the system, and what the machine has."""
+
+    cpus: CPUSet
+    """The explicit ``reservedSystemCPUs``; empty when only an amount is reserved."""
+    reserved: Mapping[str, Quantity]
+    """Resource -> systemReserved + kubeReserved, for memory with the hard eviction threshold; zero sums are left out."""
+    capacity: Mapping[str, Quantity]
+    """Resource -> capacity of the machine: cpu, memory and each pool of huge pages."""
+
+    def allocatable(self, resource: str) -> int:
+        """Return what pods may request: cpu in millicores, everything else in whole units."""
+        capacity, reserved = self.capacity.get(resource), self.reserved.get(resource)
+        if capacity is None:
+            return 0
+        left = capacity.nano - (reserved.nano if reserved is not None else 0)
+        return max(left, 0) // (_MILLI if resource == "cpu" else 10**9)
+
+    def overcommitment(self) -> str:
+        """Return the kubelet's text for the first resource of which more is kept than there is, or an empty text."""
+        for resource in sorted(self.capacity):
+            capacity, reserved = self.capacity[resource], self.reserved.get(resource)
+            if reserved is not None and reserved.nano > capacity.nano:
+                return (
+                    f"invalid Node Allocatable configuration. Resource {quote(resource)} has a reservation of "
+                    f"{_go_struct(resource, reserved)} but capacity of {_go_struct(resource, capacity)}. "
+                    "Expected capacity >= reservation."
+                )
+        return ""
+
+
+def _go_struct(resource: str, amount: Quantity) -> str:
+    """Print a quantity as Go prints its fields: the kubelet formats the structure instead of the amount."""
+    if resource == "cpu":
+        return f"{{{{{amount.milli} -3}} {{<nil>}}  DecimalSI}}"
+    return f"{{{{{amount.units} 0}} {{<nil>}}  BinarySI}}"
+
+
+def hugepages_resource(page_size_kib: int) -> str:
+    """Return the resource name of a pool of huge pages.
+
+    >>> hugepages_resource(2048), hugepages_resource(1048576)
+    ('hugepages-2Mi', 'hugepages-1Gi')
+    """
+    return f"hugepages-{Quantity.of_bytes(page_size_kib * 1024)}"
+
+
+def reserve(config: KubeletConfig, info: MachineInfo) -> Reservation | str:
+    """Return what is kept for the system, or the kubelet's error text."""
+    try:
+        cpus = _explicit_cpus(config, info)
+        kube = dict(config.kube_reserved)
+        system = dict(config.system_reserved)
+        if cpus:
+            # An explicit set replaces both amounts of cpu.
+            kube.pop("cpu", None)
+            system["cpu"] = str(len(cpus))
+        kube_amounts = _amounts(kube, "--kube-reserved value failed to parse: ")
+        system_amounts = _amounts(system, "--system-reserved value failed to parse: ")
+        eviction = _memory_eviction(_thresholds(config), info.memory_capacity)
+    except _Refused as refused:
+        return str(refused)
+    capacity = _capacity(info)
+    reserved: dict[str, Quantity] = {}
+    for resource in capacity:
+        parts = [system_amounts.get(resource), kube_amounts.get(resource)]
+        if resource == "memory":
+            parts.append(eviction)
+        total: Quantity | None = None
+        for part in parts:
+            if part is not None:
+                total = part if total is None else total + part
+        if total is not None and not total.is_zero:
+            reserved[resource] = total
+    return Reservation(cpus, reserved, capacity)
+
+
+def _capacity(info: MachineInfo) -> dict[str, Quantity]:
+    capacity = {
+        "cpu": Quantity.of_milli(info.num_cores * 1000),
+        "memory": Quantity.of_bytes(info.memory_capacity),
+    }
+    for pool in info.hugepages:
+        capacity[hugepages_resource(pool.page_size)] = Quantity.of_bytes(pool.page_size * 1024 * pool.num_pages)
+    return capacity
+
+
+def _explicit_cpus(config: KubeletConfig, info: MachineInfo) -> CPUSet:
+    text = config.reserved_system_cpus
+    if not text:
+        return CPUSet()
+    try:
+        topology = discover_topology(info)
+    except TopologyError as error:
+        raise _Refused(f"unable to discover CPU topology info: {error}") from None
+    cpus = CPUSet.parse(text)
+    online = CPUSet(topology.all_cpus)
+    if not cpus <= online:
+        raise _Refused(f"reserved-cpus: {text} is not a subset of online-cpus: {online}")
+    return cpus
+
+
+def _amounts(texts: Mapping[str, str], prefix: str) -> dict[str, Quantity]:
+    amounts: dict[str, Quantity] = {}
+    for resource in sorted(texts):
+        if resource not in RESERVABLE:
+            raise _Refused(f"{prefix}cannot reserve {quote(resource)} resource")
+        try:
+            amount = Quantity.parse(texts[resource])
+        except QuantitySyntaxError as error:
+            raise _Refused(
+                f"{prefix}failed to parse quantity {quote(texts[resource])} for {quote(resource)} resource: {error}"
+            ) from None
+        if amount.nano < 0:
+            raise _Refused(f"{prefix}resource quantity for {quote(resource)} cannot be negative: {texts[resource]}")
+        if resource == "cpu":
+            # Rounded to the nearest thousandth, halves up.
+            amount = Quantity.of_milli((amount.nano + _MILLI // 2) // _MILLI)
+        amounts[resource] = amount
+    return amounts
+
+
+def _thresholds(config: KubeletConfig) -> Mapping[str, str]:
+    if config.eviction_hard is None:
+        return DEFAULT_EVICTION_HARD
+    if config.merge_default_eviction_settings:
+        return {**DEFAULT_EVICTION_HARD, **config.eviction_hard}
+    return config.eviction_hard
+
+
+def _memory_eviction(thresholds: Mapping[str, str], memory: int) -> Quantity | None:
+    """Check all thresholds and return that of ``memory.available`` as an amount."""
+    found: Quantity | None = None
+    for signal in sorted(thresholds):
+        text = thresholds[signal]
+        amount = _percentage(signal, text, memory) if text.endswith("%") else _absolute(signal, text)
+        if signal == "memory.available":
+            found = amount
+    return found
+
+
+def _percentage(signal: str, text: str, memory: int) -> Quantity | None:
+    if text in ("0%", "100%"):
+        return None
+    try:
+        percent = _float32(float(text[:-1]))
+    except (ValueError, OverflowError):
+        raise _Refused(f"strconv.ParseFloat: parsing {quote(text[:-1])}: invalid syntax") from None
+    share = _float32(percent / 100)
+    if share < 0:
+        raise _Refused(f"eviction percentage threshold {signal} must be >= 0%: {text}")
+    if share > 1:
+        raise _Refused(f"eviction percentage threshold {signal} must be <= 100%: {text}")
+    return Quantity.of_bytes(int(memory * share))
+
+
+def _float32(value: float) -> float:
+    """Round to a 32-bit float, which is what the kubelet keeps a percentage in."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
+
+
+def _absolute(signal: str, text: str) -> Quantity:
+    try:
+        amount = Quantity.parse(text)
+    except QuantitySyntaxError as error:
+        raise _Refused(str(error)) from None
+    if amount.nano <= 0:
+        raise _Refused(f"eviction threshold {signal} must be positive: {text}")
+    return amount

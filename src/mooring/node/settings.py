@@ -1,0 +1,200 @@
+"""Building the managers: from configuration and machine to everything that decisions need, or the kubelet's refusal.
+
+Source: kubelet v1.37.1, the order of cmd/kubelet/app/server.go and cm/container_manager_linux.go; spec: configuration.md sections
+2 to 5, topology-manager.md section 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mooring.core.bits import mask_of
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.cpuset import CPUSet
+from mooring.core.decision import Endless, StartRefusal
+from mooring.core.errors import UnsupportedError
+from mooring.core.gates import FeatureGates, resolve_gates
+from mooring.core.gotext import quote
+from mooring.core.machineinfo import MachineInfo
+from mooring.core.topology import Topology, TopologyError, discover_topology
+from mooring.cpumanager.options import check_against_machine, parse_options
+from mooring.cpumanager.requests import PodLevelGates
+from mooring.cpumanager.static import STATIC, StaticPolicy
+from mooring.cpumanager.take import take
+from mooring.node.reservation import Reservation, reserve
+from mooring.node.validation import SCOPES, validate
+from mooring.topologymanager.distances import NUMAInfo
+from mooring.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE
+from mooring.topologymanager.options import parse_options as parse_topology_options
+
+HIGHEST_NODE = 63
+"""The kubelet's masks of NUMA nodes have 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A configuration that was understood, on its machine."""
+
+    config: KubeletConfig
+    fixed_defects: frozenset[str]
+    gates: FeatureGates
+    reservation: Reservation
+    topology: Topology | None
+    """None when the machine's CPUs cannot be made out and no policy needs them."""
+    numa: NUMAInfo
+    topology_policy: str
+    pod_scope: bool
+    cpu: StaticPolicy | None
+    """The static policy; None for policy ``none``."""
+
+    @property
+    def allocatable_cpus(self) -> CPUSet:
+        """CPUs that exclusive allocation may ever use; empty with policy ``none``."""
+        if self.cpu is None:
+            return CPUSet()
+        return CPUSet(self.cpu.topology.all_cpus & ~self.cpu.reserved)
+
+
+def build_settings(
+    config: KubeletConfig, mooring: MooringConfig, info: MachineInfo, known_gates: frozenset[str] = frozenset()
+) -> Settings | StartRefusal:
+    """Do what the kubelet does before it looks at its checkpoint files; the first error stops it.
+
+    Args:
+        config: as written.
+        mooring: which defects are fixed.
+        info: the kubelet's view of the machine.
+        known_gates: names of real feature gates that the managers do not read.
+
+    Raises:
+        UnsupportedError: a policy that this version of Mooring does not have yet.
+    """
+    gates = resolve_gates(config.feature_gates, known_gates)
+    if isinstance(gates, str):
+        return StartRefusal("decode", gates)
+    invalid = validate(config, gates)
+    if invalid:
+        return StartRefusal("validation", invalid)
+    reservation = reserve(config, info)
+    if isinstance(reservation, str):
+        return StartRefusal("reservation", reservation)
+    numa = _numa_info(config, info)
+    if isinstance(numa, str):
+        return StartRefusal("topologyManager", numa)
+    topology = _topology(info)
+    cpu = _cpu_policy(config, mooring.fixed_defects, gates, topology, reservation)
+    if isinstance(cpu, str):
+        return StartRefusal("cpuManager", cpu)
+    refused = _memory_policy_error(config)
+    if refused:
+        return StartRefusal("memoryManager", refused)
+    return Settings(
+        config=config,
+        fixed_defects=mooring.fixed_defects,
+        gates=gates,
+        reservation=reservation,
+        topology=None if isinstance(topology, str) else topology,
+        numa=numa,
+        topology_policy=config.topology_manager_policy,
+        pod_scope=config.topology_manager_scope == "pod",
+        cpu=cpu,
+    )
+
+
+def _topology(info: MachineInfo) -> Topology | str:
+    try:
+        return discover_topology(info)
+    except TopologyError as error:
+        return str(error)
+
+
+def _numa_info(config: KubeletConfig, info: MachineInfo) -> NUMAInfo | str:
+    """Build the topology manager: with policy ``none`` nothing is looked at, not even bad options."""
+    policy = config.topology_manager_policy
+    ids = [node.node_id for node in info.topology]
+    if policy == NONE:
+        return NUMAInfo(mask_of(node for node in ids if 0 <= node <= HIGHEST_NODE))
+    options = parse_topology_options(config.topology_manager_policy_options)
+    if isinstance(options, str):
+        return options
+    if options.prefer_closest and any(node.distances is None for node in info.topology):
+        return "cannot discover NUMA topology: error getting NUMA distances from cadvisor"
+    if len(ids) > options.max_allowable:
+        return f"unsupported on machines with more than {options.max_allowable} NUMA Nodes"
+    if policy not in POLICIES:
+        return f"unknown policy: {quote(policy)}"
+    if config.topology_manager_scope not in SCOPES:
+        return f"unknown scope: {quote(config.topology_manager_scope)}"
+    if any(not 0 <= node <= HIGHEST_NODE for node in ids):
+        # The kubelet ignores this error and crashes at the first pod.
+        return f"bit number must be in range 0-{HIGHEST_NODE}"
+    distances: Mapping[int, tuple[int, ...]] | None = None
+    if options.prefer_closest and policy != SINGLE_NUMA_NODE:
+        distances = {node.node_id: node.distances or () for node in info.topology}
+    return NUMAInfo(mask_of(ids), distances)
+
+
+def _cpu_policy(
+    config: KubeletConfig, fixed: frozenset[str], gates: FeatureGates, topology: Topology | str, reservation: Reservation
+) -> StaticPolicy | str | None:
+    """Build the CPU manager's policy: the policy, the kubelet's error, or None for policy ``none``."""
+    if config.cpu_manager_policy == "none":
+        options = config.cpu_manager_policy_options
+        if options:
+            printed = " ".join(f"{name}:{options[name]}" for name in sorted(options))
+            return f"new none policy error: None policy: received unsupported options=map[{printed}]"
+        return None
+    if config.cpu_manager_policy != STATIC:
+        return f"unknown policy: {quote(config.cpu_manager_policy)}"
+    if isinstance(topology, str):
+        return topology
+    amount = reservation.reserved.get("cpu")
+    if amount is None:
+        return "[cpumanager] unable to determine reserved CPU resources for static policy"
+    policy = _static_policy(config, fixed, gates, topology, reservation.cpus, -(-amount.milli // 1000))
+    return f"new static policy error: {policy}" if isinstance(policy, str) else policy
+
+
+def _static_policy(
+    config: KubeletConfig, fixed: frozenset[str], gates: FeatureGates, topology: Topology, explicit: CPUSet, count: int
+) -> StaticPolicy | str:
+    """Build the static policy with ``count`` reserved CPUs; option errors come before those of the reservation."""
+    options = parse_options(config.cpu_manager_policy_options, gates)
+    if isinstance(options, str):
+        return options
+    refused = check_against_machine(options, topology, config.topology_manager_policy, fixed)
+    if refused:
+        return refused
+    rules = options.take_rules(fixed)
+    reserved = explicit.mask
+    if not reserved:
+        taken = take(topology, topology.all_cpus, count, rules)
+        if isinstance(taken, Endless):
+            return f"the kubelet would not return (defect {taken.defect})"
+        # An error of the take counts as an empty set.
+        reserved = taken if isinstance(taken, int) else 0
+    if reserved.bit_count() != count:
+        return (
+            f"[cpumanager] unable to reserve the required amount of CPUs "
+            f"(size of {CPUSet(reserved)} did not equal {count})"
+        )
+    return StaticPolicy(
+        topology=topology,
+        rules=rules,
+        reserved=reserved,
+        reserved_cores=topology.core_siblings(reserved),
+        strict_reservation=options.strict_reservation,
+        gates=PodLevelGates(gates["PodLevelResources"], gates["PodLevelResourceManagers"]),
+    )
+
+
+def _memory_policy_error(config: KubeletConfig) -> str:
+    policy = config.memory_manager_policy
+    if policy == "None":
+        return ""
+    if policy == "BestEffort":
+        return f'policy {quote(policy)} is not available for platform "linux"'
+    if policy != "Static":
+        return f"unknown policy: {quote(policy)}"
+    raise UnsupportedError("memoryManagerPolicy Static is not available in this version")

@@ -1,0 +1,208 @@
+"""From a machine and its owners to the picture's values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mooring.core.cpuset import CPUSet
+from mooring.core.machine import Machine
+from mooring.render.nesting import boxes_of, offline_box
+from mooring.render.places import Places, survey
+from mooring.render.view import (
+    CPUUse,
+    CPUView,
+    LegendEntry,
+    MemoryUse,
+    NodeView,
+    NUMAView,
+    OwnerView,
+    RejectedPod,
+)
+from mooring.render.wording import clean, meaning, owner_marks, plural, size
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A holder of exclusive CPUs, as the node's state has it.
+
+    List the owners of one pod in the pod's order, a set of the pod as a whole first: where they hold the same CPU, as app
+    containers take over what init containers had, the later one is drawn.
+    """
+
+    label: str
+    """``namespace/pod/container``, or ``namespace/pod`` for a set of the pod as a whole."""
+    uid: str
+    """The pod's uid: owners with one uid have one colour. When empty, the label counts instead."""
+    cpus: CPUSet
+    memory_nodes: tuple[int, ...] = ()
+    """NUMA nodes of its memory; empty means unrestricted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """What the CPUs without an exclusive owner are for."""
+
+    reserved: CPUSet = CPUSet()
+    """Kept for the system."""
+    shared: CPUSet | None = None
+    """The shared pool (the default CPU set); None means every CPU, as under CPU manager policy ``none``."""
+    free: CPUSet = CPUSet()
+    """What a container could still get exclusively: the shared pool without the reserved CPUs under policy ``static``."""
+
+
+def build_view(  # noqa: PLR0913 - a picture has this many independent parts, each optional
+    machine: Machine,
+    *,
+    owners: Sequence[Owner] = (),
+    pools: Pools | None = None,
+    memory: Mapping[int, MemoryUse] | None = None,
+    rejected: Sequence[RejectedPod] = (),
+    subtitle: str = "",
+    caption: Sequence[str] = (),
+) -> NodeView:
+    """Return the picture of ``machine`` with its owners.
+
+    Args:
+        machine: the hardware's description is drawn where it is known, else the kubelet's.
+        owners: holders of exclusive CPUs.
+        pools: reserved, shared and free CPUs; by default every CPU is shared.
+        memory: use of memory per NUMA node id, where somebody accounts for it.
+        rejected: pods that were not admitted.
+        subtitle: one line of circumstances, such as the policies.
+        caption: further sentences for under the picture.
+
+    CPUs that owners or pools name and the machine does not have are drawn as offline: a state file may speak of them.
+    """
+    pools = pools or Pools()
+    places = survey(machine)
+    views = tuple(_owner_views(owners, places))
+    cpus = _cpu_views(places, views, pools)
+    online = {cpu: view for cpu, view in cpus.items() if cpu in places.by_cpu}
+    boxes = boxes_of(places, online)
+    gone = [view for cpu, view in sorted(cpus.items()) if cpu not in places.by_cpu]
+    numa = tuple(_numa_views(places, online, memory or {}))
+    return NodeView(
+        name=clean(machine.name),
+        title=_title(places, machine),
+        subtitle=clean(subtitle),
+        boxes=(*boxes, offline_box(gone)) if gone else boxes,
+        numa=numa,
+        owners=views,
+        rejected=tuple(RejectedPod(clean(pod.name), clean(pod.reason), clean(pod.why)) for pod in rejected),
+        legend=_legend(cpus, pools),
+        caption=(_how_to_read(places), *(clean(line) for line in caption)),
+    )
+
+
+def _owner_views(owners: Sequence[Owner], places: Places) -> list[OwnerView]:
+    colours: dict[str, int] = {}
+    marks = owner_marks(len(owners))
+    found = []
+    for owner, mark in zip(owners, marks, strict=True):
+        colour = colours.setdefault(owner.uid or owner.label, len(colours))
+        nodes = {places.by_cpu[cpu].numa for cpu in owner.cpus if cpu in places.by_cpu}
+        found.append(
+            OwnerView(
+                label=clean(owner.label),
+                uid=owner.uid or owner.label,
+                mark=mark,
+                colour=colour,
+                cpus=owner.cpus,
+                cpu_nodes=tuple(sorted(node for node in nodes if node is not None)),
+                memory_nodes=tuple(sorted(owner.memory_nodes)),
+            )
+        )
+    return found
+
+
+def _cpu_views(places: Places, owners: Sequence[OwnerView], pools: Pools) -> dict[int, CPUView]:
+    holders: dict[int, list[int]] = {}
+    for index, owner in enumerate(owners):
+        for cpu in owner.cpus:
+            holders.setdefault(cpu, []).insert(0, index)
+    named = pools.reserved | (pools.shared or CPUSet()) | pools.free
+    everything = {*places.by_cpu, *CPUSet(places.offline), *named, *holders}
+    return {cpu: _cpu_view(cpu, places, holders.get(cpu, []), owners, pools) for cpu in sorted(everything)}
+
+
+def _cpu_view(
+    cpu: int, places: Places, holders: Sequence[int], owners: Sequence[OwnerView], pools: Pools
+) -> CPUView:
+    place = places.by_cpu.get(cpu)
+    pods = {owners[holder].uid for holder in holders}
+    if place is None:
+        use = CPUUse.OFFLINE
+    elif holders:
+        use = CPUUse.EXCLUSIVE if len(pods) == 1 else CPUUse.CONTESTED
+    else:
+        use = _pool_use(cpu, pools)
+    return CPUView(
+        cpu=cpu,
+        use=use,
+        owner=holders[0] if holders else None,
+        other_owners=tuple(holders[1:]),
+        core=None if place is None else place.core,
+        socket=None if place is None or place.socket is None else places.socket_ids.get(place.socket),
+        numa=None if place is None else place.numa,
+        l3=None if place is None or place.l3 is None else places.l3_ids.get(place.l3),
+    )
+
+
+def _pool_use(cpu: int, pools: Pools) -> CPUUse:
+    if cpu in pools.reserved:
+        return CPUUse.RESERVED
+    if cpu in pools.free:
+        return CPUUse.FREE
+    return CPUUse.SHARED if pools.shared is None or cpu in pools.shared else CPUUse.LEFT_OUT
+
+
+def _numa_views(
+    places: Places, online: Mapping[int, CPUView], memory: Mapping[int, MemoryUse]
+) -> list[NUMAView]:
+    members: dict[int, list[CPUView]] = {node: [] for node in places.memory}
+    for cpu in online.values():
+        if cpu.numa is not None:
+            members.setdefault(cpu.numa, []).append(cpu)
+    return [
+        NUMAView(
+            id=node,
+            memory_bytes=places.memory.get(node, 0),
+            cpus=CPUSet.from_ids(cpu.cpu for cpu in cpus),
+            counts=Counter(cpu.use for cpu in cpus),
+            memory=memory.get(node),
+        )
+        for node, cpus in sorted(members.items())
+    ]
+
+
+def _legend(cpus: Mapping[int, CPUView], pools: Pools) -> tuple[LegendEntry, ...]:
+    strict = pools.shared is not None and not pools.reserved & pools.shared
+    found = []
+    for use in CPUUse:
+        members = CPUSet.from_ids(cpu for cpu, view in cpus.items() if view.use is use)
+        if members:
+            found.append(LegendEntry(use, len(members), members, meaning(use, strict=strict)))
+    return tuple(found)
+
+
+def _title(places: Places, machine: Machine) -> str:
+    """Return the machine in figures; what is unknown is left out."""
+    seen = places.by_cpu.values()
+    sockets = {place.socket for place in seen if place.socket is not None}
+    parts = [plural(len(sockets), "socket")] if sockets else []
+    if places.memory:
+        parts.append(plural(len(places.memory), "NUMA node"))
+    parts.append(plural(len({place.core for place in seen}), "core"))
+    parts.append(plural(len(places.by_cpu), "CPU"))
+    memory = sum(places.memory.values()) or machine.info.memory_capacity
+    return " · ".join([*parts, size(memory)] if memory else parts)
+
+
+def _how_to_read(places: Places) -> str:
+    """Return the sentence that explains the cells."""
+    cores = Counter(place.core for place in places.by_cpu.values())
+    if max(cores.values(), default=1) > 1:
+        return "Each cell is one CPU (a hardware thread); the threads of one core stand on top of each other."
+    return "Each cell is one CPU; every core has a single thread."

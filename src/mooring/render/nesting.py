@@ -1,0 +1,151 @@
+"""Boxes in boxes: turning overlapping sets of CPUs into a tree.
+
+No order of levels holds on every machine: a socket can hold several NUMA nodes or a node several sockets, an L3 can hold nodes
+or be held by one, and firmware invents sets that cross. So nothing is assumed: larger sets are placed first, a set goes into the
+smallest box that holds it, sets with the same CPUs share one box, and a set that crosses a box is cut and its parts say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mooring.core.bits import members
+from mooring.render.places import Place, Places
+from mooring.render.wording import core_kind_name
+from mooring.render.view import BoxKind, BoxLabel, BoxView, CoreView, CPUView
+
+_ORDER = {kind: rank for rank, kind in enumerate(BoxKind)}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One element of the machine as a set."""
+
+    kind: BoxKind
+    id: int | None
+    mask: int
+    """Members: CPUs, and above them one stand-in for every NUMA node without CPUs."""
+    name: str = ""
+
+
+@dataclass(slots=True)
+class _Nest:
+    mask: int
+    labels: list[BoxLabel] = field(default_factory=list)
+    children: list[_Nest] = field(default_factory=list)
+
+
+def boxes_of(places: Places, cpus: Mapping[int, CPUView]) -> tuple[BoxView, ...]:
+    """Return the outermost boxes with all online CPUs of ``places``, drawn as ``cpus`` says."""
+    groups = groups_of(places)
+    everything = 0
+    for group in groups:
+        everything |= group.mask
+    for cpu in places.by_cpu:
+        everything |= 1 << cpu
+    root = _Nest(everything)
+    for group in sorted(groups, key=lambda group: (-group.mask.bit_count(), _ORDER[group.kind], _lowest(group.mask))):
+        _insert(root, group, group.mask)
+    return _views(root, places.by_cpu, cpus)
+
+
+def groups_of(places: Places) -> list[Group]:
+    """Return the sets worth a box, in no particular order.
+
+    A kind of set that only repeats the cores (every core its own socket, as hypervisors like to say, or its own L3) is left out.
+    """
+    stand_in = {node: 1 << (_top(places) + offset) for offset, node in enumerate(places.near)}
+    sockets = _masks(places, lambda place: place.socket)
+    for node, bit in stand_in.items():
+        near = places.near[node]
+        for socket, mask in sockets.items():
+            if near and near & ~mask == 0:
+                sockets[socket] = mask | bit
+    nodes = {**_masks(places, lambda place: place.numa), **stand_in}
+    caches = _masks(places, lambda place: place.l3)
+    ranks = _masks(places, lambda place: place.rank)
+    found = [Group(BoxKind.NUMA, node, mask) for node, mask in nodes.items()]
+    if not _repeats_cores(sockets.values(), places):
+        found += [Group(BoxKind.SOCKET, places.socket_ids.get(socket), mask) for socket, mask in sockets.items()]
+    if not _repeats_cores(caches.values(), places):
+        found += [Group(BoxKind.L3, places.l3_ids.get(l3), mask) for l3, mask in caches.items()]
+    if len(ranks) > 1:
+        found += [
+            Group(BoxKind.CORE_KIND, rank, mask, core_kind_name(rank, sorted(ranks))) for rank, mask in ranks.items()
+        ]
+    return found
+
+
+def _masks(places: Places, key: Callable[[Place], int | None]) -> dict[int, int]:
+    masks: dict[int, int] = {}
+    for cpu, place in places.by_cpu.items():
+        element = key(place)
+        if element is not None:
+            masks[element] = masks.get(element, 0) | 1 << cpu
+    return masks
+
+
+def _repeats_cores(masks: Iterable[int], places: Places) -> bool:
+    sets = list(masks)
+    if len(sets) < 2:
+        return False
+    return all(len({places.by_cpu[cpu].core for cpu in members(mask) if cpu in places.by_cpu}) == 1 for mask in sets)
+
+
+def _top(places: Places) -> int:
+    return max(places.by_cpu, default=-1) + 1
+
+
+def _insert(box: _Nest, group: Group, mask: int) -> None:
+    """Put the part ``mask`` of ``group`` into ``box``, cutting it along the boxes that are there."""
+    rest = mask
+    for child in box.children:
+        common = child.mask & rest
+        if common == child.mask:
+            child.labels.append(_label(group, common))
+        elif common:
+            _insert(child, group, common)
+        rest &= ~common
+    if rest:
+        box.children.append(_Nest(rest, [_label(group, rest)]))
+
+
+def _label(group: Group, mask: int) -> BoxLabel:
+    return BoxLabel(group.kind, group.id, part=mask != group.mask, name=group.name)
+
+
+def _views(nest: _Nest, places: Mapping[int, Place], cpus: Mapping[int, CPUView]) -> tuple[BoxView, ...]:
+    """Return the boxes inside ``nest``; CPUs outside all of them get a box without a label."""
+    inner = sorted(nest.children, key=lambda child: _lowest(child.mask))
+    loose = nest.mask
+    for child in inner:
+        loose &= ~child.mask
+    found = [_view(child, places, cpus) for child in inner]
+    if loose:
+        found.append(BoxView((), cores=_cores(loose, places, cpus)))
+    return tuple(found)
+
+
+def _view(nest: _Nest, places: Mapping[int, Place], cpus: Mapping[int, CPUView]) -> BoxView:
+    labels = tuple(sorted(nest.labels, key=lambda label: _ORDER[label.kind]))
+    if nest.children:
+        return BoxView(labels, children=_views(nest, places, cpus))
+    return BoxView(labels, cores=_cores(nest.mask, places, cpus))
+
+
+def _cores(mask: int, places: Mapping[int, Place], cpus: Mapping[int, CPUView]) -> tuple[CoreView, ...]:
+    cores: dict[int, list[CPUView]] = {}
+    for cpu in members(mask):
+        if cpu in cpus:
+            cores.setdefault(places[cpu].core, []).append(cpus[cpu])
+    return tuple(CoreView(tuple(core)) for core in cores.values())
+
+
+def _lowest(mask: int) -> int:
+    return (mask & -mask).bit_length() - 1
+
+
+def offline_box(cpus: Sequence[CPUView]) -> BoxView:
+    """Return the box of the CPUs that are not online: the kernel does not say where they sit."""
+    return BoxView((BoxLabel(BoxKind.OFFLINE),), cores=tuple(CoreView((cpu,)) for cpu in cpus))

@@ -1,0 +1,145 @@
+"""Made-up machines and owners for demonstrations: ``python -m mooring.render.terminal`` draws them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+from mooring.core.cpuset import CPUSet
+from mooring.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode
+from mooring.core.machine import Machine
+from mooring.core.machineinfo import Cache, Core, MachineInfo, Node
+from mooring.render.build import Owner, Pools, build_view
+from mooring.render.view import MemoryUse, NodeView, RejectedPod
+
+GIB = 1 << 30
+
+_WISHES = (
+    ("ml/trainer-7f9c8d5b6-x2x4z/worker", 8),
+    ("ml/trainer-7f9c8d5b6-x2x4z/feeder", 2),
+    ("telco/upf-0/dataplane", 6),
+    ("telco/upf-0/control", 2),
+    ("db/postgres-primary-0/postgres", 12),
+    ("video/transcode-8c7f6/ffmpeg", 4),
+    ("trading/matcher-0/matcher", 2),
+    ("hpc/solver-rank-00/solver", 16),
+    ("hpc/solver-rank-01/solver", 16),
+    ("cache/redis-a-very-long-name-with-a-shard-number-17/redis", 4),
+)
+"""Owners of the demonstrations and how many cores' worth of CPUs they want."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A regular machine in figures."""
+
+    sockets: int = 1
+    nodes: int = 1
+    """NUMA nodes with CPUs per socket."""
+    caches: int = 1
+    """L3 groups per NUMA node."""
+    cores: int = 4
+    """Cores per L3 group."""
+    threads: int = 2
+    memory_only: int = 0
+    """NUMA nodes without CPUs per socket."""
+    node_memory: int = 64 * GIB
+    """Bytes."""
+
+
+def regular(shape: Shape, name: str = "sample") -> Machine:
+    """Return a machine of ``shape`` as cAdvisor tells it; siblings are numbered half a machine apart, as on x86.
+
+    >>> regular(Shape(sockets=2, cores=4)).info.num_cores
+    16
+    """
+    with_cpus = shape.sockets * shape.nodes
+    homes = [node // shape.nodes for node in range(with_cpus)]
+    homes += [socket for socket in range(shape.sockets) for _ in range(shape.memory_only)]
+    nodes = tuple(
+        Node(
+            node_id=node,
+            memory=shape.node_memory,
+            cores=_cores(shape, node) if node < with_cpus else (),
+            distances=tuple(10 if other == node else 12 if homes[other] == homes[node] else 32 for other in range(len(homes))),
+        )
+        for node in range(len(homes))
+    )
+    total = with_cpus * shape.caches * shape.cores * shape.threads
+    return Machine(name, MachineInfo(total, shape.sockets, shape.node_memory * len(homes), nodes))
+
+
+def _cores(shape: Shape, node: int) -> tuple[Core, ...]:
+    per_node = shape.caches * shape.cores
+    total = shape.sockets * shape.nodes * per_node
+    return tuple(
+        Core(
+            core_id=number,
+            thread_ids=tuple(number + total * thread for thread in range(shape.threads)),
+            socket_id=node // shape.nodes,
+            uncore_caches=(Cache(number // shape.cores, 32 << 20, "Unified", 3),),
+        )
+        for number in range(node * per_node, (node + 1) * per_node)
+    )
+
+
+def hybrid(name: str = "hybrid") -> Machine:
+    """Return a laptop processor: six performance cores with two threads, eight efficiency cores with one."""
+    fast = CPUSet.parse("0-11")
+    cpus = tuple(
+        HardwareCPU(
+            id=cpu,
+            core=cpu // 2 * 2 if cpu in fast else cpu,
+            package=0,
+            package_first_cpu=0,
+            numa=(0,),
+            l3=0,
+            efficiency=1 if cpu in fast else 0,
+        )
+        for cpu in range(20)
+    )
+    everything = CPUSet.parse("0-19")
+    hardware = Hardware(
+        cpus=cpus,
+        online=everything,
+        offline=CPUSet(),
+        allowed=everything,
+        isolated=CPUSet(),
+        nodes=(HardwareNode(0, 32 * GIB, (), everything, "0-19"),),
+        distances=None,
+        kinds=(CPUKind(1, fast), CPUKind(0, everything - fast)),
+    )
+    return Machine(name, MachineInfo(20, 1, 32 * GIB, ()), hardware)
+
+
+def occupied(machine: Machine, *, fill: float = 0.6, reserved_cores: int = 2) -> NodeView:
+    """Return ``machine`` with made-up owners on whole cores until ``fill`` (0 to 1) of it is taken."""
+    cores = [core.cpus for box in build_view(machine).boxes for core in box.all_cores()]
+    everything = CPUSet.from_ids(cpu.cpu for core in cores for cpu in core)
+    reserved = CPUSet.from_ids(cpu.cpu for core in cores[:reserved_cores] for cpu in core)
+    waiting = iter(cores[reserved_cores:])
+    owners: list[Owner] = []
+    pool = everything
+    for turn in range(len(cores)):
+        label, amount = _WISHES[turn % len(_WISHES)]
+        taken = CPUSet.from_ids(cpu.cpu for core in islice(waiting, max(1, amount * len(cores) // 128)) for cpu in core)
+        if not taken or len(everything) - len(pool - taken) > fill * len(everything):
+            break
+        suffix = "" if turn < len(_WISHES) else f"-{turn // len(_WISHES)}"
+        pool -= taken
+        namespace, pod, container = label.split("/")
+        owners.append(Owner(f"{namespace}/{pod}{suffix}/{container}", f"{pod}{suffix}", taken))
+    return build_view(
+        machine,
+        owners=owners,
+        pools=Pools(reserved, pool, pool - reserved),
+        memory={node.id: MemoryUse(2 * GIB, node.id % 4 * 12 * GIB) for node in build_view(machine).numa},
+        rejected=[
+            RejectedPod(
+                "ml/trainer-next-0",
+                "TopologyAffinityError",
+                "it needs 40 CPUs within one NUMA node; the node with the most has fewer free",
+            )
+        ],
+        subtitle="CPU manager static, full-pcpus-only · topology manager single-numa-node",
+    )

@@ -1,0 +1,166 @@
+"""Merging hints: from what each provider would like to one answer for all of them.
+
+The kubelet folds a comparison over the Cartesian product of all hints. The outcome depends on much less: on whether a mask exists
+that every provider prefers, and otherwise on the set of non-empty intersections that can be reached. This module works on that,
+and is held against the plain product in the tests.
+
+Source: kubelet v1.37.1, topologymanager policy*.go; spec: topology-manager.md section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mooring.core.bits import members
+from mooring.core.observer import Observer
+from mooring.topologymanager.distances import NUMAInfo, best_of_size, narrowest
+from mooring.topologymanager.facts import HintsMerged
+from mooring.topologymanager.families import WIDEST, families_by_size, family_of, intersections
+from mooring.topologymanager.hints import Hint, Hints
+
+NONE = "none"
+BEST_EFFORT = "best-effort"
+RESTRICTED = "restricted"
+SINGLE_NUMA_NODE = "single-numa-node"
+
+POLICIES = (NONE, BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE)
+"""Policy names, in the order in which the kubelet lists them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The answer of a policy."""
+
+    hint: Hint
+    admitted: bool
+
+
+def merge(policy: str, entries: list[Hints], info: NUMAInfo, observer: Observer | None = None) -> Merged:
+    """Merge the entries under a policy.
+
+    best-effort admits whatever comes out; restricted and single-numa-node admit only a preferred result. single-numa-node looks
+    only at hints without a mask or with one node, prefers no distances, and answers "no mask" where the result is all nodes.
+
+    Args:
+        policy: one of :data:`POLICIES`.
+        entries: the hints of each resource of each provider (:func:`mooring.topologymanager.hints.merge_entries`).
+        info: nodes and distances of the machine.
+        observer: receives one :class:`HintsMerged`.
+    """
+    if policy == NONE:
+        return Merged(Hint(None, False), True)
+    considered = entries
+    if policy == SINGLE_NUMA_NODE:
+        info = NUMAInfo(info.nodes)
+        considered = [_single_node_hints(hints) for hints in entries]
+    hint, rule, bound = _merged_hint(considered, info)
+    if policy == SINGLE_NUMA_NODE and hint.mask == info.nodes:
+        hint = Hint(None, hint.preferred)
+    admitted = policy == BEST_EFFORT or hint.preferred
+    if observer is not None:
+        observer(HintsMerged(policy, tuple(entries), hint, admitted, rule, bound))
+    return Merged(hint, admitted)
+
+
+def _single_node_hints(hints: Hints) -> Hints:
+    """Keep what single-numa-node looks at: preferred hints without a mask or with exactly one node."""
+    return Hints(
+        preferred=tuple(mask for mask in hints.preferred if mask.bit_count() == 1),
+        nil=tuple(flag for flag in hints.nil if flag),
+    )
+
+
+def _merged_hint(entries: list[Hints], info: NUMAInfo) -> tuple[Hint, str, int]:
+    """Return the winning hint, the rule that chose it, and the bound on sizes (0 where it played no part)."""
+    if not all(entries):
+        return Hint(info.nodes, False), "filtered", 0
+    common = _common_preferred(entries, info.nodes)
+    if common:
+        return Hint(narrowest(info, tuple(common)), True), "preferred", 0
+    bound = _size_bound(entries)
+    mask = _best_reachable(entries, info, bound)
+    if mask:
+        return Hint(mask, False), "narrowest", bound
+    return Hint(info.nodes, False), "nothing", bound
+
+
+def _common_preferred(entries: list[Hints], nodes: int) -> set[int]:
+    """Return the non-empty masks of permutations that are preferred as a whole.
+
+    A permutation is preferred when all its hints are and all its masks are equal. So mask m is among them when every entry has a
+    preferred hint with exactly m, or one without a mask; the default mask is when every entry has one without a mask.
+    """
+    masks: set[int] | None = None
+    for hints in entries:
+        if True not in hints.nil:
+            masks = set(hints.preferred) if masks is None else masks.intersection(hints.preferred)
+            if not masks:
+                return set()
+    if masks is None:
+        masks = {nodes}.union(*(hints.preferred for hints in entries))
+    return {mask & nodes for mask in masks if mask & nodes}
+
+
+def _size_bound(entries: list[Hints]) -> int:
+    """Return the largest, over the entries, of the size of the entry's narrowest mask; 0 when no entry has a mask.
+
+    Source: policy.go, maxOfMinAffinityCounts: the size below which a result that is not preferred need not go.
+    """
+    bound = 0
+    for hints in entries:
+        sizes = [mask.bit_count() for mask in (*hints.preferred, *hints.others)]
+        if sizes:
+            bound = max(bound, min(sizes))
+    return bound
+
+
+def _best_reachable(entries: list[Hints], info: NUMAInfo, bound: int) -> int:
+    """Return the best non-empty intersection of one mask of each entry; 0 when there is none.
+
+    Sizes are tried in the order that the kubelet's comparison amounts to: the bound, then below it the larger first, then above
+    it the smaller first (compareHints of v1.37.1, both hints not preferred).
+    """
+    width = info.nodes.bit_length()
+    lists = [_masks(hints, info.nodes) for hints in entries if hints.preferred or hints.others]
+    if not lists:
+        return info.nodes
+    sizes = [*range(min(bound, width), 0, -1), *range(bound + 1, width + 1)]
+    if width > WIDEST:
+        by_size: dict[int, list[int]] = {}
+        for mask in _reachable_set(lists):
+            by_size.setdefault(mask.bit_count(), []).append(mask)
+        return next((best_of_size(info, tuple(by_size[size])) for size in sizes if size in by_size), 0)
+    reachable = _reachable_family(lists, width)
+    of_size = families_by_size(width)
+    for size in sizes:
+        found = reachable & of_size[size]
+        if found:
+            if info.distances is None:
+                return (found & -found).bit_length() - 1
+            return best_of_size(info, tuple(members(found)))
+    return 0
+
+
+def _masks(hints: Hints, nodes: int) -> list[int]:
+    masks = [mask & nodes for mask in (*hints.preferred, *hints.others)]
+    return [*masks, nodes] if hints.nil else masks
+
+
+def _reachable_family(lists: list[list[int]], width: int) -> int:
+    reachable = family_of(lists[0], width)
+    for masks in lists[1:]:
+        reachable = intersections(reachable, family_of(masks, width), width)
+    return reachable & ~1
+
+
+def _reachable_set(lists: Iterable[list[int]]) -> set[int]:
+    reachable: set[int] | None = None
+    for masks in lists:
+        if reachable is None:
+            reachable = set(masks)
+        else:
+            distinct = set(masks)
+            reachable = {left & right for left in reachable for right in distinct}
+        reachable.discard(0)
+    return reachable or set()

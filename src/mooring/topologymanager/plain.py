@@ -1,0 +1,129 @@
+"""Merging on plain values: lists and dictionaries, as recordings and other tools write them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from mooring.core.bits import mask_of
+from mooring.core.errors import InputError
+from mooring.core.gotext import quote
+from mooring.topologymanager.distances import NUMAInfo
+from mooring.topologymanager.hints import Hint, Hints, ResourceHints, merge_entries
+from mooring.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE, merge
+from mooring.topologymanager.options import parse_options
+
+HIGHEST_NODE = 63
+"""The kubelet's masks have 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """What a policy answers."""
+
+    numa: tuple[int, ...] | None
+    """NUMA node ids, ascending; None when there is no mask."""
+    preferred: bool
+    admitted: bool
+
+
+def merge_hints(
+    policy: str,
+    providers: Sequence[Mapping[str, Any] | None],
+    *,
+    numa_nodes: Collection[int],
+    distances: Sequence[Sequence[int]] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> MergeResult:
+    """Merge the hints of several providers as the kubelet's topology manager does.
+
+    Args:
+        policy: none, best-effort, restricted or single-numa-node.
+        providers: one mapping resource -> hints for each provider, or None. Hints are None ("don't care"), a list of
+            ``{"numa": [ids] | None, "preferred": bool}`` or :class:`Hint` (an empty one means "impossible"), or :class:`Hints`.
+        numa_nodes: ids of all NUMA nodes of the machine.
+        distances: rows in the order of ``numa_nodes``, each indexed by node id; needed for prefer-closest-numa-nodes.
+        options: topology manager policy options, text to text.
+
+    Raises:
+        InputError: a policy, option, node or hint that does not make sense.
+
+    >>> cpu = {"cpu": [{"numa": [0], "preferred": True}, {"numa": [0, 1], "preferred": False}]}
+    >>> gpu = {"vendor.example/gpu": [{"numa": [1], "preferred": True}, {"numa": [0, 1], "preferred": False}]}
+    >>> merge_hints("best-effort", [cpu, gpu], numa_nodes=[0, 1])
+    MergeResult(numa=(0,), preferred=False, admitted=True)
+    """
+    if policy not in POLICIES:
+        raise InputError(f"unknown policy: {quote(str(policy))}", field="policy", remedy=f"use one of {', '.join(POLICIES)}")
+    nodes = _nodes_mask(numa_nodes)
+    parsed = parse_options(options or {})
+    if isinstance(parsed, str):
+        raise InputError(parsed, field="options")
+    rows: dict[int, tuple[int, ...]] | None = None
+    if parsed.prefer_closest and policy not in (NONE, SINGLE_NUMA_NODE):
+        if distances is None or len(distances) != len(numa_nodes):
+            raise InputError(
+                "prefer-closest-numa-nodes needs one row of distances for each NUMA node",
+                field="distances",
+                remedy="give the rows in the order of the nodes",
+            )
+        rows = {node: tuple(row) for node, row in zip(numa_nodes, distances, strict=True)}
+    asked = tuple(_provider_hints(provider, f"providers[{position}]") for position, provider in enumerate(providers))
+    merged = merge(policy, merge_entries(asked), NUMAInfo(nodes, rows))
+    return MergeResult(merged.hint.numa, merged.hint.preferred, merged.admitted)
+
+
+def _nodes_mask(numa_nodes: Collection[int]) -> int:
+    if not numa_nodes:
+        raise InputError("a machine has at least one NUMA node", field="numa_nodes")
+    return _mask(tuple(numa_nodes))
+
+
+@lru_cache(maxsize=1 << 13)
+def _mask(nodes: tuple[int, ...]) -> int:
+    for node in nodes:
+        if not isinstance(node, int) or not 0 <= node <= HIGHEST_NODE:
+            raise InputError(f"bit number must be in range 0-{HIGHEST_NODE}", field=f"NUMA node {node!r}")
+    return mask_of(nodes)
+
+
+def _provider_hints(provider: Mapping[str, Any] | None, field: str) -> ResourceHints | None:
+    if provider is None:
+        return None
+    if not isinstance(provider, Mapping):
+        raise InputError("a provider is null or a mapping resource -> hints", field=field)
+    return {resource: _resource_hints(hints, f"{field}.{resource}") for resource, hints in provider.items()}
+
+
+def _resource_hints(hints: Any, field: str) -> Hints | None:
+    if hints is None or isinstance(hints, Hints):
+        return hints
+    try:
+        return _grouped(hints)
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise InputError(
+            "hints are null or a list of hints", field=field, remedy='write {"numa": [0], "preferred": true} for each'
+        ) from None
+
+
+def _grouped(hints: Iterable[Any]) -> Hints:
+    preferred: list[int] = []
+    others: list[int] = []
+    nil: list[bool] = []
+    for hint in hints:
+        if isinstance(hint, Hint):
+            mask, wanted = hint.mask, hint.preferred
+        else:
+            numa, wanted = hint["numa"], hint["preferred"]
+            mask = None if numa is None else _mask(tuple(numa))
+        if not isinstance(wanted, bool):
+            raise TypeError
+        if mask is None:
+            nil.append(wanted)
+        elif wanted:
+            preferred.append(mask)
+        else:
+            others.append(mask)
+    return Hints(tuple(preferred), tuple(others), tuple(nil))
