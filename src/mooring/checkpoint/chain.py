@@ -1,9 +1,11 @@
 """The order in which the kubelet tries the formats of a state file, and which error it reports.
 
-The newest format is tried first. A file that shows any sign of it (data, or a checksum of data) is never taken for an older one;
-any other is tried as the older formats in turn, and the complaint of the last one is the one reported.
+The newest format is tried first. A file that shows any sign of it (data, or a checksum of data) is never
+taken for an older one; any other is tried as the older formats in turn, and the complaint of the last one is
+the one reported.
 
-Source: kubelet v1.37.1, state_checkpoint.go of both managers (loadAndMigrateCheckpoint...), and checkpointmanager;
+Source: kubelet v1.37.1, state_checkpoint.go of both managers (loadAndMigrateCheckpoint...), and
+checkpointmanager;
 spec: state-files.md section 4.
 """
 
@@ -59,9 +61,10 @@ def read_checkpoint(text: str, family: Family) -> dict[str, GoValue] | str:
         family: The formats to try.
     """
     try:
-        document = parse(_bytes_of(text))
+        document = parse(bytes_of(text))
     except JSONSyntaxError as error:
-        # Every format fails on it in the same way. Nothing was decoded, so no data is seen and the last format reports.
+        # Every format fails on it in the same way. Nothing was decoded, so no data is seen and the last
+        # format reports.
         return str(error)
     outer = decode(document, family.newest, fresh(family.newest))
     if outer.fault is not None:
@@ -77,7 +80,7 @@ def read_checkpoint(text: str, family: Family) -> dict[str, GoValue] | str:
 
 
 def _read_data(outer: dict[str, GoValue], family: Family) -> dict[str, GoValue] | str:
-    """Return the decoded data of the newest format. The kubelet decodes it before it compares the checksum."""
+    """Return the decoded data of the newest format. Decoding comes before the comparison of checksums."""
     try:
         document = parse(outer["data"].encode())
     except JSONSyntaxError as error:
@@ -98,6 +101,6 @@ def _read_older(document: JSONValue, family: Family) -> dict[str, GoValue] | str
     return problem
 
 
-def _bytes_of(text: str) -> bytes:
+def bytes_of(text: str) -> bytes:
     """Return the bytes of a file's text; a surrogate that stands for no byte counts as a wrong character."""
     return _NO_BYTE.sub("\ufffd", text).encode(errors="surrogateescape")

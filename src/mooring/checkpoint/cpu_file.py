@@ -1,9 +1,10 @@
 """The text of ``cpu_manager_state`` as kubelet v1.37.1 writes it: format V4, around the older format V2.
 
-Every admission and removal writes this text, so it is put together from one piece per pod, and pieces are remembered. The plain
-way (``structures.py`` walked by ``dump.py``) is held against it in the tests.
+Every admission and removal writes this text, so it is put together from one piece per pod, and pieces are
+remembered. The plain way (``structures.py`` walked by ``dump.py``) is held against it in the tests.
 
-Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md sections 2 and 3.
+Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md sections
+2 and 3.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mooring.checkpoint.dump import data_checksum, legacy_checksum
+from mooring.checkpoint.dump import Piece, data_checksum, legacy_checksum
 from mooring.checkpoint.fnv import fnv1a_32
 from mooring.checkpoint.gojson import quoted
 from mooring.checkpoint.structures import CPU_LEGACY_NAME, CPU_V3
@@ -28,8 +29,8 @@ def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
         pod_level: Gate PodLevelResourceManagers: pod sets are written.
         baselines: Gate InPlacePodVerticalScalingExclusiveCPUs: baselines are written.
 
-    >>> print(cpu_state_text(CPUState("static", 0xFF, {}), pod_level=False, baselines=False))  # doctest: +ELLIPSIS
-    {"policyName":"static","defaultCpuSet":"0-7","checksum":14413152,"data":"{\"policyName\":...}","dataChecksum":3294586087}
+    >>> print(cpu_state_text(CPUState("none", 0, {}), pod_level=False, baselines=False))  # doctest: +ELLIPSIS
+    {"policyName":"none","defaultCpuSet":"","checksum":1353318690,"data":"{...}","dataChecksum":3028111495}
     """
     old = _old_part(state)
     data = old.members
@@ -38,7 +39,8 @@ def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
     if baselines and state.baselines:
         data += f',"baselines":{{{_baseline_entries(state.baselines)}}}'
     data = f"{{{data}}}"
-    # All special characters were escaped in the data already: only its quotes and backslashes are left to escape again.
+    # All special characters were escaped in the data already: only its quotes and backslashes are left to
+    # escape again.
     escaped = data.replace("\\", "\\\\").replace('"', '\\"')
     return f'{{{old.members},"checksum":{old.checksum},"data":"{escaped}","dataChecksum":{data_checksum(data)}}}'
 
@@ -49,7 +51,7 @@ def initial_cpu_text(policy: str) -> str:
 
 
 def cpu_text_v2(state: CPUState) -> str:
-    """Return the state in format V2, for a kubelet that is rolled back to 1.36 or earlier. Pod sets are lost in it.
+    """Return the state in format V2, for a kubelet rolled back to 1.36 or earlier; it has no pod sets.
 
     >>> cpu_text_v2(CPUState("none", 0b1110000, {}))
     '{"policyName":"none","defaultCpuSet":"4-6","checksum":354655845}'
@@ -62,7 +64,7 @@ def cpu_text_v3(state: CPUState) -> str:
     """Return the state in format V3, for a kubelet 1.36 with PodLevelResourceManagers.
 
     >>> cpu_text_v3(CPUState("static", 0b10000001, {}, {"uid": 0b1110}))
-    '{"policyName":"static","defaultCpuSet":"0,7","podEntries":{"uid":{"cpuSet":"1-3"}},"checksum":1687371425}'
+    '{"policyName":"static","defaultCpuSet":"0,7","podEntries":{"uid":{"cpuSet":"1-3"}},"checksum":2296372635}'
     """
     members = _old_part(state).members
     if state.pods:
@@ -95,26 +97,26 @@ def _old_part(state: CPUState) -> _OldPart:
     entries = [_entry(pod, tuple(held.items())) for pod, held in sorted(state.assignments.items())]
     members = f'"policyName":{quoted(state.policy)},"defaultCpuSet":"{default}"'
     if entries:
-        members += f',"entries":{{{",".join([json for json, _ in entries])}}}'
+        members += f',"entries":{{{",".join([entry.json for entry in entries])}}}'
     dump = (
         f"(*state.{CPU_LEGACY_NAME}){{PolicyName:(string){state.policy} DefaultCPUSet:(string){default} "
-        f"Entries:(map[string]map[string]string)map[{' '.join([dump for _, dump in entries])}] "
+        f"Entries:(map[string]map[string]string)map[{' '.join([entry.dump for entry in entries])}] "
         f"Checksum:(checksum.Checksum)0}}"
     )
     return _OldPart(members, fnv1a_32(dump.encode(errors="surrogatepass")))
 
 
-# The pieces below are remembered by content, never by the identity of a mapping that somebody might change. A kubelet runs some
-# hundred pods at most; a planner goes through many more, but comes back to the same ones.
+# The pieces below are remembered by content, never by the identity of a mapping that somebody might change. A
+# kubelet runs some hundred pods at most; a planner goes through many more, but comes back to the same ones.
 
 
 @lru_cache(maxsize=4096)
-def _entry(pod: str, containers: tuple[tuple[str, int], ...]) -> tuple[str, str]:
-    """Return one pod's container sets in JSON and in the dump."""
+def _entry(pod: str, containers: tuple[tuple[str, int], ...]) -> Piece:
+    """Return one pod's container sets."""
     sets = [(name, list_text(mask)) for name, mask in sorted(containers)]
     json = ",".join([f'{quoted(name)}:"{cpus}"' for name, cpus in sets])
     dump = " ".join([f"{name}:{cpus}" for name, cpus in sets])
-    return f"{quoted(pod)}:{{{json}}}", f"{pod}:map[{dump}]"
+    return Piece(f"{quoted(pod)}:{{{json}}}", f"{pod}:map[{dump}]")
 
 
 @lru_cache(maxsize=4096)

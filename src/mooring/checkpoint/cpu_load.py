@@ -2,7 +2,8 @@
 
 Left to the CPU manager: whether the state fits the machine (spec: cpu-manager.md section 2).
 
-Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md section 4.
+Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md section
+4.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ def load_cpu_state(
 ) -> CPUState | Created | LoadRefusal:
     """Read the CPU manager's state file as the kubelet does when it starts.
 
-    Where the kubelet walks over a map in random order and stops at the first bad set, the order here is that of the names.
+    Where the kubelet walks over a map in random order and stops at the first bad set, the order here is that
+    of the names.
 
     Args:
         text: The file, or None when there is none.
         policy: The configured CPU manager policy.
         pod_level: Gate PodLevelResourceManagers: pod sets are taken over.
-        baselines: Gate InPlacePodVerticalScalingExclusiveCPUs: baselines are taken over, or made from the assignments.
+        baselines: Gate InPlacePodVerticalScalingExclusiveCPUs: baselines are taken over, or made from the
+            assignments.
 
-    >>> load_cpu_state('{"policyName":"none"}', policy="static", pod_level=False, baselines=False)
-    LoadRefusal(manager='cpu', message='configured policy "static" differs from state checkpoint policy "none"')
+    >>> load_cpu_state("{", policy="static", pod_level=False, baselines=False)
+    LoadRefusal(manager='cpu', message='unexpected end of JSON input')
     """
     if text is None:
         return Created(initial_cpu_text(policy))
@@ -69,14 +72,12 @@ def _state(checkpoint: dict[str, GoValue], *, pod_level: bool, baselines: bool) 
     )
 
 
-def _baselines(
-    checkpoint: dict[str, GoValue], assignments: dict[str, dict[str, int]]
-) -> dict[str, dict[str, int]]:
+def _baselines(checkpoint: dict[str, GoValue], assignments: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
     """Return the recorded baselines; a file without any makes today's assignments the baselines."""
     recorded = checkpoint.get("baselines")
     if not recorded:
         return {pod: dict(containers) for pod, containers in assignments.items()}
-    texts = {
+    texts: dict[str, dict[str, str] | None] = {
         pod: {name: entry["baseline"] for name, entry in (containers or {}).items()}
         for pod, containers in recorded.items()
     }

@@ -1,13 +1,17 @@
 """The text dump of a structure, over which the kubelet's older checksums are computed.
 
-The grammar: a pointer at the top is ``(*state.Name){Field:(type)value Field2:(type)value}``; a text stands raw, a number decimal;
-``map[key:value key:value]`` with sorted keys, ``[value value]``, both ``<nil>`` when nil; elements and map values carry no type;
-a pointer as a map value is ``<*>`` and its target; a structure as a value is ``{Field:(type)value}``.
+The grammar: a pointer at the top is ``(*state.Name){Field:(type)value Field2:(type)value}``; a text stands
+raw, a number decimal; ``map[key:value key:value]`` with sorted keys, ``[value value]``, both ``<nil>`` when
+nil; elements and map values carry no type; a pointer as a map value is ``<*>`` and its target; a structure as
+a value is ``{Field:(type)value}``.
 
-Source: the dump package (go-spew) as used by checkpointmanager/checksum of kubelet v1.37.1; spec: state-files.md section 3.
+Source: the dump package (go-spew) as used by checkpointmanager/checksum of kubelet v1.37.1; spec:
+state-files.md section 3.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from mooring.checkpoint.fnv import fnv1a_32
 from mooring.checkpoint.gotypes import (
@@ -20,6 +24,13 @@ from mooring.checkpoint.gotypes import (
     GoValue,
     type_name,
 )
+
+
+class Piece(NamedTuple):
+    """A part of a state file in the two forms that are written and hashed."""
+
+    json: str
+    dump: str
 
 
 def dump(struct: GoStruct, value: dict[str, GoValue], name: str) -> str:
@@ -53,7 +64,8 @@ def _plain(kind: GoType, value: GoValue) -> str:
         return "<nil>"
     match kind:
         case GoMap(element=element):
-            # Text keys sort by code point, which is the order of their UTF-8 bytes; integer keys sort as numbers.
+            # Text keys sort by code point, which is the order of their UTF-8 bytes; integer keys sort as
+            # numbers.
             return f"map[{' '.join(f'{key}:{_plain(element, value[key])}' for key in sorted(value))}]"
         case GoSlice(element=element):
             return f"[{' '.join(_plain(element, item) for item in value)}]"

@@ -1,10 +1,12 @@
-"""Values out of JSON as Go decodes them, with the messages of Go's decoder, and JSON strings as Go writes them.
+"""Values out of JSON as Go decodes them, with the messages of its decoder; JSON strings as Go writes them.
 
-What Go does and others do not: member names match in any case when no member has the exact name; of several equal names the last
-one wins, but maps are added to; unknown members are passed over; null empties maps, slices and pointers and leaves all
-else as it was; a value of a wrong type is remembered (the first one) while decoding goes on with the rest.
+What Go does and others do not: member names match in any case when no member has the exact name; of several
+equal names the last one wins, but maps are added to; unknown members are passed over; null empties maps,
+slices and pointers and leaves all else as it was; a value of a wrong type is remembered (the first one) while
+decoding goes on with the rest.
 
-Source: encoding/json of Go (decode.go, encode.go) as built into kubelet v1.37.1; spec: state-files.md sections 1 and 4.
+Source: encoding/json of Go (decode.go, encode.go) as built into kubelet v1.37.1; spec: state-files.md
+sections 1 and 4.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class TypeFault:
     """Name of the innermost structure around the value; empty outside of any."""
 
     path: tuple[str, ...] = ()
-    """Member names from the root to the value, with the names of embedded structures; map keys are left out."""
+    """Member names from the root to the value and names of embedded structures; map keys do not count."""
 
     def __str__(self) -> str:
         into = f"Go struct field {'.'.join((self.struct, *self.path))}" if self.struct else "Go value"
@@ -82,8 +84,9 @@ def decode(document: JSONValue, struct: GoStruct, start: dict[str, GoValue]) -> 
     >>> from mooring.checkpoint.goscan import parse
     >>> from mooring.checkpoint.gotypes import STRING
     >>> pair = GoStruct("Pair", (GoField("a", "A", STRING), GoField("b", "B", INT)))
-    >>> decode(parse(b'{"a": 1, "B": 2}'), pair, zero(pair))
-    Decoded(value={'a': '', 'b': 2}, fault=TypeFault(found='number', type='string', struct='Pair', path=('a',)))
+    >>> read = decode(parse(b'{"a": 1, "B": 2}'), pair, zero(pair))
+    >>> print(read.value, read.fault)
+    {'a': '', 'b': 2} json: cannot unmarshal number into Go struct field Pair.a of type string
     """
     decoding = _Decoding()
     try:
@@ -109,9 +112,13 @@ class _Decoding:
             return self._self_decoding(kind, found)
         if found is None:
             return None if isinstance(kind, GoMap | GoSlice | GoPointer) else current
+        if isinstance(kind, GoPointer):
+            return self.value(kind.element, found, zero(kind.element) if current is None else current)
+        return self._plain(kind, found, current)
+
+    def _plain(self, kind: GoType, found: JSONValue, current: GoValue) -> GoValue:
+        """Store a value that is not null in a type that is no pointer; what does not fit changes nothing."""
         match kind:
-            case GoPointer(element=element):
-                return self.value(element, found, zero(element) if current is None else current)
             case GoString() if isinstance(found, str):
                 return found
             case GoInteger() if isinstance(found, JSONNumber):
@@ -207,7 +214,7 @@ def _word_for(found: JSONValue) -> str:
 
 
 def quoted(text: str) -> str:
-    r"""Return ``text`` as a JSON string as Go writes it: HTML's special characters and line separators are escaped.
+    r"""Return ``text`` as a JSON string as Go writes it: what HTML or JavaScript might trip over is escaped.
 
     >>> print(quoted('a<b "c"'))
     "a\u003cb \"c\""

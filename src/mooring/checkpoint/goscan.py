@@ -1,8 +1,9 @@
 """JSON syntax as Go reads it: which texts are JSON, and the exact complaint about those that are not.
 
-Go looks at bytes, not at characters, and feeds one space behind the end of the text to finish what is open. So a text that is
-cut off is an ``unexpected end of JSON input`` in most places, but ``invalid character ' ' in string escape code`` behind a
-backslash. Nothing here recurses: a text may nest 10000 levels deep, which is Go's own limit.
+Go looks at bytes, not at characters, and feeds one space behind the end of the text to finish what is open.
+So a text that is cut off is an ``unexpected end of JSON input`` in most places, but ``invalid character ' '
+in string escape code`` behind a backslash. Nothing here recurses: a text may nest 10000 levels deep, which is
+Go's own limit.
 
 Source: encoding/json of Go (scanner.go) as built into kubelet v1.37.1; spec: state-files.md section 4.
 """
@@ -51,7 +52,11 @@ _ESCAPE = re.compile(r"\\u([dD][89abAB]..)\\u([dD][c-fC-F]..)|\\u(....)|\\(.)")
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HEX = b"0123456789abcdefABCDEF"
-_WORDS: dict[int, tuple[bytes, bool | None]] = {0x74: (b"true", True), 0x66: (b"false", False), 0x6E: (b"null", None)}
+_WORDS: dict[int, tuple[bytes, bool | None]] = {
+    0x74: (b"true", True),
+    0x66: (b"false", False),
+    0x6E: (b"null", None),
+}
 _QUOTE, _COLON, _COMMA, _MINUS, _DOT = b'":,-.'
 _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT, _CLOSE_OBJECT, _BACKSLASH, _U = b"[]{}\\u"
 
@@ -72,7 +77,7 @@ def parse(data: bytes) -> JSONValue:
 
 
 class _Reader:
-    """One pass over a text: a position, and the containers that are open with the keys that wait for values."""
+    """One pass over a text: a position, the containers that are open, and the keys that wait for values."""
 
     __slots__ = ("_at", "_buffer", "_keys", "_open")
 

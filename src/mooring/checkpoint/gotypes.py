@@ -1,8 +1,8 @@
 """Go types as data: what the decoder fills in and what the dump prints.
 
-The kubelet declares its state files as Go structures. Here each structure is one value (``structures.py``), and decoding
-(``gojson.py``) and printing (``dump.py``) walk over it. Decoded values are plain Python: a structure is a dictionary by member
-name, a map a dictionary, a slice a list, and nil is None.
+The kubelet declares its state files as Go structures. Here each structure is one value (``structures.py``),
+and decoding (``gojson.py``) and printing (``dump.py``) walk over it. Decoded values are plain Python: a
+structure is a dictionary by member name, a map a dictionary, a slice a list, and nil is None.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ class GoStruct:
 
 @dataclass(frozen=True, slots=True)
 class GoSelfDecoding:
-    """A structure with an ``UnmarshalJSON`` of its own: ``form`` is decoded apart, then ``read`` makes the value of it."""
+    """A structure with an ``UnmarshalJSON`` of its own."""
 
     form: GoStruct
-    """What the type's own method decodes into."""
+    """What that method decodes first, in a decoding of its own."""
 
     read: Callable[[dict[str, GoValue]], GoValue]
-    """Makes the value. A MooringError from here ends the whole decoding with its text."""
+    """Makes the value of the form. A MooringError from here ends the whole decoding with its text."""
 
     dump: Callable[[GoValue], str]
     """Prints the value in the grammar of ``dump.py``."""

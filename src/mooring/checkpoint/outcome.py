@@ -1,6 +1,7 @@
 """What reading a state file can come to besides a state: it is created, or the kubelet does not start.
 
-Source: kubelet v1.37.1, state_checkpoint.go of both managers and cm (start errors); spec: state-files.md section 4.
+Source: kubelet v1.37.1, state_checkpoint.go of both managers and cm (start errors); spec: state-files.md
+section 4.
 """
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ class LoadRefusal:
     def kubelet_text(self) -> str:
         """Return the whole message of the kubelet, with the path of the file shortened to its name.
 
-        >>> print(LoadRefusal("memory", "checkpoint is corrupted").kubelet_text())  # doctest: +NORMALIZE_WHITESPACE
-        start memory manager error: could not restore state from checkpoint: checkpoint is corrupted, please drain this
-        node and delete the memory manager checkpoint file "memory_manager_state" before restarting Kubelet
+        >>> refusal = LoadRefusal("cpu", "checkpoint is corrupted")
+        >>> print(refusal.kubelet_text())  # doctest: +NORMALIZE_WHITESPACE
+        start cpu manager error: could not restore state from checkpoint: checkpoint is corrupted,
+        please drain this node and delete the CPU manager checkpoint file "cpu_manager_state" before
+        restarting Kubelet
         """
         noun, file = ("CPU", CPU_FILE) if self.manager == "cpu" else ("memory", MEMORY_FILE)
         return (
             f"start {self.manager} manager error: could not restore state from checkpoint: {self.message}, "
-            f"please drain this node and delete the {noun} manager checkpoint file {quote(file)} before restarting Kubelet"
+            f"please drain this node and delete the {noun} manager checkpoint file {quote(file)} "
+            "before restarting Kubelet"
         )

@@ -1,6 +1,7 @@
 """The structures of the state files, declared once for decoding and for dumping.
 
-Source: kubelet v1.37.1, cpumanager/state and memorymanager/state (checkpoint.go, state.go); spec: state-files.md sections 2-4.
+Source: kubelet v1.37.1, cpumanager/state and memorymanager/state (checkpoint.go, state.go); spec:
+state-files.md sections 2-4.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _embedded(struct: GoStruct) -> tuple[GoField, ...]:
 
 
 def _read_pod_entry(form: dict[str, GoValue]) -> int:
-    """Parse a pod's CPU set while the file is decoded: the kubelet refuses a bad one here, before any checksum."""
+    """Parse a pod's CPU set while the file is decoded: a bad one is refused before any checksum is seen."""
     try:
         return CPUSet.parse(form["cpuSet"]).mask
     except CPUSetSyntaxError as error:
@@ -75,9 +76,7 @@ def _dump_pod_entry(mask: int) -> str:
 
 
 _DEFAULT_SET = GoField("defaultCpuSet", "DefaultCPUSet", STRING)
-_CPU_ENTRIES = GoField(
-    "entries", "Entries", GoMap("map[string]map[string]string", GoMap("map[string]string", STRING))
-)
+_CPU_ENTRIES = GoField("entries", "Entries", GoMap("map[string]map[string]string", GoMap("map[string]string", STRING)))
 _CPU_POD_ENTRIES = GoField(
     "podEntries",
     "PodEntries",
@@ -91,7 +90,8 @@ _CPU_POD_ENTRIES = GoField(
         ),
     ),
 )
-# The names of the baseline types are inferred; they show only in messages about baselines of a wrong JSON type.
+# The names of the baseline types are inferred; they show only in messages about baselines of a wrong JSON
+# type.
 _BASELINES = GoField(
     "baselines",
     "Baselines",
@@ -118,9 +118,7 @@ CPU_V1 = GoStruct(
 CPU_V2 = GoStruct("CPUManagerCheckpointV2", (_POLICY_NAME, _DEFAULT_SET, _CPU_ENTRIES, _CHECKSUM))
 """Containers by pod and name: kubelets up to 1.35, and 1.36 without PodLevelResourceManagers."""
 
-CPU_V3 = GoStruct(
-    "CPUManagerCheckpointV3", (_POLICY_NAME, _DEFAULT_SET, _CPU_ENTRIES, _CPU_POD_ENTRIES, _CHECKSUM)
-)
+CPU_V3 = GoStruct("CPUManagerCheckpointV3", (_POLICY_NAME, _DEFAULT_SET, _CPU_ENTRIES, _CPU_POD_ENTRIES, _CHECKSUM))
 """V2 and pod sets: kubelet 1.36 with PodLevelResourceManagers."""
 
 CPU_DATA = GoStruct(
@@ -166,7 +164,9 @@ _MACHINE_STATE = GoField(
     "machineState", "MachineState", GoMap("state.NUMANodeMap", GoPointer(_NODE), integer_keys=True)
 )
 _MEMORY_ENTRIES = GoField(
-    "entries", "Entries", GoMap("state.ContainerMemoryAssignments", GoMap("map[string][]state.Block", _BLOCKS))
+    "entries",
+    "Entries",
+    GoMap("state.ContainerMemoryAssignments", GoMap("map[string][]state.Block", _BLOCKS)),
 )
 _MEMORY_POD_ENTRIES = GoField(
     "podEntries",
@@ -174,9 +174,7 @@ _MEMORY_POD_ENTRIES = GoField(
     GoMap("state.PodMemoryAssignments", _struct("PodEntry", ("memoryBlocks", "MemoryBlocks", _BLOCKS))),
 )
 
-MEMORY_V1 = GoStruct(
-    "MemoryManagerCheckpointV1", (_POLICY_NAME, _MACHINE_STATE, _MEMORY_ENTRIES, _CHECKSUM)
-)
+MEMORY_V1 = GoStruct("MemoryManagerCheckpointV1", (_POLICY_NAME, _MACHINE_STATE, _MEMORY_ENTRIES, _CHECKSUM))
 """Blocks by pod and container: kubelets up to 1.35, and 1.36 without PodLevelResourceManagers."""
 
 MEMORY_V2 = GoStruct(

@@ -1,13 +1,45 @@
 """The configuration of a kubelet and of Mooring itself, as values.
 
-Source: KubeletConfiguration v1beta1 of v1.37.1; spec: configuration.md section 1. Values are as written: names of policies and
-options are checked where the kubelet checks them (:mod:`mooring.node.startup`), not while a file is read.
+Source: KubeletConfiguration v1beta1 of v1.37.1; spec: configuration.md section 1. Values are as written: names of
+policies and options are checked where the kubelet checks them (:mod:`mooring.node.startup`), not while a file is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+EXTENSIONS: frozenset[str] = frozenset()
+"""Additions that this version can switch on by ``extensions`` in Mooring's own document. None so far."""
+
+RESERVED_EXTENSIONS = frozenset(
+    {
+        "assigned-cpuset",
+        "cpu-hotplug",
+        "exclusive-resize",
+        "irq-affinity",
+        "mixed-cpus",
+        "plugins",
+        "scale-down-delay",
+    }
+)
+"""Names kept for additions to come (spec: resize.md sections 4 to 7). They are known, and refused for now."""
+
+FIXABLE_DEFECTS = frozenset(
+    {
+        "average-sizes",
+        "claim-loop",
+        "exact-mask-reuse",
+        "group-loop",
+        "hint-typo",
+        "memory-nil-hints",
+        "numa-gauge",
+        "odd-uncore",
+        "pod-restart",
+        "saved-combo",
+    }
+)
+"""Defects of kubelet v1.37.1 that Mooring reproduces unless ``fixedDefects`` names them (spec: README.md section 5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +74,8 @@ class KubeletConfig:
     cpu_cfs_quota_period_ns: int = 100_000_000
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     max_pods: int = 110
+    cpu_manager_reconcile_period_ns: int = 10_000_000_000
+    """How often the CPU manager repeats its assignments to the runtime, in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +84,14 @@ class MooringConfig:
 
     extensions: frozenset[str] = frozenset()
     fixed_defects: frozenset[str] = frozenset()
+
+
+def with_defaults(config: KubeletConfig) -> KubeletConfig:
+    """Return the configuration with empty names replaced by their defaults, as the kubelet does while decoding."""
+    return replace(
+        config,
+        cpu_manager_policy=config.cpu_manager_policy or "none",
+        memory_manager_policy=config.memory_manager_policy or "None",
+        topology_manager_policy=config.topology_manager_policy or "none",
+        topology_manager_scope=config.topology_manager_scope or "container",
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mooring.core.cpuset import CPUSet
 
@@ -20,7 +20,8 @@ class StartRefusal:
     """The kubelet does not start."""
 
     stage: str
-    """decode, featureGates, validation, reservation, topologyManager, deviceManager, cpuManager, memoryManager or start."""
+    """decode, featureGates, validation, reservation, topologyManager, deviceManager, cpuManager, memoryManager or
+    start."""
     message: str
     """The kubelet's text, with checkpoint paths shortened to the file name."""
 
@@ -37,7 +38,7 @@ class Endless:
 class Placement:
     """What one container, or a whole pod, holds."""
 
-    cpus: CPUSet = CPUSet()
+    cpus: CPUSet = field(default_factory=CPUSet)
     """Exclusive CPUs; empty means the shared pool."""
     mems: tuple[int, ...] = ()
     """NUMA nodes of its memory, ascending; empty means unrestricted."""

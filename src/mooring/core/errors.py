@@ -22,8 +22,8 @@ class UnsupportedError(MooringError):
 class InputError(MooringError):
     """Input that cannot be used, told in one line: where, which field, what is wrong, what to do.
 
-    >>> print(InputError("'abc' is not a quantity", source="pods.yaml", field="spec.containers[0]", remedy="write 2 or 500m"))
-    pods.yaml: spec.containers[0]: 'abc' is not a quantity; write 2 or 500m
+    >>> print(InputError("'abc' is not a quantity", source="pods.yaml", field="spec", remedy="write 2 or 500m"))
+    pods.yaml: spec: 'abc' is not a quantity; write 2 or 500m
     """
 
     def __init__(self, problem: str, *, source: str = "", field: str = "", remedy: str = "") -> None:

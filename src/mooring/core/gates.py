@@ -73,7 +73,8 @@ def resolve_gates(configured: Mapping[str, bool], others: frozenset[str] = froze
         others: names of real gates that the managers do not read; they are accepted and have no effect.
 
     >>> resolve_gates({"CPUManager": True})
-    'failed to merge global and in-flight KubeletConfiguration while setting defaults, error: unrecognized feature gate: CPUManager'
+    'failed to merge global and in-flight KubeletConfiguration while setting defaults, error: unrecognized feature
+    gate: CPUManager'
     """
     values = {name: gate.default for name, gate in GATES.items()}
     for name in sorted(configured):

@@ -12,7 +12,17 @@ INT64_MIN = -(2**63)
 
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
-_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", '"': '\\"', "\\": "\\\\"}
+_ESCAPES = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    '"': '\\"',
+    "\\": "\\\\",
+}
 
 
 class GoSyntaxError(MooringError):
@@ -54,7 +64,10 @@ def atoi(text: str) -> int:
         raise GoSyntaxError(f"strconv.Atoi: parsing {quote(text)}: invalid syntax")
     # Digits beyond 64 bits are refused before int() sees them: Python limits the length of what it converts.
     significant = digits.lstrip("0")
-    if len(significant) > 19 or not INT64_MIN <= int(f"{text[0] if text[0] == '-' else ''}{significant or 0}") <= INT64_MAX:
+    if (
+        len(significant) > 19
+        or not INT64_MIN <= int(f"{text[0] if text[0] == '-' else ''}{significant or 0}") <= INT64_MAX
+    ):
         raise GoSyntaxError(f"strconv.Atoi: parsing {quote(text)}: value out of range")
     value = int(significant or "0")
     return -value if text[0] == "-" else value

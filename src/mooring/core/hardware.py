@@ -28,6 +28,11 @@ class HardwareCPU:
     efficiency: int | None = None
     """Rank of the core kind (higher is faster, -1 cannot be ranked); None on uniform machines."""
     cluster: int | None = None
+    """Cores that share a resource below the last level cache (ARM), or a sub-NUMA cluster of Knights Landing."""
+    book: int | None = None
+    """s390: packages that share a book."""
+    drawer: int | None = None
+    """s390: books that share a drawer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,8 @@ class HardwareNode:
     sysfs_cpulist: str | None
     """The kernel's own list; None without a node directory."""
     base_page_bytes: int = 4096
+    subtype: str | None = None
+    """Kind of memory (``DRAM``, ``HBM``, ``MCDRAM``, ``GPUMemory``) where it can be told; None otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +86,6 @@ class Hardware:
     kinds: tuple[CPUKind, ...] = ()
     nodes_disallowed: tuple[int, ...] = ()
     nodes_offline: tuple[int, ...] = ()
+    num_cores: int = 0
+    num_packages: int = 0
+    num_l3: int = 0

@@ -1,7 +1,7 @@
 """Pods and containers, reduced to what the resource managers read.
 
-Source: v1 Pod; spec: configuration.md section 6. The API server's defaults are applied before a pod becomes one of these values
-(:mod:`mooring.manifest`), as the kubelet sees them.
+Source: v1 Pod; spec: configuration.md section 6. The API server's defaults are applied before a pod becomes one of
+these values (:mod:`mooring.manifest`), as the kubelet sees them.
 """
 
 from __future__ import annotations

@@ -89,9 +89,7 @@ class Quantity:
         500
         """
         if len(text) > LONGEST_TEXT:
-            raise QuantitySyntaxError(
-                f"a quantity of {len(text)} characters is too long, {LONGEST_TEXT} are allowed"
-            )
+            raise QuantitySyntaxError(f"a quantity of {len(text)} characters is too long, {LONGEST_TEXT} are allowed")
         return _parse(text)
 
     @staticmethod

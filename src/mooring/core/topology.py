@@ -1,7 +1,7 @@
 """The CPU topology that the kubelet's CPU manager derives from the machine description.
 
-Source: kubelet v1.37.1, pkg/kubelet/cm/cpumanager/topology; spec: topology.md sections 2, 4 and 5. Every mask that an algorithm
-asks for is computed here once, so that the algorithms are operations on integers.
+Source: kubelet v1.37.1, pkg/kubelet/cm/cpumanager/topology; spec: topology.md sections 2, 4 and 5. Every mask that an
+algorithm asks for is computed here once, so that the algorithms are operations on integers.
 """
 
 from __future__ import annotations
@@ -90,7 +90,13 @@ class Topology:
 
 
 def build_topology(
-    places: Mapping[int, CPUPlace], *, num_cpus: int, num_cores: int, num_sockets: int, num_numa_nodes: int, num_uncores: int
+    places: Mapping[int, CPUPlace],
+    *,
+    num_cpus: int,
+    num_cores: int,
+    num_sockets: int,
+    num_numa_nodes: int,
+    num_uncores: int,
 ) -> Topology:
     """Return a topology with the *declared* counts, even where they contradict the CPUs listed.
 

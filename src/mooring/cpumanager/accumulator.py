@@ -33,8 +33,8 @@ class Accumulator:
     def claim(self, cpus: int) -> None:
         """Take ``cpus``.
 
-        The need falls by their number even where one of them was not available any more: that is how defect average-sizes hands
-        out a CPU twice.
+        The need falls by their number even where one of them was not available any more: that is how defect
+        average-sizes hands out a CPU twice.
         """
         self.taken |= cpus
         self.available &= ~cpus
@@ -64,7 +64,8 @@ class Accumulator:
             parents, children = self.sockets(), topology.cores_of_socket
         else:
             parents, children = self.numa_nodes(), topology.cores_of_node
-        # The list is drawn lazily, but always from the CPUs that are available now: claims while walking do not change it.
+        # The list is drawn lazily, but always from the CPUs that are available now: claims while walking do not change
+        # it.
         available = self.available
         for parent, mask in parents:
             yield from _ordered(available, children[parent], mask)
@@ -88,14 +89,14 @@ class Accumulator:
     def is_free_by_average(self, mask: int, average: int) -> bool:
         """Tell whether a core or socket counts as entirely free.
 
-        Defect average-sizes: the kubelet compares with the machine's *average* size, so that on machines with uneven cores a
-        partly used core counts as free and a free one does not (spec: topology.md section 4).
+        Defect average-sizes: the kubelet compares with the machine's *average* size, so that on machines with uneven
+        cores a partly used core counts as free and a free one does not (spec: topology.md section 4).
         """
         size = mask.bit_count() if self.fixed_sizes else average
         return (mask & self.available).bit_count() == size
 
     def claim_free(self, elements: list[Element]) -> None:
-        """Walk a list and claim each element that is not larger than what is still needed; larger ones are passed over."""
+        """Walk a list and claim each element that is not larger than the need; larger ones are passed over."""
         for _, mask in elements:
             if self.need <= 0:
                 return

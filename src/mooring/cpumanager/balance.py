@@ -1,7 +1,7 @@
 """How evenly a subset of NUMA nodes would be left, and who takes the remainder.
 
-Source: kubelet v1.37.1, cpumanager cpu_assignment.go (takeByTopologyNUMADistributed, standardDeviation); spec: cpu-manager.md
-section 7 step 3.
+Source: kubelet v1.37.1, cpumanager cpu_assignment.go (takeByTopologyNUMADistributed, standardDeviation); spec:
+cpu-manager.md section 7 step 3.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Judge:
     def _balance(self, squares: int) -> int:
         """Return the rounded deviation for a given sum of squares of the CPUs left per node.
 
-        The kubelet rounds the mean to three decimals, computes in floating point and rounds the result to three decimals; whole
-        numbers of thousandths give the same without its rounding noise.
+        The kubelet rounds the mean to three decimals, computes in floating point and rounds the result to three
+        decimals; whole numbers of thousandths give the same without its rounding noise.
         """
         spread = (1_000_000 * squares + self._constant) * 4 // self._nodes
         return (isqrt(spread) + 1) // 2
@@ -99,8 +99,9 @@ class Judge:
     def _handed_out(self, left: tuple[int, ...], rest: int) -> int | Endless | None:
         """Hand out ``rest`` round robin, a group at a time; return by how much the sum of squares changes.
 
-        Defect group-loop: the kubelet compares the rest with the *CPUs* left but hands out whole groups, so that half-used cores
-        let it go round for ever (kubernetes/kubernetes#140730). The loop is found here by a count and never entered.
+        Defect group-loop: the kubelet compares the rest with the *CPUs* left but hands out whole groups, so that
+        half-used cores let it go round for ever (kubernetes/kubernetes#140730). The loop is found here by a count and
+        never entered.
         """
         group = self._group
         if sum(left) < rest:

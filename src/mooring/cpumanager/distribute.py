@@ -1,8 +1,8 @@
 """Distributing CPUs evenly over the fewest NUMA nodes that can hold them.
 
-Source: kubelet v1.37.1, cpumanager cpu_assignment.go (takeByTopologyNUMADistributed); spec: cpu-manager.md sections 7 and 8. The
-kubelet tries every subset of nodes on copies of its whole state. Balance and hand-out depend only on how many CPUs the nodes of a
-subset have, so each distinct tuple of counts is judged once here.
+Source: kubelet v1.37.1, cpumanager cpu_assignment.go (takeByTopologyNUMADistributed); spec: cpu-manager.md sections 7
+and 8. The kubelet tries every subset of nodes on copies of its whole state. Balance and hand-out depend only on how
+many CPUs the nodes of a subset have, so each distinct tuple of counts is judged once here.
 """
 
 from __future__ import annotations
@@ -59,7 +59,13 @@ def _combo_sizes(topology: Topology, count: int, need: int, group: int) -> tuple
 
 
 def _best_combo(
-    topology: Topology, available: int, nodes: list[Element], size: int, need: int, group: int, rules: TakeRules
+    topology: Topology,
+    available: int,
+    nodes: list[Element],
+    size: int,
+    need: int,
+    group: int,
+    rules: TakeRules,
 ) -> Combo | Endless | None:
     """Walk the subsets of one size and return the most balanced one, with what the claim will make of it."""
     free = [(mask & available).bit_count() for _, mask in nodes]
@@ -99,7 +105,13 @@ def _in_one_socket(topology: Topology, nodes: list[Element], positions: tuple[in
 
 
 def _claim(
-    topology: Topology, available: int, nodes: list[Element], combo: Combo, need: int, group: int, rules: TakeRules
+    topology: Topology,
+    available: int,
+    nodes: list[Element],
+    combo: Combo,
+    need: int,
+    group: int,
+    rules: TakeRules,
 ) -> int | TakeError | Endless:
     """Take the shares of the chosen nodes, then hand out the rest group by group."""
     size = len(combo.positions)
@@ -142,4 +154,3 @@ def _stuck(missing: int, rules: TakeRules) -> TakeError | Endless:
     if "claim-loop" in rules.fixed_defects:
         return TakeError(f"accounting error, not enough CPUs allocated, remaining: {missing}")
     return Endless("claim-loop")
-

@@ -19,8 +19,9 @@ SMALL_MACHINE = 12
 def generate_hints(topology: Topology, available: int, reusable: int, need: int, *, align_by_socket: bool) -> Hints:
     """Return a hint for every set of NUMA nodes whose CPUs suffice.
 
-    A set is preferred when no smaller set of nodes could serve the request on an empty machine (with align-by-socket also when it
-    touches as few sockets as that). A CPU that is both available and reusable counts twice, as in the kubelet.
+    A set is preferred when no smaller set of nodes could serve the request on an empty machine (with align-by-socket
+    also when it touches as few sockets as that). A CPU that is both available and reusable counts twice, as in the
+    kubelet.
 
     Args:
         topology: of the machine; only nodes with CPUs take part.

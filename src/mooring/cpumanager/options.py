@@ -81,8 +81,8 @@ class CPUOptions:
 def parse_options(options: Mapping[str, str], gates: FeatureGates) -> CPUOptions | str:
     """Return the options, or the kubelet's error text.
 
-    The kubelet walks a map and so reports any of several bad options; sorted order is used here. An option given as false still
-    has to be known and its group enabled.
+    The kubelet walks a map and so reports any of several bad options; sorted order is used here. An option given as
+    false still has to be known and its group enabled.
     """
     on = set()
     for name in sorted(options):

@@ -104,8 +104,9 @@ def _claim_uncores(run: Accumulator, *, fixed: bool) -> None:
 def _part_of_uncore(run: Accumulator, uncore: Element, *, fixed: bool) -> int:
     """Return CPUs of the uncore that satisfy the whole need, or 0.
 
-    Defect odd-uncore: the kubelet looks at the first cores of the uncore only, and fails when one of them is partly used although
-    the uncore has enough CPUs (kubernetes/kubernetes#131610). Fixed, free cores are used first, then what else the uncore has.
+    Defect odd-uncore: the kubelet looks at the first cores of the uncore only, and fails when one of them is partly
+    used although the uncore has enough CPUs (kubernetes/kubernetes#131610). Fixed, free cores are used first, then
+    what else the uncore has.
     """
     topology = run.topology
     inside = uncore[1] & run.available
@@ -131,4 +132,3 @@ def _part_of_uncore(run: Accumulator, uncore: Element, *, fixed: bool) -> int:
     if run.need % 2 and topology.cpus_per_core > 1 and chosen.bit_count() > run.need:
         chosen ^= 1 << (chosen.bit_length() - 1)
     return chosen if chosen.bit_count() == run.need else 0
-

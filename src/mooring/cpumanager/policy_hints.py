@@ -1,6 +1,7 @@
 """What the static policy answers when the topology manager asks.
 
-Source: kubelet v1.37.1, cpumanager policy_static.go (GetTopologyHints, GetPodTopologyHints); spec: cpu-manager.md section 9.
+Source: kubelet v1.37.1, cpumanager policy_static.go (GetTopologyHints, GetPodTopologyHints); spec: cpu-manager.md
+section 9.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ def container_hints(
 ) -> ResourceHints | None:
     """Return the hints for one container; None when it has no opinion.
 
-    A container that has CPUs already (after a restart of the kubelet) gets hints for just these; when their number is not what it
-    asks for, nothing is possible.
+    A container that has CPUs already (after a restart of the kubelet) gets hints for just these; when their number is
+    not what it asks for, nothing is possible.
     """
     need = exclusive_cpus(pod, container, policy.gates)
     if need == 0 or policy.gates.leaves_out(pod):
@@ -52,6 +53,4 @@ def pod_hints(policy: StaticPolicy, state: CPUState, reusable: Reusable, pod: Po
 
 
 def _generate(policy: StaticPolicy, available: int, reusable: int, need: int) -> Hints:
-    return generate_hints(
-        policy.topology, available, reusable, need, align_by_socket=policy.rules.align_by_socket
-    )
+    return generate_hints(policy.topology, available, reusable, need, align_by_socket=policy.rules.align_by_socket)

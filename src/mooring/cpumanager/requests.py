@@ -1,6 +1,7 @@
 """How many exclusive CPUs a container or a pod asks for.
 
-Source: kubelet v1.37.1, cpumanager policy_static.go (guaranteedCPUs, podGuaranteedCPUs); spec: cpu-manager.md section 3.
+Source: kubelet v1.37.1, cpumanager policy_static.go (guaranteedCPUs, podGuaranteedCPUs); spec: cpu-manager.md section
+3.
 """
 
 from __future__ import annotations
@@ -30,9 +31,7 @@ class PodLevelGates:
 
 def guaranteed_equivalent(container: Container) -> bool:
     """Tell whether cpu and memory requests are non-zero and equal to the limits."""
-    return all(
-        _equal_and_set(container.requests, container.limits, resource) for resource in ("cpu", "memory")
-    )
+    return all(_equal_and_set(container.requests, container.limits, resource) for resource in ("cpu", "memory"))
 
 
 def _equal_and_set(requests: ResourceList, limits: ResourceList, resource: str) -> bool:

@@ -1,6 +1,7 @@
 """The CPU manager's state: who owns which CPUs, as the state file records it.
 
-Source: kubelet cpumanager/state, v1.37.1. The texts of ``cpu_manager_state`` are made and read in ``mooring.checkpoint``.
+Source: kubelet cpumanager/state, v1.37.1. The texts of ``cpu_manager_state`` are made and read in
+``mooring.checkpoint``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class CPUState:
-    """One state of the CPU manager. All CPU sets are masks: bit *i* set means CPU *i* (the operating system's number).
+    """One state of the CPU manager. CPU sets are masks: bit *i* is CPU *i* of the operating system.
 
     >>> CPUState("static", 0b1001, {"pod-uid": {"main": 0b0110}}).assignments["pod-uid"]["main"]
     6
@@ -24,10 +25,10 @@ class CPUState:
     """The shared pool (the kubelet's default set) as a mask. Empty under the policy ``none``."""
 
     assignments: Mapping[str, Mapping[str, int]]
-    """Exclusive CPUs as masks: pod uid, then container name. A pod without containers still counts as an assignment."""
+    """Exclusive CPUs as masks: pod uid, then container name. A pod without containers counts too."""
 
     pods: Mapping[str, int] = field(default_factory=dict)
     """CPUs of whole pods as masks, by pod uid (KEP-5526, gate PodLevelResourceManagers)."""
 
     baselines: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """What each container got at its first admission, as masks (gate InPlacePodVerticalScalingExclusiveCPUs)."""
+    """What each container got at first, as masks (gate InPlacePodVerticalScalingExclusiveCPUs)."""

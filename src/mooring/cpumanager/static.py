@@ -6,7 +6,7 @@ Source: kubelet v1.37.1, cpumanager policy_static.go; spec: cpu-manager.md secti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mooring.core.bits import list_text
 from mooring.core.decision import Endless
@@ -41,7 +41,7 @@ class StaticPolicy:
     reserved_cores: int
     """Mask of every CPU on a core with a reserved CPU."""
     strict_reservation: bool = False
-    gates: PodLevelGates = PodLevelGates()
+    gates: PodLevelGates = field(default_factory=PodLevelGates)
 
     @property
     def group_size(self) -> int:
@@ -94,7 +94,11 @@ class Allocated:
 
 
 def start(policy: StaticPolicy, state: CPUState) -> CPUState | str:
-    """Check a state against machine and reservation; return it, filled where it is fresh, or the kubelet's error text."""
+    """Check a state against machine and reservation.
+
+    Returns:
+        The state, filled where it is fresh, or the kubelet's error text.
+    """
     default, reserved = state.default, policy.reserved
     # 1. A fresh state gets the whole pool and is not looked at further.
     if not default:
@@ -197,7 +201,12 @@ def allocate(
 
 
 def _check_whole_cores(
-    policy: StaticPolicy, state: CPUState, pod: Pod, container: Container, need: int, observer: Observer | None
+    policy: StaticPolicy,
+    state: CPUState,
+    pod: Pod,
+    container: Container,
+    need: int,
+    observer: Observer | None,
 ) -> AllocationError | None:
     """Apply full-pcpus-only. CPUs that init containers leave are not counted, half-used cores are."""
     group = policy.group_size

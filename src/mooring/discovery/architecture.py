@@ -6,10 +6,11 @@ s390x. A kubelet knows its architecture from its own binary and from ``uname``; 
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Final
 
-from mooring.discovery.tree import Tree
+from mooring.discovery.tree import LiveTree, Tree
 
 _DECLARED: Final = re.compile(r"^Architecture:[ \t]*(\S+)", re.MULTILINE)
 _CPUINFO_SIGNS: Final = (
@@ -30,16 +31,15 @@ _CPUINFO_SIGNS: Final = (
 def architecture(tree: Tree) -> str:
     """Return what ``uname -m`` says on the tree's machine (``x86_64``, ``aarch64``, ``s390x``), or "" when nothing tells.
 
-    Looked at in this order: the note that hwloc-gather-topology leaves in ``proc/hwloc-nofile-info``, the kernel's own
-    ``proc/sys/kernel/arch`` (Linux 6.1), lines of ``proc/cpuinfo`` that only one architecture prints, and sysfs attributes
-    that exist on s390x alone.
+    The running machine is asked itself. A snapshot is searched in this order: the note that hwloc-gather-topology leaves in
+    ``proc/hwloc-nofile-info``, lines of ``proc/cpuinfo`` that only one architecture prints, and a sysfs attribute that exists
+    on s390x alone.
     """
+    if isinstance(tree, LiveTree):
+        return os.uname().machine
     declared = _DECLARED.search(tree.read("proc/hwloc-nofile-info") or "")
     if declared:
         return declared[1]
-    arch = (tree.read("proc/sys/kernel/arch") or "").strip()
-    if arch:
-        return arch
     cpuinfo = tree.read("proc/cpuinfo") or ""
     for name, sign in _CPUINFO_SIGNS:
         if sign.search(cpuinfo):

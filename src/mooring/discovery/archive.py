@@ -1,7 +1,8 @@
 """Snapshots in a tar archive, read into memory once.
 
-An archive comes from somebody else: sizes are bounded, and nothing is ever unpacked onto the disk. hwloc's own snapshots
-(``hwloc-gather-topology``) hold one top-level folder, other tools write ``./sys`` or ``sys``; all three read the same.
+An archive comes from somebody else: sizes are bounded, damage is an error, and nothing is unpacked onto the
+disk. hwloc's own snapshots (``hwloc-gather-topology``) hold one top-level folder, other tools write ``./sys``
+or ``sys``; all three read the same.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mooring.discovery.tree import Entry, resolve
 MAX_ARCHIVE_BYTES: Final = 64 * 2**20
 """Size of the archive file; a snapshot of 256 CPUs has about 1 MiB."""
 MAX_UNPACKED_BYTES: Final = 512 * 2**20
-"""Size of the tar stream; a tree of 4096 CPUs with about 90 files each (1 KiB of stream per file) needs about 380 MiB."""
+"""Size of the tar stream: 4096 CPUs with 90 files each, at 1 KiB of stream per file, need 380 MiB."""
 MAX_MEMBERS: Final = 1_000_000
 """Files, folders and links of one archive."""
 MAX_PATH_CHARS: Final = 4096
@@ -31,10 +32,8 @@ MAX_PATH_CHARS: Final = 4096
 _REMEDY: Final = "make the archive again, for instance with hwloc-gather-topology or tar -czf of sys and proc"
 _TOP_FOLDERS: Final = frozenset({"sys", "proc"})
 """A top level that holds one of these is the root of a machine."""
-
-
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
+_BLOCK: Final = 512
+"""Block size of tar; a block of zeros ends the archive."""
 
 
 class ArchiveTree:
@@ -46,15 +45,18 @@ class ArchiveTree:
     """
 
     def __init__(
-        self, name: str, files: Mapping[str, bytes], links: Mapping[str, str] | None = None, folders: Iterable[str] = ()
+        self,
+        name: str,
+        files: Mapping[str, bytes],
+        links: Mapping[str, str] | None = None,
+        folders: Iterable[str] = (),
     ) -> None:
         """Take files (path to content), links (path to relative target) and folders that may be empty."""
         self.name = name
         self._files = files
         self._texts: dict[str, str] = {}
-        self._entries: dict[str, str] = dict.fromkeys(files, Entry.FILE)
-        # An absolute or empty target leads out of the tree: the name stays in listings, what it points at does not exist.
-        self._links = dict(links or {})
+        # An absolute or empty target leads out of the tree: listings show the name, nothing is behind it.
+        self._links = links or {}
         self._children: dict[str, set[str]] = {"": set()}
         for path in (*files, *self._links):
             self._enter(path)
@@ -62,27 +64,14 @@ class ArchiveTree:
             self._enter(path)
             self._children.setdefault(path, set())
 
-    def _enter(self, path: str) -> None:
-        while True:
-            parent, _, base = path.rpartition("/")
-            known = self._children.get(parent)
-            if known is None:
-                known = self._children[parent] = set()
-            elif base in known:
-                return
-            known.add(base)
-            if not parent:
-                return
-            path = parent
-
     def read(self, path: str) -> str | None:
         """See :meth:`mooring.discovery.tree.Tree.read`."""
-        place = path if path in self._files else resolve(path, self._look)
-        if place is None or place not in self._files:
-            return None
-        text = self._texts.get(place)
+        text = self._texts.get(path)
         if text is None:
-            text = self._texts[place] = self._files[place].decode("utf-8", "replace")
+            place = resolve(path, self._look)
+            if place is None or place in self._children:
+                return None
+            text = self._texts[path] = self._files[place].decode("utf-8", "replace")
         return text
 
     def names(self, path: str) -> tuple[str, ...]:
@@ -96,14 +85,25 @@ class ArchiveTree:
 
     def is_dir(self, path: str) -> bool:
         """See :meth:`mooring.discovery.tree.Tree.is_dir`."""
-        place = resolve(path, self._look)
-        return place is not None and place in self._children
+        return resolve(path, self._look) in self._children
+
+    def _enter(self, path: str) -> None:
+        """Make every parent of ``path`` a folder that lists it."""
+        while path:
+            parent, _, base = path.rpartition("/")
+            siblings = self._children.get(parent)
+            if siblings is None:
+                siblings = self._children[parent] = set()
+            elif base in siblings:
+                return
+            siblings.add(base)
+            path = parent
 
     def _look(self, path: str) -> str | None:
-        # A folder wins over a file or link of the same name: archives can be made to hold both.
+        # Archives can be made to hold a file, a link and a folder of one name: folders win, then files.
         if path in self._children:
             return Entry.FOLDER
-        return self._entries.get(path) or (self._links.get(path) or None)
+        return Entry.FILE if path in self._files else self._links.get(path) or None
 
 
 def read_archive(path: str) -> ArchiveTree:
@@ -113,33 +113,50 @@ def read_archive(path: str) -> ArchiveTree:
         InputError: the file is larger than the limits, damaged, or no tar archive.
     """
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - the caller's path is text already
+        with open(path, "rb") as file:  # noqa: PTH123 - the path is text already
             if os.fstat(file.fileno()).st_size > MAX_ARCHIVE_BYTES:
-                raise InputError(f"archive is larger than {MAX_ARCHIVE_BYTES} bytes", source=path, remedy=_REMEDY)
+                raise _problem(path, f"larger than {MAX_ARCHIVE_BYTES} bytes")
             return _read_members(path, _Bounded(_decompressed(file), path))
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise InputError(f"is no readable tar archive: {error}", source=path, remedy=_REMEDY) from None
-    except OSError as error:  # gzip.BadGzipFile and bz2's complaints are OSErrors, too
-        raise InputError(f"is no readable tar archive: {error.strerror or error}", source=path, remedy=_REMEDY) from None
-    # What tarfile lets through on hostile headers: numbers, encodings, sizes.
-    except (ValueError, OverflowError, MemoryError, RecursionError, IndexError, KeyError, AttributeError, TypeError) as error:
-        raise InputError(f"is no readable tar archive: {type(error).__name__}", source=path, remedy=_REMEDY) from None
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        # gzip and bz2 complain with OSErrors, too.
+        raise _problem(path, f"no readable tar archive ({error})") from None
+    except (ValueError, ArithmeticError, LookupError, AttributeError, TypeError, MemoryError, RecursionError):
+        # What tarfile lets through on hostile headers.
+        raise _problem(path, "no readable tar archive (malformed header)") from None
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
 
 class _Bounded:
-    """A stream that gives up once more than ``MAX_UNPACKED_BYTES`` came out of it."""
+    """A stream that gives up beyond ``MAX_UNPACKED_BYTES`` and remembers the last of what went through it."""
 
     def __init__(self, stream: _Readable, path: str) -> None:
         self._stream = stream
         self._path = path
-        self._left = MAX_UNPACKED_BYTES
+        self._count = 0
+        self._last = (b"", b"")
 
     def read(self, size: int, /) -> bytes:
         data = self._stream.read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise InputError(f"archive unpacks to more than {MAX_UNPACKED_BYTES} bytes", source=self._path, remedy=_REMEDY)
+        self._count += len(data)
+        if self._count > MAX_UNPACKED_BYTES:
+            raise _problem(self._path, f"unpacks to more than {MAX_UNPACKED_BYTES} bytes")
+        if data:
+            self._last = (self._last[1], data)
         return data
+
+    def block(self, offset: int) -> bytes:
+        """Return the block at a recent ``offset``; less than a block, or nothing, beyond the end."""
+        recent = b"".join(self._last)
+        start = offset - (self._count - len(recent))
+        return recent[start : start + _BLOCK] if start >= 0 else b""
+
+    def drain(self) -> None:
+        """Read to the end, so that the checksum behind the last byte is verified."""
+        while self.read(1 << 20):
+            pass
 
 
 def _decompressed(file: io.BufferedReader) -> _Readable:
@@ -157,32 +174,44 @@ def _read_members(path: str, stream: _Bounded) -> ArchiveTree:
     files: dict[str, bytes] = {}
     links: dict[str, str] = {}
     folders: list[str] = []
-    # Streaming mode only ever asks its source for bytes, in order.
-    with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|", errorlevel=1) as archive:
-        for count, member in enumerate(archive):
-            if count >= MAX_MEMBERS:
-                raise InputError(f"archive has more than {MAX_MEMBERS} members", source=path, remedy=_REMEDY)
-            archive.members = []  # tarfile keeps every header otherwise
+    # Streaming mode only ever asks its source for bytes, in order, and keeps nothing but headers.
+    with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as archive:
+        count = 0
+        while (member := archive.next()) is not None:
+            archive.members.clear()  # type: ignore[attr-defined]  # a million headers need a gigabyte
+            count += 1
+            if count > MAX_MEMBERS:
+                raise _problem(path, f"more than {MAX_MEMBERS} members")
             name = _clean(member.name)
             if name is None:
                 continue
             if member.isdir():
                 folders.append(name)
             elif member.issym():
-                links[name] = member.linkname if len(member.linkname) <= MAX_PATH_CHARS else ""
+                links[name] = "" if _is_outside(member.linkname) else member.linkname
             elif member.islnk():
                 files[name] = files.get(_clean(member.linkname) or "", b"")
             elif member.isreg():
-                if member.size > MAX_UNPACKED_BYTES:
-                    raise InputError(f"member {name} is larger than {MAX_UNPACKED_BYTES} bytes", source=path, remedy=_REMEDY)
                 content = archive.extractfile(member)
                 files[name] = content.read() if content is not None else b""
+        # tarfile takes garbage between two members for the end of the archive.
+        if stream.block(archive.offset) != bytes(_BLOCK):
+            raise _problem(path, "damaged or cut off")
+    stream.drain()
     return ArchiveTree(path, *_machine_root(files, links, folders))
 
 
+def _problem(path: str, problem: str) -> InputError:
+    return InputError(f"archive: {problem}", source=path, remedy=_REMEDY)
+
+
+def _is_outside(target: str) -> bool:
+    return target.startswith("/") or len(target) > MAX_PATH_CHARS
+
+
 def _clean(name: str) -> str | None:
-    """Return a member's path below the root; None for names that are absolute, climb, or are too long: they are ignored."""
-    if name.startswith("/") or len(name) > MAX_PATH_CHARS:
+    """Return a member's path below the root; None to ignore absolute, climbing and overlong names."""
+    if _is_outside(name):
         return None
     parts = [part for part in name.split("/") if part not in ("", ".")]
     return None if not parts or ".." in parts else "/".join(parts)

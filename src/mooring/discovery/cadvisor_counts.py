@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from mooring.core.gotext import quote
-from mooring.discovery.goscan import UINT64_MAX, scan_uint, trim
+from mooring.discovery.gonumbers import UINT64_MAX, scan_uint, trim
 from mooring.discovery.online import OnlineCPUs
 from mooring.discovery.probe import CPUS, ProbeError, cpu_entries, read_or_fail
 from mooring.discovery.tree import Tree

@@ -11,7 +11,7 @@ from typing import Final
 
 from mooring.core.gotext import GoSyntaxError, atoi, quote
 from mooring.core.machineinfo import HugePages, MemoryModules
-from mooring.discovery.goscan import UINT64_MAX, parse_uint, scan_uint, trim
+from mooring.discovery.gonumbers import UINT64_MAX, parse_uint, scan_uint, trim
 from mooring.discovery.probe import ProbeError, read_or_fail, read_problem
 from mooring.discovery.tree import Tree
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mooring.core.gotext import GoSyntaxError
-from mooring.discovery.goscan import parse_uint, trim
+from mooring.discovery.gonumbers import parse_uint, trim
 from mooring.discovery.probe import CPUS
 from mooring.discovery.tree import Tree
 

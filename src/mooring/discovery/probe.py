@@ -10,7 +10,7 @@ from typing import Final
 
 from mooring.core.errors import MooringError
 from mooring.core.gotext import GoSyntaxError, atoi
-from mooring.discovery.goscan import trim
+from mooring.discovery.gonumbers import trim
 from mooring.discovery.tree import Tree
 
 CPUS: Final = "sys/devices/system/cpu"

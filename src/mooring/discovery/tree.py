@@ -1,13 +1,13 @@
-"""File trees: the machine under our feet, an unpacked snapshot and an archive look the same to whoever reads them.
+"""File trees: the running machine, an unpacked snapshot and an archive look the same to whoever reads them.
 
 A tree is rooted at ``/`` of *some* machine. Paths are written below that root without a leading slash
-(``sys/devices/system/cpu/online``). Reading never raises for what a path holds or lacks: a missing file, a directory in its
-place and a file that cannot be read all give None, because on real machines any file of sysfs may be absent (hwloc and
-cAdvisor take it the same way). What is wrong with the *source* - no such folder, a broken archive - is an InputError of
-:func:`open_tree`.
+(``sys/devices/system/cpu/online``). Reading never raises for what a path holds or lacks: a missing file, a
+directory in its place and a file that cannot be read all give None, because on real machines any file of
+sysfs may be absent (hwloc and cAdvisor take it the same way). What is wrong with the *source* - no such
+folder, a broken archive - is an InputError of :func:`open_tree`.
 
-Every tree remembers what it has read, so that the views made of one tree (hardware and cAdvisor) cost one reading and agree
-with each other. A tree is therefore a snapshot: open a new one to look again.
+Every tree remembers what it has read, so that the views made of one tree (hardware and cAdvisor) cost one
+reading and agree with each other. A tree is therefore a snapshot: open a new one to look again.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _OPEN_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 """Opening must not wait: a folder handed to us may hold a named pipe."""
 _CHUNK_BYTES: Final = 4096
 """Most files of sysfs fit into one page, which is what the kernel hands out at once."""
+_REMEDY: Final = "name a folder with sys/ in it or a tar archive of one"
 _UNREAD: Final = "\0unread"
 """Marks, in the caches, what was not looked at yet; None there means that it is missing."""
 
@@ -47,7 +48,7 @@ class Tree(Protocol):
         """
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Return the names in the directory at ``path`` in text order; empty when there is no such directory."""
+        """Return the names in the directory at ``path`` in text order; empty without such a directory."""
 
     def exists(self, path: str) -> bool:
         """Tell whether there is a file or directory at ``path``; a link counts when its target does."""
@@ -67,9 +68,9 @@ class Entry:
 def resolve(path: str, look: Callable[[str], str | None]) -> str | None:
     """Return the path of what ``path`` names once every link on the way is followed, or None.
 
-    ``look`` gets a path whose parents are no links and answers with :attr:`Entry.FILE`, :attr:`Entry.FOLDER`, the text of a
-    relative link, or None for nothing. Paths that leave the tree (``..`` above the root), go through a file, or follow more
-    than ``MAX_LINK_HOPS`` links name nothing.
+    ``look`` gets a path whose parents are no links and answers with :attr:`Entry.FILE`, :attr:`Entry.FOLDER`,
+    the text of a relative link, or None for nothing. Paths that leave the tree (``..`` above the root), go
+    through a file, or follow more than ``MAX_LINK_HOPS`` links name nothing.
 
     >>> entries = {"a": Entry.FOLDER, "a/b": "../c", "c": Entry.FOLDER, "c/d": Entry.FILE}
     >>> resolve("a/b/d", entries.get)
@@ -213,7 +214,7 @@ class LiveTree:
 
 
 def open_tree(source: str | os.PathLike[str]) -> Tree:
-    """Open ``/`` (the running machine), a folder that holds ``sys``, or an archive of one (.tar, .tar.gz, .tar.bz2, .tar.xz).
+    """Open ``/`` (the running machine), a folder that holds ``sys``, or a (compressed) tar archive of one.
 
     Raises:
         InputError: there is no such folder or file, it cannot be read, or it is no archive.
@@ -223,12 +224,12 @@ def open_tree(source: str | os.PathLike[str]) -> Tree:
         mode = os.stat(path).st_mode  # noqa: PTH116 - one call tells every case apart
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(f"cannot be opened: {problem}", source=path, remedy="name a folder with sys/ in it or a tar archive") from None
+        raise InputError(f"cannot be opened: {problem}", source=path, remedy=_REMEDY) from None
     if stat.S_ISDIR(mode):
         return LiveTree() if os.path.realpath(path) == "/" else FolderTree(path)
     if not stat.S_ISREG(mode):
-        raise InputError("is neither a folder nor a file", source=path, remedy="name a folder with sys/ in it or a tar archive")
-    from mooring.discovery.archive import read_archive  # noqa: PLC0415 - tarfile and its codecs only where there is an archive
+        raise InputError("is neither a folder nor a file", source=path, remedy=_REMEDY)
+    from mooring.discovery.archive import read_archive  # noqa: PLC0415 - tarfile and codecs only for archives
 
     return read_archive(path)
 
@@ -242,16 +243,20 @@ def _read_file(path: str, flags: int) -> str | None:
     """
     descriptor = os.open(path, flags)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             return None
         data = os.read(descriptor, _CHUNK_BYTES)
-        if not data:
-            return ""
-        # Files of /proc end with an empty read, not with a short one.
-        while chunk := os.read(descriptor, max(len(data), _CHUNK_BYTES)):
+        # A file on a disk tells its length; files of sysfs claim a page and files of /proc nothing, whatever
+        # they hold, and end with an empty read.
+        while data and len(data) != status.st_size:
+            chunk = os.read(descriptor, max(len(data), _CHUNK_BYTES))
+            if not chunk:
+                break
             data += chunk
             if len(data) > MAX_FILE_BYTES:
-                raise InputError(f"larger than {MAX_FILE_BYTES} bytes", source=path, remedy="no file of sysfs is: check the folder")
+                remedy = "no file of sysfs is: check the folder"
+                raise InputError(f"larger than {MAX_FILE_BYTES} bytes", source=path, remedy=remedy)
     finally:
         os.close(descriptor)
     return data.decode("utf-8", "replace")
@@ -265,7 +270,7 @@ def _list(path: str) -> tuple[str, ...]:
 
 
 def _entry(path: str) -> str | None:
-    """Look at one path, not following a link; a link that is absolute leads out of the tree and counts as nothing."""
+    """Look at one path, not following a link; an absolute one leads out of the tree and counts as nothing."""
     try:
         mode = os.lstat(path).st_mode
         if stat.S_ISDIR(mode):

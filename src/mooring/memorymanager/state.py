@@ -39,7 +39,7 @@ class MemoryTable:
     """What ``reservedMemory`` of the kubelet configuration keeps back."""
 
     allocatable: int
-    """What the manager may give away: total less system_reserved (for ``memory`` also less all hugepage pools)."""
+    """What may be given away: total less system_reserved, for ``memory`` also less all hugepage pools."""
 
     reserved: int
     """What containers hold."""

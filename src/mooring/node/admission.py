@@ -26,7 +26,10 @@ AFFINITY_MESSAGE = "Resources cannot be allocated with Topology locality"
 
 @dataclass(slots=True)
 class Admission:
-    """One admission while it runs. Nothing is rolled back when it fails: leftovers go with the next stale-state removal."""
+    """One admission while it runs.
+
+    Nothing is rolled back when it fails: leftovers go with the next stale-state removal.
+    """
 
     settings: Settings
     pod: Pod

@@ -34,7 +34,8 @@ class Decision:
     shared_pool: CPUSet
     """The default set afterwards."""
     hints: Mapping[str, ResourceHints] | None = None
-    """Container -> resource -> hints, as handed to the topology manager in container scope; containers not reached are absent."""
+    """Container -> resource -> hints, as handed to the topology manager in container scope; containers not reached are
+    absent."""
     pod_hints: ResourceHints | None = None
     """Resource -> hints in pod scope."""
 

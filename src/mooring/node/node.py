@@ -22,7 +22,7 @@ from mooring.node.admission import Admission
 from mooring.node.decision import NO_AFFINITY, Decision, Readmission, Removal
 from mooring.node.facts import StaleStateRemoved
 from mooring.node.settings import Settings, build_settings
-from mooring.node.start import start_cpu_manager
+from mooring.node.start import Restored, start_managers
 from mooring.topologymanager.hints import Hint
 
 
@@ -39,10 +39,8 @@ class Node:
     ('0-3', '1-3')
     """
 
-    info: MachineInfo
-    """The kubelet's view of the machine."""
-    mooring: MooringConfig
     settings: Settings
+    """Configuration, machine and policies, understood."""
     cpu: CPUState
     reusable: Reusable = field(default_factory=Reusable)
     stored_hints: Mapping[str, Mapping[str, Hint]] = field(default_factory=dict)
@@ -50,42 +48,31 @@ class Node:
     active: Mapping[str, Pod] = field(default_factory=dict)
     """Pods that the kubelet runs, by uid, in the order of their admission."""
     started: frozenset[str] = frozenset()
-    """Uids of active pods whose containers started since the kubelet did; only these lose their stored hints when they end."""
+    """Uids of active pods whose containers started since the kubelet did; only these lose their stored hints when they
+    end."""
 
     @staticmethod
-    def fresh(
-        info: MachineInfo, config: KubeletConfig, mooring: MooringConfig | None = None
-    ) -> Node:
+    def fresh(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig | None = None) -> Node:
         """Return a node without state files and pods.
 
         Raises:
             StartRefusedError: the kubelet would not start.
         """
-        node = Node.start(info, config, mooring or MooringConfig())
+        settings = build_settings(config, mooring or MooringConfig(), info)
+        node = settings if isinstance(settings, StartRefusal) else Node.start(settings)
         if isinstance(node, StartRefusal):
             raise StartRefusedError(node)
         return node
 
     @staticmethod
-    def start(
-        info: MachineInfo,
-        config: KubeletConfig,
-        mooring: MooringConfig,
-        *,
-        cpu: CPUState | None = None,
-        known_gates: frozenset[str] = frozenset(),
-    ) -> Node | StartRefusal:
-        """Start a kubelet on a state read from its checkpoint, or on none."""
-        settings = build_settings(config, mooring, info, known_gates)
-        if isinstance(settings, StartRefusal):
-            return settings
-        started = start_cpu_manager(settings, cpu)
-        if isinstance(started, StartRefusal):
-            return started
-        refused = settings.reservation.overcommitment()
-        if refused:
-            return StartRefusal("start", refused)
-        return Node(info, mooring, settings, started)
+    def start(settings: Settings, restored: Restored | None = None) -> Node | StartRefusal:
+        """Start a kubelet on what its checkpoint files hold, or on none."""
+        started = start_managers(settings, restored or Restored())
+        if started.refusal is not None:
+            return started.refusal
+        if started.cpu is None:
+            raise AssertionError("a start without a refusal has a state")
+        return Node(settings, started.cpu)
 
     @property
     def shared_pool(self) -> CPUSet:
@@ -99,6 +86,18 @@ class Node:
             node = replace(node, started=node.started | {pod.uid})
         return node, decision
 
+    def adopt(self, pods: Iterable[Pod]) -> Node:
+        """Return the node with pods that run already and are not decided about: their state stays and is not stale."""
+        return replace(self, active={**self.active, **{pod.uid: pod for pod in pods}})
+
+    def withdraw(self, uid: str) -> Node:
+        """Return the node after something else than the managers refused a pod that they had accepted.
+
+        The pod leaves the active list; what it was given stays until the managers are asked again.
+        """
+        active = {known: pod for known, pod in self.active.items() if known != uid}
+        return replace(self, active=active, started=self.started - {uid})
+
     def remove(self, uid: str, observer: Observer | None = None) -> tuple[Node, Removal]:
         """Stop a pod's containers, take it off the active list and drop all stale state at once."""
         active = {known: pod for known, pod in self.active.items() if known != uid}
@@ -111,18 +110,16 @@ class Node:
         return node, Removal(uid, CPUSet(cpu.default & ~before), CPUSet(cpu.default))
 
     def restart(
-        self,
-        config: KubeletConfig | None = None,
-        mooring: MooringConfig | None = None,
-        observer: Observer | None = None,
+        self, settings: Settings | StartRefusal | None = None, observer: Observer | None = None
     ) -> tuple[Node, Readmission] | StartRefusal:
         """Restart the kubelet on its own state, with the same or another configuration.
 
-        Everything kept in memory is lost; running pods are admitted again in the order of their admission.
+        Everything kept in memory is lost; running pods are admitted again in the order of their admission. A state of
+        another policy is refused when its file is read (:mod:`mooring.checkpoint`), so the policy has to be the same
+        here.
         """
-        started = Node.start(
-            self.info, config or self.settings.config, self.mooring if mooring is None else mooring, cpu=self.cpu
-        )
+        settings = settings or self.settings
+        started = settings if isinstance(settings, StartRefusal) else Node.start(settings, Restored(self.cpu))
         if isinstance(started, StartRefusal):
             return started
         return started.readmit(self.active.values(), observer)
@@ -130,8 +127,8 @@ class Node:
     def readmit(self, pods: Iterable[Pod], observer: Observer | None = None) -> tuple[Node, Readmission]:
         """Admit the pods that run already when the kubelet starts.
 
-        Pod sources are not ready then, so that no stale state is removed in between. A pod that is refused leaves the active list.
-        A pod whose admission would never end is left as it was and the rest is not looked at.
+        Pod sources are not ready then, so that no stale state is removed in between. A pod that is refused leaves the
+        active list. A pod whose admission would never end is left as it was and the rest is not looked at.
         """
         node = self
         decisions = []
@@ -174,9 +171,7 @@ class Node:
             admitted=verdict is None,
             rejection=verdict if isinstance(verdict, Rejection) else None,
             endless=verdict if isinstance(verdict, Endless) else None,
-            containers={
-                container.name: Placement(CPUSet(held.get(container.name, 0))) for container in pod.containers
-            },
+            containers={container.name: Placement(CPUSet(held.get(container.name, 0))) for container in pod.containers},
             pod=Placement(CPUSet(node.cpu.pods.get(pod.uid, 0))),
             affinity={container.name: stored.get(container.name, NO_AFFINITY) for container in pod.containers},
             shared_pool=node.shared_pool,

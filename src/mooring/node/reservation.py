@@ -1,7 +1,7 @@
 """What the node keeps for the system, and what is left for pods.
 
-Source: kubelet v1.37.1, cmd/kubelet/app/server.go, pkg/kubelet/eviction/helpers.go, cm/node_container_manager_linux.go; spec:
-configuration.md section 5.
+Source: kubelet v1.37.1, cmd/kubelet/app/server.go, pkg/kubelet/eviction/helpers.go,
+cm/node_container_manager_linux.go; spec: configuration.md section 5.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Reservation:
     cpus: CPUSet
     """The explicit ``reservedSystemCPUs``; empty when only an amount is reserved."""
     reserved: Mapping[str, Quantity]
-    """Resource -> systemReserved + kubeReserved, for memory with the hard eviction threshold; zero sums are left out."""
+    """Resource -> systemReserved + kubeReserved, for memory with the hard eviction threshold; zero sums are left
+    out."""
     capacity: Mapping[str, Quantity]
     """Resource -> capacity of the machine: cpu, memory and each pool of huge pages."""
 

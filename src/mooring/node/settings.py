@@ -1,7 +1,7 @@
 """Building the managers: from configuration and machine to everything that decisions need, or the kubelet's refusal.
 
-Source: kubelet v1.37.1, the order of cmd/kubelet/app/server.go and cm/container_manager_linux.go; spec: configuration.md sections
-2 to 5, topology-manager.md section 1.
+Source: kubelet v1.37.1, the order of cmd/kubelet/app/server.go and cm/container_manager_linux.go; spec:
+configuration.md sections 2 to 5, topology-manager.md section 1.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mooring.core.bits import mask_of
-from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.config import KubeletConfig, MooringConfig, with_defaults
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, StartRefusal
 from mooring.core.errors import UnsupportedError
@@ -57,7 +57,10 @@ class Settings:
 
 
 def build_settings(
-    config: KubeletConfig, mooring: MooringConfig, info: MachineInfo, known_gates: frozenset[str] = frozenset()
+    config: KubeletConfig,
+    mooring: MooringConfig,
+    info: MachineInfo,
+    known_gates: frozenset[str] = frozenset(),
 ) -> Settings | StartRefusal:
     """Do what the kubelet does before it looks at its checkpoint files; the first error stops it.
 
@@ -70,6 +73,7 @@ def build_settings(
     Raises:
         UnsupportedError: a policy that this version of Mooring does not have yet.
     """
+    config = with_defaults(config)
     gates = resolve_gates(config.feature_gates, known_gates)
     if isinstance(gates, str):
         return StartRefusal("decode", gates)
@@ -136,7 +140,11 @@ def _numa_info(config: KubeletConfig, info: MachineInfo) -> NUMAInfo | str:
 
 
 def _cpu_policy(
-    config: KubeletConfig, fixed: frozenset[str], gates: FeatureGates, topology: Topology | str, reservation: Reservation
+    config: KubeletConfig,
+    fixed: frozenset[str],
+    gates: FeatureGates,
+    topology: Topology | str,
+    reservation: Reservation,
 ) -> StaticPolicy | str | None:
     """Build the CPU manager's policy: the policy, the kubelet's error, or None for policy ``none``."""
     if config.cpu_manager_policy == "none":
@@ -157,7 +165,12 @@ def _cpu_policy(
 
 
 def _static_policy(
-    config: KubeletConfig, fixed: frozenset[str], gates: FeatureGates, topology: Topology, explicit: CPUSet, count: int
+    config: KubeletConfig,
+    fixed: frozenset[str],
+    gates: FeatureGates,
+    topology: Topology,
+    explicit: CPUSet,
+    count: int,
 ) -> StaticPolicy | str:
     """Build the static policy with ``count`` reserved CPUs; option errors come before those of the reservation."""
     options = parse_options(config.cpu_manager_policy_options, gates)

@@ -1,47 +1,60 @@
 """Starting the managers on what their checkpoint files hold.
 
-Source: kubelet v1.37.1, cpumanager/state and policy Start; spec: cpu-manager.md section 2, state-files.md section 4.
+Source: kubelet v1.37.1, cpumanager policy Start and cm/container_manager_linux.go; spec: configuration.md section 5.1,
+cpu-manager.md section 2.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mooring.core.decision import StartRefusal
-from mooring.core.gotext import quote
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import start
 from mooring.node.settings import Settings
 
-CPU_FILE = "cpu_manager_state"
-MEMORY_FILE = "memory_manager_state"
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What reading the checkpoint files came to."""
+
+    cpu: CPUState | StartRefusal | None = None
+    """The state, the kubelet's refusal to restore it, or None when there is no file."""
+    memory: StartRefusal | None = None
+    """The kubelet's refusal to restore the memory manager's file."""
 
 
-def restore_refusal(manager: str, file: str, inner: str) -> StartRefusal:
-    """Return the kubelet's refusal to start on a checkpoint that it cannot restore.
+@dataclass(frozen=True, slots=True)
+class Started:
+    """How far the start came."""
 
-    Args:
-        manager: ``CPU`` or ``memory``, as the kubelet writes it in the remedy.
-        file: name of the checkpoint file; the kubelet prints its whole path.
-        inner: what is wrong with it.
+    cpu: CPUState | None
+    """The CPU manager's state afterwards; None when it was not reached or refused."""
+    memory_reached: bool
+    """Whether the memory manager looked at its file (and made one where there was none)."""
+    refusal: StartRefusal | None
+
+
+def start_managers(settings: Settings, restored: Restored) -> Started:
+    """Start the CPU manager, then the memory manager, then check the reservation against the machine.
+
+    When the CPU manager fails the memory manager's file is neither read nor made.
     """
-    return StartRefusal(
-        "start",
-        f"start {manager.lower()} manager error: could not restore state from checkpoint: {inner}, please drain this node "
-        f"and delete the {manager} manager checkpoint file {quote(file)} before restarting Kubelet",
-    )
+    cpu = _start_cpu_manager(settings, restored.cpu)
+    if isinstance(cpu, StartRefusal):
+        return Started(None, memory_reached=False, refusal=cpu)
+    if restored.memory is not None:
+        return Started(cpu, memory_reached=True, refusal=restored.memory)
+    overcommitted = settings.reservation.overcommitment()
+    refusal = StartRefusal("start", overcommitted) if overcommitted else None
+    return Started(cpu, memory_reached=True, refusal=refusal)
 
 
-def policy_mismatch(configured: str, found: str) -> str:
-    """Return the kubelet's text for a checkpoint of another policy."""
-    return f"configured policy {quote(configured)} differs from state checkpoint policy {quote(found)}"
-
-
-def start_cpu_manager(settings: Settings, state: CPUState | None) -> CPUState | StartRefusal:
-    """Start the CPU manager on a restored state, or on none, and return the state afterwards."""
-    policy = settings.config.cpu_manager_policy
+def _start_cpu_manager(settings: Settings, state: CPUState | StartRefusal | None) -> CPUState | StartRefusal:
+    if isinstance(state, StartRefusal):
+        return state
     if state is None:
-        state = CPUState(policy, 0, {})
-    elif state.policy != policy:
-        return restore_refusal("CPU", CPU_FILE, policy_mismatch(policy, state.policy))
+        state = CPUState(settings.config.cpu_manager_policy, 0, {})
     if settings.cpu is None:
         return state
     started = start(settings.cpu, state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mooring.core.cpuset import CPUSet
@@ -92,7 +92,7 @@ def build_view(  # noqa: PLR0913 - a picture has this many independent parts, ea
         owners=views,
         rejected=tuple(RejectedPod(clean(pod.name), clean(pod.reason), clean(pod.why)) for pod in rejected),
         legend=_legend(cpus, pools),
-        caption=(_how_to_read(places), *(clean(line) for line in caption)),
+        caption=(*_how_to_read(places, cpus), *(clean(line) for line in caption)),
     )
 
 
@@ -200,9 +200,12 @@ def _title(places: Places, machine: Machine) -> str:
     return " · ".join([*parts, size(memory)] if memory else parts)
 
 
-def _how_to_read(places: Places) -> str:
-    """Return the sentence that explains the cells."""
+def _how_to_read(places: Places, cpus: Mapping[int, CPUView]) -> Iterator[str]:
+    """Yield the sentences that explain the cells."""
     cores = Counter(place.core for place in places.by_cpu.values())
     if max(cores.values(), default=1) > 1:
-        return "Each cell is one CPU (a hardware thread); the threads of one core stand on top of each other."
-    return "Each cell is one CPU; every core has a single thread."
+        yield "Each cell is one CPU (a hardware thread); the threads of one core stand on top of each other."
+    else:
+        yield "Each cell is one CPU; every core has a single thread."
+    if any(view.other_owners and view.use is not CPUUse.CONTESTED for view in cpus.values()):
+        yield "Where containers of one pod got the same CPU one after the other, the last of them is drawn."

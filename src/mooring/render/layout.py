@@ -1,13 +1,12 @@
 """Where everything goes: boxes and cells get coordinates, in whatever unit the renderer counts.
 
 One model serves every renderer. A terminal counts in characters, an SVG in pixels; both say how large a cell, a gap and a title
-are (:class:`Metrics`) and get rectangles back that never overlap. The number of cores per row is the same everywhere in one
-picture, so that equal parts of a machine look equal; it is chosen so that the picture is as low as possible.
+are (:class:`Metrics`) and get rectangles back that never overlap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mooring.render.view import BoxKind, BoxView, CoreView, CPUView
@@ -29,10 +28,13 @@ class Metrics:
 
     cell_width: int
     cell_height: int
-    insets: Mapping[BoxKind | None, Insets]
-    """Per first label of a box; None for boxes without labels."""
-    title_width: Callable[[BoxView], int]
-    """Width that the shortest acceptable title of a box needs, insets included."""
+    insets: Callable[[BoxView], Insets]
+    title_width: Callable[[BoxView, bool], int]
+    """Width that a box needs for its title, insets included: the wanted one if True, else the shortest acceptable one."""
+    slack: int
+    """How much taller than the lowest arrangement a clearer one may be."""
+    core_gap: int = 0
+    """Between cores side by side."""
     label_width: int = 0
     """Room left of every row of cores, for what the renderer writes there."""
     strip_height: int = 0
@@ -96,6 +98,18 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class _Grain:
+    """How finely a picture is broken into rows; the same everywhere in it, so that equal parts look equal."""
+
+    cores: int
+    """Most cores in one row."""
+    boxes: int
+    """Most boxes side by side that hold cores only."""
+    title: bool
+    """Whether boxes are widened for the wanted title, or for the shortest acceptable one."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Plan:
     """A measured box; the place is not known yet."""
 
@@ -129,19 +143,44 @@ class _Block:
 
 
 def arrange(boxes: Sequence[BoxView], metrics: Metrics, width: int) -> Layout:
-    """Return the lowest arrangement of ``boxes`` within ``width``; of equally low ones the narrowest.
+    """Return the arrangement of ``boxes`` within ``width`` that reads best.
 
-    A box whose title alone is wider than ``width`` makes the arrangement wider.
+    Among those that are not taller than the lowest by more than the slack it is the one with room for the wanted titles, then
+    with the longest rows of cores, so that an L3 group is one row if possible, then the lowest, then the narrowest. A box whose
+    title alone is wider than ``width`` makes the arrangement wider.
     """
-    blocks = (_shelve(boxes, width, per_row, metrics) for per_row in _candidates(boxes))
-    best = min(blocks, key=lambda block: (block.height, block.width))
+    tried = [(grain, _shelve(boxes, width, grain, metrics)) for grain in _grains(boxes)]
+    limit = min(block.height for _, block in tried) + metrics.slack
+    near = [(grain, block) for grain, block in tried if block.height <= limit]
+    _, best = min(near, key=lambda pair: (-pair[0].title, -pair[0].cores, pair[1].height, pair[1].width))
     return Layout(best.width, best.height, tuple(_place_shelves(best.shelves, 0, 0, 0, metrics)))
 
 
-def _candidates(boxes: Sequence[BoxView]) -> list[int]:
-    """Return the numbers of cores per row that are worth trying: those that fill the rows of the largest box."""
-    most = max((len(box.cores) for box in _flat(boxes) if not _is_offline(box)), default=1)
-    return sorted({-(-most // rows) for rows in range(1, most + 1)}) or [1]
+def _grains(boxes: Sequence[BoxView]) -> list[_Grain]:
+    """Return the grains worth trying: those that fill the rows of the largest box and of the largest group of boxes."""
+    inside = [box for box in _flat(boxes) if not _is_offline(box)]
+    most_cores = max((len(box.cores) for box in inside), default=1)
+    groups = [boxes, *(box.children for box in inside)]
+    most_boxes = max(len(group) for group in groups if _holds_leaves(group))
+    return [
+        _Grain(cores, columns, title)
+        for cores in _even(most_cores)
+        for columns in _even(most_boxes)
+        for title in (True, False)
+    ]
+
+
+def _even(count: int) -> list[int]:
+    """Return the row lengths that spread ``count`` things evenly.
+
+    >>> _even(8)
+    [1, 2, 3, 4, 8]
+    """
+    return sorted({-(-count // rows) for rows in range(1, count + 1)}) or [1]
+
+
+def _holds_leaves(boxes: Sequence[BoxView]) -> bool:
+    return not any(box.children for box in boxes)
 
 
 def _flat(boxes: Iterable[BoxView]) -> Iterator[BoxView]:
@@ -161,18 +200,19 @@ def _sort(box: BoxView) -> int:
     return 0 if any(True for _ in box.cpus()) else 1
 
 
-def _shelve(boxes: Sequence[BoxView], width: int, per_row: int, metrics: Metrics) -> _Block:
-    """Put ``boxes`` on shelves of ``width``: as many columns as fit, spread evenly over the rows."""
+def _shelve(boxes: Sequence[BoxView], width: int, grain: _Grain, metrics: Metrics) -> _Block:
+    """Put ``boxes`` on shelves of ``width``: as many columns as fit and the grain wants, spread evenly over the rows."""
+    most = grain.boxes if _holds_leaves(boxes) else len(boxes)
     shelves: list[_Shelf] = []
     used = 0
     for sort in range(3):
         # CPUs that are offline may use the width of all the others: nothing is known about their arrangement.
-        cores = per_row if sort < 2 else max(1, (used or width) // metrics.cell_width)
-        plans = tuple(_measure(box, width, cores, metrics) for box in boxes if _sort(box) == sort)
+        inner = grain if sort < 2 else _Grain(max(1, (used or width) // (metrics.cell_width + metrics.core_gap)), 1, title=False)
+        plans = tuple(_measure(box, width, inner, metrics) for box in boxes if _sort(box) == sort)
         if not plans:
             continue
         column = max([plan.width for plan in plans] + [shelf.column_width for shelf in shelves if sort == 1])
-        fitting = max(1, (width + metrics.gap_x) // (column + metrics.gap_x))
+        fitting = max(1, min(most, (width + metrics.gap_x) // (column + metrics.gap_x)))
         rows = -(-len(plans) // fitting)
         shelf = _Shelf(plans, -(-len(plans) // rows), column)
         used = max(used, shelf.columns * (column + metrics.gap_x) - metrics.gap_x)
@@ -181,26 +221,22 @@ def _shelve(boxes: Sequence[BoxView], width: int, per_row: int, metrics: Metrics
     return _Block(used, sum(heights) + metrics.gap_y * max(0, len(heights) - 1), tuple(shelves))
 
 
-def _measure(box: BoxView, width: int, per_row: int, metrics: Metrics) -> _Plan:
-    insets = _insets(box, metrics)
+def _measure(box: BoxView, width: int, grain: _Grain, metrics: Metrics) -> _Plan:
+    insets = metrics.insets(box)
     inner = width - insets.left - insets.right
-    core_rows = _core_rows(box.cores, inner - metrics.label_width, per_row, metrics)
-    block = _shelve(box.children, inner, per_row, metrics)
+    core_rows = _core_rows(box.cores, inner - metrics.label_width, grain.cores, metrics)
+    block = _shelve(box.children, inner, grain, metrics)
     content, height = block.width, block.height
     if core_rows:
-        content = metrics.label_width + len(core_rows[0]) * metrics.cell_width
+        content = _row_width(core_rows[0], metrics)
         height = sum(_row_height(row, metrics) for row in core_rows) + metrics.row_gap * (len(core_rows) - 1)
     return _Plan(
         view=box,
-        width=max(content + insets.left + insets.right, metrics.title_width(box)),
+        width=max(content + insets.left + insets.right, metrics.title_width(box, grain.title)),
         height=height + insets.top + insets.bottom,
         shelves=block.shelves,
         core_rows=core_rows,
     )
-
-
-def _insets(box: BoxView, metrics: Metrics) -> Insets:
-    return metrics.insets[box.labels[0].kind if box.labels else None]
 
 
 def _core_rows(
@@ -209,10 +245,14 @@ def _core_rows(
     """Return the cores in rows of equal length, except the last."""
     if not cores:
         return ()
-    fitting = max(1, min(per_row, width // metrics.cell_width))
+    fitting = max(1, min(per_row, (width + metrics.core_gap) // (metrics.cell_width + metrics.core_gap)))
     rows = -(-len(cores) // fitting)
     length = -(-len(cores) // rows)
     return tuple(tuple(cores[start : start + length]) for start in range(0, len(cores), length))
+
+
+def _row_width(row: Sequence[CoreView], metrics: Metrics) -> int:
+    return metrics.label_width + len(row) * (metrics.cell_width + metrics.core_gap) - metrics.core_gap
 
 
 def _row_height(row: Sequence[CoreView], metrics: Metrics) -> int:
@@ -231,7 +271,7 @@ def _place_shelves(shelves: Sequence[_Shelf], x: int, y: int, depth: int, metric
 
 def _place(plan: _Plan, frame: PlacedBox, metrics: Metrics) -> Iterator[PlacedBox]:
     """Yield the box in the room of ``frame``, which is at least as large as planned, and all boxes inside."""
-    insets = _insets(plan.view, metrics)
+    insets = metrics.insets(plan.view)
     x, y = frame.x + insets.left, frame.y + insets.top
     yield replace(frame, rows=tuple(_place_rows(plan.core_rows, x, y, metrics)))
     yield from _place_shelves(plan.shelves, x, y, frame.depth + 1, metrics)
@@ -243,10 +283,10 @@ def _place_rows(rows: Sequence[Sequence[CoreView]], x: int, y: int, metrics: Met
         left, top = x + metrics.label_width, y + metrics.strip_height
         cells = tuple(
             tuple(
-                PlacedCell(cpu, left + column * metrics.cell_width, top + thread * metrics.cell_height)
+                PlacedCell(cpu, left + column * (metrics.cell_width + metrics.core_gap), top + thread * metrics.cell_height)
                 for thread, cpu in enumerate(core.cpus)
             )
             for column, core in enumerate(row)
         )
-        yield PlacedRow(x, y, metrics.label_width + len(row) * metrics.cell_width, height, cells)
+        yield PlacedRow(x, y, _row_width(row, metrics), height, cells)
         y += height + metrics.row_gap

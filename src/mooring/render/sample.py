@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -143,3 +144,10 @@ def occupied(machine: Machine, *, fill: float = 0.6, reserved_cores: int = 2) ->
         ],
         subtitle="CPU manager static, full-pcpus-only · topology manager single-numa-node",
     )
+
+
+def demonstrations() -> Iterator[NodeView]:
+    """Yield the views that the modules of this room draw when they are run."""
+    yield occupied(hybrid())
+    yield occupied(regular(Shape(sockets=2, nodes=2, caches=2, cores=4, memory_only=1), "worker-small"))
+    yield occupied(regular(Shape(sockets=2, nodes=4, caches=2, cores=8), "worker-256"))

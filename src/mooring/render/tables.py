@@ -12,101 +12,117 @@ from itertools import groupby
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.measure import Measurement
 from rich.segment import Segment
-from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from mooring.core.cpuset import CPUSet
-from mooring.render.terminal_styles import STYLES
-from mooring.render.palette import owner_style
-from mooring.render.view import CPUUse, MemoryUse, NodeView, NUMAView, PlacementRow
-from mooring.render.wording import MARKS, clean, numbers, size
+from mooring.render.console import STYLES
+from mooring.render.palette import owner_style, use_style
+from mooring.render.view import CPUUse, NodeView, NUMAView, PlacementRow
+from mooring.render.wording import MARKS, clean, free_bytes, numbers, size
 
 BAR_WIDTH = 20
-"""Columns of a bar."""
+"""Columns of a bar where there is room."""
+
+NARROWEST_BAR = 8
+"""Columns below which a bar says nothing and is left out."""
 
 _SIGNS = {**MARKS, CPUUse.EXCLUSIVE: "█"}
 
 
 @dataclass(frozen=True, slots=True)
-class CPUList:
-    """A CPU list that a table may break, but only after commas."""
+class Breaking:
+    """A text that a table may break after certain signs only: CPU lists after commas, names after slashes."""
 
     text: str
+    after: str = ","
+    style: str = ""
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         """Tell the table the narrowest and the widest form."""
         del console
-        widest = max(len(self.text), 1)
-        narrowest = min(max(len(part) for part in self._parts()), widest)
-        return Measurement(narrowest, widest).with_maximum(options.max_width)
+        narrowest = max(len(part) for part in self._parts(len(self.text) or 1))
+        return Measurement(narrowest, max(len(self.text), 1)).with_maximum(options.max_width)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         """Yield the lines."""
         del console
         line = ""
-        for part in self._parts():
+        for part in self._parts(options.max_width):
             if line and len(line) + len(part) > options.max_width:
-                yield from (Segment(line), Segment.line())
+                yield from (Segment(line, STYLES[self.style]), Segment.line())
                 line = ""
             line += part
-        yield from (Segment(line), Segment.line())
+        yield from (Segment(line, STYLES[self.style]), Segment.line())
 
-    def _parts(self) -> list[str]:
-        *front, last = self.text.split(",")
-        return [f"{part}," for part in front] + [last]
+    def _parts(self, longest: int) -> Iterator[str]:
+        """Yield the pieces; one that is longer than a whole line is cut where the line ends."""
+        *front, last = self.text.split(self.after)
+        for piece in (*(part + self.after for part in front), last):
+            yield from (piece[start : start + longest] for start in range(0, max(len(piece), 1), longest))
 
 
 def owners_table(view: NodeView) -> Table:
     """Return who holds which CPUs, one owner per line, with the mark that the map uses."""
     table = _table()
+    with_memory = any(owner.memory_nodes for owner in view.owners)
     table.add_column("")
-    table.add_column("owner", overflow="fold", ratio=None)
+    table.add_column("owner")
     table.add_column("CPUs", justify="right")
     table.add_column("CPU list")
-    table.add_column("NUMA", justify="left")
-    with_memory = any(owner.memory_nodes for owner in view.owners)
+    table.add_column("NUMA")
     if with_memory:
         table.add_column("memory")
     for owner in view.owners:
         cells: list[RenderableType] = [
             Text(f" {owner.mark} ", STYLES[owner_style(owner)]),
-            Text(owner.label),
+            Breaking(owner.label, "/"),
             Text(str(len(owner.cpus))),
-            CPUList(str(owner.cpus) or "–"),
-            CPUList(numbers(owner.cpu_nodes)),
+            Breaking(str(owner.cpus) or "–"),
+            Breaking(numbers(owner.cpu_nodes)),
         ]
-        table.add_row(*cells, *([CPUList(numbers(owner.memory_nodes))] if with_memory else []))
+        table.add_row(*cells, *([Breaking(numbers(owner.memory_nodes))] if with_memory else []))
     return table
 
 
-def numa_table(view: NodeView) -> Table:
-    """Return the NUMA nodes in figures: CPUs per use, memory, and a bar for each."""
+def numa_table(view: NodeView, width: int = 80) -> Table:
+    """Return the NUMA nodes in figures: CPUs per use, memory, and a bar for each where ``width`` columns leave room."""
     uses = [use for use in CPUUse if any(node.counts.get(use) for node in view.numa)]
     with_memory = any(node.memory for node in view.numa)
-    table = _table()
-    table.add_column("NUMA")
-    table.add_column("CPUs", justify="right")
-    table.add_column("", no_wrap=True)
-    for use in uses:
-        table.add_column(use.value, justify="right")
-    table.add_column("memory", justify="right")
+    columns = [("NUMA", [str(node.id) for node in view.numa]), ("CPUs", [_dash(len(node.cpus)) for node in view.numa])]
+    columns += [(use.value, [_dash(node.counts.get(use, 0)) for node in view.numa]) for use in uses]
+    columns.append(("memory", [size(node.memory_bytes) for node in view.numa]))
     if with_memory:
-        table.add_column("", no_wrap=True)
-        table.add_column("free", justify="right")
-    most = max((len(node.cpus) for node in view.numa), default=0)
-    for node in view.numa:
-        figures = [Text(str(node.counts.get(use, 0) or "–")) for use in uses]
-        memory = [_memory_bar(node), Text(_free_memory(node))] if with_memory else []
-        table.add_row(
-            Text(str(node.id)),
-            Text(str(len(node.cpus) or "–")),
-            _cpu_bar(node, most),
-            *figures,
-            Text(size(node.memory_bytes)),
-            *memory,
-        )
+        columns.append(("unused", [_free_memory(node) for node in view.numa]))
+    spare = width - sum(max(len(cell) for cell in (name, *cells)) + 2 for name, cells in columns)
+    bars = _bars(view, spare + 2, with_memory=with_memory)
+    table = _table()
+    for name, _ in columns:
+        table.add_column(name, justify="left" if name == "NUMA" else "right", no_wrap=True)
+    for name in bars:
+        table.add_column(name, no_wrap=True)
+    for index in range(len(view.numa)):
+        cells = [Text(values[index]) for _, values in columns]
+        table.add_row(*cells, *(bar_[index] for bar_ in bars.values()))
     return table
+
+
+def _bars(view: NodeView, room: int, *, with_memory: bool) -> dict[str, list[Text]]:
+    """Return the bars that fit into ``room`` columns, gaps included, by heading."""
+    names = ["CPUs", "memory"] if with_memory else ["CPUs"]
+    while names and room // len(names) - 2 < NARROWEST_BAR:
+        names.pop()
+    if not names:
+        return {}
+    width = min(BAR_WIDTH, room // len(names) - 2)
+    most = max((len(node.cpus) for node in view.numa), default=0)
+    found = {"CPUs": [_cpu_bar(node, most, width) for node in view.numa]}
+    if "memory" in names:
+        found["memory"] = [_memory_bar(node, width) for node in view.numa]
+    return found
+
+
+def _dash(count: int) -> str:
+    return str(count or "–")
 
 
 def placements_table(rows: Sequence[PlacementRow], *, wide: bool = False) -> RenderableType:
@@ -136,10 +152,10 @@ def placements_table(rows: Sequence[PlacementRow], *, wide: bool = False) -> Ren
                 Text(name),
                 Text(clean(row.verdict), "" if row.admitted else "bold"),
                 Text(str(len(row.cpus) or "–")),
-                CPUList(str(row.cpus) or "–"),
-                CPUList(numbers(row.cpu_nodes)),
+                Breaking(str(row.cpus) or "–"),
+                Breaking(numbers(row.cpu_nodes)),
             ]
-            cells += [CPUList(numbers(row.memory_nodes))] if with_memory else []
+            cells += [Breaking(numbers(row.memory_nodes))] if with_memory else []
             cells += [Text(clean(row.alignment))]
             table.add_row(*cells, *([Text(clean(row.why))] if wide else []))
     return table if wide else Group(table, *_reasons(rows))
@@ -177,3 +193,32 @@ def bar(parts: Sequence[tuple[int, str, str]], total: int, width: int = BAR_WIDT
         lengths[chosen] += 1 if grow else -1
     pieces = ((sign * length, STYLES[style]) for (_, sign, style), length in zip(parts, lengths, strict=True))
     return Text.assemble(*pieces)
+
+
+def _table() -> Table:
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
+
+
+def _cpu_bar(node: NUMAView, most: int, width: int) -> Text:
+    """Return a bar whose full width stands for ``most`` CPUs, so that smaller nodes have shorter bars."""
+    parts = [(count, _SIGNS[use], _bar_style(use)) for use in CPUUse if (count := node.counts.get(use, 0))]
+    return bar(parts, most, width)
+
+
+def _bar_style(use: CPUUse) -> str:
+    return "" if use is CPUUse.EXCLUSIVE else use_style(use)
+
+
+def _memory_bar(node: NUMAView, width: int) -> Text:
+    if node.memory is None:
+        return Text("")
+    parts = [
+        (node.memory.reserved, _SIGNS[CPUUse.RESERVED], "reserved"),
+        (node.memory.assigned, _SIGNS[CPUUse.EXCLUSIVE], ""),
+        (free_bytes(node), _SIGNS[CPUUse.FREE], "free"),
+    ]
+    return bar(parts, node.memory_bytes, width)
+
+
+def _free_memory(node: NUMAView) -> str:
+    return "–" if node.memory is None else size(free_bytes(node))

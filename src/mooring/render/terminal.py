@@ -6,55 +6,28 @@ the numbers of a row stand before it. Without colour nothing is lost: letters an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from io import StringIO
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from mooring.core.cpuset import CPUSet
 from mooring.render.canvas import FRAMES, Canvas
+from mooring.render.console import STYLES, write
 from mooring.render.layout import Insets, Layout, Metrics, PlacedBox, PlacedRow, arrange
-from mooring.render.palette import OWNER_COLOURS, RESERVED_FILL, cpu_style, owner_style, text_on, use_style
-from mooring.render.tables import CPUList, numa_table
-from mooring.render.view import BoxKind, BoxView, CPUUse, CPUView, NodeView, NUMAView
-from mooring.render.wording import MARKS, box_titles, numbers, plural
+from mooring.render.palette import cpu_style, use_style
+from mooring.render.tables import numa_table, owners_table
+from mooring.render.view import BoxKind, BoxView, CPUUse, CPUView, NodeView
+from mooring.render.wording import MARKS, box_titles, cpu_mark, plural, wanted_title
 
 TALLEST_NUMBERED_MAP = 48
 """Lines; a map that would be taller with a number in every cell is drawn with marks alone."""
 
 _FRAMED = Insets(2, 1, 2, 1)
 _TITLED = Insets(0, 1, 0, 0)
-_INSETS = {
-    BoxKind.SOCKET: _FRAMED,
-    BoxKind.NUMA: _FRAMED,
-    BoxKind.OFFLINE: _FRAMED,
-    BoxKind.L3: _TITLED,
-    BoxKind.CORE_KIND: _TITLED,
-    None: _TITLED,
-}
 _LINES = {BoxKind.SOCKET: "heavy", BoxKind.NUMA: "light", BoxKind.OFFLINE: "dashed"}
-
-STYLES = {
-    "": Style(),
-    "title": Style(bold=True),
-    "quiet": Style(dim=True),
-    "reserved": Style(color=text_on(RESERVED_FILL), bgcolor=RESERVED_FILL),
-    "shared": Style(),
-    "free": Style(),
-    "left-out": Style(italic=True),
-    "offline": Style(dim=True),
-    "contested": Style(bold=True, reverse=True),
-    **{
-        f"exclusive-{index}": Style(color=text_on(colour), bgcolor=colour) for index, colour in enumerate(OWNER_COLOURS)
-    },
-}
-"""What the style names of :mod:`mooring.render.palette` look like in a terminal."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
@@ -71,46 +44,31 @@ class _Cells:
         return self.digits * self.numbered + self.mark + 1
 
     def text(self, cpu: CPUView, view: NodeView) -> str:
-        mark = mark_of(cpu, view).ljust(self.mark)
+        mark = cpu_mark(cpu, view).ljust(self.mark)
         return f" {cpu.cpu:>{self.digits}}{mark}" if self.numbered else f"{mark} "
 
 
 def show(view: NodeView, console: Console) -> None:
-    """Print the whole picture. Without colour (``NO_COLOR``, a pipe, a dumb terminal) no escape code is written."""
-    picture = Group(*_parts(view, console.width))
-    if console.no_color or console.color_system is None:
-        # rich keeps bold and dim when it drops colours, and those are escape codes too.
-        console.out(plain(picture, console.width), end="", highlight=False)
-    else:
-        console.print(picture, highlight=False)
+    """Print the whole picture; see :func:`mooring.render.console.write` for what happens without colour."""
+    write(console, picture(view, console.width))
 
 
-def plain(renderable: RenderableType, width: int) -> str:
-    """Return what a terminal of ``width`` columns without any colour or style would show."""
-    console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
-    with console.capture() as capture:
-        console.print(renderable, highlight=False)
-    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
-
-
-def text(view: NodeView, width: int = 100) -> str:
-    """Return the picture as plain text for a terminal of ``width`` columns."""
-    return plain(Group(*_parts(view, width)), width)
-
-
-def _parts(view: NodeView, width: int) -> Sequence[RenderableType]:
-    heading = Text(f"{view.name}: ", style="bold") + Text(view.title)
-    parts: list[RenderableType] = [heading]
-    if view.subtitle:
-        parts.append(Text(view.subtitle, style=STYLES["quiet"]))
-    parts += [Text(""), node_map(view, width), Text(""), *_legend(view)]
+def picture(view: NodeView, width: int) -> RenderableType:
+    """Return the whole picture for ``width`` columns."""
+    caption = (Text(line, STYLES["quiet"]) for line in view.caption)
+    parts: list[RenderableType] = [_heading(view), "", node_map(view, width), "", *caption, "", _legend(view)]
     if view.owners:
-        parts += [Text(""), owners_table(view)]
+        parts += ["", owners_table(view)]
     if view.numa:
-        parts += [Text(""), numa_table(view)]
+        parts += ["", numa_table(view, width)]
     if view.rejected:
-        parts += [Text(""), *_rejected(view)]
-    return [*parts, Text(""), *(Text(line, style=STYLES["quiet"]) for line in view.caption)]
+        parts += ["", _rejected(view)]
+    return Group(*parts)
+
+
+def _heading(view: NodeView) -> Text:
+    heading = Text.assemble((view.name, "bold"), f": {view.title}" if view.name else view.title)
+    return heading.append(f"\n{view.subtitle}", STYLES["quiet"]) if view.subtitle else heading
 
 
 def node_map(view: NodeView, width: int) -> Text:
@@ -122,6 +80,10 @@ def node_map(view: NodeView, width: int) -> Text:
     if layout.height > TALLEST_NUMBERED_MAP:
         cells = _Cells(numbered=False, digits=digits, mark=mark)
         layout = _arrange(view, cells, width)
+    return _drawn(layout, cells, view)
+
+
+def _drawn(layout: Layout, cells: _Cells, view: NodeView) -> Text:
     canvas = Canvas(layout.width, layout.height)
     for box in layout.boxes:
         _draw_box(canvas, box, view)
@@ -133,21 +95,17 @@ def node_map(view: NodeView, width: int) -> Text:
     return found
 
 
-def mark_of(cpu: CPUView, view: NodeView) -> str:
-    """Return the letters or the sign that stand for what ``cpu`` is used for."""
-    if cpu.owner is not None and cpu.use is not CPUUse.CONTESTED:
-        return view.owners[cpu.owner].mark
-    return MARKS[cpu.use]
-
-
 def _arrange(view: NodeView, cells: _Cells, width: int) -> Layout:
     metrics = Metrics(
         cell_width=cells.width,
         cell_height=1,
-        insets=_INSETS,
-        title_width=lambda box: len(box_titles(box, view)[-1]) + (4 if _is_framed(box) else 0),
+        insets=lambda box: _FRAMED if _is_framed(box) else _TITLED,
+        title_width=lambda box, roomy: len(str(wanted_title(box, view, roomy=roomy))) + (5 if _is_framed(box) else 0),
         label_width=0 if cells.numbered else 2 * cells.digits + 2,
+        # Between rows of cores with several threads, a line tells where one core ends and the next begins.
+        row_gap=1 if any(len(core.cpus) > 1 for box in view.boxes for core in box.all_cores()) else 0,
         gap_x=2,
+        slack=8,
     )
     return arrange(view.boxes, metrics, width)
 
@@ -160,9 +118,9 @@ def _draw_box(canvas: Canvas, box: PlacedBox, view: NodeView) -> None:
     x, room = box.x, box.width
     if _is_framed(box.view):
         canvas.frame(box.x, box.y, box.width, box.height, FRAMES[_LINES[box.view.labels[0].kind]], "quiet")
-        x, room = x + 2, room - 4
-    titles = box_titles(box.view, view)
-    title = next((title for title in titles if len(title) <= room - 2), titles[-1])
+        x, room = x + 2, room - 5
+    titles = [str(title) for title in box_titles(box.view, view)]
+    title = next((title for title in titles if len(title) <= room), titles[-1])
     if _is_framed(box.view):
         canvas.write(x - 1, box.y, f" {title} ", "title")
     else:
@@ -195,14 +153,36 @@ def _range_text(cpus: CPUSet) -> str:
     return f"{ids[0]}…{ids[-1]}"
 
 
-def _legend(view: NodeView) -> Sequence[RenderableType]:
+def _legend(view: NodeView) -> RenderableType:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
-    table.add_column(overflow="fold")
+    table.add_column()
+    marks = [owner.mark for owner in view.owners]
     for entry in view.legend:
-        mark = "a" if entry.use is CPUUse.EXCLUSIVE else MARKS[entry.use]
+        sign = "…".join(dict.fromkeys((marks[0], marks[-1]))) if entry.use is CPUUse.EXCLUSIVE else MARKS[entry.use]
         style = "" if entry.use is CPUUse.EXCLUSIVE else use_style(entry.use)
-        table.add_row(Text(f" {mark} ", STYLES[style]), Text(entry.use.value), Text(str(entry.count)), Text(entry.meaning))
-    return [table]
+        words = Text(entry.use.value), Text(plural(entry.count, "CPU")), Text(entry.meaning)
+        table.add_row(Text.assemble((f" {sign} ", STYLES[style])), *words)
+    return table
+
+
+def _rejected(view: NodeView) -> RenderableType:
+    parts: list[RenderableType] = [Text("Not admitted", STYLES["title"])]
+    for pod in view.rejected:
+        parts.append(Padding(Text(f"{pod.name}: {pod.reason}" if pod.reason else pod.name), (0, 0, 0, 1)))
+        parts += [Padding(Text(pod.why), (0, 0, 0, 3))] if pod.why else []
+    return Group(*parts)
+
+
+def _main() -> None:
+    """Draw the demonstrations."""
+    from mooring.render.sample import demonstrations  # noqa: PLC0415 - only the demonstration needs it
+
+    for view in demonstrations():
+        show(view, Console())
+
+
+if __name__ == "__main__":
+    _main()

@@ -7,6 +7,7 @@ hold anything: what a terminal or an XML reader could take for a command is repl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from mooring.render.view import BoxKind, BoxLabel, BoxView, CPUUse, CPUView, NodeView, NUMAView
 
@@ -36,6 +37,18 @@ _RESERVED_STRICTLY = "kept for the system; no pod runs here"
 
 # Letters and figures that many fonts draw alike are not used as marks: 17l, 0O.
 _LETTERS = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Title:
+    """The title of a box in one of its forms."""
+
+    name: str
+    facts: str = ""
+    """Figures, most wanted first."""
+
+    def __str__(self) -> str:
+        return f"{self.name} · {self.facts}" if self.facts else self.name
 
 
 def owner_marks(count: int) -> tuple[str, ...]:
@@ -133,33 +146,29 @@ def owner_texts(label: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form for form in forms if form))
 
 
-def box_titles(box: BoxView, view: NodeView) -> tuple[str, ...]:
+def box_titles(box: BoxView, view: NodeView) -> tuple[Title, ...]:
     """Return forms of a box's title, longest first; a renderer takes the longest that fits."""
-    if not box.labels:
-        return ("",)
-    long = " · ".join(_label_text(label, _LONG) for label in box.labels)
-    middle = " · ".join(_label_text(label, _MIDDLE) for label in box.labels)
-    short = " ".join(_label_text(label, _SHORT) for label in box.labels)
+    full = " · ".join(_label_text(label) for label in box.labels)
+    # Where there is little room, figures say more than the cache that fills the whole node.
+    main = [label for label in box.labels if label.kind in {BoxKind.SOCKET, BoxKind.NUMA}] or box.labels
+    short = " · ".join(_label_text(label) for label in main)
     facts = _box_facts(box, view)
-    forms = [" · ".join((long, *facts[:count])) for count in range(len(facts), 0, -1)]
-    forms += [" · ".join((middle, *facts[:1])), middle, short]
-    return tuple(dict.fromkeys(forms))
+    with_facts = [
+        Title(name, " · ".join(facts[:count])) for name in (full, short) for count in range(len(facts), 0, -1)
+    ]
+    return (*with_facts, Title(full), Title(short))
 
 
-_LONG = {BoxKind.SOCKET: "Socket", BoxKind.NUMA: "NUMA node", BoxKind.L3: "L3"}
-_MIDDLE = {BoxKind.SOCKET: "Socket", BoxKind.NUMA: "NUMA", BoxKind.L3: "L3"}
-_SHORT = {BoxKind.SOCKET: "S", BoxKind.NUMA: "N", BoxKind.L3: "L3"}
+def wanted_title(box: BoxView, view: NodeView, *, roomy: bool) -> Title:
+    """Return the title for which a renderer makes room: with one figure if ``roomy``, else the shortest."""
+    forms = box_titles(box, view)
+    return next((form for form in reversed(forms) if form.facts), forms[-1]) if roomy else forms[-1]
 
 
-def _label_text(label: BoxLabel, words: dict[BoxKind, str]) -> str:
-    if label.kind is BoxKind.OFFLINE:
-        return "Offline"
-    if label.kind is BoxKind.CORE_KIND:
-        text = label.name if words is not _SHORT else label.name.split()[0]
-    elif label.id is None:
-        text = words[label.kind]
-    else:
-        text = f"{words[label.kind]}{'' if words is _SHORT else ' '}{label.id}"
+def _label_text(label: BoxLabel) -> str:
+    words = {BoxKind.NUMA: "NUMA", BoxKind.SOCKET: "Socket", BoxKind.OFFLINE: "Offline"}
+    word = label.name or words.get(label.kind, label.kind.value)
+    text = word if label.name or label.id is None else f"{word} {label.id}"
     return f"{text} (part)" if label.part else text
 
 
@@ -170,10 +179,10 @@ def _box_facts(box: BoxView, view: NodeView) -> tuple[str, ...]:
     if not nodes:
         return ()
     node = nodes[0]
-    return (cpu_fact(node), size(node.memory_bytes) if node.memory_bytes else "no memory")
+    return (_cpu_fact(node), size(node.memory_bytes) if node.memory_bytes else "no memory")
 
 
-def cpu_fact(node: NUMAView) -> str:
+def _cpu_fact(node: NUMAView) -> str:
     """Return how many CPUs of a NUMA node are free, or what else is to be said of its CPUs."""
     if not node.cpus:
         return "memory only"
@@ -196,3 +205,25 @@ def cpu_sentence(cpu: CPUView, view: NodeView) -> str:
         if id_ is not None:
             parts.append(f"{name} {id_}")
     return " · ".join(parts)
+
+
+def cpu_mark(cpu: CPUView, view: NodeView) -> str:
+    """Return the letters or the sign that stand for what ``cpu`` is used for."""
+    if cpu.owner is not None and cpu.use is not CPUUse.CONTESTED:
+        return view.owners[cpu.owner].mark
+    return MARKS[cpu.use]
+
+
+def free_bytes(node: NUMAView) -> int:
+    """Return the bytes of a NUMA node that are neither reserved nor assigned; never below zero."""
+    used = node.memory.reserved + node.memory.assigned if node.memory else 0
+    return max(0, node.memory_bytes - used)
+
+
+def memory_sentence(node: NUMAView) -> str:
+    """Return how the memory of a NUMA node is used, in one line, for tooltips."""
+    text = f"NUMA node {node.id} · {size(node.memory_bytes)}"
+    if node.memory is None:
+        return text
+    parts = (f"{size(node.memory.reserved)} reserved", f"{size(node.memory.assigned)} assigned to containers")
+    return " · ".join((text, *parts, f"{size(free_bytes(node))} free"))

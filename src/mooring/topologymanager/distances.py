@@ -26,7 +26,8 @@ def average_distance(info: NUMAInfo, mask: int) -> float:
     """Return the mean distance over all ordered pairs of nodes of ``mask``, each node with itself included.
 
     Raises:
-        KubeletCrashError: a row is missing or too short. Rows are indexed by node id, so that node ids with holes run over the end;
+        KubeletCrashError: a row is missing or too short. Rows are indexed by node id, so that node ids with holes run
+            over the end;
             the kubelet crashes there (v1.37.1, numa_info.go).
 
     >>> average_distance(NUMAInfo(0b11, {0: (10, 11), 1: (11, 10)}), 0b11)

@@ -1,8 +1,8 @@
 """Families of NUMA node sets as bit sets: bit *m* of a family is set when the node set with mask *m* belongs to it.
 
-On a machine of n NUMA nodes a family is one integer of 2^n bits, and what merging needs (project a family onto a node set, close
-it upwards, find its minimal members) is a handful of shifts. The kubelet instead folds the Cartesian product of all hint lists,
-which takes minutes on 8 nodes with 4 providers (kubernetes/kubernetes#131738).
+On a machine of n NUMA nodes a family is one integer of 2^n bits, and what merging needs (project a family onto a node
+set, close it upwards, find its minimal members) is a handful of shifts. The kubelet instead folds the Cartesian
+product of all hint lists, which takes minutes on 8 nodes with 4 providers (kubernetes/kubernetes#131738).
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def families_by_size(width: int) -> tuple[int, ...]:
 @lru_cache(maxsize=WIDEST + 1)
 def _without(width: int) -> tuple[int, ...]:
     """Return, for each node, the family of all node sets that lack it."""
-    return tuple(family_of((mask for mask in range(1 << width) if not mask >> node & 1), width) for node in range(width))
+    return tuple(
+        family_of((mask for mask in range(1 << width) if not mask >> node & 1), width) for node in range(width)
+    )
 
 
 def project(family: int, onto: int, width: int) -> int:
@@ -77,9 +79,9 @@ def minimal_members(family: int, width: int) -> int:
 def intersections(left: int, right: int, width: int) -> int:
     """Return the family of all intersections of a member of ``left`` with a member of ``right``.
 
-    When both families are closed upwards inside their universes, as "every node set with enough capacity" is, so is the result,
-    and it is spanned by the intersections of minimal members: for a subset t of both universes that contains a & b, the sets
-    a | t and b | t belong to the families and meet in t.
+    When both families are closed upwards inside their universes, as "every node set with enough capacity" is, so is
+    the result, and it is spanned by the intersections of minimal members: for a subset t of both universes that
+    contains a & b, the sets a | t and b | t belong to the families and meet in t.
     """
     if not left or not right:
         return 0

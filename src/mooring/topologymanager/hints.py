@@ -29,8 +29,8 @@ class Hint:
 class Hints:
     """All hints of one resource, kept by what merging asks for instead of one object a hint.
 
-    A list without any hint means "impossible". The order of the kubelet's list is by size and then lexicographic; iteration
-    restores it.
+    A list without any hint means "impossible". The order of the kubelet's list is by size and then lexicographic;
+    iteration restores it.
     """
 
     preferred: tuple[int, ...] = ()
@@ -69,9 +69,9 @@ ResourceHints = Mapping[str, Hints | None]
 def merge_entries(providers: tuple[ResourceHints | None, ...]) -> list[Hints]:
     """Flatten the hints of all providers into the entries of the merge, one for each resource.
 
-    A provider without resources and a resource with a null list count as one "don't care"; an empty list counts as one hint that
-    can never be preferred. Resources are taken in sorted order where the kubelet iterates over a map; the result of the merge does
-    not depend on it.
+    A provider without resources and a resource with a null list count as one "don't care"; an empty list counts as one
+    hint that can never be preferred. Resources are taken in sorted order where the kubelet iterates over a map; the
+    result of the merge does not depend on it.
 
     Source: topologymanager policy.go, filterProvidersHints, v1.37.1.
     """

@@ -1,8 +1,8 @@
 """Merging hints: from what each provider would like to one answer for all of them.
 
-The kubelet folds a comparison over the Cartesian product of all hints. The outcome depends on much less: on whether a mask exists
-that every provider prefers, and otherwise on the set of non-empty intersections that can be reached. This module works on that,
-and is held against the plain product in the tests.
+The kubelet folds a comparison over the Cartesian product of all hints. The outcome depends on much less: on whether a
+mask exists that every provider prefers, and otherwise on the set of non-empty intersections that can be reached. This
+module works on that, and is held against the plain product in the tests.
 
 Source: kubelet v1.37.1, topologymanager policy*.go; spec: topology-manager.md section 3.
 """
@@ -39,8 +39,9 @@ class Merged:
 def merge(policy: str, entries: list[Hints], info: NUMAInfo, observer: Observer | None = None) -> Merged:
     """Merge the entries under a policy.
 
-    best-effort admits whatever comes out; restricted and single-numa-node admit only a preferred result. single-numa-node looks
-    only at hints without a mask or with one node, prefers no distances, and answers "no mask" where the result is all nodes.
+    best-effort admits whatever comes out; restricted and single-numa-node admit only a preferred result.
+    single-numa-node looks only at hints without a mask or with one node, prefers no distances, and answers "no mask"
+    where the result is all nodes.
 
     Args:
         policy: one of :data:`POLICIES`.
@@ -88,8 +89,9 @@ def _merged_hint(entries: list[Hints], info: NUMAInfo) -> tuple[Hint, str, int]:
 def _common_preferred(entries: list[Hints], nodes: int) -> set[int]:
     """Return the non-empty masks of permutations that are preferred as a whole.
 
-    A permutation is preferred when all its hints are and all its masks are equal. So mask m is among them when every entry has a
-    preferred hint with exactly m, or one without a mask; the default mask is when every entry has one without a mask.
+    A permutation is preferred when all its hints are and all its masks are equal. So mask m is among them when every
+    entry has a preferred hint with exactly m, or one without a mask; the default mask is when every entry has one
+    without a mask.
     """
     masks: set[int] | None = None
     for hints in entries:
@@ -118,28 +120,36 @@ def _size_bound(entries: list[Hints]) -> int:
 def _best_reachable(entries: list[Hints], info: NUMAInfo, bound: int) -> int:
     """Return the best non-empty intersection of one mask of each entry; 0 when there is none.
 
-    Sizes are tried in the order that the kubelet's comparison amounts to: the bound, then below it the larger first, then above
-    it the smaller first (compareHints of v1.37.1, both hints not preferred).
+    Sizes are tried in the order that the kubelet's comparison amounts to: the bound, then below it the larger first,
+    then above it the smaller first (compareHints of v1.37.1, both hints not preferred).
     """
     width = info.nodes.bit_length()
     lists = [_masks(hints, info.nodes) for hints in entries if hints.preferred or hints.others]
     if not lists:
         return info.nodes
     sizes = [*range(min(bound, width), 0, -1), *range(bound + 1, width + 1)]
-    if width > WIDEST:
-        by_size: dict[int, list[int]] = {}
-        for mask in _reachable_set(lists):
-            by_size.setdefault(mask.bit_count(), []).append(mask)
-        return next((best_of_size(info, tuple(by_size[size])) for size in sizes if size in by_size), 0)
+    return _best_of_family(lists, info, sizes) if width <= WIDEST else _best_of_sets(lists, info, sizes)
+
+
+def _best_of_family(lists: list[list[int]], info: NUMAInfo, sizes: list[int]) -> int:
+    width = info.nodes.bit_length()
     reachable = _reachable_family(lists, width)
     of_size = families_by_size(width)
     for size in sizes:
         found = reachable & of_size[size]
+        if found and info.distances is None:
+            lowest: int = found & -found
+            return lowest.bit_length() - 1
         if found:
-            if info.distances is None:
-                return (found & -found).bit_length() - 1
             return best_of_size(info, tuple(members(found)))
     return 0
+
+
+def _best_of_sets(lists: list[list[int]], info: NUMAInfo, sizes: list[int]) -> int:
+    by_size: dict[int, list[int]] = {}
+    for mask in _reachable_set(lists):
+        by_size.setdefault(mask.bit_count(), []).append(mask)
+    return next((best_of_size(info, tuple(by_size[size])) for size in sizes if size in by_size), 0)
 
 
 def _masks(hints: Hints, nodes: int) -> list[int]:

@@ -42,7 +42,8 @@ def merge_hints(
     Args:
         policy: none, best-effort, restricted or single-numa-node.
         providers: one mapping resource -> hints for each provider, or None. Hints are None ("don't care"), a list of
-            ``{"numa": [ids] | None, "preferred": bool}`` or :class:`Hint` (an empty one means "impossible"), or :class:`Hints`.
+            ``{"numa": [ids] | None, "preferred": bool}`` or :class:`Hint` (an empty one means "impossible"), or
+            :class:`Hints`.
         numa_nodes: ids of all NUMA nodes of the machine.
         distances: rows in the order of ``numa_nodes``, each indexed by node id; needed for prefer-closest-numa-nodes.
         options: topology manager policy options, text to text.
@@ -56,7 +57,11 @@ def merge_hints(
     MergeResult(numa=(0,), preferred=False, admitted=True)
     """
     if policy not in POLICIES:
-        raise InputError(f"unknown policy: {quote(str(policy))}", field="policy", remedy=f"use one of {', '.join(POLICIES)}")
+        raise InputError(
+            f"unknown policy: {quote(str(policy))}",
+            field="policy",
+            remedy=f"use one of {', '.join(POLICIES)}",
+        )
     nodes = _nodes_mask(numa_nodes)
     parsed = parse_options(options or {})
     if isinstance(parsed, str):
@@ -84,7 +89,7 @@ def _nodes_mask(numa_nodes: Collection[int]) -> int:
 @lru_cache(maxsize=1 << 13)
 def _mask(nodes: tuple[int, ...]) -> int:
     for node in nodes:
-        if not isinstance(node, int) or not 0 <= node <= HIGHEST_NODE:
+        if not 0 <= node <= HIGHEST_NODE:
             raise InputError(f"bit number must be in range 0-{HIGHEST_NODE}", field=f"NUMA node {node!r}")
     return mask_of(nodes)
 
@@ -104,7 +109,9 @@ def _resource_hints(hints: Any, field: str) -> Hints | None:
         return _grouped(hints)
     except (TypeError, KeyError, ValueError, AttributeError):
         raise InputError(
-            "hints are null or a list of hints", field=field, remedy='write {"numa": [0], "preferred": true} for each'
+            "hints are null or a list of hints",
+            field=field,
+            remedy='write {"numa": [0], "preferred": true} for each',
         ) from None
 
 

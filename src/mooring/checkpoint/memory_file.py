@@ -1,0 +1,155 @@
+"""The text of ``memory_manager_state`` as kubelet v1.37.1 writes it: format V3, around the older format V1.
+
+The plain way (``structures.py`` walked by ``dump.py``) is held against this one in the tests.
+
+Source: kubelet v1.37.1, memorymanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md
+sections 2 and 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from mooring.checkpoint.dump import Piece, data_checksum
+from mooring.checkpoint.fnv import fnv1a_32
+from mooring.checkpoint.gojson import quoted
+from mooring.checkpoint.structures import MEMORY_LEGACY_NAME
+from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+
+_TABLES = "map[v1.ResourceName]*state.MemoryTable"
+
+
+def memory_state_text(state: MemoryState, *, pod_level: bool) -> str:
+    r"""Return the text of the state file, without a newline at its end.
+
+    Args:
+        state: What to write.
+        pod_level: Gate PodLevelResourceManagers: pod blocks are written.
+
+    >>> print(memory_state_text(MemoryState("Static", {}, {}), pod_level=False))  # doctest: +ELLIPSIS
+    {"policyName":"Static","machineState":{},"checksum":3940083781,"data":"{...}","dataChecksum":3196122654}
+    """
+    old = _old_part(state)
+    data = f"{{{old.json}{_pod_member(state.pods) if pod_level else ''}}}"
+    # All special characters were escaped in the data already: only its quotes and backslashes are left to
+    # escape again.
+    escaped = data.replace("\\", "\\\\").replace('"', '\\"')
+    checksum = _checksum(old.dump)
+    return f'{{{old.json},"checksum":{checksum},"data":"{escaped}","dataChecksum":{data_checksum(data)}}}'
+
+
+def initial_memory_text(policy: str) -> str:
+    """Return what the kubelet writes when there is no file, before the policy fills the state."""
+    return memory_state_text(MemoryState(policy, {}, {}), pod_level=False)
+
+
+def memory_text_v1(state: MemoryState) -> str:
+    """Return the state in format V1, for a kubelet rolled back to 1.36 or earlier; it has no pod blocks.
+
+    >>> memory_text_v1(MemoryState("None", {}, {}))
+    '{"policyName":"None","machineState":{},"checksum":4236770233}'
+    """
+    old = _old_part(state)
+    return f'{{{old.json},"checksum":{_checksum(old.dump)}}}'
+
+
+def memory_text_v2(state: MemoryState) -> str:
+    """Return the state in format V2, for a kubelet 1.36 with PodLevelResourceManagers.
+
+    >>> memory_text_v2(MemoryState("None", {}, {}))
+    '{"policyName":"None","machineState":{},"checksum":512582496}'
+    """
+    old = _old_part(state)
+    # A pod without blocks reads back as a nil list, because JSON leaves the empty one out.
+    entries = [
+        f"{pod}:{{MemoryBlocks:([]state.Block){_blocks(held).dump if held else '<nil>'}}}"
+        for pod, held in sorted(state.pods.items())
+    ]
+    checksum = _checksum(f"{old.dump} PodEntries:(state.PodMemoryAssignments)map[{' '.join(entries)}]")
+    return f'{{{old.json}{_pod_member(state.pods)},"checksum":{checksum}}}'
+
+
+def _old_part(state: MemoryState) -> Piece:
+    """Return what all formats have in common, without braces: policy, machine state, container entries."""
+    nodes = {node: _node(held) for node, held in state.nodes.items()}
+    entries = [_entry(pod, tuple(held.items())) for pod, held in sorted(state.assignments.items())]
+    # JSON sorts the node ids as texts (10 before 2), the dump as numbers.
+    machine = ",".join([f'"{node}":{nodes[node].json}' for node in sorted(nodes, key=str)])
+    machine_dump = " ".join([f"{node}:{nodes[node].dump}" for node in sorted(nodes)])
+    json = f'"policyName":{quoted(state.policy)},"machineState":{{{machine}}}'
+    if entries:
+        json += f',"entries":{{{",".join([entry.json for entry in entries])}}}'
+    dump = (
+        f"PolicyName:(string){state.policy} MachineState:(state.NUMANodeMap)map[{machine_dump}] "
+        f"Entries:(state.ContainerMemoryAssignments)map[{' '.join([entry.dump for entry in entries])}]"
+    )
+    return Piece(json, dump)
+
+
+def _checksum(fields: str) -> int:
+    """Return the checksum of an older format, given the dump of its other fields."""
+    dump = f"(*state.{MEMORY_LEGACY_NAME}){{{fields} Checksum:(checksum.Checksum)0}}"
+    return fnv1a_32(dump.encode(errors="surrogatepass"))
+
+
+def _pod_member(pods: Mapping[str, tuple[Block, ...]]) -> str:
+    """Return the JSON member of the pod blocks with its comma. What is empty is left out."""
+    if not pods:
+        return ""
+    entries = [
+        f'{quoted(pod)}:{{"memoryBlocks":{_blocks(held).json}}}' if held else f"{quoted(pod)}:{{}}"
+        for pod, held in sorted(pods.items())
+    ]
+    return f',"podEntries":{{{",".join(entries)}}}'
+
+
+def _node(node: NodeState) -> Piece:
+    """Return one node's state."""
+    tables = [(name, _table(table)) for name, table in sorted(node.memory.items())]
+    json = ",".join([f"{quoted(name)}:{table.json}" for name, table in tables])
+    dump = " ".join([f"{name}:{table.dump}" for name, table in tables])
+    cells = [str(cell) for cell in node.cells]
+    return Piece(
+        f'{{"numberOfAssignments":{node.assignments},"memoryMap":{{{json}}},"cells":[{",".join(cells)}]}}',
+        f"<*>{{NumberOfAssignments:(int){node.assignments} MemoryMap:({_TABLES})map[{dump}] "
+        f"Cells:([]int)[{' '.join(cells)}]}}",
+    )
+
+
+# A write changes few tables and the blocks of one pod; most pieces are those of the write before. They are
+# remembered by content, never by the identity of a mapping that somebody might change.
+
+
+@lru_cache(maxsize=4096)
+def _table(table: MemoryTable) -> Piece:
+    """Return one account."""
+    return Piece(
+        f'{{"total":{table.total},"systemReserved":{table.system_reserved},'
+        f'"allocatable":{table.allocatable},"reserved":{table.reserved},"free":{table.free}}}',
+        f"<*>{{TotalMemSize:(uint64){table.total} SystemReserved:(uint64){table.system_reserved} "
+        f"Allocatable:(uint64){table.allocatable} Reserved:(uint64){table.reserved} "
+        f"Free:(uint64){table.free}}}",
+    )
+
+
+@lru_cache(maxsize=4096)
+def _entry(pod: str, containers: tuple[tuple[str, tuple[Block, ...]], ...]) -> Piece:
+    """Return one pod's container blocks."""
+    lists = [(name, _blocks(held)) for name, held in sorted(containers)]
+    json = ",".join([f"{quoted(name)}:{blocks.json}" for name, blocks in lists])
+    dump = " ".join([f"{name}:{blocks.dump}" for name, blocks in lists])
+    return Piece(f"{quoted(pod)}:{{{json}}}", f"{pod}:map[{dump}]")
+
+
+@lru_cache(maxsize=4096)
+def _blocks(blocks: tuple[Block, ...]) -> Piece:
+    """Return a list of blocks."""
+    json, dump = [], []
+    for block in blocks:
+        numa = [str(node) for node in block.numa]
+        json.append(f'{{"numaAffinity":[{",".join(numa)}],"type":{quoted(block.type)},"size":{block.size}}}')
+        dump.append(
+            f"{{NUMAAffinity:([]int)[{' '.join(numa)}] Type:(v1.ResourceName){block.type} Size:(uint64){block.size}}}"
+        )
+    return Piece(f"[{','.join(json)}]", f"[{' '.join(dump)}]")

@@ -1,0 +1,141 @@
+"""State files on disk: read whole or not at all, replaced whole or not at all.
+
+Source: kubelet v1.37.1, checkpointmanager and pkg/kubelet/util/store (file store); spec: state-files.md
+section 1.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from mooring.checkpoint.outcome import CPU_FILE, MEMORY_FILE
+from mooring.core.errors import InputError
+
+SIZE_LIMIT = 8 * 1024 * 1024
+"""Largest file that is read, in bytes. The state of a node with 1000 pods has less than a tenth of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateFolder:
+    """A kubelet's root directory, seen as the place of its state files."""
+
+    root: Path
+
+    def read_cpu(self) -> str | None:
+        """Return the CPU manager's state file, or None when the directory has none.
+
+        Raises:
+            InputError: when there is no such directory, and as :func:`read_state_file`.
+        """
+        return self._read(CPU_FILE)
+
+    def read_memory(self) -> str | None:
+        """Return the memory manager's state file, or None when the directory has none.
+
+        Raises:
+            InputError: when there is no such directory, and as :func:`read_state_file`.
+        """
+        return self._read(MEMORY_FILE)
+
+    def write_cpu(self, text: str) -> None:
+        """Replace the CPU manager's state file; see :func:`write_atomically`."""
+        write_atomically(self.root / CPU_FILE, text)
+
+    def write_memory(self, text: str) -> None:
+        """Replace the memory manager's state file; see :func:`write_atomically`."""
+        write_atomically(self.root / MEMORY_FILE, text)
+
+    def _read(self, name: str) -> str | None:
+        text = read_state_file(self.root / name)
+        if text is None and not self.root.is_dir():
+            # A kubelet would make the directory; here it is rather a slip of the pen.
+            remedy = "name the kubelet's root directory, usually /var/lib/kubelet"
+            raise InputError("no such directory", source=str(self.root), remedy=remedy)
+        return text
+
+
+def read_state_file(path: Path) -> str | None:
+    """Return the text of a state file, or None when there is no such file.
+
+    Bytes that are not UTF-8 are kept as lone surrogates (``surrogateescape``), which the loaders understand.
+
+    Raises:
+        InputError: when the file is there but is no ordinary file, cannot be read or is beyond
+            :data:`SIZE_LIMIT`.
+    """
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:  # noqa: PTH123 - Path.open takes no opener
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError(
+                    "not an ordinary file",
+                    source=str(path),
+                    remedy="name a state file or a kubelet root directory",
+                )
+            data = file.read(SIZE_LIMIT + 1)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"cannot be read: {_reason(error)}", source=str(path), remedy="check the path and its permissions"
+        ) from None
+    if len(data) > SIZE_LIMIT:
+        raise InputError(
+            f"larger than {SIZE_LIMIT} bytes", source=str(path), remedy="this is no state file of a kubelet"
+        )
+    return data.decode(errors="surrogateescape")
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open without waiting: a named pipe would else keep the reader until somebody writes."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file by ``text``: after a crash at any moment the old file or the new one is there, whole.
+
+    The text goes to a temporary file beside the target (its name begins with a dot, as in the kubelet), is
+    brought to the disk, and takes the target's place by a rename, which is brought to the disk too. Readable
+    for the owner only, as in the kubelet.
+
+    Raises:
+        InputError: when that fails. The target is whole even then, and no temporary file is left.
+    """
+    try:
+        _replace(path, text.encode(errors="surrogateescape"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"cannot be written: {_reason(error)}",
+            source=str(path),
+            remedy="check the directory, its space and permissions",
+        ) from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}", dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - the descriptor is what there is
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """Return the system's words for an error. A ValueError is about a name that no file can have."""
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

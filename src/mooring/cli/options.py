@@ -1,0 +1,74 @@
+"""Options that verbs share: machine, configuration, manifests, state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+machine = click.option(
+    "--machine",
+    "machine",
+    default="",
+    metavar="MACHINE",
+    help="A shipped name, compact text (sockets=2 numa=4 cores=16 ...), a sysfs folder or tarball, "
+    "MachineInfo JSON, or FILE.jsonl#NAME. Default: this computer.",
+)
+
+manifests = click.option(
+    "-f",
+    "--filename",
+    "manifests",
+    multiple=True,
+    required=True,
+    metavar="FILE|DIR|-",
+    help="Pods, workloads or lists, YAML or JSON; repeatable.",
+)
+
+config = click.option(
+    "--config",
+    "config",
+    default="",
+    metavar="FILE",
+    help="KubeletConfiguration (YAML, JSON or /configz). Default: the kubelet's own.",
+)
+
+state = click.option(
+    "--state",
+    "state",
+    default="",
+    metavar="DIR",
+    help="A kubelet root directory whose state files to continue from; it is never written.",
+)
+
+active = click.option(
+    "--active", "active", multiple=True, metavar="FILE|DIR|-", help="Pods that run already; repeatable."
+)
+
+
+def node_inputs(function: Function) -> Function:
+    """Add everything that describes a node and its pods."""
+    for option in (active, state, config, machine, manifests):
+        function = option(function)
+    return function
+
+
+def output(formats: tuple[str, ...], default: str) -> Callable[[Function], Function]:
+    """Return the option ``-o`` with the given formats."""
+    return click.option(
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(formats),
+        default=default,
+        show_default=True,
+        help="Format of the answer.",
+    )
+
+
+to_file = click.option(
+    "--to", "to", default="", metavar="FILE", help="Write the answer to a file instead of the terminal."
+)

@@ -1,0 +1,57 @@
+"""``mooring topology``: a machine as it is and as the kubelet sees it."""
+
+from __future__ import annotations
+
+import click
+
+from mooring.cli import options
+from mooring.cli.answer import NO, YES, emit, json_text
+from mooring.core.machine import Machine
+
+EPILOG = """\b
+Examples:
+  mooring topology
+  mooring topology --machine node.tar.gz -o json
+  mooring topology --machine "sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi" -o machineinfo
+"""
+
+
+@click.command("topology", epilog=EPILOG)
+@options.machine
+@options.output(("text", "json", "yaml", "machineinfo"), "text")
+@options.to_file
+def command(machine: str, form: str, to: str) -> int:
+    """Show CPUs, cores, caches, NUMA nodes and memory, and where the kubelet's view departs from the hardware.
+
+    With -o machineinfo, exit code 1 when the kubelet could not describe the machine.
+    """
+    from mooring.discovery.loader import load_machine  # noqa: PLC0415 - after the options are known to be good
+
+    loaded = load_machine(machine)
+    if form == "machineinfo":
+        return _machine_info(loaded, to)
+    if form == "text":
+        from mooring.cli.topology_text import topology_text  # noqa: PLC0415 - rich is not needed for JSON
+
+        emit(topology_text(loaded), to)
+        return YES
+    from mooring.discovery.document import machine_document  # noqa: PLC0415 - only for these formats
+
+    document = machine_document(loaded)
+    if form == "json":
+        emit(json_text(document), to)
+    else:
+        from mooring.manifest.yaml_writer import yaml_text  # noqa: PLC0415 - only for this format
+
+        emit(yaml_text(document), to)
+    return YES
+
+
+def _machine_info(machine: Machine, to: str) -> int:
+    from mooring.discovery.machineinfo_json import machine_info_json  # noqa: PLC0415 - only for this format
+
+    if machine.info_error:
+        emit(machine.info_error)
+        return NO
+    emit(machine_info_json(machine.info), to)
+    return YES

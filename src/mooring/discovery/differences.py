@@ -1,0 +1,46 @@
+"""Where the kubelet's view of a machine departs from the hardware, in plain words.
+
+The two views are compared as they are, whatever they were read from; nothing here knows why cAdvisor is wrong about a machine,
+except where the reason can be named for certain. A *warning* is something that makes the kubelet decide on wrong facts, *info*
+something that it leaves out or tells in an unexpected way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mooring.core.hardware import Hardware
+from mooring.core.machine import Finding
+from mooring.core.machineinfo import MachineInfo
+from mooring.discovery.differences_caches import cache_differences
+from mooring.discovery.differences_cpus import cpu_differences
+from mooring.discovery.differences_nodes import node_differences
+from mooring.discovery.kubeletview import kubelet_view
+
+
+def differences(info: MachineInfo, hardware: Hardware) -> tuple[Finding, ...]:
+    """Return what the kubelet gets wrong, gravest kind of element first: CPUs, nodes, caches.
+
+    Args:
+        info: The kubelet's view.
+        hardware: The machine as it is.
+    """
+    return tuple(_differences(info, hardware))
+
+
+def _differences(info: MachineInfo, hardware: Hardware) -> Iterator[Finding]:
+    view = kubelet_view(info)
+    if not view.cores:
+        yield _no_topology(info, hardware)
+        return
+    yield from cpu_differences(view, hardware)
+    yield from node_differences(view, hardware)
+    yield from cache_differences(view, hardware)
+
+
+def _no_topology(info: MachineInfo, hardware: Hardware) -> Finding:
+    if info.num_cores == 0:
+        consequence = "its managers fail with 'could not detect number of cpus'"
+    else:
+        consequence = f"it counts {info.num_cores} CPUs and can place none of them"
+    return Finding("warning", f"CPUs {hardware.online}", f"The kubelet sees no topology at all; {consequence}.")

@@ -1,0 +1,123 @@
+"""The kubelet's view of a machine laid open by CPU, for comparison with the hardware."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from mooring.core.bits import list_text, mask_of
+from mooring.core.cpuset import CPUSet
+from mooring.core.machineinfo import Core, MachineInfo, Node
+
+L3_LEVEL: Final = 3
+"""Caches from this level on are node or uncore caches."""
+
+_K = TypeVar("_K", bound=Hashable)
+_T = TypeVar("_T", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletView:
+    """Where the kubelet takes each CPU to be. A CPU listed twice is where it was listed last, as in the kubelet."""
+
+    info: MachineInfo
+    nodes: Mapping[int, Node]
+    """CPU -> its NUMA node."""
+    cores: Mapping[int, Core]
+    """CPU -> its core."""
+    core_ids: Mapping[int, int]
+    """CPU -> the kubelet's id of its core, which is the core's smallest CPU."""
+    listed_again: CPUSet
+    """CPUs that are listed in more than one place."""
+
+    @property
+    def cpus(self) -> CPUSet:
+        """All CPUs that are listed."""
+        return CPUSet.from_ids(self.cores)
+
+    @property
+    def uncores(self) -> dict[int, int]:
+        """CPU -> uncore id: that of the core's first uncore cache, else the socket id (spec: topology.md section 2)."""
+        return {cpu: core.uncore_caches[0].id if core.uncore_caches else core.socket_id for cpu, core in self.cores.items()}
+
+
+def kubelet_view(info: MachineInfo) -> KubeletView:
+    """Lay a description open by CPU."""
+    nodes: dict[int, Node] = {}
+    cores: dict[int, Core] = {}
+    core_ids: dict[int, int] = {}
+    again: set[int] = set()
+    for node in info.topology:
+        for core in node.cores:
+            for cpu in core.thread_ids:
+                if cpu in cores:
+                    again.add(cpu)
+                nodes[cpu], cores[cpu], core_ids[cpu] = node, core, min(core.thread_ids)
+    return KubeletView(info, nodes, cores, core_ids, CPUSet.from_ids(again))
+
+
+@dataclass(frozen=True, slots=True)
+class Regrouping(Generic[_K, _T]):
+    """How one grouping of CPUs departs from another."""
+
+    merged: Mapping[_K, Sequence[CPUSet]]
+    """Kubelet's group -> the real groups in it, where there are several."""
+    divided: Mapping[_T, Sequence[CPUSet]]
+    """Real group -> the kubelet's groups in it, where there are several."""
+
+
+def regrouping(kubelet: Mapping[int, _K], real: Mapping[int, _T]) -> Regrouping[_K, _T]:
+    """Compare two groupings over the CPUs that both know.
+
+    >>> found = regrouping({0: "a", 1: "a", 2: "b"}, {0: 0, 1: 1, 2: 2})
+    >>> {group: [str(part) for part in parts] for group, parts in found.merged.items()}, dict(found.divided)
+    ({'a': ['0', '1']}, {})
+    """
+    shared = sorted(kubelet.keys() & real.keys())
+    cells: dict[tuple[_K, _T], list[int]] = defaultdict(list)
+    for cpu in shared:
+        cells[kubelet[cpu], real[cpu]].append(cpu)
+    merged: dict[_K, list[CPUSet]] = defaultdict(list)
+    divided: dict[_T, list[CPUSet]] = defaultdict(list)
+    for (group, real_group), cpus in cells.items():
+        part = CPUSet.from_ids(cpus)
+        merged[group].append(part)
+        divided[real_group].append(part)
+    return Regrouping(
+        {group: parts for group, parts in merged.items() if len(parts) > 1},
+        {group: parts for group, parts in divided.items() if len(parts) > 1},
+    )
+
+
+def union(groups: Mapping[_K, Sequence[CPUSet]]) -> CPUSet:
+    """Return every CPU of the given groups."""
+    mask = 0
+    for parts in groups.values():
+        for part in parts:
+            mask |= part.mask
+    return CPUSet(mask)
+
+
+def parts_text(parts: Sequence[CPUSet]) -> str:
+    """Return the parts of a group as ``0-3 and 4-7``; long lists end in a count.
+
+    >>> parts_text([CPUSet.of(0), CPUSet.of(1), CPUSet.of(2)])
+    '0 and 1 and 2'
+    """
+    shown = " and ".join(str(part) for part in parts[:4])
+    return shown if len(parts) <= 4 else f"{shown} and {len(parts) - 4} more"
+
+
+def ids_text(ids: Iterable[int]) -> str:
+    """Return ids as a list with runs, negative ones first.
+
+    >>> ids_text([2, 0, 1, -1])
+    '-1,0-2'
+    """
+    ids = set(ids)
+    negative = [str(number) for number in sorted(ids) if number < 0]
+    runs = list_text(mask_of(number for number in ids if 0 <= number < 1 << 20))
+    huge = [str(number) for number in sorted(ids) if number >= 1 << 20]
+    return ",".join(part for part in (*negative, runs, *huge) if part)

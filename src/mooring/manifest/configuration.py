@@ -1,0 +1,68 @@
+"""The configuration of a node, from one or several files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding
+from mooring.manifest import kubelet_config as kubelet
+from mooring.manifest import mooring_config as mooring
+from mooring.manifest.document import Document
+from mooring.manifest.documents import load_documents
+from mooring.manifest.fields import kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfiguration:
+    """Everything that was said about one node."""
+
+    kubelet: KubeletConfig
+    mooring: MooringConfig
+    findings: tuple[Finding, ...] = ()
+    """What was odd in the files, such as fields that the kubelet does not know."""
+
+
+def load_config(*paths: str | os.PathLike[str]) -> NodeConfiguration:
+    """Read a kubelet's configuration and Mooring's own, each at most once, in one file or in several.
+
+    What is missing has its defaults: the kubelet's as of v1.37.1, and nothing switched on for Mooring.
+
+    Raises:
+        InputError: a file cannot be used, holds something else, or a configuration appears twice.
+    """
+    found: dict[str, tuple[dict[str, Any], str]] = {}
+    for path in paths:
+        for document in load_documents(path):
+            kind, content = _recognised(document)
+            if kind in found:
+                problem = f"a second {kind}; the first is in {found[kind][1]}"
+                raise InputError(problem, source=document.source, remedy="keep one of them")
+            found[kind] = content, document.source
+    findings: list[Finding] = []
+    kubelet_part, mooring_part = KubeletConfig(), MooringConfig()
+    if kubelet.KIND in found:
+        content, source = found[kubelet.KIND]
+        kubelet_part = kubelet.kubelet_config(content, source=source, report=findings.append)
+    if mooring.KIND in found:
+        content, source = found[mooring.KIND]
+        mooring_part = mooring.mooring_config(content, source=source)
+    return NodeConfiguration(kubelet_part, mooring_part, tuple(findings))
+
+
+def _recognised(document: Document) -> tuple[str, dict[str, Any]]:
+    content = document.content
+    if not isinstance(content, dict):
+        raise InputError(f"a configuration must be a mapping, not {kind_of(content)}", source=document.source)
+    if content.get("kind") == mooring.KIND:
+        return mooring.KIND, content
+    if kubelet.is_kubelet_config(content):
+        return kubelet.KIND, content
+    raise InputError(
+        f"{content['kind']!r:.60} is no configuration" if "kind" in content else "no field of a configuration in it",
+        source=document.source,
+        remedy=f"write kind: {kubelet.KIND} or kind: {mooring.KIND}",
+    )

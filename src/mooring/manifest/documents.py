@@ -1,0 +1,150 @@
+"""Files, folders and standard input to documents.
+
+One reader for everything that people hand over: YAML of several documents, JSON, kubectl's output, whole folders. Files are
+bounded in size before they are read (:data:`LARGEST_FILE`), values are bounded while they are built.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from mooring.core.errors import InputError
+from mooring.manifest.document import Document
+from mooring.manifest.json_reader import NotJSONError, read_json
+
+LARGEST_FILE = 64 * 1024**2
+"""Bytes that one file may have. ``kubectl get pods -o json`` of ten thousand pods stays below."""
+SUFFIXES = (".yaml", ".yml", ".json")
+"""Files of a folder that are read; the same as kubectl's."""
+STANDARD_INPUT = "standard input"
+"""Name of ``-`` in messages."""
+
+
+def load_documents(path: str | os.PathLike[str]) -> list[Document]:
+    """Read the documents of a file, of all manifests of a folder (sorted by name), or of standard input (``-``).
+
+    Empty documents are left out.
+
+    Raises:
+        InputError: nothing there, not readable, too large, not text, not YAML or JSON, or nothing in it.
+    """
+    if path == "-":
+        return _parse(_text(_standard_input(), STANDARD_INPUT), STANDARD_INPUT)
+    documents: list[Document] = []
+    for file in _files(path):
+        documents += _parse(read_text(file), shown(file), json_only=file.suffix == ".json")
+    return documents
+
+
+def read_text(file: Path) -> str:
+    """Read a text file of bounded size.
+
+    Raises:
+        InputError: it cannot be opened, is too large, or is not UTF-8 text.
+    """
+    return _text(_bytes(file), shown(file))
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """Return a path as messages show it: printable whatever bytes it has."""
+    return os.fspath(path).encode("utf-8", "backslashreplace").decode()
+
+
+def open_problem(error: OSError | ValueError) -> str:
+    """Return in words why a file cannot be opened."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"cannot be read: {reason.lower()}"
+
+
+def _files(path: str | os.PathLike[str]) -> list[Path]:
+    file = Path(path)
+    try:
+        if not file.is_dir():
+            return [file]
+        found = sorted(entry for entry in file.iterdir() if entry.suffix in SUFFIXES and not entry.is_dir())
+    except (OSError, ValueError) as error:
+        raise InputError(open_problem(error), source=shown(path)) from None
+    if not found:
+        raise InputError(
+            "the folder holds no manifests",
+            source=shown(path),
+            remedy=f"put {', '.join(SUFFIXES)} files there",
+        )
+    return found
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            status = os.fstat(stream.fileno())
+            if stat.S_ISREG(status.st_mode) and status.st_size > LARGEST_FILE:
+                raise _too_large(shown(file))
+            return _bounded(stream.read(LARGEST_FILE + 1), shown(file))
+    except (OSError, ValueError) as error:
+        raise InputError(open_problem(error), source=shown(file)) from None
+
+
+def _standard_input() -> bytes:
+    try:
+        return _bounded(sys.stdin.buffer.read(LARGEST_FILE + 1), STANDARD_INPUT)
+    except (OSError, ValueError) as error:
+        raise InputError(open_problem(error), source=STANDARD_INPUT) from None
+
+
+def _bounded(data: bytes, source: str) -> bytes:
+    if len(data) > LARGEST_FILE:
+        raise _too_large(source)
+    return data
+
+
+def _too_large(source: str) -> InputError:
+    limit = LARGEST_FILE // 1024**2
+    return InputError(f"larger than {limit} MiB", source=source, remedy="split it, or select fewer objects")
+
+
+def _text(data: bytes, source: str) -> str:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError("the text is UTF-16", source=source, remedy="save it as UTF-8")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise InputError(
+            f"not UTF-8 text (byte 0x{data[error.start]:02x})",
+            source=f"{source}:{line}:{column}",
+            remedy="save it as UTF-8",
+        ) from None
+    zero = text.find("\0")
+    if zero >= 0:
+        line = text.count("\n", 0, zero) + 1
+        raise InputError("a NUL character: this is no text file", source=f"{source}:{line}")
+    return text
+
+
+def _parse(text: str, source: str, *, json_only: bool = False) -> list[Document]:
+    documents = [
+        document for document in _values(text, source, json_only=json_only) if document.content is not None
+    ]
+    if not documents:
+        raise InputError("nothing in it", source=source)
+    return documents
+
+
+def _values(text: str, source: str, *, json_only: bool) -> Iterator[Document]:
+    # YAML contains JSON, but its reader takes ten times as long.
+    if json_only or text.lstrip()[:1] in ("{", "["):
+        try:
+            return iter(list(read_json(text, source)))
+        except NotJSONError as error:
+            if json_only:
+                place = f"{source}:{error.line}:{error.column}"
+                raise InputError(f"not valid JSON: {error.problem}", source=place) from None
+    # Loading the YAML library takes longer than reading most JSON files.
+    from mooring.manifest.yaml_reader import read_yaml  # noqa: PLC0415
+
+    return read_yaml(text, source)

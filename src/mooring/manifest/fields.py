@@ -1,0 +1,177 @@
+"""Reading typed fields out of plain values, with errors that name the field.
+
+Kubernetes decodes strictly by type: a number where a text belongs is an error, not a text. So it is here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from mooring.core.errors import InputError
+
+INT32_MAX = 2**31 - 1
+"""Largest number that most Kubernetes fields take."""
+
+
+def inside(error: InputError, prefix: str) -> InputError:
+    """Return ``error`` with its field placed inside ``prefix``.
+
+    >>> print(inside(InputError("must not be empty", field="name"), "spec.containers[0]"))
+    spec.containers[0].name: must not be empty
+    """
+    field = error.field if not error.field or error.field.startswith("[") else f".{error.field}"
+    return InputError(error.problem, source=error.source, field=prefix + field, remedy=error.remedy)
+
+
+def kind_of(value: object) -> str:
+    """Return in words what a value is.
+
+    >>> kind_of(True), kind_of({})
+    ('true or false', 'a mapping')
+    """
+    names: tuple[tuple[type, str], ...] = (
+        (bool, "true or false"),
+        (str, "a text"),
+        (int, "a number"),
+        (float, "a number"),
+        (list, "a list"),
+        (dict, "a mapping"),
+    )
+    return next((name for kind, name in names if isinstance(value, kind)), "nothing")
+
+
+def wrong_kind(value: object, wanted: str, field: str) -> InputError:
+    """Return the error for a value that is not what its field takes."""
+    remedy = ""
+    if wanted == "a text" and isinstance(value, bool):
+        remedy = 'put it in quotes (YAML reads on, off, yes, no, y and n as true or false)'
+    elif wanted == "a text" and isinstance(value, int | float):
+        remedy = "put it in quotes"
+    return InputError(f"must be {wanted}, not {kind_of(value)}", field=field, remedy=remedy)
+
+
+def mapping_at(parent: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """Return the mapping in ``field``; absent and null are empty.
+
+    Raises:
+        InputError: it holds something else.
+    """
+    value = parent.get(field)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise wrong_kind(value, "a mapping", field)
+    return value
+
+
+def list_at(parent: Mapping[str, Any], field: str) -> list[Any]:
+    """Return the list in ``field``; absent and null are empty.
+
+    Raises:
+        InputError: it holds something else.
+    """
+    value = parent.get(field)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise wrong_kind(value, "a list", field)
+    return value
+
+
+def text_at(parent: Mapping[str, Any], field: str, default: str = "") -> str:
+    """Return the text in ``field``; absent and null give the default.
+
+    Raises:
+        InputError: it holds something else.
+    """
+    value = parent.get(field)
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise wrong_kind(value, "a text", field)
+    return value
+
+
+def name_at(parent: Mapping[str, Any], field: str) -> str:
+    """Return the text in ``field``, which must be there and not empty.
+
+    Raises:
+        InputError: it is missing, empty, or no text.
+    """
+    value = text_at(parent, field)
+    if not value:
+        raise InputError("must not be empty", field=field)
+    return value
+
+
+def flag_at(parent: Mapping[str, Any], field: str, *, default: bool) -> bool:
+    """Return true or false as ``field`` says; absent and null give the default.
+
+    Raises:
+        InputError: it holds something else.
+    """
+    value = parent.get(field)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise wrong_kind(value, "true or false", field)
+    return value
+
+
+def count_at(parent: Mapping[str, Any], field: str, default: int) -> int:
+    """Return the whole number in ``field``, at most 32 bits wide; absent and null give the default.
+
+    Raises:
+        InputError: it holds something else.
+    """
+    value = parent.get(field)
+    if value is None:
+        return default
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong_kind(value, "a whole number", field)
+    if not -INT32_MAX <= value <= INT32_MAX:
+        raise InputError("the number is too large", field=field)
+    return value
+
+
+def texts_at(parent: Mapping[str, Any], field: str) -> dict[str, str]:
+    """Return the mapping of texts in ``field``; absent and null are empty.
+
+    Raises:
+        InputError: it is no mapping, or one of its values is no text.
+    """
+    texts = mapping_at(parent, field)
+    for name, value in texts.items():
+        if not isinstance(value, str):
+            raise wrong_kind(value, "a text", f"{field}.{name}")
+    return texts
+
+
+def number_text(value: float) -> str:
+    """Return a number as Kubernetes writes it when it turns YAML into JSON: never with an exponent below 10^21.
+
+    >>> number_text(0.5), number_text(1e6), number_text(2)
+    ('0.5', '1000000', '2')
+    """
+    if isinstance(value, int):
+        return str(value)
+    if value.is_integer() and abs(value) < 1e21:
+        return str(int(value))
+    if not math.isfinite(value) or not 1e-6 <= abs(value) < 1e21:
+        return repr(value)
+    text = repr(value)
+    return text if "e" not in text else f"{value:.17f}".rstrip("0")
+
+
+def nearest(name: str, known: Mapping[str, object] | frozenset[str]) -> str:
+    """Return the known name that looks most like ``name``, or an empty text."""
+    close = get_close_matches(name, sorted(known), n=1)
+    if close:
+        return close[0]
+    same = [candidate for candidate in sorted(known) if candidate.lower() == name.lower()]
+    return same[0] if same else ""

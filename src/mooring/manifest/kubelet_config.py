@@ -1,0 +1,132 @@
+"""KubeletConfiguration v1beta1 to a value.
+
+Only types are checked here. Whether a policy, an option, a gate or a reservation makes sense is for the kubelet's own checks
+(:mod:`mooring.node`), which need the texts as they were written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mooring.core.config import KubeletConfig, ReservedMemory
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding
+from mooring.core.quantity import Quantity, QuantitySyntaxError
+from mooring.manifest.durations import nanoseconds
+from mooring.manifest.fields import count_at, flag_at, inside, list_at, mapping_at, nearest, text_at, texts_at, wrong_kind
+from mooring.manifest.findings import Report, ignore
+from mooring.manifest.kubelet_fields import KNOWN
+from mooring.manifest.resources import quantity_text
+
+KIND = "KubeletConfiguration"
+API_VERSION = "kubelet.config.k8s.io/v1beta1"
+CONFIGZ = "kubeletconfig"
+"""The single key around the configuration that a kubelet prints under ``/configz``."""
+_SECOND = 10**9
+
+
+def is_kubelet_config(content: Mapping[str, Any]) -> bool:
+    """Tell whether a document holds a kubelet's configuration: by its kind, from ``/configz``, or as bare fields."""
+    if "kind" in content:
+        return content["kind"] == KIND
+    return set(content) == {CONFIGZ} or not KNOWN.isdisjoint(content)
+
+
+def kubelet_config(content: Mapping[str, Any], *, source: str, report: Report = ignore) -> KubeletConfig:
+    """Return the fields that the managers read; names that the kubelet does not know are reported.
+
+    Raises:
+        InputError: another version, or a value of the wrong type.
+
+    >>> kubelet_config({"cpuManagerPolicy": "static"}, source="example").cpu_manager_policy
+    'static'
+    """
+    try:
+        fields = mapping_at(content, CONFIGZ) if set(content) == {CONFIGZ} else content
+        _check_version(fields)
+        for name in fields:
+            if name not in KNOWN:
+                report(_unknown(name, source))
+        return _config(fields)
+    except InputError as error:
+        raise error.at(source) from None
+
+
+def _config(fields: Mapping[str, Any]) -> KubeletConfig:
+    return KubeletConfig(
+        cpu_manager_policy=text_at(fields, "cpuManagerPolicy", "none"),
+        cpu_manager_policy_options=texts_at(fields, "cpuManagerPolicyOptions"),
+        cpu_manager_reconcile_period_ns=_duration(fields, "cpuManagerReconcilePeriod", 0) or 10 * _SECOND,
+        memory_manager_policy=text_at(fields, "memoryManagerPolicy", "None"),
+        reserved_memory=_reserved_memory(fields),
+        topology_manager_policy=text_at(fields, "topologyManagerPolicy", "none"),
+        topology_manager_scope=text_at(fields, "topologyManagerScope", "container"),
+        topology_manager_policy_options=texts_at(fields, "topologyManagerPolicyOptions"),
+        reserved_system_cpus=text_at(fields, "reservedSystemCPUs"),
+        kube_reserved=texts_at(fields, "kubeReserved"),
+        system_reserved=texts_at(fields, "systemReserved"),
+        kube_reserved_cgroup=text_at(fields, "kubeReservedCgroup"),
+        system_reserved_cgroup=text_at(fields, "systemReservedCgroup"),
+        eviction_hard=None if fields.get("evictionHard") is None else texts_at(fields, "evictionHard"),
+        merge_default_eviction_settings=flag_at(fields, "mergeDefaultEvictionSettings", default=False),
+        cpu_cfs_quota=flag_at(fields, "cpuCFSQuota", default=True),
+        cpu_cfs_quota_period_ns=_duration(fields, "cpuCFSQuotaPeriod", _SECOND // 10),
+        feature_gates=_feature_gates(fields),
+        max_pods=count_at(fields, "maxPods", 0) or 110,
+    )
+
+
+def _check_version(fields: Mapping[str, Any]) -> None:
+    version = text_at(fields, "apiVersion", API_VERSION)
+    if version != API_VERSION:
+        raise InputError(f"{version!r} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+
+
+def _unknown(name: str, source: str) -> Finding:
+    known = nearest(name, KNOWN)
+    hint = f"; did you mean {known}?" if known else ""
+    return Finding("warning", name, f"{source}: the kubelet has no field {name} and ignores it{hint}")
+
+
+def _duration(fields: Mapping[str, Any], field: str, default: int) -> int:
+    text = text_at(fields, field)
+    if not text and fields.get(field) is None:
+        return default
+    try:
+        return nanoseconds(text)
+    except InputError as error:
+        raise inside(error, field) from None
+
+
+def _feature_gates(fields: Mapping[str, Any]) -> dict[str, bool]:
+    gates = mapping_at(fields, "featureGates")
+    for name, value in gates.items():
+        if not isinstance(value, bool):
+            raise wrong_kind(value, "true or false", f"featureGates.{name}")
+    return gates
+
+
+def _reserved_memory(fields: Mapping[str, Any]) -> tuple[ReservedMemory, ...]:
+    entries = []
+    for index, entry in enumerate(list_at(fields, "reservedMemory")):
+        try:
+            if not isinstance(entry, dict):
+                raise wrong_kind(entry, "a mapping", "")
+            entries.append(ReservedMemory(count_at(entry, "numaNode", 0), _limits(entry)))
+        except InputError as error:
+            raise inside(error, f"reservedMemory[{index}]") from None
+    return tuple(entries)
+
+
+def _limits(entry: Mapping[str, Any]) -> dict[str, str]:
+    limits = {}
+    for name, value in mapping_at(entry, "limits").items():
+        try:
+            limits[name] = quantity_text(value)
+            Quantity.parse(limits[name])
+        except InputError as error:
+            raise inside(error, f"limits.{name}") from None
+        except QuantitySyntaxError as error:
+            raise InputError(f"{value!r:.60} is not a quantity: {error}", field=f"limits.{name}") from None
+    return limits

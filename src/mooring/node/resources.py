@@ -1,0 +1,101 @@
+"""The kubelet's node resources check: do the requests of all admitted pods fit the node's allocatable?
+
+The kubelet applies it after its managers, so a pod can be placed by them and still be refused here. It is not part of
+the managers' recordings.
+
+Source: kubelet v1.37.1, pkg/kubelet/lifecycle/predicate.go and the scheduler's NodeResourcesFit; spec: metrics.md
+section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from mooring.core.decision import Rejection
+from mooring.core.pod import ContainerKind, Pod
+from mooring.core.quantity import Quantity
+from mooring.node.reservation import Reservation
+
+POD_LEVEL = ("cpu", "memory")
+
+
+def pod_requests(pod: Pod) -> dict[str, int]:
+    """Return what a pod asks of the node: cpu in millicores, everything else in whole units.
+
+    Apps and sidecars run together; a regular init container runs beside the sidecars started before it; pod-level
+    requests replace the containers' where they are set; overhead comes on top.
+    """
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    apps: dict[str, int] = {}
+    for container in pod.containers:
+        amounts = {resource: _amount(resource, quantity) for resource, quantity in container.requests.items()}
+        if container.kind is ContainerKind.SIDECAR:
+            _add(sidecars, amounts)
+        elif container.kind is ContainerKind.APP:
+            _add(apps, amounts)
+        else:
+            beside = dict(sidecars)
+            _add(beside, amounts)
+            for resource, amount in beside.items():
+                peak[resource] = max(peak.get(resource, 0), amount)
+    _add(apps, sidecars)
+    total = {resource: max(apps.get(resource, 0), peak.get(resource, 0)) for resource in {**apps, **peak}}
+    if pod.resources is not None:
+        for resource, quantity in pod.resources.requests.items():
+            if resource in POD_LEVEL or resource.startswith("hugepages-"):
+                total[resource] = _amount(resource, quantity)
+    _add(total, {resource: _amount(resource, quantity) for resource, quantity in pod.overhead.items()})
+    return total
+
+
+def _amount(resource: str, quantity: Quantity) -> int:
+    return quantity.milli if resource == "cpu" else quantity.units
+
+
+def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for resource, amount in amounts.items():
+        total[resource] = total.get(resource, 0) + amount
+
+
+def allocatable(reservation: Reservation) -> dict[str, int]:
+    """Return what the node advertises; pools of huge pages are taken off its memory."""
+    amounts = {resource: reservation.allocatable(resource) for resource in reservation.capacity}
+    huge = sum(amount for resource, amount in amounts.items() if resource.startswith("hugepages-"))
+    amounts["memory"] = max(amounts.get("memory", 0) - huge, 0)
+    return amounts
+
+
+def check_fit(pod: Pod, running: Iterable[Pod], reservation: Reservation, max_pods: int) -> Rejection | None:
+    """Return the kubelet's rejection for the first resource that does not suffice, or None.
+
+    Args:
+        pod: the pod to be admitted.
+        running: the pods admitted before it, without it.
+        reservation: of the node.
+        max_pods: the kubelet's ``maxPods``.
+    """
+    others = list(running)
+    if len(others) + 1 > max_pods:
+        return _out_of("pods", 1, len(others), max_pods)
+    wanted = pod_requests(pod)
+    capacity = allocatable(reservation)
+    used: dict[str, int] = {}
+    for other in others:
+        _add(used, pod_requests(other))
+    for resource in sorted(capacity, key=_check_order):
+        amount = wanted.get(resource, 0)
+        if amount > 0 and amount > capacity[resource] - used.get(resource, 0):
+            return _out_of(resource, amount, used.get(resource, 0), capacity[resource])
+    return None
+
+
+def _check_order(resource: str) -> tuple[bool, bool, str]:
+    return resource != "cpu", resource != "memory", resource
+
+
+def _out_of(resource: str, requested: int, used: int, capacity: int) -> Rejection:
+    return Rejection(
+        f"OutOf{resource}",
+        f"Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}",
+    )

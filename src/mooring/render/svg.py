@@ -1,0 +1,247 @@
+"""The picture as SVG: one self-contained, deterministic text.
+
+It reads on light and dark ground, shows everything about a CPU when the pointer rests on it, and needs no script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from math import ceil
+
+from mooring.render.layout import Insets, Layout, Metrics, PlacedBox, PlacedCell, PlacedRow, arrange
+from mooring.render.palette import cpu_style, owner_style
+from mooring.render.svg_elements import GAP, MONO, fitting, group, rect, text, text_width, tooltip
+from mooring.render.svg_legend import Area, footer
+from mooring.render.svg_style import (
+    NODE_SIZE,
+    PATTERNS,
+    SMALL_SIZE,
+    SOCKET_SIZE,
+    TEXT_SIZE,
+    TITLE_SIZE,
+    style_sheet,
+)
+from mooring.render.view import BoxKind, BoxView, CPUUse, NodeView, NUMAView
+from mooring.render.wording import (
+    Title,
+    box_titles,
+    cpu_mark,
+    cpu_sentence,
+    free_bytes,
+    memory_sentence,
+    owner_texts,
+    size,
+    wanted_title,
+)
+
+MARGIN = 24
+"""Room around everything, in pixels."""
+
+_STRIP = 16
+_MEMORY_BAR = 22
+_NARROWEST_PAGE = 760
+
+
+_TITLE_SIZES = {"socket": SOCKET_SIZE, "node": NODE_SIZE, "cache": SMALL_SIZE}
+_TITLE_STYLES = {"socket": "socket-title", "node": "node-title", "cache": "small"}
+_CORNERS = {"socket": 8, "node": 6, "cache": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """The size of a cell in pixels."""
+
+    width: int
+    height: int
+
+
+def svg_text(view: NodeView, width: int = 1200) -> str:
+    """Return the picture as an SVG document of at most ``width`` pixels, wider only if a single box is."""
+    cell = _cell_size(view)
+    layout = arrange(view.boxes, _metrics(view, cell), max(width, _NARROWEST_PAGE) - 2 * MARGIN)
+    page = max(layout.width + 2 * MARGIN, _NARROWEST_PAGE)
+    heading, top = _heading(view, page)
+    legend, bottom = footer(view, Area(MARGIN, top + layout.height + 28, page - 2 * MARGIN))
+    height = bottom + MARGIN
+    size = f'width="{page}" height="{height}" viewBox="0 0 {page} {height}"'
+    lines = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
+        tooltip(f"{view.name}: {view.title}"),
+        style_sheet(),
+        PATTERNS,
+        rect(0, 0, page, height, "page", round_=8),
+        *heading,
+        f'<g transform="translate({MARGIN} {top})">',
+        *_map(view, layout, cell),
+        "</g>",
+        *legend,
+        "</svg>",
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _cell_size(view: NodeView) -> _Cell:
+    """Return larger cells for smaller machines; the CPU number and the mark fit in any case."""
+    cpus = [cpu.cpu for cpu in view.cpus()]
+    signs = len(str(max(cpus, default=0))) + max((len(owner.mark) for owner in view.owners), default=1)
+    needed = int(signs * MONO * SMALL_SIZE) + 10
+    cores = sum(1 for box in view.boxes for _ in box.all_cores())
+    if len(cpus) <= 32:
+        return _Cell(max(needed, min(96, 640 // max(cores, 1))), 30)
+    if len(cpus) <= 128:
+        return _Cell(max(needed, 40), 24)
+    return _Cell(needed, 19)
+
+
+def _metrics(view: NodeView, cell: _Cell) -> Metrics:
+    with_strip = bool(view.owners) or any(entry.use is CPUUse.RESERVED for entry in view.legend)
+    return Metrics(
+        cell_width=cell.width,
+        cell_height=cell.height + 1,
+        insets=lambda box: _insets(box, view),
+        title_width=lambda box, roomy: _roomy_width(box, view, roomy=roomy),
+        core_gap=3,
+        strip_height=_STRIP if with_strip else 0,
+        row_gap=8,
+        gap_x=12,
+        slack=240,
+        gap_y=12,
+    )
+
+
+def _roomy_width(box: BoxView, view: NodeView, *, roomy: bool) -> int:
+    return ceil(_title_width(box, wanted_title(box, view, roomy=roomy))) + 2 * _insets(box, view).left
+
+
+def _insets(box: BoxView, view: NodeView) -> Insets:
+    if _look(box) == "cache":
+        return Insets(8, 20, 8, 8)
+    return Insets(12, 30, 12, 12 + (_MEMORY_BAR if _memory_of(box, view) else 0))
+
+
+def _look(box: BoxView) -> str:
+    """Return the style name of a box: ``socket``, ``node`` or ``cache``."""
+    kind = box.labels[0].kind if box.labels else BoxKind.L3
+    return {BoxKind.SOCKET: "socket", BoxKind.NUMA: "node", BoxKind.OFFLINE: "node"}.get(kind, "cache")
+
+
+def _memory_of(box: BoxView, view: NodeView) -> NUMAView | None:
+    """Return the NUMA node whose memory bar belongs into ``box``."""
+    ids = {label.id for label in box.labels if label.kind is BoxKind.NUMA and not label.part}
+    return next((node for node in view.numa if node.id in ids and node.memory and node.memory_bytes), None)
+
+
+def _title_width(box: BoxView, title: Title) -> float:
+    facts = text_width(title.facts, TEXT_SIZE) + GAP if title.facts else 0
+    return text_width(title.name, _TITLE_SIZES[_look(box)]) + facts
+
+
+def _heading(view: NodeView, page: int) -> tuple[list[str], int]:
+    """Return the lines above the map and where they end."""
+    room, y = page - 2 * MARGIN, MARGIN + TITLE_SIZE - 4
+    found = []
+    if view.name:
+        found.append(text(MARGIN, y, fitting(view.name, room, TITLE_SIZE), "name"))
+        y += 22
+    for line in (view.title, view.subtitle):
+        if line:
+            found.append(text(MARGIN, y, fitting(line, room, TEXT_SIZE), "plain" if line is view.title else "quiet"))
+            y += 18
+    return found, y + 2
+
+
+def _map(view: NodeView, layout: Layout, cell: _Cell) -> Iterator[str]:
+    for box in layout.boxes:
+        yield from _box(box, view)
+        for row in box.rows:
+            yield from _strips(row, cell, view)
+            for core in row.cells:
+                yield group(*(_cpu(placed, cell, view) for placed in core))
+
+
+def _box(box: PlacedBox, view: NodeView) -> Iterator[str]:
+    look = _look(box.view)
+    yield rect(box.x + 0.5, box.y + 0.5, box.width - 1, box.height - 1, look, round_=_CORNERS[look])
+    insets = _insets(box.view, view)
+    titles = box_titles(box.view, view)
+    room = box.width - 2 * insets.left
+    title = next((title for title in titles if _title_width(box.view, title) <= room), titles[-1])
+    x, y = box.x + insets.left, box.y + insets.top - (11 if look != "cache" else 7)
+    if title.name:
+        yield text(x, y, title.name, _TITLE_STYLES[look], more=title.facts)
+    node = _memory_of(box.view, view)
+    if node is not None:
+        yield _memory_bar(node, x, box.y + box.height - insets.bottom + 10, room)
+
+
+def _memory_bar(node: NUMAView, x: float, y: float, width: float) -> str:
+    """Return the bar of a node's memory with its figures, where there is room for them."""
+    assert node.memory is not None
+    figures = f"{size(free_bytes(node))} free"
+    left, right = text_width("memory ", SMALL_SIZE), text_width(f" {figures}", SMALL_SIZE)
+    parts = []
+    if left + right + 60 <= width:
+        parts.append(text(x + width, y + 9, figures, "small", anchor="end"))
+        width -= right
+    if left + 40 <= width:
+        parts.append(text(x, y + 9, "memory", "small"))
+        x, width = x + left, width - left
+    reserved = min(1.0, node.memory.reserved / node.memory_bytes) * width
+    assigned = min(width - reserved, node.memory.assigned / node.memory_bytes * width)
+    parts += [
+        rect(x, y + 1, width, 8, "bar"),
+        rect(x, y + 1, reserved, 8, "reserved"),
+        rect(x + reserved, y + 1, assigned, 8, "used"),
+    ]
+    return group(*parts, title=memory_sentence(node))
+
+
+def _cpu(placed: PlacedCell, cell: _Cell, view: NodeView) -> str:
+    cpu, style = placed.view, cpu_style(placed.view, view.owners)
+    baseline = placed.y + (cell.height + SMALL_SIZE) / 2 - 1.5
+    return group(
+        rect(placed.x + 0.5, placed.y + 0.5, cell.width - 1, cell.height - 1, style, round_=2),
+        text(placed.x + 5, baseline, str(cpu.cpu), f"cpu on-{style}"),
+        text(placed.x + cell.width - 5, baseline, cpu_mark(cpu, view), f"mark on-{style}", anchor="end"),
+        title=cpu_sentence(cpu, view),
+    )
+
+
+def _strips(row: PlacedRow, cell: _Cell, view: NodeView) -> Iterator[str]:
+    """Yield a bracket over every run of whole cores with one use, and its name where it fits."""
+    for key, cores in groupby(row.cells, key=_whole_core):
+        if key is None:
+            continue
+        run = list(cores)
+        x, width = run[0][0].x, run[-1][0].x + cell.width - run[0][0].x
+        use, owner = key
+        label, style = use.value, "reserved"
+        forms: tuple[str, ...] = (label,)
+        if owner is not None:
+            label, style = view.owners[owner].label, owner_style(view.owners[owner])
+            forms = owner_texts(label)
+        name = next((form for form in forms if text_width(form, SMALL_SIZE) <= width), "")
+        name = name or fitting(forms[-1], width, SMALL_SIZE)
+        words = [text(x + 1, row.y + 8, name, "small")] if name else []
+        yield group(*words, rect(x, row.y + 11, width, 3, style), title=label)
+
+
+def _whole_core(core: tuple[PlacedCell, ...]) -> tuple[CPUUse, int | None] | None:
+    """Return use and owner that all CPUs of a core have, when that is worth a name."""
+    keys = {(cell.view.use, cell.view.owner) for cell in core}
+    if len(keys) > 1 or core[0].view.use not in {CPUUse.EXCLUSIVE, CPUUse.RESERVED}:
+        return None
+    return keys.pop()
+
+
+def _main() -> None:
+    """Write the first demonstration to standard output."""
+    from mooring.render.sample import demonstrations  # noqa: PLC0415 - only the demonstration needs it
+
+    print(svg_text(next(demonstrations())), end="")  # noqa: T201 - a demonstration prints
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,133 @@
+"""What stands below the map in the SVG: how to read it, the uses, the owners, the pods that were not admitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mooring.render.palette import owner_style, use_style
+from mooring.render.svg_elements import fitting, group, rect, text, text_width
+from mooring.render.svg_style import TEXT_SIZE
+from mooring.render.view import CPUUse, NodeView, OwnerView
+from mooring.render.wording import MARKS, numbers, plural
+
+_LINE = 20
+_SWATCH_HEIGHT = 16
+_TWO_COLUMNS = 1000
+"""Width from which owners stand in two columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Where to draw: the upper left corner and the width, in pixels; downwards there is no limit."""
+
+    x: int
+    y: int
+    width: int
+
+    def below(self, height: int) -> Area:
+        """Return the rest of the area under ``height`` pixels."""
+        return Area(self.x, self.y + height, self.width)
+
+
+def footer(view: NodeView, area: Area) -> tuple[list[str], int]:
+    """Return the elements below the map and the y coordinate at which they end."""
+    found: list[str] = []
+    for block in (_caption, _uses, _owners, _rejected):
+        elements, height = block(view, area)
+        found += elements
+        area = area.below(height + 14 if elements else 0)
+    return found, area.y - 14
+
+
+def _caption(view: NodeView, area: Area) -> tuple[list[str], int]:
+    lines = [line for sentence in view.caption for line in wrapped(sentence, area.width, TEXT_SIZE)]
+    found = [text(area.x, area.y + TEXT_SIZE + index * 17, line, "quiet") for index, line in enumerate(lines)]
+    return found, len(lines) * 17
+
+
+def _uses(view: NodeView, area: Area) -> tuple[list[str], int]:
+    found, y = [], area.y
+    for entry in view.legend:
+        style = use_style(entry.use)
+        marks = dict.fromkeys((view.owners[0].mark, view.owners[-1].mark)) if view.owners else ()
+        sign = "–".join(marks) if entry.use is CPUUse.EXCLUSIVE else MARKS[entry.use]
+        found.append(_swatch(area.x, y, 40, sign, style if entry.use is not CPUUse.EXCLUSIVE else "free"))
+        found.append(text(area.x + 50, y + 13, entry.use.value, "strong"))
+        found.append(text(area.x + 190, y + 13, plural(entry.count, "CPU"), "plain", anchor="end"))
+        for line in wrapped(entry.meaning, area.width - 206, TEXT_SIZE):
+            found.append(text(area.x + 206, y + 13, line, "quiet"))
+            y += _LINE
+    return found, y - area.y
+
+
+def _owners(view: NodeView, area: Area) -> tuple[list[str], int]:
+    if not view.owners:
+        return [], 0
+    columns = 2 if area.width >= _TWO_COLUMNS else 1
+    width = (area.width - 24 * (columns - 1)) // columns
+    rows = -(-len(view.owners) // columns)
+    found = []
+    for index, owner in enumerate(view.owners):
+        column, row = divmod(index, rows)
+        found.append(_owner(owner, Area(area.x + column * (width + 24), area.y + row * _LINE, width)))
+    return found, rows * _LINE
+
+
+def _owner(owner: OwnerView, area: Area) -> str:
+    nodes = f"NUMA {numbers(owner.cpu_nodes)}"
+    if owner.memory_nodes:
+        nodes += f" · memory {numbers(owner.memory_nodes)}"
+    cpus = str(owner.cpus)
+    list_x, nodes_x = area.x + 38 + int(area.width * 0.42), area.x + int(area.width * 0.82)
+    return group(
+        _swatch(area.x, area.y, 28, owner.mark, owner_style(owner)),
+        text(area.x + 38, area.y + 13, fitting(owner.label, list_x - area.x - 48, TEXT_SIZE), "plain"),
+        text(list_x, area.y + 13, _list_start(f"{len(owner.cpus)}: {cpus}", nodes_x - list_x - 10), "quiet"),
+        text(nodes_x, area.y + 13, fitting(nodes, area.x + area.width - nodes_x, TEXT_SIZE), "quiet"),
+        title=f"{owner.label} · {plural(len(owner.cpus), 'CPU')} {cpus} · {nodes}",
+    )
+
+
+def _list_start(text_: str, room: float) -> str:
+    """Return a CPU list cut after a comma; the whole list is in the tooltip."""
+    if text_width(text_, TEXT_SIZE) <= room:
+        return text_
+    start = text_
+    while "," in start and text_width(f"{start},…", TEXT_SIZE) > room:
+        start = start.rpartition(",")[0]
+    return f"{start},…"
+
+
+def _rejected(view: NodeView, area: Area) -> tuple[list[str], int]:
+    if not view.rejected:
+        return [], 0
+    found, y = [text(area.x, area.y + TEXT_SIZE, "Not admitted", "strong")], area.y + _LINE
+    for pod in view.rejected:
+        sentence = ": ".join(part for part in (pod.name, pod.reason, pod.why) if part)
+        for line in wrapped(sentence, area.width - 12, TEXT_SIZE):
+            found.append(text(area.x + 12, y + TEXT_SIZE, line, "plain"))
+            y += 17
+    return found, y - area.y
+
+
+def _swatch(x: int, y: int, width: int, sign: str, style: str) -> str:
+    return group(
+        rect(x + 0.5, y + 1.5, width - 1, _SWATCH_HEIGHT - 1, style, round_=2),
+        text(x + width / 2, y + 13, sign, f"mark on-{style}", anchor="middle"),
+    )
+
+
+def wrapped(sentence: str, width: float, font_size: float) -> Iterator[str]:
+    """Yield the lines of ``sentence`` for ``width`` pixels; a word that is wider alone is cut in its middle."""
+    line = ""
+    for word in sentence.split():
+        longer = f"{line} {word}" if line else word
+        if text_width(longer, font_size) <= width:
+            line = longer
+            continue
+        if line:
+            yield line
+        line = fitting(word, width, font_size)
+    if line:
+        yield line

@@ -1,0 +1,115 @@
+"""Sizes and colours of the SVG, in light and in dark.
+
+Rules are written out for both, without CSS variables, because converters other than browsers do not know those. Every rule is
+bound to the class of the root element, so that several pictures can stand in one HTML page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from mooring.render.palette import OWNER_COLOURS, text_on
+
+FONT = 'system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"DejaVu Sans",sans-serif'
+MONO_FONT = 'ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono","Liberation Mono",monospace'
+
+TITLE_SIZE = 20
+SOCKET_SIZE = 14
+NODE_SIZE = 13
+TEXT_SIZE = 12
+SMALL_SIZE = 11
+"""Font sizes in pixels: machine, socket, NUMA node, running text, and everything at the cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """One colour scheme."""
+
+    page: str
+    ink: str
+    quiet: str
+    """Less important text."""
+    socket: str
+    node: str
+    line: str
+    """Borders of boxes."""
+    edge: str
+    """Borders of cells."""
+    grey: str
+    """Fill of reserved cells."""
+    stripe: str
+    """Lines and dots of patterns."""
+
+
+LIGHT = Ground("#ffffff", "#1f2328", "#59636e", "#f6f8fa", "#ffffff", "#afb8c1", "#818b98", "#d8dee4", "#afb8c1")
+DARK = Ground("#0d1117", "#e6edf3", "#9aa4af", "#161b22", "#0d1117", "#444c56", "#6e7681", "#373e47", "#57606a")
+
+
+def style_sheet() -> str:
+    """Return the style element: common rules, light colours, dark colours."""
+    common = [
+        f"text{{font-family:{FONT}}}",
+        f".cpu,.mark{{font-family:{MONO_FONT};font-size:{SMALL_SIZE}px}}",
+        ".mark,.strong{font-weight:700}",
+        f".name{{font-size:{TITLE_SIZE}px;font-weight:700}}",
+        f".socket-title{{font-size:{SOCKET_SIZE}px;font-weight:700}}",
+        f".node-title{{font-size:{NODE_SIZE}px;font-weight:700}}",
+        f".plain,.quiet,.strong{{font-size:{TEXT_SIZE}px}}",
+        ".quiet{font-weight:400}",
+        f".small{{font-size:{SMALL_SIZE}px}}",
+        ".offline{stroke-dasharray:3 2}",
+        ".left-out{stroke-dasharray:1 2}",
+        ".cache{fill:none}",
+    ]
+    for index, colour in enumerate(OWNER_COLOURS):
+        common += [f".exclusive-{index}{{fill:{colour}}}", f".on-exclusive-{index}{{fill:{text_on(colour)}}}"]
+    light = _rules(_colours(LIGHT))
+    dark = _rules(_colours(DARK))
+    scoped = "".join(f".mooring {rule}" for rule in _split(common))
+    return f"<style>{scoped}{light}@media (prefers-color-scheme:dark){{{dark}}}</style>"
+
+
+def _split(rules: list[str]) -> Iterator[str]:
+    """Yield the rules with the root's class in front of every selector but the first, which the caller adds."""
+    for rule in rules:
+        selectors, _, body = rule.partition("{")
+        yield ",.mooring ".join(selectors.split(",")) + "{" + body
+
+
+def _rules(colours: Mapping[str, str]) -> str:
+    return "".join(f".mooring {rule}" for rule in _split([f"{names}{{{body}}}" for names, body in colours.items()]))
+
+
+def _colours(ground: Ground) -> dict[str, str]:
+    cell = f"stroke:{ground.edge}"
+    return {
+        ".page": f"fill:{ground.page}",
+        "text": f"fill:{ground.ink}",
+        ".quiet,.small": f"fill:{ground.quiet}",
+        ".socket": f"fill:{ground.socket};stroke:{ground.edge}",
+        ".node": f"fill:{ground.node};stroke:{ground.line}",
+        ".cache": f"stroke:{ground.line}",
+        ".free": f"fill:{ground.page};{cell}",
+        ".offline,.left-out": f"fill:none;{cell}",
+        ".shared": f"fill:url(#mooring-dots);{cell}",
+        ".reserved": f"fill:url(#mooring-stripes);{cell}",
+        ".contested": f"fill:{ground.ink}",
+        ".on-contested": f"fill:{ground.page}",
+        ".on-offline": f"fill:{ground.quiet}",
+        ".ground": f"fill:{ground.page}",
+        ".grey": f"fill:{ground.grey}",
+        ".dot": f"fill:{ground.stripe}",
+        ".stripe": f"stroke:{ground.stripe}",
+        ".used": f"fill:{ground.edge}",
+        ".bar": f"fill:none;stroke:{ground.edge}",
+    }
+
+
+PATTERNS = (
+    '<defs><pattern id="mooring-stripes" width="6" height="6" patternUnits="userSpaceOnUse">'
+    '<rect class="grey" width="6" height="6"/><path class="stripe" d="M-1 1l2-2M0 6l6-6M5 7l2-2" fill="none"/></pattern>'
+    '<pattern id="mooring-dots" width="5" height="5" patternUnits="userSpaceOnUse">'
+    '<rect class="ground" width="5" height="5"/><circle class="dot" cx="2.5" cy="2.5" r="0.7"/></pattern></defs>'
+)
+"""Fills that tell uses apart without colour."""

@@ -1,0 +1,216 @@
+"""Decoding as Go does it: names, nulls, duplicates, faults; and JSON strings as Go writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.checkpoint.gojson import Decoded, decode, quoted
+from mooring.checkpoint.goscan import parse, unquote
+from mooring.checkpoint.gotypes import GoStruct
+from mooring.checkpoint.structures import (
+    CPU_DATA,
+    CPU_V2,
+    CPU_V4,
+    MEMORY_DATA,
+    MEMORY_V1,
+    MEMORY_V3,
+    fresh,
+)
+
+
+def read(struct: GoStruct, text: str) -> Decoded:
+    return decode(parse(text.encode()), struct, fresh(struct))
+
+
+def value_of(struct: GoStruct, text: str) -> dict[str, Any]:
+    decoded = read(struct, text)
+    assert decoded.fault is None
+    return decoded.value
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ('{"policyName":"a"}', "a"),
+        ('{"POLICYNAME":"a"}', "a"),
+        ('{"policyname":"a","policyName":"b"}', "b"),
+        ('{"policyName":"a","POLICYNAME":"b"}', "b"),
+        ('{"policyName":"a","policyName":null}', "a"),
+        ('{"policyName ":"a"}', ""),
+        ('{"policy_name":"a"}', ""),
+        ("null", ""),
+    ],
+)
+def test_names_match_in_any_case_and_the_last_one_wins(text: str, policy: str) -> None:
+    assert value_of(CPU_V2, text)["policyName"] == policy
+
+
+def test_the_long_s_and_the_kelvin_sign_are_letters_of_other_case() -> None:
+    assert value_of(CPU_V2, '{"chec\u212aſum":7}')["checksum"] == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("{}", {}),
+        ('{"entries":{}}', {}),
+        ('{"entries":null}', None),
+        ('{"entries":{"p":null}}', {"p": None}),
+        ('{"entries":{"p":{"c":null}}}', {"p": {"c": ""}}),
+        ('{"entries":{"p":{"c":"1"}},"entries":{"q":{}}}', {"p": {"c": "1"}, "q": {}}),
+        ('{"entries":{"p":{"c":"1"},"p":{"d":"2"}}}', {"p": {"d": "2"}}),
+        ('{"entries":null,"entries":{"q":{}}}', {"q": {}}),
+    ],
+)
+def test_maps_are_added_to_and_null_makes_them_nil(text: str, entries: object) -> None:
+    assert value_of(CPU_V2, text)["entries"] == entries
+
+
+def test_a_slice_that_appears_twice_is_decoded_over_its_former_elements() -> None:
+    text = '{"machineState":{"0":{"cells":[4,5,6],"cells":[null,9]}}}'
+    assert value_of(MEMORY_V1, text)["machineState"][0]["cells"] == [4, 9]
+
+
+def test_nodes_are_keyed_by_number() -> None:
+    text = '{"machineState":{"10":null,"-1":{},"+2":{"cells":[]},"007":{"memoryMap":{"memory":null}}}}'
+    nodes = value_of(MEMORY_V1, text)["machineState"]
+    assert nodes == {
+        10: None,
+        -1: {"numberOfAssignments": 0, "memoryMap": None, "cells": None},
+        2: {"numberOfAssignments": 0, "memoryMap": None, "cells": []},
+        7: {"numberOfAssignments": 0, "memoryMap": {"memory": None}, "cells": None},
+    }
+
+
+CPU = "json: cannot unmarshal {} into Go struct field CPUManagerCheckpoint.CPUManagerCheckpointV2.{} of type {}"
+MEMORY = "json: cannot unmarshal {} into Go struct field {}.MemoryManagerCheckpointV1.machineState{} of type {}"
+
+
+@pytest.mark.parametrize(
+    ("struct", "text", "fault"),
+    [
+        (CPU_V4, '{"policyName":1}', CPU.format("number", "policyName", "string")),
+        (CPU_V4, '{"defaultcpuset":true}', CPU.format("bool", "defaultCpuSet", "string")),
+        (CPU_V4, '{"entries":"x"}', CPU.format("string", "entries", "map[string]map[string]string")),
+        (CPU_V4, '{"entries":{"p":[]}}', CPU.format("array", "entries", "map[string]string")),
+        (CPU_V4, '{"entries":{"p":{"c":{}}}}', CPU.format("object", "entries", "string")),
+        (CPU_V4, '{"checksum":-1}', CPU.format("number -1", "checksum", "checksum.Checksum")),
+        (CPU_V4, '{"checksum":-0}', CPU.format("number -0", "checksum", "checksum.Checksum")),
+        (CPU_V4, '{"checksum":1.0}', CPU.format("number 1.0", "checksum", "checksum.Checksum")),
+        (CPU_V4, '{"checksum":1e2}', CPU.format("number 1e2", "checksum", "checksum.Checksum")),
+        (
+            CPU_V4,
+            '{"checksum":18446744073709551616}',
+            CPU.format("number 18446744073709551616", "checksum", "checksum.Checksum"),
+        ),
+        (
+            CPU_V4,
+            '{"dataChecksum":"1"}',
+            "json: cannot unmarshal string into Go struct field CPUManagerCheckpoint.dataChecksum"
+            " of type checksum.Checksum",
+        ),
+        (CPU_V2, "[]", "json: cannot unmarshal array into Go value of type state.CPUManagerCheckpointV2"),
+        (
+            CPU_DATA,
+            '"x"',
+            "json: cannot unmarshal string into Go value of type state.CPUManagerCheckpointData",
+        ),
+        (
+            MEMORY_V3,
+            '{"machineState":[]}',
+            MEMORY.format("array", "MemoryManagerCheckpoint", "", "state.NUMANodeMap"),
+        ),
+        (
+            MEMORY_V3,
+            '{"machineState":{"0":1}}',
+            MEMORY.format("number", "MemoryManagerCheckpoint", "", "state.NUMANodeState"),
+        ),
+        (
+            MEMORY_V3,
+            '{"machineState":{"x":{}}}',
+            MEMORY.format("number x", "MemoryManagerCheckpoint", "", "int"),
+        ),
+        (
+            MEMORY_V3,
+            '{"machineState":{"0":{"memoryMap":{"memory":{"total":-1}}}}}',
+            MEMORY.format("number -1", "MemoryTable", ".memoryMap.total", "uint64"),
+        ),
+        (
+            MEMORY_V3,
+            '{"machineState":{"0":{"cells":[0,"1"]}}}',
+            MEMORY.format("string", "NUMANodeState", ".cells", "int"),
+        ),
+        (
+            MEMORY_DATA,
+            '{"entries":{"p":{"c":[{"type":1}]}}}',
+            "json: cannot unmarshal number into Go struct field Block.entries.type of type v1.ResourceName",
+        ),
+        (
+            MEMORY_DATA,
+            '{"podEntries":{"p":[]}}',
+            "json: cannot unmarshal array into Go struct field MemoryManagerCheckpointData.podEntries"
+            " of type state.PodEntry",
+        ),
+    ],
+)
+def test_a_wrong_type_is_named_with_its_path(struct: GoStruct, text: str, fault: str) -> None:
+    assert str(read(struct, text).fault) == fault
+
+
+def test_the_first_fault_is_kept_and_the_rest_is_decoded() -> None:
+    decoded = read(CPU_V4, '{"policyName":1,"data":"d","checksum":"x","dataChecksum":5}')
+    assert str(decoded.fault) == CPU.format("number", "policyName", "string")
+    assert (decoded.value["data"], decoded.value["dataChecksum"]) == ("d", 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            '{"podEntries":{"p":{"cpuSet":"1-"}},"policyName":1}',
+            'failed to parse cpuset: strconv.Atoi: parsing "": invalid syntax',
+        ),
+        (
+            '{"podEntries":{"p":"1"}}',
+            "json: cannot unmarshal string into Go struct field CPUManagerCheckpointData.podEntries"
+            " of type state.podEntryJSON",
+        ),
+        (
+            '{"policyName":1,"podEntries":{"p":{"cpuSet":5}}}',
+            "json: cannot unmarshal number into Go struct field CPUManagerCheckpointData.podEntries.cpuSet"
+            " of type string",
+        ),
+    ],
+)
+def test_a_bad_pod_entry_ends_the_decoding_at_once(text: str, fault: str) -> None:
+    assert str(read(CPU_DATA, text).fault) == fault
+
+
+def test_pod_sets_are_masks() -> None:
+    text = '{"podEntries":{"a":{"cpuSet":"0-2"},"b":{},"c":null,"d":{"CPUSET":"4"}}}'
+    assert value_of(CPU_DATA, text)["podEntries"] == {"a": 0b111, "b": 0, "c": 0, "d": 0b10000}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", '"plain"'),
+        ('<&>"\\', r'"\u003c\u0026\u003e\"\\"'),
+        ("\b\f\n\r\t\x00\x1f", r'"\b\f\n\r\t\u0000\u001f"'),
+        ("\u2028\u2029", r'"\u2028\u2029"'),
+        ("é\x7f", '"é\x7f"'),
+        ("\udc80", r'"\ufffd"'),
+    ],
+    ids=ascii,
+)
+def test_strings_are_written_as_go_writes_them(text: str, expected: str) -> None:
+    assert quoted(text) == expected
+
+
+@given(st.text())
+def test_a_written_string_reads_back(text: str) -> None:
+    assert unquote(quoted(text)[1:-1].encode()) == text

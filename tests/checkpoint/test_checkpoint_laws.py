@@ -1,0 +1,219 @@
+"""Laws of writing and reading: the fast writers equal the plain way, and what is written reads back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
+from mooring.checkpoint.cpu_load import load_cpu_state
+from mooring.checkpoint.dump import data_checksum, legacy_checksum
+from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
+from mooring.checkpoint.memory_load import load_memory_state
+from mooring.checkpoint.structures import (
+    CPU_LEGACY_NAME,
+    CPU_V2,
+    CPU_V3,
+    MEMORY_LEGACY_NAME,
+    MEMORY_V1,
+    MEMORY_V2,
+)
+from mooring.core.bits import list_text
+from mooring.cpumanager.state import CPUState
+from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+
+names = st.one_of(
+    st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True), st.text('<>&"\\ \n\x00\x7fé\u2028😀:[]{}', max_size=4)
+)
+cpu_masks = st.integers(0, 2**70 - 1)
+containers = st.dictionaries(names, cpu_masks, max_size=3)
+cpu_states = st.builds(
+    CPUState,
+    st.sampled_from(["none", "static"]) | names,
+    cpu_masks,
+    st.dictionaries(names, containers, max_size=3),
+    st.dictionaries(names, cpu_masks, max_size=3),
+    st.dictionaries(names, containers, min_size=1, max_size=3),
+)
+
+sizes = st.integers(0, 2**64 - 1)
+numa = st.lists(st.integers(0, 70), max_size=3).map(tuple)
+blocks = st.lists(st.builds(Block, numa, names, sizes), max_size=3).map(tuple)
+tables = st.builds(MemoryTable, sizes, sizes, sizes, sizes, sizes)
+nodes = st.builds(NodeState, st.integers(-1, 9), st.dictionaries(names, tables, max_size=2), numa)
+memory_states = st.builds(
+    MemoryState,
+    st.sampled_from(["None", "Static"]) | names,
+    st.dictionaries(st.integers(0, 70), nodes, max_size=3),
+    st.dictionaries(names, st.dictionaries(names, blocks, max_size=2), max_size=3),
+    st.dictionaries(names, blocks, max_size=3),
+)
+
+
+def compact(members: dict[str, Any]) -> str:
+    """Return JSON as Go marshals it: no spaces, map keys sorted, special characters of HTML and JavaScript escaped."""
+    text = json.dumps(members, separators=(",", ":"), ensure_ascii=False)
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
+
+
+def in_order(mapping: dict[str, Any]) -> dict[str, Any]:
+    return dict(sorted(mapping.items()))
+
+
+def without_empty(members: dict[str, Any], *names_of_maps: str) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value or name not in names_of_maps}
+
+
+def plain_cpu_members(state: CPUState) -> dict[str, Any]:
+    entries = {
+        pod: in_order({name: list_text(mask) for name, mask in held.items()}) for pod, held in state.assignments.items()
+    }
+    return {
+        "policyName": state.policy,
+        "defaultCpuSet": list_text(state.default),
+        "entries": in_order(entries),
+    }
+
+
+def plain_cpu_data(state: CPUState) -> str:
+    pods = {pod: {"cpuSet": list_text(mask)} if mask else {} for pod, mask in state.pods.items()}
+    baselines = {
+        pod: in_order({name: {"baseline": list_text(mask)} for name, mask in held.items()})
+        for pod, held in state.baselines.items()
+    }
+    members = plain_cpu_members(state) | {"podEntries": in_order(pods), "baselines": in_order(baselines)}
+    return compact(without_empty(members, "entries", "podEntries", "baselines"))
+
+
+def around(old: dict[str, Any], checksum: int, data: str) -> str:
+    """Return a file of the newest format."""
+    newest = {"checksum": checksum, "data": data, "dataChecksum": data_checksum(data)}
+    text = json.dumps(without_empty(old, "entries") | newest, separators=(",", ":"), ensure_ascii=False)
+    # The data was escaped once already, so no special character is left in it; the other members have theirs.
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
+
+
+@given(cpu_states)
+def test_cpu_text_equals_the_plain_way(state: CPUState) -> None:
+    old = plain_cpu_members(state)
+    checksum = legacy_checksum(CPU_V2, old, CPU_LEGACY_NAME)
+    assert cpu_state_text(state, pod_level=True, baselines=True) == around(old, checksum, plain_cpu_data(state))
+    assert json.loads(cpu_text_v2(state))["checksum"] == checksum
+    pods = {"podEntries": state.pods}
+    assert json.loads(cpu_text_v3(state))["checksum"] == legacy_checksum(CPU_V3, old | pods, CPU_LEGACY_NAME)
+
+
+@given(cpu_states)
+def test_cpu_state_reads_back_from_every_format(state: CPUState) -> None:
+    newest = cpu_state_text(state, pod_level=True, baselines=True)
+    assert load_cpu_state(newest, policy=state.policy, pod_level=True, baselines=True) == state
+    with_pods = CPUState(state.policy, state.default, state.assignments, state.pods)
+    v3 = cpu_text_v3(state)
+    assert load_cpu_state(v3, policy=state.policy, pod_level=True, baselines=False) == with_pods
+    bare = CPUState(state.policy, state.default, state.assignments)
+    for text in (newest, v3, cpu_text_v2(state)):
+        assert load_cpu_state(text, policy=state.policy, pod_level=False, baselines=False) == bare
+
+
+@given(cpu_states)
+def test_cpu_state_without_baselines_gets_its_assignments_as_such(state: CPUState) -> None:
+    loaded = load_cpu_state(cpu_text_v2(state), policy=state.policy, pod_level=True, baselines=True)
+    assert isinstance(loaded, CPUState)
+    assert loaded.baselines == state.assignments
+    assert loaded.pods == {}
+
+
+@given(cpu_states)
+def test_order_of_mappings_does_not_show(state: CPUState) -> None:
+    def turned(mapping: Any) -> dict[str, Any]:
+        return dict(reversed(mapping.items()))
+
+    other = CPUState(
+        state.policy,
+        state.default,
+        turned({pod: turned(held) for pod, held in state.assignments.items()}),
+        turned(state.pods),
+        turned({pod: turned(held) for pod, held in state.baselines.items()}),
+    )
+    assert cpu_state_text(other, pod_level=True, baselines=True) == cpu_state_text(
+        state, pod_level=True, baselines=True
+    )
+
+
+def test_a_changed_mapping_is_not_taken_for_the_one_before() -> None:
+    held = {"main": 0b110}
+    state = CPUState("static", 1, {"uid": held})
+    before = cpu_state_text(state, pod_level=False, baselines=False)
+    held["main"] = 0b1100
+    after = cpu_state_text(state, pod_level=False, baselines=False)
+    assert '"main":"1-2"' in before
+    assert '"main":"2-3"' in after
+
+
+def plain_block(block: Block) -> dict[str, Any]:
+    return {"numaAffinity": list(block.numa), "type": block.type, "size": block.size}
+
+
+def plain_node(node: NodeState) -> dict[str, Any]:
+    memory = {
+        name: {
+            "total": table.total,
+            "systemReserved": table.system_reserved,
+            "allocatable": table.allocatable,
+            "reserved": table.reserved,
+            "free": table.free,
+        }
+        for name, table in node.memory.items()
+    }
+    return {
+        "numberOfAssignments": node.assignments,
+        "memoryMap": in_order(memory),
+        "cells": list(node.cells),
+    }
+
+
+def plain_memory_members(state: MemoryState) -> dict[str, Any]:
+    entries = {
+        pod: in_order({name: [plain_block(block) for block in given] for name, given in held.items()})
+        for pod, held in state.assignments.items()
+    }
+    return {
+        "policyName": state.policy,
+        "machineState": {node: plain_node(held) for node, held in state.nodes.items()},
+        "entries": in_order(entries),
+    }
+
+
+def as_json(members: dict[str, Any]) -> dict[str, Any]:
+    machine = {str(node): held for node, held in members["machineState"].items()}
+    return members | {"machineState": in_order(machine)}
+
+
+@given(memory_states)
+def test_memory_text_equals_the_plain_way(state: MemoryState) -> None:
+    old = plain_memory_members(state)
+    pods = {pod: [plain_block(block) for block in held] for pod, held in state.pods.items()}
+    pod_entries = {pod: {"memoryBlocks": held} if held else {} for pod, held in pods.items()}
+    data = as_json(old) | {"podEntries": in_order(pod_entries)}
+    checksum = legacy_checksum(MEMORY_V1, old, MEMORY_LEGACY_NAME)
+    expected = around(as_json(old), checksum, compact(without_empty(data, "entries", "podEntries")))
+    assert memory_state_text(state, pod_level=True) == expected
+    assert json.loads(memory_text_v1(state))["checksum"] == checksum
+    v2 = old | {"podEntries": {pod: {"memoryBlocks": held or None} for pod, held in pods.items()}}
+    assert json.loads(memory_text_v2(state))["checksum"] == legacy_checksum(MEMORY_V2, v2, MEMORY_LEGACY_NAME)
+
+
+@given(memory_states)
+def test_memory_state_reads_back_from_every_format(state: MemoryState) -> None:
+    for text in (memory_state_text(state, pod_level=True), memory_text_v2(state)):
+        assert load_memory_state(text, policy=state.policy, pod_level=True) == state
+    bare = MemoryState(state.policy, state.nodes, state.assignments)
+    for text in (memory_state_text(state, pod_level=True), memory_text_v2(state), memory_text_v1(state)):
+        assert load_memory_state(text, policy=state.policy, pod_level=False) == bare

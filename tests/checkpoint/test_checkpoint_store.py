@@ -1,0 +1,130 @@
+"""State files on disk."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.checkpoint import store
+from mooring.checkpoint.store import StateFolder, read_state_file, write_atomically
+from mooring.core.errors import InputError
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path)
+    assert folder.read_cpu() is None
+    assert folder.read_memory() is None
+    folder.write_cpu('{"policyName":"none"}')
+    folder.write_memory('{"policyName":"None"}')
+    assert folder.read_cpu() == '{"policyName":"none"}'
+    assert folder.read_memory() == '{"policyName":"None"}'
+    assert names_in(tmp_path) == ["cpu_manager_state", "memory_manager_state"]
+
+
+def test_bytes_that_are_not_utf8_survive(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_bytes(b'{"a":"\xff\xfe"}')
+    text = read_state_file(path)
+    assert text is not None
+    write_atomically(path, text)
+    assert path.read_bytes() == b'{"a":"\xff\xfe"}'
+
+
+def test_a_file_is_replaced_whole_and_private(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_text("a much longer text than the new one", encoding="utf-8")
+    before = path.stat().st_ino
+    write_atomically(path, "new")
+    assert path.read_text(encoding="utf-8") == "new"
+    assert path.stat().st_ino != before
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def failing(*_: Any, **__: Any) -> Any:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (Path, "replace")], ids=["sync", "rename"])
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    path = tmp_path / "state"
+    path.write_text("old", encoding="utf-8")
+    monkeypatch.setattr(owner, name, failing)
+    with pytest.raises(InputError, match="cannot be written: No space left on device"):
+        write_atomically(path, "new")
+    monkeypatch.undo()
+    assert path.read_text(encoding="utf-8") == "old"
+    assert names_in(tmp_path) == ["state"]
+
+
+def test_an_interrupted_write_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "state", "new")
+    assert names_in(tmp_path) == []
+
+
+def test_file_and_directory_are_brought_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[bool] = []
+    real = os.fsync
+
+    def recording(descriptor: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    write_atomically(tmp_path / "state", "new")
+    assert synced == [False, True]
+
+
+def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="not an ordinary file"):
+        read_state_file(pipe)
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        read_state_file(tmp_path)
+
+
+def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SIZE_LIMIT", 10)
+    path = tmp_path / "state"
+    path.write_bytes(b"x" * 10)
+    assert read_state_file(path) == "x" * 10
+    path.write_bytes(b"x" * 11)
+    with pytest.raises(InputError, match="larger than 10 bytes"):
+        read_state_file(path)
+
+
+def test_paths_that_cannot_be_used_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    file.write_text("", encoding="utf-8")
+    with pytest.raises(InputError, match="no such directory"):
+        StateFolder(tmp_path / "absent").read_cpu()
+    with pytest.raises(InputError, match="cannot be read: Not a directory"):
+        StateFolder(file).read_cpu()
+    with pytest.raises(InputError, match="null byte"):
+        read_state_file(Path("a\0b"))
+    with pytest.raises(InputError, match="cannot be written: No such file or directory"):
+        StateFolder(tmp_path / "absent").write_cpu("")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_atomically(tmp_path / "state", "\ud800")
+
+    def denied(*_: Any) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", denied)
+    with pytest.raises(InputError, match="file: cannot be read: Permission denied; check the path"):
+        read_state_file(file)
