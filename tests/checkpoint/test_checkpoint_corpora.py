@@ -15,10 +15,11 @@ from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.checkpoint.cpu_load import load_cpu_state
 from mooring.checkpoint.memory_file import memory_state_text
 from mooring.checkpoint.memory_load import load_memory_state
-from mooring.checkpoint.outcome import CPU_FILE, MEMORY_FILE, Created, LoadRefusal
+from mooring.checkpoint.outcome import Created, LoadRefusal
 from mooring.core.bits import list_text
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import MemoryState
+from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 
 CORPORA = Path(__file__).parents[1] / "corpora"
 RECORDINGS = sorted(path.name for path in CORPORA.glob("*.jsonl.gz") if path.name != "merge.jsonl.gz")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,19 +58,24 @@ def test_a_file_cut_off_anywhere_is_refused(text: str) -> None:
         assert all(isinstance(outcome, LoadRefusal) for outcome in load(text[:length])), length
 
 
+# A file of CPU V3 or memory V2 that loses its checksum is taken by the kubelet for the format before, without
+# its pod entries.
+
+
 @given(st.sampled_from(CPU_TEXTS), st.data())
 def test_one_wrong_byte_in_a_cpu_file_is_refused_or_harmless(text: str, data: st.DataObject) -> None:
     original = load_cpu_state(text, policy="static", pod_level=True, baselines=True)
-    spoilt = as_text(spoil(text, data))
-    outcome = load_cpu_state(spoilt, policy="static", pod_level=True, baselines=True)
-    assert isinstance(outcome, LoadRefusal) or outcome == original
+    assert isinstance(original, CPUState)
+    outcome = load_cpu_state(as_text(spoil(text, data)), policy="static", pod_level=True, baselines=True)
+    assert isinstance(outcome, LoadRefusal) or outcome in (original, replace(original, pods={}))
 
 
 @given(st.sampled_from(MEMORY_TEXTS), st.data())
 def test_one_wrong_byte_in_a_memory_file_is_refused_or_harmless(text: str, data: st.DataObject) -> None:
     original = load_memory_state(text, policy="Static", pod_level=True)
+    assert isinstance(original, MemoryState)
     outcome = load_memory_state(as_text(spoil(text, data)), policy="Static", pod_level=True)
-    assert isinstance(outcome, LoadRefusal) or outcome == original
+    assert isinstance(outcome, LoadRefusal) or outcome in (original, replace(original, pods={}))
 
 
 def spoil(text: str, data: st.DataObject) -> bytes:

@@ -110,8 +110,10 @@ MEMORY = "json: cannot unmarshal {} into Go struct field {}.MemoryManagerCheckpo
         (
             CPU_V4,
             '{"dataChecksum":"1"}',
-            "json: cannot unmarshal string into Go struct field CPUManagerCheckpoint.dataChecksum"
-            " of type checksum.Checksum",
+            (
+                "json: cannot unmarshal string into Go struct field CPUManagerCheckpoint.dataChecksum"
+                " of type checksum.Checksum"
+            ),
         ),
         (CPU_V2, "[]", "json: cannot unmarshal array into Go value of type state.CPUManagerCheckpointV2"),
         (
@@ -152,8 +154,10 @@ MEMORY = "json: cannot unmarshal {} into Go struct field {}.MemoryManagerCheckpo
         (
             MEMORY_DATA,
             '{"podEntries":{"p":[]}}',
-            "json: cannot unmarshal array into Go struct field MemoryManagerCheckpointData.podEntries"
-            " of type state.PodEntry",
+            (
+                "json: cannot unmarshal array into Go struct field MemoryManagerCheckpointData.podEntries"
+                " of type state.PodEntry"
+            ),
         ),
     ],
 )
@@ -176,13 +180,17 @@ def test_the_first_fault_is_kept_and_the_rest_is_decoded() -> None:
         ),
         (
             '{"podEntries":{"p":"1"}}',
-            "json: cannot unmarshal string into Go struct field CPUManagerCheckpointData.podEntries"
-            " of type state.podEntryJSON",
+            (
+                "json: cannot unmarshal string into Go struct field CPUManagerCheckpointData.podEntries"
+                " of type state.podEntryJSON"
+            ),
         ),
         (
             '{"policyName":1,"podEntries":{"p":{"cpuSet":5}}}',
-            "json: cannot unmarshal number into Go struct field CPUManagerCheckpointData.podEntries.cpuSet"
-            " of type string",
+            (
+                "json: cannot unmarshal number into Go struct field CPUManagerCheckpointData.podEntries.cpuSet"
+                " of type string"
+            ),
         ),
     ],
 )

@@ -157,6 +157,16 @@ def test_a_changed_mapping_is_not_taken_for_the_one_before() -> None:
     assert '"main":"2-3"' in after
 
 
+def test_names_that_are_no_text_are_written_as_go_writes_what_is_not_utf8() -> None:
+    state = CPUState("static\udcff", 1, {"\ud800": {"c\udc80": 2}}, {"\ud800": 2}, {"\ud800": {"c": 2}})
+    texts = [cpu_state_text(state, pod_level=True, baselines=True), cpu_text_v2(state), cpu_text_v3(state)]
+    memory = MemoryState("\udcff", {}, {"\ud800": {"c": (Block((), "\udcff", 1),)}}, {"\ud800": ()})
+    texts += [memory_state_text(memory, pod_level=True), memory_text_v1(memory), memory_text_v2(memory)]
+    for text in texts:
+        assert "\\ufffd" in text
+        assert text.isascii()
+
+
 def plain_block(block: Block) -> dict[str, Any]:
     return {"numaAffinity": list(block.numa), "type": block.type, "size": block.size}
 

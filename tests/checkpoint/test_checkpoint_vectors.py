@@ -144,14 +144,18 @@ DATA = {
     ),
     19: ('{"policyName":"none","defaultCPUSet":"4-6","unknownField":"value"}', 3492408555),
     20: (
-        '{"policyName":"static","defaultCPUSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"7-9"}},'
-        '"podEntries":{"pod":{"cpuSet":"4-10"}},'
-        '"baselines":{"pod":{"container1":{"baseline":"4-5"},"container2":{"baseline":"7-8"}}}}',
+        (
+            '{"policyName":"static","defaultCPUSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"7-9"}},'
+            '"podEntries":{"pod":{"cpuSet":"4-10"}},'
+            '"baselines":{"pod":{"container1":{"baseline":"4-5"},"container2":{"baseline":"7-8"}}}}'
+        ),
         1032795074,
     ),
     21: (
-        '{"policyName":"static","defaultCPUSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"7-9"}},'
-        '"podEntries":{"pod":{"cpuSet":"4-10"}}}',
+        (
+            '{"policyName":"static","defaultCPUSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"7-9"}},'
+            '"podEntries":{"pod":{"cpuSet":"4-10"}}}'
+        ),
         2328898362,
     ),
 }
@@ -195,8 +199,10 @@ def with_data(number: int) -> Members:
         (
             18,
             "static",
-            'could not parse cpuset "asd" for container "container2" in pod "pod": '
-            'strconv.Atoi: parsing "asd": invalid syntax',
+            (
+                'could not parse cpuset "asd" for container "container2" in pod "pod": '
+                'strconv.Atoi: parsing "asd": invalid syntax'
+            ),
         ),
         (19, "none", CPUState("none", mask("4-6"), {})),
     ],
@@ -220,8 +226,10 @@ def test_pod_sets_and_baselines_are_loaded_behind_their_gates() -> None:
     [
         (
             cpu("none", "1-3", ENTRIES) | {"checksum": 3610638499, "dataChecksum": 1234},
-            "could not load v4 checkpoint: failed to deserialize cpu manager checkpoint data: "
-            "unexpected end of JSON input",
+            (
+                "could not load v4 checkpoint: failed to deserialize cpu manager checkpoint data: "
+                "unexpected end of JSON input"
+            ),
         ),
         (
             cpu("none", "4-6") | {"checksum": 354655845, "data": DATA[14][0]},
@@ -230,8 +238,10 @@ def test_pod_sets_and_baselines_are_loaded_behind_their_gates() -> None:
         (cpu("none", "1-3") | {"checksum": 1694838852}, "checkpoint is corrupted"),
         (
             cpu("static", "7-9", {"containerID1": "4-6", "containerID2": "1-3"}) | {"checksum": 2026311253},
-            "json: cannot unmarshal string into Go struct field CPUManagerCheckpointV2.entries"
-            " of type map[string]string",
+            (
+                "json: cannot unmarshal string into Go struct field CPUManagerCheckpointV2.entries"
+                " of type map[string]string"
+            ),
         ),
     ],
     ids=["no-data", "no-data-checksum", "v1-without-entries", "v1-with-entries"],
@@ -284,15 +294,19 @@ V4_FILES = [
     (
         CPUState("static", 0xFF, {}),
         (False, False),
-        r'{"policyName":"static","defaultCpuSet":"0-7","checksum":14413152,"data":"{\"policyName\":\"static\",'
-        r'\"defaultCpuSet\":\"0-7\"}","dataChecksum":3294586087}',
+        (
+            r'{"policyName":"static","defaultCpuSet":"0-7","checksum":14413152,"data":"{\"policyName\":\"static\",'
+            r'\"defaultCpuSet\":\"0-7\"}","dataChecksum":3294586087}'
+        ),
     ),
     (
         CPUState("static", mask("0,3-15"), masks({"gu-pod-1-uid": {"gu-container-1": "1-2"}})),
         (True, False),
-        r'{"policyName":"static","defaultCpuSet":"0,3-15","entries":{"gu-pod-1-uid":{"gu-container-1":"1-2"}},'
-        r'"checksum":874601309,"data":"{\"policyName\":\"static\",\"defaultCpuSet\":\"0,3-15\",\"entries\":'
-        r'{\"gu-pod-1-uid\":{\"gu-container-1\":\"1-2\"}}}","dataChecksum":3908609286}',
+        (
+            r'{"policyName":"static","defaultCpuSet":"0,3-15","entries":{"gu-pod-1-uid":{"gu-container-1":"1-2"}},'
+            r'"checksum":874601309,"data":"{\"policyName\":\"static\",\"defaultCpuSet\":\"0,3-15\",\"entries\":'
+            r'{\"gu-pod-1-uid\":{\"gu-container-1\":\"1-2\"}}}","dataChecksum":3908609286}'
+        ),
     ),
     (
         CPUState(
@@ -302,24 +316,30 @@ V4_FILES = [
             baselines=masks({"gu-pod-1-uid": {"gu-container-1": "1-2"}}),
         ),
         (False, True),
-        r'{"policyName":"static","defaultCpuSet":"0,3-15","entries":{"gu-pod-1-uid":{"gu-container-1":"1-2"}},'
-        r'"checksum":874601309,"data":"{\"policyName\":\"static\",\"defaultCpuSet\":\"0,3-15\",\"entries\":'
-        r"{\"gu-pod-1-uid\":{\"gu-container-1\":\"1-2\"}},\"baselines\":{\"gu-pod-1-uid\":{\"gu-container-1\":"
-        r'{\"baseline\":\"1-2\"}}}}","dataChecksum":3909985426}',
+        (
+            r'{"policyName":"static","defaultCpuSet":"0,3-15","entries":{"gu-pod-1-uid":{"gu-container-1":"1-2"}},'
+            r'"checksum":874601309,"data":"{\"policyName\":\"static\",\"defaultCpuSet\":\"0,3-15\",\"entries\":'
+            r"{\"gu-pod-1-uid\":{\"gu-container-1\":\"1-2\"}},\"baselines\":{\"gu-pod-1-uid\":{\"gu-container-1\":"
+            r'{\"baseline\":\"1-2\"}}}}","dataChecksum":3909985426}'
+        ),
     ),
     (
         CPUState("static", mask("0,5-7"), masks({"p": {"c1": "1-2", "c2": "3-4"}}), {"p": mask("1-4")}),
         (True, False),
-        r'{"policyName":"static","defaultCpuSet":"0,5-7","entries":{"p":{"c1":"1-2","c2":"3-4"}},'
-        r'"checksum":3940466392,"data":"{\"policyName\":\"static\",\"defaultCpuSet\":\"0,5-7\",\"entries\":'
-        r'{\"p\":{\"c1\":\"1-2\",\"c2\":\"3-4\"}},\"podEntries\":{\"p\":{\"cpuSet\":\"1-4\"}}}",'
-        r'"dataChecksum":102565876}',
+        (
+            r'{"policyName":"static","defaultCpuSet":"0,5-7","entries":{"p":{"c1":"1-2","c2":"3-4"}},'
+            r'"checksum":3940466392,"data":"{\"policyName\":\"static\",\"defaultCpuSet\":\"0,5-7\",\"entries\":'
+            r'{\"p\":{\"c1\":\"1-2\",\"c2\":\"3-4\"}},\"podEntries\":{\"p\":{\"cpuSet\":\"1-4\"}}}",'
+            r'"dataChecksum":102565876}'
+        ),
     ),
     (
         CPUState("none", 0, {}),
         (True, True),
-        r'{"policyName":"none","defaultCpuSet":"","checksum":1353318690,"data":"{\"policyName\":\"none\",'
-        r'\"defaultCpuSet\":\"\"}","dataChecksum":3028111495}',
+        (
+            r'{"policyName":"none","defaultCpuSet":"","checksum":1353318690,"data":"{\"policyName\":\"none\",'
+            r'\"defaultCpuSet\":\"\"}","dataChecksum":3028111495}'
+        ),
     ),
 ]
 
@@ -439,16 +459,20 @@ def test_first_memory_files() -> None:
     [
         (
             {"dataChecksum": 1234},
-            "could not load v3 checkpoint: failed to deserialize memory manager checkpoint data: "
-            "unexpected end of JSON input",
+            (
+                "could not load v3 checkpoint: failed to deserialize memory manager checkpoint data: "
+                "unexpected end of JSON input"
+            ),
         ),
         ({"data": M0_DATA}, "could not load v3 checkpoint: checkpoint is corrupted"),
         (json.loads(M0_DATA) | {"checksum": 101010}, "checkpoint is corrupted"),
         (
             {"policyName": "Static", "podEntries": {}, "machineState": 1, "checksum": 1, "data": "x"},
-            "could not load v3 checkpoint: failed to deserialize memory manager checkpoint: "
-            "json: cannot unmarshal number into Go struct field "
-            "MemoryManagerCheckpoint.MemoryManagerCheckpointV1.machineState of type state.NUMANodeMap",
+            (
+                "could not load v3 checkpoint: failed to deserialize memory manager checkpoint: "
+                "json: cannot unmarshal number into Go struct field "
+                "MemoryManagerCheckpoint.MemoryManagerCheckpointV1.machineState of type state.NUMANodeMap"
+            ),
         ),
     ],
     ids=["no-data", "no-data-checksum", "wrong-v1", "wrong-type"],

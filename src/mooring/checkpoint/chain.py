@@ -1,12 +1,9 @@
 """The order in which the kubelet tries the formats of a state file, and which error it reports.
 
-The newest format is tried first. A file that shows any sign of it (data, or a checksum of data) is never
-taken for an older one; any other is tried as the older formats in turn, and the complaint of the last one is
-the one reported.
+The newest format is tried first. A file that shows any sign of it (data, or a checksum of data) is never taken for an
+older one; any other is tried as the older formats in turn, and the complaint of the last one is the one reported.
 
-Source: kubelet v1.37.1, state_checkpoint.go of both managers (loadAndMigrateCheckpoint...), and
-checkpointmanager;
-spec: state-files.md section 4.
+Source: kubelet v1.37.1, state_checkpoint.go of both managers and checkpointmanager; spec: state-files.md section 4.
 """
 
 from __future__ import annotations
@@ -63,8 +60,7 @@ def read_checkpoint(text: str, family: Family) -> dict[str, GoValue] | str:
     try:
         document = parse(bytes_of(text))
     except JSONSyntaxError as error:
-        # Every format fails on it in the same way. Nothing was decoded, so no data is seen and the last
-        # format reports.
+        # Every format fails on it in the same way. Nothing was decoded, so no data is seen and the last format reports.
         return str(error)
     outer = decode(document, family.newest, fresh(family.newest))
     if outer.fault is not None:

@@ -3,8 +3,7 @@
 Every admission and removal writes this text, so it is put together from one piece per pod, and pieces are
 remembered. The plain way (``structures.py`` walked by ``dump.py``) is held against it in the tests.
 
-Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md sections
-2 and 3.
+Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md sections 2 and 3.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
     if baselines and state.baselines:
         data += f',"baselines":{{{_baseline_entries(state.baselines)}}}'
     data = f"{{{data}}}"
-    # All special characters were escaped in the data already: only its quotes and backslashes are left to
-    # escape again.
+    # All special characters were escaped in the data already: only its quotes and backslashes are left to escape again.
     escaped = data.replace("\\", "\\\\").replace('"', '\\"')
     return f'{{{old.members},"checksum":{old.checksum},"data":"{escaped}","dataChecksum":{data_checksum(data)}}}'
 

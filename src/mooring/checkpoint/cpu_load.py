@@ -2,8 +2,7 @@
 
 Left to the CPU manager: whether the state fits the machine (spec: cpu-manager.md section 2).
 
-Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md section
-4.
+Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md section 4.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import MooringError
 from mooring.core.gotext import quote
 from mooring.cpumanager.state import CPUState
+from mooring.node.refusals import policy_mismatch
 
 
 def load_cpu_state(
@@ -25,8 +25,8 @@ def load_cpu_state(
 ) -> CPUState | Created | LoadRefusal:
     """Read the CPU manager's state file as the kubelet does when it starts.
 
-    Where the kubelet walks over a map in random order and stops at the first bad set, the order here is that
-    of the names.
+    Where the kubelet walks over a map in random order and stops at the first bad set, the order here is that of the
+    names.
 
     Args:
         text: The file, or None when there is none.
@@ -44,8 +44,7 @@ def load_cpu_state(
     if isinstance(checkpoint, str):
         return LoadRefusal("cpu", checkpoint)
     if checkpoint["policyName"] != policy:
-        found = quote(checkpoint["policyName"])
-        return LoadRefusal("cpu", f"configured policy {quote(policy)} differs from state checkpoint policy {found}")
+        return LoadRefusal("cpu", policy_mismatch("cpu", policy, checkpoint["policyName"]))
     try:
         return _state(checkpoint, pod_level=pod_level, baselines=baselines)
     except _BadSetError as error:

@@ -5,8 +5,8 @@ raw, a number decimal; ``map[key:value key:value]`` with sorted keys, ``[value v
 nil; elements and map values carry no type; a pointer as a map value is ``<*>`` and its target; a structure as
 a value is ``{Field:(type)value}``.
 
-Source: the dump package (go-spew) as used by checkpointmanager/checksum of kubelet v1.37.1; spec:
-state-files.md section 3.
+Source: the dump package (go-spew) as used by checkpointmanager/checksum of kubelet v1.37.1; spec: state-files.md
+section 3.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def dump(struct: GoStruct, value: dict[str, GoValue], name: str) -> str:
 
 def legacy_checksum(struct: GoStruct, value: dict[str, GoValue], name: str) -> int:
     """Return the checksum of a structure of the older formats: over its dump with the checksum itself 0."""
-    return fnv1a_32(dump(struct, {**value, "checksum": 0}, name).encode())
+    return fnv1a_32(dump(struct, {**value, "checksum": 0}, name).encode(errors="surrogatepass"))
 
 
 def data_checksum(data: str) -> int:
@@ -64,8 +64,7 @@ def _plain(kind: GoType, value: GoValue) -> str:
         return "<nil>"
     match kind:
         case GoMap(element=element):
-            # Text keys sort by code point, which is the order of their UTF-8 bytes; integer keys sort as
-            # numbers.
+            # Text keys sort by code point, which is the order of their UTF-8 bytes; integer keys sort as numbers.
             return f"map[{' '.join(f'{key}:{_plain(element, value[key])}' for key in sorted(value))}]"
         case GoSlice(element=element):
             return f"[{' '.join(_plain(element, item) for item in value)}]"

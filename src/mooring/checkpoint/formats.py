@@ -12,8 +12,7 @@ from mooring.checkpoint.goscan import JSONObject, JSONSyntaxError, JSONValue, pa
 def describe_format(text: str) -> str:
     """Name the manager and the format version of a state file's text, or say why it has none.
 
-    The checksums are not looked at. A file without any member of one manager only is counted with the CPU
-    manager.
+    The checksums are not looked at. A file without any member of one manager only is counted with the CPU manager.
 
     >>> describe_format('{"policyName":"Static","machineState":{},"checksum":3940083781}')
     'memory manager state, format V1'

@@ -5,8 +5,7 @@ equal names the last one wins, but maps are added to; unknown members are passed
 slices and pointers and leaves all else as it was; a value of a wrong type is remembered (the first one) while
 decoding goes on with the rest.
 
-Source: encoding/json of Go (decode.go, encode.go) as built into kubelet v1.37.1; spec: state-files.md
-sections 1 and 4.
+Source: encoding/json of Go (decode.go, encode.go) as built into kubelet v1.37.1; spec: state-files.md sections 1 and 4.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """JSON syntax as Go reads it: which texts are JSON, and the exact complaint about those that are not.
 
-Go looks at bytes, not at characters, and feeds one space behind the end of the text to finish what is open.
-So a text that is cut off is an ``unexpected end of JSON input`` in most places, but ``invalid character ' '
-in string escape code`` behind a backslash. Nothing here recurses: a text may nest 10000 levels deep, which is
-Go's own limit.
+Go looks at bytes, not at characters, and feeds one space behind the end of the text to finish what is open. So a text
+that is cut off is an ``unexpected end of JSON input`` in most places, but ``invalid character ' ' in string escape
+code`` behind a backslash. Nothing here recurses: a text may nest 10000 levels deep, which is Go's own limit.
 
 Source: encoding/json of Go (scanner.go) as built into kubelet v1.37.1; spec: state-files.md section 4.
 """

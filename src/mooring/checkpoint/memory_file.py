@@ -2,8 +2,8 @@
 
 The plain way (``structures.py`` walked by ``dump.py``) is held against this one in the tests.
 
-Source: kubelet v1.37.1, memorymanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md
-sections 2 and 3.
+Source: kubelet v1.37.1, memorymanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md sections 2 and
+3.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ def memory_state_text(state: MemoryState, *, pod_level: bool) -> str:
     """
     old = _old_part(state)
     data = f"{{{old.json}{_pod_member(state.pods) if pod_level else ''}}}"
-    # All special characters were escaped in the data already: only its quotes and backslashes are left to
-    # escape again.
+    # All special characters were escaped in the data already: only its quotes and backslashes are left to escape again.
     escaped = data.replace("\\", "\\\\").replace('"', '\\"')
     checksum = _checksum(old.dump)
     return f'{{{old.json},"checksum":{checksum},"data":"{escaped}","dataChecksum":{data_checksum(data)}}}'

@@ -2,8 +2,7 @@
 
 Left to the memory manager: whether the state fits the machine (spec: memory-manager.md section 7).
 
-Source: kubelet v1.37.1, memorymanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md
-section 4.
+Source: kubelet v1.37.1, memorymanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md section 4.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from mooring.checkpoint.structures import MEMORY_DATA, MEMORY_LEGACY_NAME, MEMOR
 from mooring.core.errors import MooringError
 from mooring.core.gotext import quote
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.node.refusals import policy_mismatch
 
 
 def load_memory_state(text: str | None, *, policy: str, pod_level: bool) -> MemoryState | Created | LoadRefusal:
@@ -39,8 +39,7 @@ def load_memory_state(text: str | None, *, policy: str, pod_level: bool) -> Memo
     if isinstance(checkpoint, str):
         return LoadRefusal("memory", checkpoint)
     if checkpoint["policyName"] != policy:
-        names = f"{quote(policy)} differs from state checkpoint policy {quote(checkpoint['policyName'])}"
-        return LoadRefusal("memory", f"[memorymanager] configured policy {names}")
+        return LoadRefusal("memory", policy_mismatch("memory", policy, checkpoint["policyName"]))
     try:
         return _state(checkpoint, pod_level=pod_level)
     except _NullError as error:

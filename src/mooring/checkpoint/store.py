@@ -1,7 +1,6 @@
 """State files on disk: read whole or not at all, replaced whole or not at all.
 
-Source: kubelet v1.37.1, checkpointmanager and pkg/kubelet/util/store (file store); spec: state-files.md
-section 1.
+Source: kubelet v1.37.1, checkpointmanager and pkg/kubelet/util/store (file store); spec: state-files.md section 1.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.checkpoint.outcome import CPU_FILE, MEMORY_FILE
 from mooring.core.errors import InputError
+from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 
 SIZE_LIMIT = 8 * 1024 * 1024
 """Largest file that is read, in bytes. The state of a node with 1000 pods has less than a tenth of it."""
@@ -68,7 +67,7 @@ def read_state_file(path: Path) -> str | None:
             :data:`SIZE_LIMIT`.
     """
     try:
-        with open(path, "rb", opener=_open_at_once) as file:  # noqa: PTH123 - Path.open takes no opener
+        with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InputError(
                     "not an ordinary file",
@@ -139,3 +138,20 @@ def _sync_directory(directory: Path) -> None:
 def _reason(error: OSError | ValueError) -> str:
     """Return the system's words for an error. A ValueError is about a name that no file can have."""
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+def make_folder(path: Path) -> Path:
+    """Make a directory for state files where there is none, and return it.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"the directory cannot be made ({_reason(error)})",
+            source=str(path),
+            remedy="name a directory that can be written",
+        ) from None
+    return path

@@ -90,8 +90,7 @@ _CPU_POD_ENTRIES = GoField(
         ),
     ),
 )
-# The names of the baseline types are inferred; they show only in messages about baselines of a wrong JSON
-# type.
+# The names of the baseline types are inferred; they show only in messages about baselines of a wrong JSON type.
 _BASELINES = GoField(
     "baselines",
     "Baselines",

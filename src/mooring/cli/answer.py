@@ -34,6 +34,8 @@ def json_text(document: Any) -> str:
 
 
 def warn(findings: tuple[Finding, ...]) -> None:
-    """Print findings to standard error, one line each."""
+    """Print the warnings among the findings to standard error, one line each."""
     for finding in findings:
+        if finding.severity != "warning":
+            continue
         click.echo(f"{finding.severity}: {finding.subject}: {finding.message}", err=True)

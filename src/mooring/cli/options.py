@@ -31,9 +31,10 @@ manifests = click.option(
 config = click.option(
     "--config",
     "config",
-    default="",
+    multiple=True,
     metavar="FILE",
-    help="KubeletConfiguration (YAML, JSON or /configz). Default: the kubelet's own.",
+    help="KubeletConfiguration (YAML, JSON or /configz), and MooringConfiguration in the same or its own file; "
+    "repeatable. Default: the kubelet's own.",
 )
 
 state = click.option(

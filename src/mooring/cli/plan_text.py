@@ -44,7 +44,7 @@ def _body(plan: Plan, width: int, *, wide: bool) -> RenderableType:
         Text.assemble((view.name, "bold"), f": {view.title}"),
         Text(policies(plan.kubelet), "dim"),
         Text(""),
-        placements_table(plan_rows(plan), wide=wide),
+        placements_table(plan_rows(plan, why_admitted=wide), wide=wide),
         Text(""),
         Text(f"{_pods(admitted)} admitted, {rejected} rejected."),
         Text(

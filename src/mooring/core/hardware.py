@@ -89,3 +89,5 @@ class Hardware:
     num_cores: int = 0
     num_packages: int = 0
     num_l3: int = 0
+    refused: tuple[tuple[str, CPUSet], ...] = ()
+    """Sets of CPUs that cross others and were left out: what they claim to be (``package``, ``l3``), and the CPUs."""

@@ -16,6 +16,22 @@ class ExclusiveCPUsCounted:
 
 
 @dataclass(frozen=True, slots=True)
+class CPUHintsAsked:
+    """What the CPU manager's hints were made from."""
+
+    pod: str
+    container: str
+    """Empty for the whole pod."""
+    need: int
+    available: int
+    """CPUs that could be taken; for a container that has CPUs already, just these."""
+    reusable: int
+    """CPUs left by init containers (or held by the pod's containers): every hint must hold their nodes."""
+    mismatch: bool
+    """Whether nothing is possible because the container holds another number of CPUs than it asks for."""
+
+
+@dataclass(frozen=True, slots=True)
 class ExistingCPUsKept:
     """The container has CPUs already; they are kept whatever their number."""
 

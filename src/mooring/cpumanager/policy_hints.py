@@ -6,18 +6,25 @@ section 9.
 
 from __future__ import annotations
 
+from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
+from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.cpumanager.hints import generate_hints
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Reusable, StaticPolicy, available_cpus
-from mooring.topologymanager.hints import IMPOSSIBLE, Hints, ResourceHints
+from mooring.topologymanager.hints import IMPOSSIBLE, ResourceHints
 
 CPU = "cpu"
 
 
 def container_hints(
-    policy: StaticPolicy, state: CPUState, reusable: Reusable, pod: Pod, container: Container
+    policy: StaticPolicy,
+    state: CPUState,
+    reusable: Reusable,
+    pod: Pod,
+    container: Container,
+    observer: Observer | None = None,
 ) -> ResourceHints | None:
     """Return the hints for one container; None when it has no opinion.
 
@@ -28,29 +35,49 @@ def container_hints(
     if need == 0 or policy.gates.leaves_out(pod):
         return None
     existing = state.assignments.get(pod.uid, {}).get(container.name, 0)
-    if existing:
-        if existing.bit_count() != need:
-            return {CPU: IMPOSSIBLE}
-        return {CPU: _generate(policy, existing, 0, need)}
-    return {CPU: _generate(policy, available_cpus(policy, state), reusable.of(pod.uid), need)}
+    if not existing:
+        asked = CPUHintsAsked(
+            pod.uid, container.name, need, available_cpus(policy, state), reusable.of(pod.uid), mismatch=False
+        )
+    else:
+        asked = CPUHintsAsked(pod.uid, container.name, need, existing, 0, mismatch=existing.bit_count() != need)
+    return _answer(policy, asked, observer)
 
 
-def pod_hints(policy: StaticPolicy, state: CPUState, reusable: Reusable, pod: Pod) -> ResourceHints | None:
+def pod_hints(
+    policy: StaticPolicy, state: CPUState, reusable: Reusable, pod: Pod, observer: Observer | None = None
+) -> ResourceHints | None:
     """Return the hints for a whole pod; None when it has no opinion."""
     need = exclusive_cpus_of_pod(pod, policy.gates)
     if need == 0 or policy.gates.leaves_out(pod):
         return None
     held = 0
+    mismatch = False
     for container in pod.containers:
         existing = state.assignments.get(pod.uid, {}).get(container.name, 0)
         if existing:
-            if existing.bit_count() != exclusive_cpus(pod, container, policy.gates):
-                return {CPU: IMPOSSIBLE}
+            mismatch = mismatch or existing.bit_count() != exclusive_cpus(pod, container, policy.gates)
             held |= existing
-    if held.bit_count() == need:
-        return {CPU: _generate(policy, held, 0, need)}
-    return {CPU: _generate(policy, available_cpus(policy, state), reusable.of(pod.uid) | held, need)}
+    if mismatch or held.bit_count() == need:
+        asked = CPUHintsAsked(pod.uid, "", need, held, 0, mismatch=mismatch)
+    else:
+        asked = CPUHintsAsked(
+            pod.uid, "", need, available_cpus(policy, state), reusable.of(pod.uid) | held, mismatch=False
+        )
+    return _answer(policy, asked, observer)
 
 
-def _generate(policy: StaticPolicy, available: int, reusable: int, need: int) -> Hints:
-    return generate_hints(policy.topology, available, reusable, need, align_by_socket=policy.rules.align_by_socket)
+def _answer(policy: StaticPolicy, asked: CPUHintsAsked, observer: Observer | None) -> ResourceHints:
+    if observer is not None:
+        observer(asked)
+    if asked.mismatch:
+        return {CPU: IMPOSSIBLE}
+    return {
+        CPU: generate_hints(
+            policy.topology,
+            asked.available,
+            asked.reusable,
+            asked.need,
+            align_by_socket=policy.rules.align_by_socket,
+        )
+    }

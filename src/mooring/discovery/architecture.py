@@ -1,7 +1,8 @@
 """Which processor architecture a tree was taken from.
 
-cAdvisor behaves differently on s390x (books and drawers, caches without ids) and needs no clock speed on ARM, MIPS, RISC-V and
-s390x. A kubelet knows its architecture from its own binary and from ``uname``; a snapshot has to tell it by its files.
+cAdvisor behaves differently on s390x (books and drawers, caches without ids) and needs no clock speed on ARM, MIPS,
+RISC-V and s390x. A kubelet knows its architecture from its own binary and from ``uname``; a snapshot has to tell it by
+its files.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _CPUINFO_SIGNS: Final = (
 
 
 def architecture(tree: Tree) -> str:
-    """Return what ``uname -m`` says on the tree's machine (``x86_64``, ``aarch64``, ``s390x``), or "" when nothing tells.
+    """Return what ``uname -m`` says on the tree's machine (such as ``x86_64``), or "" when nothing tells.
 
-    The running machine is asked itself. A snapshot is searched in this order: the note that hwloc-gather-topology leaves in
-    ``proc/hwloc-nofile-info``, lines of ``proc/cpuinfo`` that only one architecture prints, and a sysfs attribute that exists
-    on s390x alone.
+    The running machine is asked itself. A snapshot is searched in this order: the note that hwloc-gather-topology
+    leaves in ``proc/hwloc-nofile-info``, lines of ``proc/cpuinfo`` that only one architecture prints, and a sysfs
+    attribute that exists on s390x alone.
     """
     if isinstance(tree, LiveTree):
         return os.uname().machine

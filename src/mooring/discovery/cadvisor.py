@@ -1,7 +1,7 @@
 """The machine as the kubelet is told about it: what cAdvisor reads from sysfs and /proc, gaps and mistakes included.
 
-Source: cAdvisor library 0.60.5, machine.Info, the version in kubelet v1.37.1; spec: topology.md section 3. No rule here knows a
-machine; where cAdvisor is wrong about one, the same rule makes the same mistake.
+Source: cAdvisor library 0.60.5, machine.Info, the version in kubelet v1.37.1; spec: topology.md section 3. No rule here
+knows a machine; where cAdvisor is wrong about one, the same rule makes the same mistake.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class CadvisorAnswer:
 def read_machine_info(tree: Tree) -> CadvisorAnswer:
     """Return the kubelet's view of the machine whose files are in ``tree``.
 
-    Never fails for what the files hold or lack: what cAdvisor would fail on becomes ``info_error`` or ``topology_error``.
+    Never fails for what the files hold or lack: what cAdvisor would fail on becomes ``info_error`` or
+    ``topology_error``.
     """
     machine = architecture(tree)
     is_s390x = machine == "s390x"

@@ -1,6 +1,7 @@
 """Caches as cAdvisor sees them, and whether it takes an L3 for a cache of the node or for an uncore cache of the cores.
 
-Source: cAdvisor library 0.60.5, utils/sysinfo, addCacheInfo, and utils/sysfs, GetCacheInfo; spec: topology.md section 3.3.
+Source: cAdvisor library 0.60.5, utils/sysinfo, addCacheInfo, and utils/sysfs, GetCacheInfo; spec: topology.md section
+3.3.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def place_caches(
 
     Args:
         cores: The node's cores, without caches.
-        caches_of: CPU id -> its caches, or None when they cannot be read. Asked for the first listed thread of each core; the
+        caches_of: CPU id -> its caches, or None when they cannot be read. Asked for the first listed thread of each
+        core; the
             first None ends cache reading for the node, and cores handled before keep what they have.
 
     Returns:

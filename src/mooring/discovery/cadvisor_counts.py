@@ -1,4 +1,4 @@
-"""Counts of sockets and cores, vendor and clock speed: what cAdvisor takes from ``/proc/cpuinfo`` first and from sysfs else.
+"""Counts of sockets and cores, vendor and clock speed: from ``/proc/cpuinfo`` first, from sysfs else.
 
 Source: cAdvisor library 0.60.5, machine (GetSockets, GetPhysicalCores, GetBooks, GetClockSpeed) and utils/sysfs
 (GetUniqueCPUPropertyCount); spec: topology.md section 3.6.
@@ -23,7 +23,12 @@ _CPU_NUMBER: Final = re.compile("cpu([0-9]+)")
 _CLOCKLESS: Final = ("mips64", "390", "aarch64", "arm", "riscv64")
 """Parts of architecture names for which cAdvisor accepts that nothing tells the clock speed."""
 
-_CPUINFO_NAMES: Final = {"physical_package_id": "physical id", "core_id": "core id", "book_id": "book id", "drawer_id": "drawer id"}
+_CPUINFO_NAMES: Final = {
+    "physical_package_id": "physical id",
+    "core_id": "core id",
+    "book_id": "book id",
+    "drawer_id": "drawer id",
+}
 """sysfs attribute -> the name of the same thing in ``/proc/cpuinfo``."""
 
 
@@ -36,9 +41,10 @@ def vendor(cpuinfo: str) -> str:
 def distinct_elements(tree: Tree, cpuinfo: str, online: OnlineCPUs, attribute: str) -> int:
     """Count sockets, cores, books or drawers.
 
-    Lines of ``/proc/cpuinfo`` are compared as text and over the whole machine: cores of different sockets with the same id count
-    once, which is why cAdvisor's number of physical cores is too small on most multi-socket machines. Only where cpuinfo has
-    no such line, sysfs is asked: online CPUs, pairs of the attribute and the package id, a missing file counting as 0.
+    Lines of ``/proc/cpuinfo`` are compared as text and over the whole machine: cores of different sockets with the same
+    id count once, which is why cAdvisor's number of physical cores is too small on most multi-socket machines. Only
+    where cpuinfo has no such line, sysfs is asked: online CPUs, pairs of the attribute and the package id, a missing
+    file counting as 0.
 
     Args:
         tree: Files of the machine.
@@ -74,7 +80,8 @@ def clock_speed(tree: Tree, cpuinfo: str, machine: str) -> int:
         machine: Architecture as ``uname -m`` says it.
 
     Raises:
-        ProbeError: neither cpufreq nor cpuinfo tells, on an architecture where one should; the whole description fails then.
+        ProbeError: neither cpufreq nor cpuinfo tells, on an architecture where one should; the whole description fails
+        then.
     """
     if tree.exists(_FASTEST_KHZ):
         text = read_or_fail(tree, _FASTEST_KHZ)

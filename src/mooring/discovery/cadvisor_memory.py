@@ -96,7 +96,7 @@ def _huge_page_pool(tree: Tree, folder: str, name: str) -> HugePages:
 
 
 def memory_by_type(tree: Tree) -> tuple[MemoryModules, ...]:
-    """Return what the memory controllers tell about their modules, by type; nothing where there is no controller driver.
+    """Return what the memory controllers tell about their modules, by type; nothing without a controller driver.
 
     Raises:
         ProbeError: a module lacks its type or size.

@@ -1,7 +1,7 @@
 """NUMA nodes and cores as cAdvisor sees them.
 
-Source: cAdvisor library 0.60.5, utils/sysinfo, GetNodesInfo, getCPUTopology and getCoresInfo; spec: topology.md sections 3.1, 3.2
-and 3.5. All lists come from file names in text order: node0, node1, node10, node2.
+Source: cAdvisor library 0.60.5, utils/sysinfo, GetNodesInfo, getCPUTopology and getCoresInfo; spec: topology.md
+sections 3.1, 3.2 and 3.5. All lists come from file names in text order: node0, node1, node10, node2.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def _read_node(reader: TopologyReader, name: str) -> Node:
 def _nodes_of_packages(reader: TopologyReader) -> tuple[tuple[Node, ...], int]:
     """Make a node of every package, for kernels without NUMA (spec: topology.md section 3.5).
 
-    The node id is the package id, memory is never filled in, and offline CPUs count. The kubelet's order of these nodes is
-    random (a Go map); ascending is as good as any and the same in every run.
+    The node id is the package id, memory is never filled in, and offline CPUs count. The kubelet's order of these nodes
+    is random (a Go map); ascending is as good as any and the same in every run.
     """
     names = cpu_entries(reader.tree, CPUS)
     if not names:

@@ -16,9 +16,9 @@
 | ``cpuless-memory`` | their memory | 4Gi for each |
 | ``l2-size``, ``l3-size`` | size of one cache | ``1Mi``, ``32Mi`` |
 
-Counts must divide evenly. Whether the kubelet takes an L3 for an uncore cache follows from ``l3`` and ``numa`` by cAdvisor's
-rule: one L3 for each node is a node cache (the socket id stands in for the uncore), several for each node are uncore caches, and
-one that spans several nodes is an uncore cache whose id appears on all of them.
+Counts must divide evenly. Whether the kubelet takes an L3 for an uncore cache follows from ``l3`` and ``numa`` by
+cAdvisor's rule: one L3 for each node is a node cache (the socket id stands in for the uncore), several for each node
+are uncore caches, and one that spans several nodes is an uncore cache whose id appears on all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import HugePages
 from mooring.core.quantity import Quantity, QuantitySyntaxError
-from mooring.discovery.shape import Distances, Shape, Siblings, hardware_of, machine_info_of
+from mooring.discovery.differences import differences
+from mooring.discovery.shape import Distances, Shape, Siblings, views_of
 
 MAX_CPUS: Final = 65536
 """CPUs that a line may ask for; cAdvisor keeps CPU ids in 16 bits in one place."""
@@ -61,8 +62,8 @@ def parse_compact(text: str) -> Machine:
     >>> [core.thread_ids for node in machine.info.topology for core in node.cores]
     [(0, 4), (1, 5), (2, 6), (3, 7)]
     """
-    shape = parse_shape(text)
-    return Machine(name=" ".join(text.split()), info=machine_info_of(shape), hardware=hardware_of(shape))
+    info, hardware = views_of(parse_shape(text))
+    return Machine(" ".join(text.split()), info, hardware, findings=differences(info, hardware))
 
 
 def parse_shape(text: str) -> Shape:
@@ -103,13 +104,15 @@ def _pairs(text: str) -> dict[str, str]:
     values: dict[str, str] = {}
     for part in text.split():
         key, equals, value = part.partition("=")
-        if not equals or not value:
-            raise _refusal(key, "has no value", "write key=value without spaces around the =")
+        if not (key and equals and value):
+            raise _refusal(part, "is no pair", "write key=value without spaces around the =")
         if key in values:
             raise _refusal(key, "is given twice", "keep one")
         if key not in _KEYS and not key.startswith(_HUGEPAGES):
             close = difflib.get_close_matches(key, _KEYS, n=1)
-            raise _refusal(key, "is no key of a machine", f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}")
+            raise _refusal(
+                key, "is no key of a machine", f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}"
+            )
         values[key] = value
     return values
 
@@ -192,19 +195,30 @@ def _check(shape: Shape) -> None:
     for key, count in (("cores", shape.cores), ("efficiency-cores", shape.efficiency_cores)):
         for other, parts in (("sockets", shape.sockets), ("numa", shape.numa_nodes), ("l3", shape.l3_caches)):
             if count % parts:
-                raise _refusal(key, f"{count} cannot be divided evenly by {other}={parts}", f"use a multiple of {parts}")
+                raise _refusal(
+                    key, f"{count} cannot be divided evenly by {other}={parts}", f"use a multiple of {parts}"
+                )
     if shape.l3_caches % shape.sockets:
         raise _refusal("l3", f"{shape.l3_caches} is no multiple of sockets={shape.sockets}", "no L3 spans two sockets")
     for key, count in (("sockets", shape.sockets), ("l3", shape.l3_caches), ("cpuless", shape.cpuless_nodes)):
         if count % shape.numa_nodes and (not count or shape.numa_nodes % count):
-            raise _refusal("numa", f"{shape.numa_nodes} is neither a multiple nor a divisor of {key}={count}", "make one divide the other")
+            raise _refusal(
+                "numa",
+                f"{shape.numa_nodes} is neither a multiple nor a divisor of {key}={count}",
+                "make one divide the other",
+            )
     _check_memory(shape)
 
 
 def _check_memory(shape: Shape) -> None:
-    for key, size, nodes in (("memory", shape.memory, shape.numa_nodes), ("cpuless-memory", shape.cpuless_memory, shape.cpuless_nodes)):
+    for key, size, nodes in (
+        ("memory", shape.memory, shape.numa_nodes),
+        ("cpuless-memory", shape.cpuless_memory, shape.cpuless_nodes),
+    ):
         if nodes and size % (nodes * _PAGE):
-            raise _refusal(key, f"{size} bytes do not make whole pages on {nodes} nodes", "use a size that divides evenly")
+            raise _refusal(
+                key, f"{size} bytes do not make whole pages on {nodes} nodes", "use a size that divides evenly"
+            )
         if size and not nodes:
             raise _refusal(key, "is given, but there are no CPU-less nodes", "add cpuless=1")
     reserved = 0
@@ -214,7 +228,11 @@ def _check_memory(shape: Shape) -> None:
             raise _refusal(f"hugepages of {pool.page_size}Ki", problem, f"use a multiple of {shape.numa_nodes}")
         reserved += pool.page_size * 1024 * pool.num_pages
     if reserved > shape.memory:
-        raise _refusal("memory", f"{shape.memory} bytes cannot hold {reserved} bytes of huge pages", "give more memory or fewer pages")
+        raise _refusal(
+            "memory",
+            f"{shape.memory} bytes cannot hold {reserved} bytes of huge pages",
+            "give more memory or fewer pages",
+        )
 
 
 def _refusal(key: str, problem: str, remedy: str) -> InputError:

@@ -50,8 +50,8 @@ def find_cpus(tree: Tree, quirks: Quirks) -> CPUs:
     """List the CPUs of a tree.
 
     Raises:
-        InputError: hwloc would refuse the tree: no CPU folders, no topology files at CPU 0 or the first online CPU, or no
-            CPU online.
+        InputError: hwloc would refuse the tree: no CPU folders, no topology files at CPU 0 or the first online CPU,
+            or no CPU online.
     """
     package_file, core_file = _file_names(tree)
     listed = read_list(tree, f"{CPUS}/online")

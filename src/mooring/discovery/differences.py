@@ -1,8 +1,8 @@
 """Where the kubelet's view of a machine departs from the hardware, in plain words.
 
-The two views are compared as they are, whatever they were read from; nothing here knows why cAdvisor is wrong about a machine,
-except where the reason can be named for certain. A *warning* is something that makes the kubelet decide on wrong facts, *info*
-something that it leaves out or tells in an unexpected way.
+The two views are compared as they are, whatever they were read from; nothing here knows why cAdvisor is wrong about a
+machine, except where the reason can be named for certain. A *warning* is something that makes the kubelet decide on
+wrong facts, *info* something that it leaves out or tells in an unexpected way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.discovery.differences_caches import cache_differences
 from mooring.discovery.differences_cpus import cpu_differences
 from mooring.discovery.differences_nodes import node_differences
-from mooring.discovery.kubeletview import kubelet_view
+from mooring.discovery.kubeletview import kubelet_view, text_of_cpus
 
 
 def differences(info: MachineInfo, hardware: Hardware) -> tuple[Finding, ...]:
@@ -43,4 +43,4 @@ def _no_topology(info: MachineInfo, hardware: Hardware) -> Finding:
         consequence = "its managers fail with 'could not detect number of cpus'"
     else:
         consequence = f"it counts {info.num_cores} CPUs and can place none of them"
-    return Finding("warning", f"CPUs {hardware.online}", f"The kubelet sees no topology at all; {consequence}.")
+    return Finding("warning", text_of_cpus(hardware.online), f"The kubelet sees no topology at all; {consequence}.")

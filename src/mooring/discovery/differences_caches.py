@@ -1,48 +1,142 @@
 """Caches: which L3 the kubelet loses, merges or takes for something else.
 
-The kubelet's unit is the uncore id: the id of a core's first uncore cache, or the socket id when it has none. Aligning CPUs by
-uncore cache is right exactly where CPUs of one uncore id share one L3.
+The kubelet's unit is the uncore id: the id of a core's first uncore cache, or the socket id when it has none. Aligning
+CPUs by uncore cache is right exactly where CPUs of one uncore id share one L3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from mooring.core.bits import mask_of
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import Hardware
 from mooring.core.machine import Finding
 from mooring.core.machineinfo import Node
-from mooring.discovery.kubeletview import L3_LEVEL, KubeletView, ids_text, parts_text, regrouping, union
+from mooring.discovery.kubeletview import (
+    L3_LEVEL,
+    KubeletView,
+    likewise,
+    parts_text,
+    regrouping,
+    text_of_cpus,
+    text_of_nodes,
+    union,
+)
 
 
 def cache_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     """Compare L3 and L2 caches."""
     l3 = {cpu.id: cpu.l3 for cpu in hardware.cpus if cpu.l3 is not None}
-    listed = any(core.caches or core.uncore_caches for core in view.cores.values())
-    if l3 and not listed and not any(node.caches for node in view.info.topology):
-        message = (
-            "The machine has L3 caches, but the kubelet sees no cache at all (usually because the kernel has no cache/index*/id "
-            "file); it takes each socket for one uncore cache."
-        )
-        yield Finding("warning", "L3", message)
+    l2 = CPUSet.from_ids(cpu.id for cpu in hardware.cpus if cpu.l2 is not None)
+    of_cores = any(core.caches or core.uncore_caches for core in view.cores.values())
+    if not of_cores and not any(node.caches for node in view.info.topology):
+        if l3 or l2:
+            message = (
+                "The kubelet sees no cache at all, usually because the kernel has no cache/index*/id file; it takes "
+                "each socket for one uncore cache."
+            )
+            yield Finding("warning" if l3 else "info", "L3" if l3 else "L2", message)
         return
-    yield from _lost(view, l3)
-    yield from _uncores(view, hardware, l3)
-    yield from _node_caches(view, l3)
-    yield from _l2(view, hardware)
-
-
-def _lost(view: KubeletView, l3: dict[int, int]) -> Iterator[Finding]:
-    lost = CPUSet.from_ids(cpu for cpu, core in view.cores.items() if cpu in l3 and not _has_l3(view.nodes[cpu], cpu, view))
+    if l3:
+        yield from _lost(view, l3)
+        yield from _uncores(view, hardware, l3)
+        yield from _spanning(view, l3)
+        yield from _node_caches(view, l3)
+    lost = CPUSet.from_ids(
+        cpu for cpu, core in view.cores.items() if cpu in l2 and not any(cache.level == 2 for cache in core.caches)
+    )
     if lost:
-        yield Finding("warning", f"CPUs {lost}", f"CPUs {lost} have an L3 that the kubelet does not see.")
+        message = (
+            f"The kubelet does not see the L2 of {text_of_cpus(lost)}: it keeps one only where exactly the threads of "
+            "one core share it."
+        )
+        yield Finding("info", text_of_cpus(lost), message)
+
+
+def _lost(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
+    lost = CPUSet.from_ids(cpu for cpu in view.cores if cpu in l3 and not _sees_l3(view, cpu))
+    if lost:
+        message = f"The kubelet does not see the L3 of {text_of_cpus(lost)}."
+        yield Finding("warning", text_of_cpus(lost), message)
     without = CPUSet.from_ids(cpu for cpu in view.cores if cpu not in l3)
-    if l3 and without:
-        message = f"CPUs {without} have no L3; for the kubelet they belong to the uncore cache with the id of their socket."
-        yield Finding("info", f"CPUs {without}", message)
+    if without:
+        message = (
+            f"The kubelet takes {text_of_cpus(without)}, without any L3, for CPUs of the uncore cache with the id of "
+            "their socket."
+        )
+        yield Finding("info", text_of_cpus(without), message)
 
 
-def _has_l3(node: Node, cpu: int, view: KubeletView) -> bool:
-    core = view.cores[cpu]
-    return any(cache.level >= L3_LEVEL for caches in (core.uncore_caches, node.caches) for cache in caches)
+def _sees_l3(view: KubeletView, cpu: int) -> bool:
+    listed = (view.cores[cpu].uncore_caches, view.nodes[cpu].caches)
+    return any(cache.level >= L3_LEVEL for caches in listed for cache in caches)
+
+
+def _uncores(view: KubeletView, hardware: Hardware, l3: Mapping[int, int]) -> Iterator[Finding]:
+    """Compare the kubelet's uncore ids with the L3s; CPUs of a package that have no L3 are a group of their own."""
+    real = {cpu.id: (l3.get(cpu.id), None if cpu.id in l3 else cpu.package_first_cpu) for cpu in hardware.cpus}
+    found = regrouping(view.uncores, real)
+    if found.merged:
+        number, parts = next(iter(found.merged.items()))
+        message = (
+            f"The kubelet takes CPUs {parts_text(parts)}, which have no L3 in common, for CPUs of one uncore cache, "
+            f"{number}{likewise(found.merged)}."
+        )
+        yield Finding("warning", text_of_cpus(union(found.merged)), message)
+    if found.divided:
+        parts = next(iter(found.divided.values()))
+        message = (
+            f"The kubelet takes CPUs {parts_text(parts)}, which share one L3, for CPUs of {len(parts)} uncore "
+            f"caches{likewise(found.divided)}."
+        )
+        yield Finding("warning", text_of_cpus(union(found.divided)), message)
+
+
+def _spanning(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
+    """Tell which uncore caches are as large as a node or larger."""
+    whole: list[int] = []
+    nodes_of: dict[int, set[int]] = {}
+    for node in view.info.topology:
+        for core in node.cores:
+            for cache in core.uncore_caches[:1]:
+                nodes_of.setdefault(cache.id, set()).add(node.node_id)
+        cpus = [cpu for core in node.cores for cpu in core.thread_ids]
+        if any(core.uncore_caches for core in node.cores) and len({l3.get(cpu) for cpu in cpus}) == 1:
+            whole.append(node.node_id)
+    if whole:
+        message = f"One L3 serves all CPUs of {text_of_nodes(whole)}, yet the kubelet takes it for an uncore "
+            "cache of the cores."
+        yield Finding("info", text_of_nodes(whole), message)
+    shared = {number: nodes for number, nodes in nodes_of.items() if len(nodes) > 1}
+    if shared:
+        number, nodes = min(shared.items())
+        message = (
+            f"The kubelet's uncore cache {number} is on {text_of_nodes(nodes)}{likewise(dict.fromkeys(shared, ()))}: "
+            "CPUs aligned by uncore cache can be in different nodes."
+        )
+        yield Finding("info", "L3", message)
+
+
+def _node_caches(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
+    repeated = [node.node_id for node in view.info.topology if _l3_listed(node) > _l3_real(node, l3)]
+    if repeated:
+        first = next(node for node in view.info.topology if node.node_id == repeated[0])
+        message = (
+            f"The kernel's cache ids are wrong on {text_of_nodes(repeated)}: node {first.node_id} lists "
+            f"{_l3_listed(first)} L3 caches where {_l3_real(first, l3)} exists."
+        )
+        yield Finding("warning", text_of_nodes(repeated), message)
+    in_node = any(_l3_listed(node) for node in view.info.topology)
+    in_uncore = CPUSet.from_ids(cpu for cpu, core in view.cores.items() if core.uncore_caches)
+    if in_node and in_uncore:
+        cpus = text_of_cpus(in_uncore)
+        message = f"The kubelet takes the L3 for an uncore cache of {cpus}, and for a cache of the node elsewhere."
+        yield Finding("warning", cpus, message)
+
+
+def _l3_listed(node: Node) -> int:
+    return sum(cache.level == L3_LEVEL for cache in node.caches)
+
+
+def _l3_real(node: Node, l3: Mapping[int, int]) -> int:
+    return len({l3[cpu] for core in node.cores for cpu in core.thread_ids if cpu in l3})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import Hardware
 from mooring.core.machine import Finding
-from mooring.discovery.kubeletview import KubeletView, ids_text, parts_text, regrouping, union
+from mooring.discovery.kubeletview import KubeletView, likewise, parts_text, regrouping, text_of_cpus, union
 
 
 def cpu_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -15,23 +16,21 @@ def cpu_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     yield from _permission(view, hardware)
     yield from _cores(view, hardware)
     yield from _sockets(view, hardware)
-    yield from _kinds(hardware)
+    yield from _unknown_levels(hardware)
 
 
 def _presence(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
-    missing = hardware.online - view.cpus
-    if missing:
-        message = f"CPUs {missing} are online, but the kubelet does not see them and never uses them."
-        yield Finding("warning", f"CPUs {missing}", message)
-    if view.listed_again:
-        message = f"CPUs {view.listed_again} are listed in several places; the kubelet counts them each time and keeps the last."
-        yield Finding("warning", f"CPUs {view.listed_again}", message)
-    offline = view.cpus & hardware.offline
-    if offline:
-        yield Finding("warning", f"CPUs {offline}", f"CPUs {offline} are offline, but the kubelet gives them to containers.")
-    unknown = view.cpus - hardware.online - hardware.offline
-    if unknown:
-        yield Finding("warning", f"CPUs {unknown}", f"CPUs {unknown} are listed, but the machine has no such CPUs.")
+    listed = view.cpus
+    yield from _about(hardware.online - listed, "The kubelet does not see {}, which the kernel has online.")
+    yield from _about(
+        view.listed_again, "The kubelet counts {} once for each place that lists them, and keeps the last place."
+    )
+    yield from _about(
+        listed & hardware.offline, "The kubelet gives {} to containers, although the kernel has them offline."
+    )
+    yield from _about(
+        listed - hardware.online - hardware.offline, "The kubelet lists {}, which the machine does not have."
+    )
     if view.info.num_cores != len(hardware.online):
         message = (
             f"The kubelet counts {view.info.num_cores} CPUs where {len(hardware.online)} are online; "
@@ -41,14 +40,20 @@ def _presence(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
 
 
 def _permission(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
-    forbidden = (view.cpus & hardware.online) - hardware.allowed
-    if forbidden:
-        message = f"CPUs {forbidden} are outside the cpuset in force; the kubelet ignores cpusets and hands them out."
-        yield Finding("warning", f"CPUs {forbidden}", message)
-    isolated = view.cpus & hardware.isolated
-    if isolated:
-        message = f"CPUs {isolated} are kept out of scheduling by the kernel (isolcpus); the kubelet does not know and shares them."
-        yield Finding("warning", f"CPUs {isolated}", message)
+    usable = view.cpus & hardware.online
+    yield from _about(
+        usable - hardware.allowed, "The kubelet hands out {}, although the cpuset in force does not allow them."
+    )
+    yield from _about(
+        usable & hardware.isolated,
+        "The kubelet treats {} like any other, although the kernel keeps them out of scheduling (isolcpus).",
+    )
+
+
+def _about(cpus: CPUSet, message: str) -> Iterator[Finding]:
+    """Yield a warning about the CPUs, if there are any."""
+    if cpus:
+        yield Finding("warning", text_of_cpus(cpus), message.format(text_of_cpus(cpus)))
 
 
 def _cores(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -56,20 +61,18 @@ def _cores(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     found = regrouping(view.core_ids, real)
     if found.merged:
         core, parts = next(iter(found.merged.items()))
-        cpus = union(found.merged)
         message = (
-            f"{len(found.merged)} of the kubelet's cores are several real ones each (equal core and package ids): "
-            f"its core {core} is the cores with CPUs {parts_text(parts)}."
+            f"The kubelet takes {len(parts)} cores for one, its core {core}, because their core and package ids are "
+            f"equal: those with CPUs {parts_text(parts)}{likewise(found.merged)}."
         )
-        yield Finding("warning", f"CPUs {cpus}", message)
+        yield Finding("warning", text_of_cpus(union(found.merged)), message)
     if found.divided:
         core, parts = next(iter(found.divided.items()))
-        cpus = union(found.divided)
         message = (
-            f"{len(found.divided)} cores are taken apart by the kubelet, so that whole cores cannot be kept together: "
-            f"core {core} into CPUs {parts_text(parts)}."
+            f"The kubelet takes one core for {len(parts)}, so that its threads are not kept together: core {core} for "
+            f"those with CPUs {parts_text(parts)}{likewise(found.divided)}."
         )
-        yield Finding("warning", f"CPUs {cpus}", message)
+        yield Finding("warning", text_of_cpus(union(found.divided)), message)
     count = len(set(real.values()))
     if real and view.info.num_physical_cores != count:
         message = f"num_physical_cores is {view.info.num_physical_cores}, the machine has {count}; no manager reads it."
@@ -82,38 +85,40 @@ def _sockets(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     if found.merged:
         socket, parts = next(iter(found.merged.items()))
         message = (
-            f"{len(found.merged)} of the kubelet's sockets are several packages each: "
-            f"socket {socket} is the packages with CPUs {parts_text(parts)}."
+            f"The kubelet takes {len(parts)} packages for one socket, {socket}: those with CPUs "
+            f"{parts_text(parts)}{likewise(found.merged)}."
         )
-        yield Finding("warning", f"CPUs {union(found.merged)}", message)
+        yield Finding("warning", text_of_cpus(union(found.merged)), message)
     if found.divided:
-        first, parts = next(iter(found.divided.items()))
+        parts = next(iter(found.divided.values()))
         message = (
-            f"{len(found.divided)} packages are taken apart by the kubelet: the package of CPU {first} into sockets "
-            f"with CPUs {parts_text(parts)}."
+            f"The kubelet takes one package for {len(parts)} sockets: those with CPUs "
+            f"{parts_text(parts)}{likewise(found.divided)}."
         )
-        yield Finding("warning", f"CPUs {union(found.divided)}", message)
+        yield Finding("warning", text_of_cpus(union(found.divided)), message)
     count = len(set(real.values()))
     if real and view.info.num_sockets != count:
         message = (
-            f"The kubelet counts {view.info.num_sockets} sockets where there are {count}; "
-            "CPUs per socket, and whether NUMA nodes or sockets are taken first, follow from that count."
+            f"num_sockets is {view.info.num_sockets}, the machine has {count}; the kubelet's CPUs per socket, and "
+            "whether it takes NUMA nodes or sockets first, follow from that count."
         )
         yield Finding("warning", "num_sockets", message)
-    negative = {core.socket_id for core in view.cores.values() if core.socket_id < 0}
+    negative = sorted({core.socket_id for core in view.cores.values() if core.socket_id < 0})
     if negative:
-        yield Finding("info", "sockets", f"Socket ids {ids_text(negative)} are negative: the kernel does not know the packages.")
+        ids = ", ".join(str(number) for number in negative)
+        yield Finding("info", "sockets", f"The kernel does not know the packages: the kubelet has socket id {ids}.")
 
 
-def _kinds(hardware: Hardware) -> Iterator[Finding]:
+def _unknown_levels(hardware: Hardware) -> Iterator[Finding]:
+    """Tell which levels of the machine the kubelet has no notion of."""
     if len(hardware.kinds) > 1:
-        kinds = "; ".join(f"CPUs {kind.cpus}" for kind in hardware.kinds)
-        message = f"The machine has {len(hardware.kinds)} kinds of cores (slowest first: {kinds}); the kubelet takes them for equal."
+        kinds = "; ".join(str(kind.cpus) for kind in hardware.kinds)
+        message = f"The kubelet takes {len(hardware.kinds)} kinds of cores for equal (CPUs, slowest first: {kinds})."
         yield Finding("info", "core kinds", message)
     dies = {cpu.die for cpu in hardware.cpus if cpu.die is not None}
     packages = {cpu.package_first_cpu for cpu in hardware.cpus}
     if len(dies) > len(packages):
-        yield Finding("info", "dies", f"The packages have {len(dies)} dies in all; the kubelet does not know dies.")
+        yield Finding("info", "dies", f"The kubelet does not know the {len(dies)} dies of the packages.")
     clusters = {cpu.cluster for cpu in hardware.cpus if cpu.cluster is not None}
     if clusters:
-        yield Finding("info", "clusters", f"The cores form {len(clusters)} clusters; the kubelet does not know clusters.")
+        yield Finding("info", "clusters", f"The kubelet does not know that the cores form {len(clusters)} clusters.")

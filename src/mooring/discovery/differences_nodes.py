@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.hardware import Hardware
 from mooring.core.machine import Finding
-from mooring.discovery.kubeletview import KubeletView, ids_text
+from mooring.discovery.kubeletview import KubeletView, ids_text, text_of_cpus, text_of_nodes
 
 
 def node_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -15,39 +15,39 @@ def node_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]
     yield from _identity(view, hardware)
     yield from _members(view, hardware)
     yield from _memory(view, hardware)
-    yield from _distances(view)
+    yield from _distances(view, hardware)
     if hardware.nodes_disallowed:
-        nodes = ids_text(hardware.nodes_disallowed)
-        message = f"NUMA nodes {nodes} are outside the cpuset in force; the kubelet ignores cpusets and uses their memory."
-        yield Finding("warning", f"nodes {nodes}", message)
+        nodes = text_of_nodes(hardware.nodes_disallowed)
+        yield Finding("warning", nodes, f"The kubelet uses {nodes}, although the cpuset in force does not allow it.")
 
 
 def _identity(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     ids = [node.node_id for node in view.info.topology]
     real = {node.id for node in hardware.nodes}
     if _has_made_up_nodes(hardware):
+        order = " and in an order that changes from start to start" if len(ids) > 1 else ""
         message = (
-            f"The kernel has no NUMA nodes, so the kubelet takes each package for one (ids {ids_text(ids)}), "
-            "without memory and in an order that changes from start to start."
+            f"The kernel has no NUMA nodes, so the kubelet takes each package for one ({text_of_nodes(ids)}), "
+            f"without memory{order}."
         )
-        yield Finding("warning", f"nodes {ids_text(ids)}", message)
+        yield Finding("warning", text_of_nodes(ids), message)
     elif set(ids) != real:
-        message = f"The kubelet has NUMA nodes {ids_text(ids)}, the machine has {ids_text(real)}."
-        yield Finding("warning", f"nodes {ids_text(set(ids) ^ real)}", message)
+        message = f"The kubelet has {text_of_nodes(ids)}, the machine has {text_of_nodes(real)}."
+        yield Finding("warning", text_of_nodes(set(ids) ^ real), message)
     negative = [node for node in ids if node < 0]
     if negative:
-        message = f"NUMA node id {ids_text(negative)} is negative; no affinity mask of the kubelet can name it."
-        yield Finding("warning", f"nodes {ids_text(negative)}", message)
+        message = f"No affinity mask of the kubelet can hold a negative NUMA node id ({ids_text(negative)})."
+        yield Finding("warning", text_of_nodes(negative), message)
     if ids != sorted(ids):
         order = ", ".join(str(node) for node in ids[:8]) + (", ..." if len(ids) > 8 else "")
-        yield Finding("info", "node order", f"The kubelet lists the NUMA nodes in text order: {order}.")
+        yield Finding("info", "node order", f"The kubelet lists the NUMA nodes in text order: {order}")
     without_cpus = [node.node_id for node in view.info.topology if not node.cores]
     if without_cpus:
         message = (
-            f"NUMA nodes {ids_text(without_cpus)} have no CPUs; topology, memory and device manager count them as nodes all "
-            "the same, the CPU manager does not."
+            f"The topology, memory and device managers count {text_of_nodes(without_cpus)}, where no CPUs are; "
+            "the CPU manager does not."
         )
-        yield Finding("info", f"nodes {ids_text(without_cpus)}", message)
+        yield Finding("info", text_of_nodes(without_cpus), message)
 
 
 def _members(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -56,41 +56,54 @@ def _members(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
         return
     lists = {node.id: _cpulist(node.sysfs_cpulist, node.local_cpus) for node in hardware.nodes}
     misplaced = CPUSet.from_ids(
-        cpu for cpu, node in view.nodes.items() if cpu in hardware.online and cpu not in lists.get(node.node_id, CPUSet())
+        cpu
+        for cpu, node in view.nodes.items()
+        if cpu in hardware.online and cpu not in lists.get(node.node_id, CPUSet())
     )
     if misplaced:
-        message = f"CPUs {misplaced} are in other NUMA nodes for the kubelet than for the kernel's own lists of the nodes."
-        yield Finding("warning", f"CPUs {misplaced}", message)
+        cpus = text_of_cpus(misplaced)
+        message = f"The kubelet has {cpus} in other NUMA nodes than the kernel's own lists of the nodes."
+        yield Finding("warning", cpus, message)
 
 
 def _memory(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
+    if _has_made_up_nodes(hardware):
+        return
     empty = [node.node_id for node in view.info.topology if node.memory == 0]
-    if empty and not _has_made_up_nodes(hardware):
-        message = f"NUMA nodes {ids_text(empty)} have no memory; no container with a memory limit is ever placed on them alone."
-        yield Finding("info", f"nodes {ids_text(empty)}", message)
+    if empty:
+        message = f"The kubelet has no memory on {text_of_nodes(empty)}; CPUs there work on the memory of other nodes."
+        yield Finding("info", text_of_nodes(empty), message)
     memory = {node.id: node.memory_bytes for node in hardware.nodes}
     wrong = [node.node_id for node in view.info.topology if memory.get(node.node_id, node.memory) != node.memory]
     if wrong:
-        message = f"The kubelet sees another amount of memory on NUMA nodes {ids_text(wrong)} than they have."
-        yield Finding("warning", f"nodes {ids_text(wrong)}", message)
+        message = f"The kubelet sees another amount of memory than there is on {text_of_nodes(wrong)}."
+        yield Finding("warning", text_of_nodes(wrong), message)
 
 
-def _distances(view: KubeletView) -> Iterator[Finding]:
+def _distances(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     """Judge the rows by what reads them: prefer-closest-numa-nodes takes the entry at the *id* of the other node."""
     nodes = view.info.topology
-    ids = sorted(node.node_id for node in nodes)
     without = [node.node_id for node in nodes if node.distances is None]
     if without and len(nodes) > 1:
-        message = f"NUMA nodes {ids_text(without)} tell no distances; the kubelet refuses to start with prefer-closest-numa-nodes."
+        message = (
+            f"The kernel tells no distances of {text_of_nodes(without)}; with prefer-closest-numa-nodes the kubelet "
+            "refuses to start."
+        )
         yield Finding("warning", "distances", message)
-    odd = [node.node_id for node in nodes if node.distances is not None and len(node.distances) != len(nodes)]
+    real = len(nodes) if _has_made_up_nodes(hardware) else len(hardware.nodes)
+    odd = [node.node_id for node in nodes if node.distances is not None and {len(node.distances)} != {len(nodes), real}]
     if odd:
-        message = f"The distance rows of NUMA nodes {ids_text(odd)} have another length than there are nodes ({len(nodes)})."
+        lengths = sorted({len(node.distances) for node in nodes if node.distances is not None})
+        message = (
+            f"The distance rows of {text_of_nodes(odd)} have {', '.join(map(str, lengths))} entries; the kubelet has "
+            f"{len(nodes)} nodes, the machine {real}."
+        )
         yield Finding("warning", "distances", message)
+    ids = sorted(node.node_id for node in nodes)
     if ids != list(range(len(ids))) and len(without) < len(nodes):
         message = (
-            f"Node ids {ids_text(ids)} have gaps, but a distance row has one entry for each node in ascending id: the kubelet, "
-            "which looks entries up by id, reads wrong ones or crashes with prefer-closest-numa-nodes."
+            f"The node ids {ids_text(ids)} have gaps, but a distance row has one entry for each node in ascending id: "
+            "the kubelet looks entries up by id and, with prefer-closest-numa-nodes, reads wrong ones or crashes."
         )
         yield Finding("warning", "distances", message)
 

@@ -1,7 +1,7 @@
 """How Go reads numbers out of files: the parts of strconv, strings and fmt that cAdvisor uses on sysfs and /proc.
 
-cAdvisor is strict in some places (a number must fill the whole text) and lax in others (``%d`` takes the digits in front and
-leaves the rest). Which files count as broken follows from that, so both are reproduced to the letter.
+cAdvisor is strict in some places (a number must fill the whole text) and lax in others (``%d`` takes the digits in
+front and leaves the rest). Which files count as broken follows from that, so both are reproduced to the letter.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def parse_uint(text: str, *, base: int = 10, bits: int = 64) -> int:
     """
     if not _DIGITS[base].fullmatch(text):
         raise GoSyntaxError(f"strconv.ParseUint: parsing {quote(text)}: invalid syntax")
-    # Python limits the length of what it converts, so the length is checked first. 64 bits have 20 decimal digits at most.
+    # Python limits the length of what it converts, so the length is checked first. 64 bits have 20 decimal digits at
+    # most.
     significant = text.lstrip("0") or "0"
     if len(significant) > 20 or (value := int(significant, base)) >> bits:
         raise GoSyntaxError(f"strconv.ParseUint: parsing {quote(text)}: value out of range")

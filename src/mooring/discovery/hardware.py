@@ -54,6 +54,7 @@ def read_hardware(tree: Tree) -> Hardware:
         num_cores=_count(nest, "core"),
         num_packages=_count(nest, "package"),
         num_l3=_count(nest, "l3"),
+        refused=tuple((kind, CPUSet(mask)) for kind, mask in nest.refused),
     )
 
 

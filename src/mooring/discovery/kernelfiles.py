@@ -17,8 +17,7 @@ from mooring.discovery.tree import Tree
 _SPACE: Final = r"[ \t\n\v\f\r]*"
 _CLEAN_MASK: Final = re.compile(r"[0-9a-f]{1,8}(?:,[0-9a-f]{8})*\n?")
 _MASK_WORD: Final = re.compile(_SPACE + r"([+-]?)(?:0[xX](?=[0-9a-fA-F]))?([0-9a-fA-F]+)")
-_LIST_NUMBER: Final = re.compile(_SPACE + r"\+?(?:(0[xX][0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*))")
-_NEGATIVE: Final = re.compile(_SPACE + "-[0-9]")
+_C_NUMBER: Final = re.compile(_SPACE + r"([+-]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*))")
 _DECIMAL: Final = re.compile(_SPACE + r"([+-]?[0-9]+)")
 _UINT64: Final = (1 << 64) - 1
 _MASK_CHARS: Final = HIGHEST_CPU // 32 * 9
@@ -62,8 +61,8 @@ def parse_mask(text: str) -> int | None:
 def parse_list(text: str) -> int | None:
     r"""Read a ``cpulist``: numbers and ranges in ascending order.
 
-    An empty list names CPU 0, because hwloc finds no digits and takes them for 0; what is out of order is lost. None when
-    an id is negative or beyond ``HIGHEST_CPU``.
+    An empty list names CPU 0, because hwloc finds no digits and takes them for 0; what is out of order is lost. None
+    when an id is negative or beyond ``HIGHEST_CPU``.
 
     >>> [bin(parse_list(text)) for text in ("0-2,4\n", "\n", "4,0-2")]
     ['0b10111', '0b1', '0b0']
@@ -71,30 +70,31 @@ def parse_list(text: str) -> int | None:
     mask = -1  # all CPUs: hwloc starts there and clears the gaps
     last = -1
     for part in text.split(","):
-        first, end = _number(part, 0)
-        if first is None:
+        first, end = c_number(part)
+        if first > HIGHEST_CPU:
             return None
-        gap_end = max(first, last + 1)
-        mask &= ~((1 << gap_end) - (1 << (last + 1)))
-        last = first
-        if part[end : end + 1] == "-":
-            range_end, _ = _number(part, end + 1)
-            if range_end is None:
-                return None
-            last = range_end
+        if first > last:
+            mask &= ~((1 << first) - (1 << (last + 1)))
+        last = c_number(part, end + 1)[0] if part[end : end + 1] == "-" else first
+        if last > HIGHEST_CPU:
+            return None
     return mask & ((1 << (last + 1)) - 1)
 
 
-def _number(text: str, position: int) -> tuple[int | None, int]:
-    """Read a number as C's strtoul with base 0 does; 0 without digits, None beyond what a CPU id may be."""
-    match = _LIST_NUMBER.match(text, position)
+def c_number(text: str, position: int = 0) -> tuple[int, int]:
+    """Read the number at ``position`` as C's strtoull with base 0, and return it with where it ends.
+
+    Without digits it is 0 and ends where it starts; a negative one is taken modulo 2**64, a too large one is 2**64 - 1.
+
+    >>> [c_number(text) for text in ("12 k", "0x1f", "010", "-1", "k")]
+    [(12, 2), (31, 4), (8, 3), (18446744073709551615, 2), (0, 0)]
+    """
+    match = _C_NUMBER.match(text, position)
     if match is None:
-        return (None if _NEGATIVE.match(text, position) else 0), position
-    digits = match[1] or match[2] or match[3]
-    if len(digits) > 24:
-        return None, match.end()
-    value = int(match[1], 16) if match[1] else int(match[2], 8) if match[2] else int(match[3])
-    return (value if value <= HIGHEST_CPU else None), match.end()
+        return 0, position
+    digits, base = (match[2], 16) if match[2] else (match[3], 8) if match[3] else (match[4], 10)
+    value = min(int(digits, base), _UINT64) if len(digits) <= 24 else _UINT64
+    return (-value & _UINT64 if match[1] == "-" else value), match.end()
 
 
 def read_mask(tree: Tree, path: str) -> int | None:

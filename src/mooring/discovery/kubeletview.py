@@ -40,7 +40,9 @@ class KubeletView:
     @property
     def uncores(self) -> dict[int, int]:
         """CPU -> uncore id: that of the core's first uncore cache, else the socket id (spec: topology.md section 2)."""
-        return {cpu: core.uncore_caches[0].id if core.uncore_caches else core.socket_id for cpu, core in self.cores.items()}
+        return {
+            cpu: core.uncore_caches[0].id if core.uncore_caches else core.socket_id for cpu, core in self.cores.items()
+        }
 
 
 def kubelet_view(info: MachineInfo) -> KubeletView:
@@ -101,23 +103,51 @@ def union(groups: Mapping[_K, Sequence[CPUSet]]) -> CPUSet:
 
 
 def parts_text(parts: Sequence[CPUSet]) -> str:
-    """Return the parts of a group as ``0-3 and 4-7``; long lists end in a count.
+    """Return the parts of a group; long lists end in a count.
 
-    >>> parts_text([CPUSet.of(0), CPUSet.of(1), CPUSet.of(2)])
-    '0 and 1 and 2'
+    >>> parts_text([CPUSet.of(0, 1), CPUSet.of(2)])
+    '0-1 and 2'
     """
     shown = " and ".join(str(part) for part in parts[:4])
     return shown if len(parts) <= 4 else f"{shown} and {len(parts) - 4} more"
 
 
+def likewise(groups: Mapping[_K, Sequence[CPUSet]]) -> str:
+    """Return what follows the description of the first of several groups.
+
+    >>> likewise({0: [], 1: []}), likewise({0: []})
+    (' (and 1 more case)', '')
+    """
+    more = len(groups) - 1
+    return f" (and {more} more case{'s' if more > 1 else ''})" if more else ""
+
+
+def text_of_cpus(cpus: CPUSet) -> str:
+    """Return the CPUs as a person writes them.
+
+    >>> text_of_cpus(CPUSet.of(3)), text_of_cpus(CPUSet.of(3, 4))
+    ('CPU 3', 'CPUs 3-4')
+    """
+    return f"CPU{'s' if len(cpus) > 1 else ''} {cpus}"
+
+
+def text_of_nodes(ids: Iterable[int]) -> str:
+    """Return the nodes as a person writes them.
+
+    >>> text_of_nodes([2]), text_of_nodes([2, 1, 0])
+    ('NUMA node 2', 'NUMA nodes 0-2')
+    """
+    distinct = set(ids)
+    return f"NUMA node{'s' if len(distinct) > 1 else ''} {ids_text(distinct)}"
+
+
 def ids_text(ids: Iterable[int]) -> str:
-    """Return ids as a list with runs, negative ones first.
+    """Return node ids as a list with runs, negative ones first.
 
     >>> ids_text([2, 0, 1, -1])
     '-1,0-2'
     """
-    ids = set(ids)
-    negative = [str(number) for number in sorted(ids) if number < 0]
-    runs = list_text(mask_of(number for number in ids if 0 <= number < 1 << 20))
-    huge = [str(number) for number in sorted(ids) if number >= 1 << 20]
-    return ",".join(part for part in (*negative, runs, *huge) if part)
+    distinct = set(ids)
+    negative = [str(number) for number in sorted(distinct) if number < 0]
+    runs = list_text(mask_of(number for number in distinct if number >= 0))
+    return ",".join(part for part in (*negative, runs) if part)

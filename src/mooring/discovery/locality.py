@@ -1,8 +1,8 @@
 """Which CPUs are local to a memory node, as hwloc sees it.
 
-The kernel lists CPUs only for nodes that have some. For memory without CPUs (HBM, CXL, persistent memory) hwloc asks the
-firmware's table of initiators (HMAT), then the distances. Source: hwloc 2.14, topology-linux.c (read_node_initiators,
-fixup_cpuless_node_locality_from_distances) and topology.c (hwloc__find_insert_memory_parent).
+The kernel lists CPUs only for nodes that have some. For memory without CPUs (HBM, CXL, persistent memory) hwloc asks
+the firmware's table of initiators (HMAT), then the distances. Source: hwloc 2.14, topology-linux.c
+(read_node_initiators, fixup_cpuless_node_locality_from_distances) and topology.c (hwloc__find_insert_memory_parent).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def find_localities(
 ) -> tuple[Node, ...]:
     """Grow each node's CPUs to its locality and return the nodes in the order in which hwloc inserts them.
 
-    ``ids`` are the columns of ``distances``. Nodes with CPUs of their own come first, and an initiator or neighbour that
-    has already got its locality lends it to the next.
+    ``ids`` are the columns of ``distances``. Nodes with CPUs of their own come first, and an initiator or neighbour
+    that has already got its locality lends it to the next.
     """
     own = tuple(node for node in nodes if node.cpus)
     if use_initiators:
@@ -44,15 +44,13 @@ def find_localities(
 
 
 def attach(nest: Nest, cpus: int) -> int:
-    """Enter a node's locality into ``nest`` and return the CPUs that it ends up with.
+    """Enter a node's locality into ``nest`` and return the CPUs that it ends up with, perhaps more than there are.
 
     A locality that crosses a package or cache widens to the smallest set around it; one without CPUs stays so.
     """
-    if not cpus:
-        return 0
-    if nest.add_group(cpus, MEMORY_RANK) is not None:
-        return cpus
-    return nest.covering(cpus).mask
+    if cpus and nest.add_group(cpus, MEMORY_RANK) is None:
+        return nest.covering(cpus)
+    return cpus
 
 
 def initiator_folder(tree: Tree, number: int) -> str:
@@ -76,7 +74,7 @@ def _initiators(tree: Tree, node: Node, nodes: Sequence[Node]) -> int:
 
 
 def _nearest(node: Node, nodes: Sequence[Node], ids: Sequence[int], distances: _Table) -> int:
-    """Return the CPUs of the nearest other nodes; none when all are equally far, or one is nearer than the node itself."""
+    """Return the CPUs of the nearest other nodes; none when all are equally far, or one is as near as the node."""
     row = dict(zip(ids, distances[ids.index(node.id)], strict=True))
     others = [other for other in nodes if other is not node]
     shortest = min((row[other.id] for other in others), default=0)

@@ -1,14 +1,14 @@
 """cAdvisor's MachineInfo as JSON: what ``/api/v1.3/machine`` and ``/spec`` of old kubelets answer, read and written.
 
-Read are the full form and the reduced one of the conformance corpora (only what the managers read), alone or in an envelope
-``{"name", "note", "info"}``; ``machineInfo`` is taken for ``info``. Unknown members are skipped, null is an empty list, as in Go.
-Written is the full form. Identity of the computer and its disks, file systems and networks are neither read nor written: no
-manager asks for them, and a description without them can be shown to others.
+Read are the full form and the reduced one of the conformance corpora (only what the managers read), alone or in an
+envelope ``{"name", "note", "info"}``; ``machineInfo`` is taken for ``info``. Unknown members are skipped, null is an
+empty list, as in Go. Written is the full form. Identity of the computer and its disks, file systems and networks are
+neither read nor written: no manager asks for them, and a description without them can be shown to others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Final, TypeVar
 
@@ -111,14 +111,11 @@ def parse_machine_info(data: bytes, source: str) -> DescribedMachine:
         InputError: the document is no MachineInfo.
     """
     members = _decode(data, source, dict[str, msgspec.Raw])
-    for key in _ENVELOPES:
-        if key in members:
-            body, prefix = bytes(members[key]), key
-            break
-    else:
-        body, prefix = data, ""
     label = _decode(data, source, _LabelJSON)
-    return DescribedMachine(label.name or "", label.note or "", _machine_info(_decode(body, source, _InfoJSON, prefix)))
+    wrapped = next((key for key in _ENVELOPES if key in members), "")
+    body = bytes(members[wrapped]) if wrapped else data
+    document = _decode(body, source, _InfoJSON, wrapped)
+    return DescribedMachine(label.name or "", label.note or "", _machine_info(document))
 
 
 def parse_machine_lines(data: bytes, source: str, name: str) -> DescribedMachine:
@@ -130,10 +127,7 @@ def parse_machine_lines(data: bytes, source: str, name: str) -> DescribedMachine
         InputError: no line has that name, a line before it is no JSON object, or the description is malformed.
     """
     names: list[str] = []
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        where = f"{source}:{number}"
+    for where, line in _lines(data, source):
         found = _decode(line, where, _LabelJSON).name or ""
         if found == name:
             return parse_machine_info(line, where)
@@ -142,14 +136,35 @@ def parse_machine_lines(data: bytes, source: str, name: str) -> DescribedMachine
         return parse_machine_lines(data, source, names[0])
     problem = f"holds no machine {name!r}" if name else f"holds {len(names)} machines"
     listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-    raise InputError(problem, source=source, remedy=f"write {source}#NAME with one of: {listed}" if names else "is it the right file?")
+    raise InputError(
+        problem,
+        source=source,
+        remedy=f"write {source}#NAME with one of: {listed}" if names else "is it the right file?",
+    )
+
+
+def machines_of_lines(data: bytes, source: str) -> Iterator[DescribedMachine]:
+    """Yield every description of a file with one description per line.
+
+    Raises:
+        InputError: a line is no JSON object or a description is malformed.
+    """
+    for where, line in _lines(data, source):
+        yield parse_machine_info(line, where)
+
+
+def _lines(data: bytes, source: str) -> Iterator[tuple[str, bytes]]:
+    """Yield every line that is not blank with its name for errors, ``source:number``."""
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            yield f"{source}:{number}", line
 
 
 def machine_info_document(info: MachineInfo, *, info_error: str = "") -> dict[str, object]:
     """Return the description with every member that cAdvisor writes, in its order, ready for any JSON encoder.
 
-    Empty lists are null, as Go writes lists that were never filled. (The one exception in cAdvisor, a node whose CPUs are all
-    offline and whose ``cores`` is therefore ``[]``, is null here too; readers take both alike.)
+    Empty lists are null, as Go writes lists that were never filled. (The one exception in cAdvisor, a node whose CPUs
+    are all offline and whose ``cores`` is therefore ``[]``, is null here too; readers take both alike.)
 
     Args:
         info: The description.

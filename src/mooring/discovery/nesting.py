@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from mooring.core.bits import members
+
 
 @dataclass(slots=True)
 class Branch:
@@ -26,7 +28,7 @@ class Branch:
 
 
 class Nest:
-    """All sets of one machine. ``root`` stands for the whole machine, whichever CPUs that will be.
+    """All sets of one machine.
 
     >>> nest = Nest()
     >>> [nest.add(mask, "l3") is not None for mask in (0b0011, 0b1100, 0b0110)]
@@ -36,51 +38,55 @@ class Nest:
     """
 
     def __init__(self) -> None:
-        self.root = Branch(0, None)
         self.branches: list[Branch] = []
         """Every set, in the order in which it came."""
+        self.refused: list[tuple[str, int]] = []
+        """What was not taken in: kind or name of the group, and CPUs."""
+        # Holds every CPU that there may be, so that it lies around all sets.
+        self._root = Branch(-1, None)
         self._innermost: dict[int, Branch] = {}
 
     def add(self, mask: int, kind: str, kernel_id: int | None = None) -> Branch | None:
         """Add a set of some kind; None when it crosses an earlier one and is refused."""
         branch = self._place(mask)
-        if branch is not None and branch.kinds.get(kind) is None:
+        if branch is None:
+            self.refused.append((kind, mask))
+        elif branch.kinds.get(kind) is None:
             branch.kinds[kind] = kernel_id
         return branch
 
     def add_group(self, mask: int, rank: int, name: str = "") -> Branch | None:
         """Add a group of CPUs; it yields to anything else with the same CPUs, and to a group of lower rank."""
         branch = self._place(mask)
-        if branch is not None and (branch.group is None or rank < branch.group[0]):
+        if branch is None:
+            self.refused.append((name or "locality of a node", mask))
+        elif branch.group is None or rank < branch.group[0]:
             branch.group = (rank, name)
         return branch
 
     def around(self, cpu: int) -> Iterator[Branch]:
         """Yield the sets that hold ``cpu``, the smallest first, the whole machine left out."""
-        branch = self._innermost.get(cpu)
-        while branch is not None and branch is not self.root:
+        branch = self._innermost.get(cpu, self._root)
+        while branch.parent is not None:
             yield branch
             branch = branch.parent
 
-    def covering(self, mask: int) -> Branch:
-        """Return the smallest set that holds all of ``mask``."""
-        for branch in self.around((mask & -mask).bit_length() - 1):
-            if mask & ~branch.mask == 0:
-                return branch
-        return self.root
+    def covering(self, mask: int) -> int:
+        """Return the smallest set that holds all of ``mask``; -1, every CPU, where only the machine does."""
+        first = (mask & -mask).bit_length() - 1
+        return next((branch.mask for branch in self.around(first) if mask & ~branch.mask == 0), -1)
 
     def _place(self, mask: int) -> Branch | None:
         """Return the branch of ``mask``, made where necessary; None when the set crosses another one."""
         inside: list[Branch] = []
-        branch = self.root
+        around = self._root
         uncovered = rest = mask
         while rest:
-            branch = self._innermost.get((rest & -rest).bit_length() - 1, self.root)
             below: Branch | None = None
-            while branch is not self.root and branch.mask & ~mask == 0:
-                below = branch
-                branch = branch.parent or self.root
-            if branch is not self.root and mask & ~branch.mask:
+            around = self._innermost.get((rest & -rest).bit_length() - 1, self._root)
+            while around.parent is not None and around.mask & ~mask == 0:
+                below, around = around, around.parent
+            if mask & ~around.mask:
                 return None
             if below is None:
                 rest &= rest - 1
@@ -90,12 +96,10 @@ class Nest:
                 inside.append(below)
                 uncovered &= ~below.mask
                 rest &= ~below.mask
-        made = Branch(mask, branch)
-        for child in inside:
-            child.parent = made
-        while uncovered:
-            low = uncovered & -uncovered
-            self._innermost[low.bit_length() - 1] = made
-            uncovered ^= low
+        made = Branch(mask, around)
+        for branch in inside:
+            branch.parent = made
+        for cpu in members(uncovered):
+            self._innermost[cpu] = made
         self.branches.append(made)
         return made

@@ -14,7 +14,7 @@ from typing import Final
 from mooring.core.bits import list_text, members
 from mooring.core.cpuset import HIGHEST_CPU
 from mooring.core.hardware import HardwarePages
-from mooring.discovery.kernelfiles import read_list, read_mask
+from mooring.discovery.kernelfiles import c_number, read_list, read_mask
 from mooring.discovery.quirks import Quirks
 from mooring.discovery.tree import Tree
 
@@ -24,8 +24,6 @@ NODES: Final = "sys/devices/system/node"
 _NODE_NAME: Final = re.compile(r"node([0-9]{1,7})")
 _POOL_NAME: Final = re.compile(r"hugepages-([0-9]{1,15})")
 _MEM_TOTAL: Final = re.compile(r"MemTotal: [ \t]*([0-9]*)")
-_DISTANCE: Final = re.compile(r"[ \t\n]*([0-9]{1,10})")
-_COUNT: Final = re.compile(r"[ \t\n]*([0-9]{1,20})")
 _GPU_NODE: Final = re.compile(r"Node:[ \t]*([0-9]{1,7})")
 _GPUS: Final = "proc/driver/nvidia/gpus"
 
@@ -53,10 +51,11 @@ def list_nodes(tree: Tree) -> tuple[int, ...]:
 def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[Node]:
     """Read the nodes with their own CPUs; what has no ``cpumap`` or overlaps an earlier node is left out.
 
-    A node whose CPUs all belong to earlier nodes already is a mistake of the firmware (8em64t-2s2ca2c-buggynuma: eight
-    nodes claim all CPUs) and hwloc drops every overlapping node. One that encloses earlier nodes and adds CPUs is a
-    level above them; hwloc keeps it with HWLOC_DEBUG_ALLOW_OVERLAPPING_NODE_CPUSETS, and so do the recorded answers
-    (fakeheterocpunuma). With ``numa=fake`` overlaps are normal.
+    hwloc takes an overlap for a mistake of the firmware (8em64t-2s2ca2c-buggynuma: eight nodes claim all CPUs) and
+    drops the later node. One that encloses all earlier nodes it overlaps, and that the kernel's links from the node to its
+    CPUs confirm, is no mistake but a level above them: hwloc keeps it when told so with
+    HWLOC_DEBUG_ALLOW_OVERLAPPING_NODE_CPUSETS, and the recorded answer does (fakeheterocpunuma). With ``numa=fake``
+    overlaps are normal.
     """
     nodes: list[Node] = []
     taken = 0
@@ -64,7 +63,11 @@ def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[Node]:
         cpus = read_mask(tree, f"{NODES}/node{number}/cpumap")
         if cpus is None:
             continue
-        if cpus & taken and not quirks.has_fake_numa and not _encloses(cpus, nodes):
+        if (
+            cpus & taken
+            and not quirks.has_fake_numa
+            and not (_encloses(cpus, nodes) and _is_linked(tree, number, cpus))
+        ):
             continue
         taken |= cpus
         nodes.append(Node(number, cpus))
@@ -74,6 +77,11 @@ def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[Node]:
 def _encloses(cpus: int, nodes: Sequence[Node]) -> bool:
     """Tell whether ``cpus`` is larger than each earlier node that it overlaps, and holds it whole."""
     return all(node.cpus & ~cpus == 0 and node.cpus != cpus for node in nodes if node.cpus & cpus)
+
+
+def _is_linked(tree: Tree, number: int, cpus: int) -> bool:
+    """Tell whether the node has a link to each of the CPUs."""
+    return {f"cpu{cpu}" for cpu in members(cpus)} <= set(tree.names(f"{NODES}/node{number}"))
 
 
 def _mark_gpu_memory(tree: Tree, nodes: list[Node], quirks: Quirks) -> list[Node]:
@@ -106,11 +114,12 @@ def read_distances(tree: Tree, ids: Sequence[int]) -> tuple[tuple[int, ...], ...
         text = tree.read(f"{NODES}/node{number}/distance") or ""
         row: list[int] = []
         position = 0
-        while len(row) < len(ids) and (match := _DISTANCE.match(text, position)):
-            row.append(int(match[1]) % 2**32)
-            position = match.end() + 1  # one character of separation, whatever it is
-        if len(row) < len(ids):
-            return None
+        while len(row) < len(ids):
+            value, end = c_number(text, position)
+            if end == position:
+                return None
+            row.append(value % 2**32)
+            position = end + 1  # one character of separation, whatever it is
         rows.append(tuple(row))
     return tuple(rows)
 
@@ -130,10 +139,8 @@ def read_pools(tree: Tree, folder: str) -> tuple[HardwarePages, ...]:
     for name in tree.names(folder):
         match = _POOL_NAME.match(name)
         text = tree.read(f"{folder}/{name}/nr_hugepages") if match else None
-        if match is None or not text or not int(match[1]):
-            continue
-        count = _COUNT.match(text)
-        pools.append(HardwarePages(int(match[1]) * 1024, int(count[1]) if count else 0))
+        if match is not None and text and int(match[1]):
+            pools.append(HardwarePages(int(match[1]) * 1024, c_number(text)[0]))
     return tuple(sorted(pools, key=lambda pool: pool.size_bytes))
 
 

@@ -1,8 +1,9 @@
 """Machines made from a handful of numbers: both views of a machine that nobody has to own.
 
-A :class:`Shape` is regular: every NUMA node, socket and L3 has equally many cores. The hardware view says so directly; the
-kubelet's view is made from the same places by cAdvisor's own rules (:func:`mooring.discovery.cadvisor_caches.place_caches`), so
-that an L3 becomes a node cache or an uncore cache exactly as it would on the real machine.
+A :class:`Shape` is regular: every NUMA node, socket and L3 has equally many cores. The hardware view says so directly;
+the kubelet's view is made from the same places by cAdvisor's own rules
+(:func:`mooring.discovery.cadvisor_caches.place_caches`), so that an L3 becomes a node cache or an uncore cache exactly
+as it would on the real machine.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from mooring.discovery.cadvisor_caches import SharedCache, place_caches
 CLUSTER_CORES: Final = 4
 """Efficiency cores that share one L2, as on Intel's hybrid processors."""
 _TO_CPULESS: Final = 3
-"""Added to the distance of the nodes between which a CPU-less node is reached; between two such nodes it is one less."""
+"""Added to the distance of the nodes between which a CPU-less node is reached; between two such nodes it is one
+less."""
+
+_Table = tuple[tuple[int, ...], ...]
 
 
 class Siblings(Enum):
@@ -88,9 +92,15 @@ class _Place:
     is_efficiency: bool
 
 
-def hardware_of(shape: Shape) -> Hardware:
-    """Return the machine as hwloc would find it."""
+def views_of(shape: Shape) -> tuple[MachineInfo, Hardware]:
+    """Return the machine as the kubelet would see it and as it is."""
     places = _places(shape)
+    table = _distance_table(shape)
+    return _machine_info(shape, places, table), _hardware(shape, places, table)
+
+
+def _hardware(shape: Shape, places: Mapping[int, _Place], table: _Table) -> Hardware:
+    """Return the machine as hwloc would find it."""
     first_of_core = _first_cpus(places, lambda place: place.core)
     first_of_socket = _first_cpus(places, lambda place: place.socket)
     first_of_l2 = _first_cpus(places, lambda place: place.l2)
@@ -101,7 +111,6 @@ def hardware_of(shape: Shape) -> Hardware:
         for cpu in cpus:
             homes[cpu].append(node)
     online = CPUSet.from_ids(places)
-    table = _distance_table(shape)
     return Hardware(
         cpus=tuple(
             HardwareCPU(
@@ -125,13 +134,14 @@ def hardware_of(shape: Shape) -> Hardware:
         distances=table if len(table) > 1 else None,
         distance_nodes=tuple(range(len(table))) if len(table) > 1 else (),
         kinds=_kinds(shape, places),
+        num_cores=len(first_of_core),
+        num_packages=len(first_of_socket),
+        num_l3=len(first_of_l3),
     )
 
 
-def machine_info_of(shape: Shape) -> MachineInfo:
-    """Return the machine as cAdvisor would describe it: lists in text order of the kernel's names, caches by its rules."""
-    places = _places(shape)
-    table = _distance_table(shape)
+def _machine_info(shape: Shape, places: Mapping[int, _Place], table: _Table) -> MachineInfo:
+    """Return the machine as cAdvisor would describe it: in text order of the kernel's names, caches by its rules."""
     caches = _caches(shape, places)
     cpus_of_node: dict[int, list[int]] = defaultdict(list)
     for cpu in sorted(places, key=str):
@@ -180,7 +190,7 @@ def _first_cpus(places: Mapping[int, _Place], element: Callable[[_Place], int]) 
 
 
 def _homes_of_cpuless(shape: Shape, node: int) -> Sequence[int]:
-    """Return the nodes with CPUs to which a CPU-less node belongs: one in turn, or a block when there are fewer of them."""
+    """Return the nodes with CPUs to which a CPU-less node belongs: one in turn, or a block of neighbours."""
     index = node - shape.numa_nodes
     if shape.cpuless_nodes >= shape.numa_nodes:
         return (index % shape.numa_nodes,)
@@ -204,7 +214,7 @@ def _local_cpus(shape: Shape, places: Mapping[int, _Place]) -> list[CPUSet]:
     ]
 
 
-def _distance_table(shape: Shape) -> tuple[tuple[int, ...], ...]:
+def _distance_table(shape: Shape) -> _Table:
     total = shape.numa_nodes + shape.cpuless_nodes
     homes = [_homes(shape, node) for node in range(total)]
     return tuple(tuple(_distance(shape, homes, one, other) for other in range(total)) for one in range(total))

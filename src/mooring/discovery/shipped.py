@@ -1,7 +1,7 @@
 """Machines that come with Mooring, by name: shapes of real computers, as lines of compact text.
 
-Only facts are in here: counts of cores and threads, sharing of caches, memory, distances. Where the real machine is irregular
-(core ids, memory sizes a little apart) the shape is the regular one next to it.
+Only facts are in here: counts of cores and threads, sharing of caches, memory, distances. Where the real machine is
+irregular (core ids, memory sizes a little apart) the shape is the regular one next to it.
 """
 
 from __future__ import annotations

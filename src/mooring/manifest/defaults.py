@@ -1,7 +1,8 @@
 """What the API server fills in before the kubelet sees a pod.
 
-Source: API server v1.37.1, SetDefaults_Pod and, since PodLevelResourcesFixDefaulting, DefaultPodLevelResources; spec:
-configuration.md section 6. The fix moved the pod-level part behind the admission webhooks and taught it to fill limits.
+Source: API server v1.37.1, SetDefaults_Pod and, since PodLevelResourcesFixDefaulting,
+DefaultPodLevelResources; spec: configuration.md section 6. The fix moved the pod-level part behind the
+admission webhooks and taught it to fill limits.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def total_limits(containers: Sequence[Container]) -> dict[str, Quantity]:
 
 
 def total(containers: Sequence[Container], of: Callable[[Container], ResourceList]) -> dict[str, Quantity]:
-    """Return max(apps + sidecars, each regular init container + the sidecars before it), per resource (KEP-753)."""
+    """Return max(apps + sidecars, each regular init container + the sidecars before it), as KEP-753 counts."""
     running: dict[str, Quantity] = {}
     sidecars: dict[str, Quantity] = {}
     peak: dict[str, Quantity] = {}
@@ -97,7 +98,9 @@ def _fill_requests(
             requests.setdefault(name, amount)
 
 
-def _fill_limits(requests: Mapping[str, Quantity], limits: dict[str, Quantity], containers: Sequence[Container]) -> None:
+def _fill_limits(
+    requests: Mapping[str, Quantity], limits: dict[str, Quantity], containers: Sequence[Container]
+) -> None:
     of_containers = total(containers, _limits)
     for name, request in requests.items():
         everywhere = is_supported(name) and all(name in container.limits for container in containers)

@@ -1,7 +1,8 @@
 """Files, folders and standard input to documents.
 
-One reader for everything that people hand over: YAML of several documents, JSON, kubectl's output, whole folders. Files are
-bounded in size before they are read (:data:`LARGEST_FILE`), values are bounded while they are built.
+One reader for everything that people hand over: YAML of several documents, JSON, kubectl's output, whole
+folders. Files are bounded in size before they are read (:data:`LARGEST_FILE`), values are bounded while they
+are built.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ STANDARD_INPUT = "standard input"
 
 
 def load_documents(path: str | os.PathLike[str]) -> list[Document]:
-    """Read the documents of a file, of all manifests of a folder (sorted by name), or of standard input (``-``).
+    """Read the documents of a file, of a folder's manifests by name, or of standard input (``-``).
 
     Empty documents are left out.
 
@@ -33,7 +34,7 @@ def load_documents(path: str | os.PathLike[str]) -> list[Document]:
         InputError: nothing there, not readable, too large, not text, not YAML or JSON, or nothing in it.
     """
     if path == "-":
-        return _parse(_text(_standard_input(), STANDARD_INPUT), STANDARD_INPUT)
+        return _parse(_text(read_standard_input(), STANDARD_INPUT), STANDARD_INPUT)
     documents: list[Document] = []
     for file in _files(path):
         documents += _parse(read_text(file), shown(file), json_only=file.suffix == ".json")
@@ -88,7 +89,12 @@ def _bytes(file: Path) -> bytes:
         raise InputError(open_problem(error), source=shown(file)) from None
 
 
-def _standard_input() -> bytes:
+def read_standard_input() -> bytes:
+    """Read standard input, bounded like a file.
+
+    Raises:
+        InputError: it is closed, or too large.
+    """
     try:
         return _bounded(sys.stdin.buffer.read(LARGEST_FILE + 1), STANDARD_INPUT)
     except (OSError, ValueError) as error:
@@ -127,9 +133,7 @@ def _text(data: bytes, source: str) -> str:
 
 
 def _parse(text: str, source: str, *, json_only: bool = False) -> list[Document]:
-    documents = [
-        document for document in _values(text, source, json_only=json_only) if document.content is not None
-    ]
+    documents = [document for document in _values(text, source, json_only=json_only) if document.content is not None]
     if not documents:
         raise InputError("nothing in it", source=source)
     return documents

@@ -47,10 +47,21 @@ def wrong_kind(value: object, wanted: str, field: str) -> InputError:
     """Return the error for a value that is not what its field takes."""
     remedy = ""
     if wanted == "a text" and isinstance(value, bool):
-        remedy = 'put it in quotes (YAML reads on, off, yes, no, y and n as true or false)'
+        remedy = "put it in quotes (YAML reads on, off, yes, no, y and n as true or false)"
     elif wanted == "a text" and isinstance(value, int | float):
         remedy = "put it in quotes"
     return InputError(f"must be {wanted}, not {kind_of(value)}", field=field, remedy=remedy)
+
+
+def as_mapping(value: object) -> dict[str, Any]:
+    """Return a value that must be a mapping.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(value, dict):
+        raise wrong_kind(value, "a mapping", "")
+    return value
 
 
 def mapping_at(parent: Mapping[str, Any], field: str) -> dict[str, Any]:
@@ -153,7 +164,7 @@ def texts_at(parent: Mapping[str, Any], field: str) -> dict[str, str]:
 
 
 def number_text(value: float) -> str:
-    """Return a number as Kubernetes writes it when it turns YAML into JSON: never with an exponent below 10^21.
+    """Return a number as Kubernetes writes it when YAML becomes JSON: without exponent below 10^21.
 
     >>> number_text(0.5), number_text(1e6), number_text(2)
     ('0.5', '1000000', '2')

@@ -15,7 +15,8 @@ class PodGates:
     qos_fix: bool = True
     """PodLevelResourcesFixKubeletQOSClass: an empty ``spec.resources`` does not decide the QoS class."""
     defaulting_fix: bool = True
-    """PodLevelResourcesFixDefaulting: the API server fills pod-level limits too, and fills requests without a limit."""
+    """PodLevelResourcesFixDefaulting: the API server fills pod-level limits too, and fills requests without a
+    limit."""
 
     @staticmethod
     def of(feature_gates: Mapping[str, bool]) -> PodGates:

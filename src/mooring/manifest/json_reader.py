@@ -1,7 +1,7 @@
 """JSON text to plain values, with repeated keys refused.
 
-The standard library's decoder is used because it can look at the pairs of an object before they become a mapping; where that
-does not matter (scenario lines) msgspec is several times faster.
+The standard library's decoder is used because it can look at the pairs of an object before they become a
+mapping; where that does not matter (scenario lines) msgspec is several times faster.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _after_space(text: str, start: int) -> int:
 
 
 def _refuse_half_characters(value: Value, source: str) -> None:
-    """Refuse an escape such as ``\\ud800`` without its other half: no output could carry it."""
+    r"""Refuse an escape such as ``\ud800`` without its other half: no output could carry it."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
 """KubeletConfiguration v1beta1 to a value.
 
-Only types are checked here. Whether a policy, an option, a gate or a reservation makes sense is for the kubelet's own checks
-(:mod:`mooring.node`), which need the texts as they were written.
+Only types are checked here. Whether a policy, an option, a gate or a reservation makes sense is for the
+kubelet's own checks (:mod:`mooring.node`), which need the texts as they were written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.quantity import Quantity, QuantitySyntaxError
 from mooring.manifest.durations import nanoseconds
-from mooring.manifest.fields import count_at, flag_at, inside, list_at, mapping_at, nearest, text_at, texts_at, wrong_kind
+from mooring.manifest.fields import (
+    as_mapping,
+    count_at,
+    flag_at,
+    inside,
+    list_at,
+    mapping_at,
+    nearest,
+    text_at,
+    texts_at,
+    wrong_kind,
+)
 from mooring.manifest.findings import Report, ignore
 from mooring.manifest.kubelet_fields import KNOWN
 from mooring.manifest.resources import quantity_text
@@ -27,9 +38,9 @@ _SECOND = 10**9
 
 
 def is_kubelet_config(content: Mapping[str, Any]) -> bool:
-    """Tell whether a document holds a kubelet's configuration: by its kind, from ``/configz``, or as bare fields."""
+    """Tell whether a document is a kubelet's configuration: by its kind, from ``/configz``, or as bare fields."""
     if "kind" in content:
-        return content["kind"] == KIND
+        return bool(content["kind"] == KIND)
     return set(content) == {CONFIGZ} or not KNOWN.isdisjoint(content)
 
 
@@ -107,13 +118,12 @@ def _feature_gates(fields: Mapping[str, Any]) -> dict[str, bool]:
     return gates
 
 
-def _reserved_memory(fields: Mapping[str, Any]) -> tuple[ReservedMemory, ...]:
+def _reserved_memory(config: Mapping[str, Any]) -> tuple[ReservedMemory, ...]:
     entries = []
-    for index, entry in enumerate(list_at(fields, "reservedMemory")):
+    for index, entry in enumerate(list_at(config, "reservedMemory")):
         try:
-            if not isinstance(entry, dict):
-                raise wrong_kind(entry, "a mapping", "")
-            entries.append(ReservedMemory(count_at(entry, "numaNode", 0), _limits(entry)))
+            fields = as_mapping(entry)
+            entries.append(ReservedMemory(count_at(fields, "numaNode", 0), _limits(fields)))
         except InputError as error:
             raise inside(error, f"reservedMemory[{index}]") from None
     return tuple(entries)

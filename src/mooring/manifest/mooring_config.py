@@ -24,15 +24,19 @@ def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
     ['odd-uncore']
     """
     try:
-        version = text_at(content, "apiVersion", API_VERSION)
-        if version != API_VERSION:
-            raise InputError(f"{version!r} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
-        for field in content:
-            if field not in _FIELDS:
-                raise _unknown(field, _FIELDS, "")
+        _check(content)
         return MooringConfig(_extensions(content), _names(content, "fixedDefects", FIXABLE_DEFECTS))
     except InputError as error:
         raise error.at(source) from None
+
+
+def _check(content: Mapping[str, Any]) -> None:
+    version = text_at(content, "apiVersion", API_VERSION)
+    if version != API_VERSION:
+        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+    for field in content:
+        if field not in _FIELDS:
+            raise _unknown(field, _FIELDS, "")
 
 
 def _extensions(content: Mapping[str, Any]) -> frozenset[str]:

@@ -15,6 +15,7 @@ from mooring.manifest.fields import inside
 from mooring.manifest.findings import Report, ignore
 from mooring.manifest.gates import PodGates
 from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
+from mooring.manifest.validation import check_containers_fit
 from mooring.manifest.workloads import OtherObject, PodObject, pod_objects
 
 MOST_PODS = 100_000
@@ -28,8 +29,8 @@ def load_pods(
 ) -> list[Pod]:
     """Read the pods of files, folders and standard input (``-``), in the order in which they stand there.
 
-    Deployments and their like give their pods; objects that have none, and pods that have finished, are left out and
-    reported.
+    Deployments and their like give their pods; objects that have none, and pods that have finished, are left
+    out and reported.
 
     Args:
         sources: paths, or ``-``.
@@ -71,6 +72,7 @@ def _pods(found: PodObject, source: str, gates: PodGates, report: Report) -> Ite
     phase = status.get("phase") if isinstance(status, dict) else None
     try:
         pod = pod_from_object(found.content, source=source, gates=gates)
+        _check_fit(pod)
     except InputError as error:
         raise inside(error, found.field) if found.field else error from None
     if phase in FINISHED:
@@ -81,6 +83,15 @@ def _pods(found: PodObject, source: str, gates: PodGates, report: Report) -> Ite
         for number in range(found.replicas):
             name = f"{pod.name}-{number}"
             yield replace(pod, name=name, uid=f"{pod.namespace}_{name}")
+
+
+def _check_fit(pod: Pod) -> None:
+    if pod.resources is None:
+        return
+    try:
+        check_containers_fit(pod.resources, pod.containers)
+    except InputError as error:
+        raise inside(error, "spec.resources") from None
 
 
 def _skipped(document: Document, found: OtherObject) -> Finding:

@@ -1,7 +1,7 @@
 """v1 Pod to a value, as the kubelet sees it: with the API server's defaults, and with its QoS class.
 
-This is the hot path of replaying thousands of pods: one pass over the object, and nothing is built for messages unless a message
-is needed. Fields that the managers do not read are not looked at.
+This is the hot path of replaying thousands of pods: one pass over the object, and nothing is built for
+messages unless a message is needed. Fields that the managers do not read are not looked at.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from mooring.core.errors import InputError
 from mooring.core.pod import NO_RESOURCES, Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.manifest.defaults import with_pod_defaults
-from mooring.manifest.fields import inside, mapping_at, name_at, text_at, texts_at, wrong_kind
+from mooring.manifest.fields import as_mapping, inside, mapping_at, name_at, text_at, texts_at, wrong_kind
 from mooring.manifest.gates import PodGates
 from mooring.manifest.qos import qos_of
 from mooring.manifest.resources import resource_list
@@ -21,7 +21,8 @@ from mooring.manifest.validation import check_names, check_pod_resources, check_
 DEFAULT_GATES = PodGates()
 """Gates as v1.37.1 has them when nobody sets any."""
 MIRROR = "kubernetes.io/config.mirror"
-"""Annotation of the API's copy of a static pod. The kubelet's own uid of the pod is its value, not ``metadata.uid``."""
+"""Annotation of the API's copy of a static pod. The kubelet's own uid of the pod is its value, not
+``metadata.uid``."""
 _QOS = {qos.value: qos for qos in QoS}
 _Kind: TypeAlias = Callable[[Mapping[str, Any]], ContainerKind]
 
@@ -29,8 +30,9 @@ _Kind: TypeAlias = Callable[[Mapping[str, Any]], ContainerKind]
 def pod_from_object(obj: Mapping[str, Any], *, source: str, gates: PodGates = DEFAULT_GATES) -> Pod:
     """Return the pod that a v1 Pod describes.
 
-    A pod without uid, such as one in a file, gets ``NAMESPACE_NAME``; one without name gets its ``generateName`` and ``0``.
-    A pod that carries ``status.qosClass`` has been through the API server: its pod-level resources are taken as they are.
+    A pod without uid, such as one in a file, gets ``NAMESPACE_NAME``; one without name gets its
+    ``generateName`` and ``0``. A pod that carries ``status.qosClass`` has been through the API server: its
+    pod-level resources are taken as they are.
 
     Args:
         obj: the object, with ``metadata`` and ``spec``.
@@ -129,18 +131,13 @@ def _containers(spec: Mapping[str, Any], field: str, kind: _Kind) -> list[Contai
     return containers
 
 
-def _container(item: Any, kind: _Kind) -> Container:
-    if not isinstance(item, dict):
-        raise wrong_kind(item, "a mapping", "")
-    name = item.get("name")
-    if not isinstance(name, str) or not name:
-        name = name_at(item, "name")
-    resources = item.get("resources")
-    if resources is None:
-        return Container(name, kind(item), NO_RESOURCES, NO_RESOURCES)
+def _container(item: object, kind: _Kind) -> Container:
+    fields = as_mapping(item)
+    name = name_at(fields, "name")
+    if fields.get("resources") is None:
+        return Container(name, kind(fields), NO_RESOURCES, NO_RESOURCES)
     try:
-        if not isinstance(resources, dict):
-            raise wrong_kind(resources, "a mapping", "")
+        resources = as_mapping(fields["resources"])
         requests = resource_list(resources, "requests")
         limits = resource_list(resources, "limits")
         for resource, limit in limits.items():
@@ -148,20 +145,18 @@ def _container(item: Any, kind: _Kind) -> Container:
         check_resources(requests, limits)
     except InputError as error:
         raise inside(error, "resources") from None
-    return Container(name, kind(item), requests, limits)
+    return Container(name, kind(fields), requests, limits)
 
 
 def _pod_resources(
     spec: Mapping[str, Any], containers: list[Container], gates: PodGates, *, stored: bool
 ) -> PodResources:
-    given = spec["resources"]
     try:
-        if not isinstance(given, dict):
-            raise wrong_kind(given, "a mapping", "")
+        given = as_mapping(spec["resources"])
         resources = PodResources(resource_list(given, "requests"), resource_list(given, "limits"))
         if not stored:
             resources = with_pod_defaults(resources, containers, gates)
-        check_pod_resources(resources, containers)
+        check_pod_resources(resources)
     except InputError as error:
         raise inside(error, "spec.resources") from None
     return resources
@@ -170,9 +165,9 @@ def _pod_resources(
 def _overhead(spec: Mapping[str, Any]) -> ResourceList:
     try:
         overhead = resource_list(spec, "overhead")
-        for name, amount in overhead.items():
-            if amount.nano < 0:
-                raise InputError(f"must not be negative, but is {amount}", field=f"overhead.{name}")
     except InputError as error:
         raise inside(error, "spec") from None
+    for name, amount in overhead.items():
+        if amount.nano < 0:
+            raise InputError(f"must not be negative, but is {amount}", field=f"spec.overhead.{name}")
     return overhead

@@ -37,7 +37,9 @@ def resource_list(parent: Mapping[str, Any], field: str) -> dict[str, Quantity]:
         except InputError as error:
             raise InputError(error.problem, field=f"{field}.{name}", remedy=error.remedy) from None
         except QuantitySyntaxError as error:
-            raise InputError(f"{value!r:.60} is not a quantity: {error}", field=f"{field}.{name}", remedy=_REMEDY) from None
+            raise InputError(
+                f"{value!r:.60} is not a quantity: {error}", field=f"{field}.{name}", remedy=_REMEDY
+            ) from None
     return quantities
 
 
@@ -64,7 +66,8 @@ def quantity_text(value: object) -> str:
 def _stored(text: str) -> Quantity:
     """Return the quantity as the API server stores it: rounded up to thousandths.
 
-    The memory manager still sees where it came from: what was a fraction stays without a quick answer (AsInt64).
+    The memory manager still sees where it came from: what was a fraction stays without a quick answer
+    (AsInt64).
     """
     quantity = Quantity.parse(quantity_text(text))
     rest = quantity.nano % NANOS_PER_MILLI

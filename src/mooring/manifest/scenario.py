@@ -1,30 +1,188 @@
-"""Scenarios: a kubelet's configuration, pods that come and go, and what is expected of the node.
+"""Scenarios: a node's configuration, pods that come and go, and what is expected of the node.
 
-The format is that of the recordings under ``tests/conformance``: one JSON object per line, gzip or not, or one scenario written
-by hand in YAML. Files are read line by line, so a corpus of any length needs the memory of one scenario.
+The format is that of the project's recordings: one JSON object per line, compressed or not, or scenarios
+written by hand as YAML documents. Lines are read one by one, so a corpus of any length takes the memory of
+one scenario.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
-import sys
-import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
-
-import msgspec
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from mooring.core.config import KubeletConfig
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
-from mooring.manifest.documents import LARGEST_FILE, STANDARD_INPUT, load_documents, open_problem, shown
-from mooring.manifest.fields import inside, list_at, mapping_at, name_at, text_at, texts_at, wrong_kind
+from mooring.manifest.fields import as_mapping, inside, list_at, mapping_at, name_at, text_at, texts_at
 from mooring.manifest.findings import Report, ignore
 from mooring.manifest.gates import PodGates
 from mooring.manifest.kubelet_config import kubelet_config
 from mooring.manifest.pods import pod_from_object
+from mooring.manifest.scenario_lines import scenario_objects
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """A pod arrives."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A pod ends and is gone."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The kubelet stops and starts again on its checkpoint files."""
+
+    kubelet: KubeletConfig | None = None
+    """The configuration from here on; None leaves it as it was."""
+
+
+Step: TypeAlias = Admit | Remove | Restart
+"""What happens to a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One node's story."""
+
+    id: str
+    machine: str
+    """Name of the machine; where it is described is for the reader to know."""
+    kubelet: KubeletConfig
+    files: Mapping[str, str]
+    """Checkpoint files that exist before the first start: file name -> text."""
+    active: tuple[Pod, ...]
+    """Pods that run already when the kubelet starts."""
+    devices: Mapping[str, Any]
+    """Resource -> list of ``{"id", "numa", "unhealthy"?}``, as written."""
+    steps: tuple[Step, ...]
+    expect: Mapping[str, Any]
+    """What was recorded, as written; empty when nothing is expected."""
+    note: str
+    raw: Mapping[str, Any]
+    """The whole object, for fields that only some readers know."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeCase:
+    """One merge of hints, apart from any node; everything as written."""
+
+    id: str
+    numa_nodes: list[int]
+    distances: list[list[int]] | None
+    policy: str
+    options: Mapping[str, str]
+    providers: list[Any]
+    result: Mapping[str, Any]
+
+
+def load_scenarios(path: str | os.PathLike[str], *, report: Report = ignore) -> Iterator[Scenario | MergeCase]:
+    """Yield the scenarios of a file in order: JSON lines (also gzip, also ``-``), YAML or JSON documents.
+
+    Args:
+        path: the file.
+        report: receives what was odd, such as fields that the kubelet does not know.
+
+    Raises:
+        InputError: the file cannot be used, or a scenario is not valid; also in the middle of the iteration.
+    """
+    for content, place in scenario_objects(path):
+        try:
+            fields = as_mapping(content)
+            found = _merge_case(fields) if "providers" in fields else scenario(fields, source=place, report=report)
+        except InputError as error:
+            raise error.at(place) from None
+        yield found
+
+
+def scenario(content: Mapping[str, Any], *, source: str, report: Report = ignore) -> Scenario:
+    """Return the scenario that an object describes.
+
+    Pods get the defaults that the recordings' pods had: the API server's, without the pod-level limits that
+    it fills in since PodLevelResourcesFixDefaulting.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    try:
+        kubelet = _kubelet(content, source, report)
+        gates = _gates(kubelet)
+        return Scenario(
+            id=text_at(content, "id"),
+            machine=text_at(content, "machine"),
+            kubelet=kubelet,
+            files=texts_at(content, "files"),
+            active=tuple(_active(content, source, gates)),
+            devices=mapping_at(content, "devices"),
+            steps=tuple(_steps(content, source, gates, report)),
+            expect=mapping_at(content, "expect"),
+            note=text_at(content, "note"),
+            raw=content,
+        )
+    except InputError as error:
+        raise error.at(source) from None
+
+
+def _kubelet(content: Mapping[str, Any], source: str, report: Report) -> KubeletConfig:
+    try:
+        return kubelet_config(mapping_at(content, "kubelet"), source=source, report=report)
+    except InputError as error:
+        raise inside(error, "kubelet") if error.field != "kubelet" else error from None
+
+
+def _gates(kubelet: KubeletConfig) -> PodGates:
+    return replace(PodGates.of(kubelet.feature_gates), defaulting_fix=False)
+
+
+def _active(content: Mapping[str, Any], source: str, gates: PodGates) -> Iterator[Pod]:
+    for index, item in enumerate(list_at(content, "active")):
+        yield _pod(item, f"active[{index}]", source, gates)
+
+
+def _steps(content: Mapping[str, Any], source: str, gates: PodGates, report: Report) -> Iterator[Step]:
+    for index, item in enumerate(list_at(content, "steps")):
+        try:
+            step = _step(item, source, gates, report)
+        except InputError as error:
+            raise inside(error, f"steps[{index}]") from None
+        if isinstance(step, Restart) and step.kubelet is not None:
+            gates = _gates(step.kubelet)
+        yield step
+
+
+def _step(item: Any, source: str, gates: PodGates, report: Report) -> Step:
+    step = as_mapping(item)
+    if "admit" in step:
+        return Admit(_pod(step["admit"], "admit", source, gates))
+    if "remove" in step:
+        return Remove(name_at(step, "remove"))
+    if step.get("restart") is True:
+        return Restart(_kubelet(step, source, report) if "kubelet" in step else None)
+    raise InputError("is no step", remedy="write admit: with a pod, remove: with a uid, or restart: true")
+
+
+def _pod(item: Any, field: str, source: str, gates: PodGates) -> Pod:
+    try:
+        return pod_from_object(as_mapping(item), source=source, gates=gates)
+    except InputError as error:
+        raise inside(error, field) from None
+
+
+def _merge_case(content: Mapping[str, Any]) -> MergeCase:
+    return MergeCase(
+        id=text_at(content, "id"),
+        numa_nodes=list_at(content, "numaNodes"),
+        distances=list_at(content, "distances") or None,
+        policy=text_at(content, "policy"),
+        options=texts_at(content, "options"),
+        providers=list_at(content, "providers"),
+        result=mapping_at(content, "result"),
+    )

@@ -24,7 +24,8 @@ def check_resources(requests: ResourceList, limits: ResourceList) -> None:
     """Check one set of requests and limits, requests filled in from limits already.
 
     Raises:
-        InputError: a negative or indivisible amount, an unknown name, or a request that contradicts its limit.
+        InputError: a negative or indivisible amount, an unknown name, or a request that contradicts its
+        limit.
     """
     for name, limit in limits.items():
         if limit.nano < 0:
@@ -44,11 +45,11 @@ def check_resources(requests: ResourceList, limits: ResourceList) -> None:
         _check_beside_huge_pages(requests, limits)
 
 
-def check_pod_resources(resources: PodResources, containers: Sequence[Container]) -> None:
-    """Check pod-level resources against themselves and against the containers (KEP-2837).
+def check_pod_resources(resources: PodResources) -> None:
+    """Check pod-level resources against themselves (KEP-2837).
 
     Raises:
-        InputError: an unsupported name, or containers that ask for more than the pod has.
+        InputError: a name that no pod can set, or what is wrong for a container too.
     """
     for field, part in (("requests", resources.requests), ("limits", resources.limits)):
         for name in part:
@@ -56,6 +57,16 @@ def check_pod_resources(resources: PodResources, containers: Sequence[Container]
                 remedy = "only cpu, memory and hugepages-SIZE can be set for a pod"
                 raise InputError("is not supported at pod level", field=f"{field}.{name}", remedy=remedy)
     check_resources(resources.requests, resources.limits)
+
+
+def check_containers_fit(resources: PodResources, containers: Sequence[Container]) -> None:
+    """Check that the containers ask for no more than their pod has (KEP-2837).
+
+    The recordings hold pods that break this rule, made without an API server, so it is asked of files only.
+
+    Raises:
+        InputError: they ask for more.
+    """
     for name, amount in total_requests(containers).items():
         _check_within("requests", name, amount, resources.requests)
     for name, amount in total_limits(containers).items():
@@ -112,7 +123,7 @@ def _page_size(name: str) -> int:
 
 
 def _overcommits(name: str) -> bool:
-    """Tell whether a resource may be promised more than once: only those of Kubernetes itself, without huge pages."""
+    """Tell whether a resource may be promised twice: only those of Kubernetes itself, and no huge pages."""
     return not name.startswith(HUGE_PAGES) and ("/" not in name or "kubernetes.io/" in name)
 
 

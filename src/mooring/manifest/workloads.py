@@ -1,8 +1,8 @@
 """Objects that stand for pods: workload controllers, templates and lists.
 
 Source: Kubernetes v1.37 API. A controller's pods are named NAME-0, NAME-1 and so on; in a cluster only
-StatefulSets do that, but stable names let two plans be compared. A DaemonSet gives the one pod that it would run
-on this node.
+StatefulSets do that, but stable names let two plans be compared. A DaemonSet gives the one pod that it would
+run on this node.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooring.core.errors import InputError
-from mooring.manifest.fields import count_at, inside, list_at, mapping_at, text_at, wrong_kind
+from mooring.manifest.fields import as_mapping, count_at, inside, list_at, mapping_at, text_at, wrong_kind
 
 _GROUPS = {
     "Pod": "v1",
@@ -63,20 +63,23 @@ def pod_objects(content: object) -> Iterator[PodObject | OtherObject]:
 
 def _walk(content: object, field: str, kind: str, depth: int) -> Iterator[PodObject | OtherObject]:
     try:
-        if not isinstance(content, dict):
-            raise wrong_kind(content, "an object with a kind", "")
-        kind = text_at(content, "kind") or kind or _guessed_kind(content)
+        fields = as_mapping(content)
+        kind = text_at(fields, "kind") or kind or _guessed_kind(fields)
         if not kind.endswith("List"):
-            yield _object(content, field, kind)
+            yield _object(fields, field, kind)
             return
-        if depth == _DEEPEST_LIST:
-            raise InputError("lists inside lists without end")
-        items = list_at(content, "items")
+        items = _items(fields, depth)
     except InputError as error:
         raise inside(error, field) if field else error from None
     for index, item in enumerate(items):
         # The items of a PodList and its like need not name their kind.
         yield from _walk(item, _join(field, f"items[{index}]"), kind.removesuffix("List"), depth + 1)
+
+
+def _items(content: Mapping[str, Any], depth: int) -> list[Any]:
+    if depth == _DEEPEST_LIST:
+        raise InputError("lists inside lists without end")
+    return list_at(content, "items")
 
 
 def _guessed_kind(content: Mapping[str, Any]) -> str:
@@ -105,10 +108,8 @@ def _object(content: Mapping[str, Any], field: str, kind: str) -> PodObject | Ot
     return _templated(content, spec, field, "spec", pods)
 
 
-def _templated(
-    owner: Mapping[str, Any], holder: Mapping[str, Any], field: str, path: str, replicas: int
-) -> PodObject:
-    """Return the pod of a template: the template's own metadata and spec under the owner's name and namespace."""
+def _templated(owner: Mapping[str, Any], holder: Mapping[str, Any], field: str, path: str, replicas: int) -> PodObject:
+    """Return the pod of a template, under its owner's name and namespace."""
     path = _join(path, "template")
     template = holder.get("template")
     if not isinstance(template, dict):

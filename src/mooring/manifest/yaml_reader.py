@@ -1,7 +1,8 @@
 """YAML text to plain values, safely: no constructors, no cycles, no bombs, no silent loss of a repeated key.
 
-The parser's events are turned into values directly. Nothing recurses, so no text can exhaust the stack; every node is counted,
-so an alias cannot multiply what a small file says; positions of problems are known to the line and column.
+The parser's events are turned into values directly. Nothing recurses, so no text can exhaust the stack; every
+node is counted, so an alias cannot multiply what a small file says; positions of problems are known to the
+line and column.
 """
 
 from __future__ import annotations
@@ -47,11 +48,9 @@ def read_yaml(text: str, source: str) -> Iterator[Document]:
             if done is not None and done.content is not None:
                 yield done
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "it cannot be understood"
-        raise InputError(
-            f"not valid YAML: {problem}", source=_place(source, mark), remedy=_remedy(problem)
-        ) from None
+        place = _place(source, error.problem_mark or error.context_mark)
+        raise InputError(f"not valid YAML: {problem}", source=place, remedy=_remedy(problem)) from None
     except yaml.YAMLError as error:
         raise InputError(f"not valid YAML: {error}", source=source) from None
 
@@ -103,7 +102,6 @@ class _Reader:
             case yaml.AliasEvent():
                 self._alias(event)
             case yaml.DocumentStartEvent():
-                self.line = event.start_mark.line + 1
                 self.root = None
                 self.anchors.clear()
             case yaml.DocumentEndEvent():
@@ -112,7 +110,7 @@ class _Reader:
         return None
 
     def _scalar(self, event: Any) -> None:
-        self.nodes += 1
+        self._count(event)
         value = self._scalar_value(event)
         if event.anchor is not None:
             self.anchors[event.anchor] = (value, 1)
@@ -128,13 +126,9 @@ class _Reader:
             value = word_value(text)
             kind = event.tag.removeprefix(_STANDARD)
             if type(value) not in _SCALAR_TAGS.get(kind, ()):
-                raise self._error(
-                    event, f"the tag {event.tag} does not fit the value {text!r}", "leave the tag out"
-                )
+                raise self._error(event, f"the tag {event.tag} does not fit the value {text!r}", "leave the tag out")
         if isinstance(value, float) and not math.isfinite(value):
-            raise self._error(
-                event, f"{text} is not a number that JSON knows", "put it in quotes if it is a text"
-            )
+            raise self._error(event, f"{text} is not a number that JSON knows", "put it in quotes if it is a text")
         return value
 
     def _start(self, event: Any, value: dict[str, Value] | list[Value], kind: str) -> None:
@@ -144,10 +138,15 @@ class _Reader:
             raise self._error(event, f"nested deeper than {DEEPEST} levels")
         if self.open and isinstance(self.open[-1].value, dict) and self.open[-1].key is _NO_KEY:
             raise self._error(event, "a mapping or list cannot be a key", "write a text as the key")
-        self.nodes += 1
+        self._count(event)
         self.open.append(_Open(value, event.anchor, self.nodes))
         if event.anchor is not None:
             self.anchors[event.anchor] = None
+
+    def _count(self, event: Any) -> None:
+        if not self.open:
+            self.line = event.start_mark.line + 1
+        self.nodes += 1
 
     def _end(self, event: Any) -> None:
         closed = self.open.pop()
@@ -159,20 +158,16 @@ class _Reader:
         self._put(closed.value, event, plain=False)
 
     def _merge(self, event: Any, into: dict[str, Value], merged: Value) -> None:
-        """Fill ``into`` from the value of ``<<``: keys written out win, then the first of several mappings."""
+        """Fill ``into`` from the value of ``<<``: keys written out win, then the first mapping that has a key."""
         for part in merged if isinstance(merged, list) else [merged]:
             if not isinstance(part, dict):
-                raise self._error(
-                    event, "the value of << is not a mapping", "refer to a mapping, as in <<: *name"
-                )
+                raise self._error(event, "the value of << is not a mapping", "refer to a mapping, as in <<: *name")
             for key, value in part.items():
                 into.setdefault(key, value)
 
     def _alias(self, event: Any) -> None:
         if event.anchor not in self.anchors:
-            raise self._error(
-                event, f"the alias *{event.anchor} has no anchor", f"define &{event.anchor} before it"
-            )
+            raise self._error(event, f"the alias *{event.anchor} has no anchor", f"define &{event.anchor} before it")
         known = self.anchors[event.anchor]
         if known is None:
             raise self._error(event, f"the alias *{event.anchor} refers to a value that contains it")
@@ -180,9 +175,7 @@ class _Reader:
         self.nodes += size
         self.aliased += size
         if self.aliased > MOST_ALIASED_NODES:
-            raise self._error(
-                event, f"aliases repeat more than {MOST_ALIASED_NODES} nodes", "write the values out"
-            )
+            raise self._error(event, f"aliases repeat more than {MOST_ALIASED_NODES} nodes", "write the values out")
         self._put(value, event, plain=False)
 
     def _put(self, value: Value, event: Any, *, plain: bool) -> None:
@@ -204,7 +197,8 @@ class _Reader:
             place.key = _NO_KEY
 
     def _key(self, value: Value, event: Any) -> str:
-        # Kubernetes turns numbers and booleans into texts where a key is needed: the label "on" becomes "true".
+        # Kubernetes turns numbers and booleans into texts where a key is needed: the label "on" becomes
+        # "true".
         match value:
             case str():
                 return value

@@ -1,7 +1,7 @@
 """What a plain word means in Kubernetes' YAML.
 
-Source: sigs.k8s.io/yaml 1.6 on go.yaml.in/yaml v2, which kubelet and API server v1.37.1 use: YAML 1.1 words (``on`` is a boolean,
-``010`` is eight) without its base-60 numbers, and with dates left as text.
+Source: sigs.k8s.io/yaml 1.6 on go.yaml.in/yaml v2, which kubelet and API server v1.37.1 use: YAML 1.1 words
+(``on`` is a boolean, ``010`` is eight) without its base-60 numbers, and with dates left as text.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ def _number_or_text(word: str) -> Scalar:
     return word if math.isinf(number) else number
 
 
-def _integer(
-    sign: str, hexadecimal: str | None, binary: str | None, octal: str | None, decimal: str | None
-) -> int:
+def _integer(sign: str, hexadecimal: str | None, binary: str | None, octal: str | None, decimal: str | None) -> int:
     for digits, base in ((hexadecimal, 16), (binary, 2), (octal, 8), (decimal, 10)):
         if digits is not None:
             return -int(digits, base) if sign == "-" else int(digits, base)

@@ -90,13 +90,13 @@ class Admission:
         policy = self.settings.cpu
         if policy is None:
             return {}
-        return policy_hints.container_hints(policy, self.cpu, self.reusable, self.pod, container) or {}
+        return policy_hints.container_hints(policy, self.cpu, self.reusable, self.pod, container, self.observer) or {}
 
     def _pod_hints(self) -> ResourceHints:
         policy = self.settings.cpu
         if policy is None:
             return {}
-        return policy_hints.pod_hints(policy, self.cpu, self.reusable, self.pod) or {}
+        return policy_hints.pod_hints(policy, self.cpu, self.reusable, self.pod, self.observer) or {}
 
     def _merged(self, given: ResourceHints, container: str) -> Hint | None:
         """Merge; None when the policy does not admit."""

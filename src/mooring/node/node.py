@@ -114,9 +114,7 @@ class Node:
     ) -> tuple[Node, Readmission] | StartRefusal:
         """Restart the kubelet on its own state, with the same or another configuration.
 
-        Everything kept in memory is lost; running pods are admitted again in the order of their admission. A state of
-        another policy is refused when its file is read (:mod:`mooring.checkpoint`), so the policy has to be the same
-        here.
+        Everything kept in memory is lost; running pods are admitted again in the order of their admission.
         """
         settings = settings or self.settings
         started = settings if isinstance(settings, StartRefusal) else Node.start(settings, Restored(self.cpu))

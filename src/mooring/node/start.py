@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from mooring.core.decision import StartRefusal
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import start
+from mooring.node.refusals import policy_mismatch, restore_error
 from mooring.node.settings import Settings
 
 
@@ -53,8 +54,11 @@ def start_managers(settings: Settings, restored: Restored) -> Started:
 def _start_cpu_manager(settings: Settings, state: CPUState | StartRefusal | None) -> CPUState | StartRefusal:
     if isinstance(state, StartRefusal):
         return state
+    policy = settings.config.cpu_manager_policy
     if state is None:
-        state = CPUState(settings.config.cpu_manager_policy, 0, {})
+        state = CPUState(policy, 0, {})
+    elif state.policy != policy:
+        return StartRefusal("start", restore_error("cpu", policy_mismatch("cpu", policy, state.policy)))
     if settings.cpu is None:
         return state
     started = start(settings.cpu, state)

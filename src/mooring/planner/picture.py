@@ -65,19 +65,26 @@ def _owners(plan: Plan, kubelet: Kubelet) -> Iterator[Owner]:
             yield Owner(f"{name}/{container}", uid, CPUSet(held[container]))
 
 
-def plan_rows(plan: Plan) -> list[PlacementRow]:
-    """Return one row for each container of an admitted pod, and one for each pod that was not admitted."""
+def plan_rows(plan: Plan, *, why_admitted: bool) -> list[PlacementRow]:
+    """Return one row for each container of an admitted pod, and one for each pod that was not admitted.
+
+    Args:
+        plan: what was decided.
+        why_admitted: whether admitted pods have their sentence too.
+    """
     rows: list[PlacementRow] = []
     topology = plan.kubelet.settings.topology if plan.kubelet else None
     for answer in plan.answers:
-        rows.extend(_rows(answer, topology))
+        rows.extend(_rows(answer, topology, why=answer.why if why_admitted else ""))
     return rows
 
 
-def _rows(answer: Answer, topology: Topology | None) -> Iterator[PlacementRow]:
+def _rows(answer: Answer, topology: Topology | None, *, why: str) -> Iterator[PlacementRow]:
     decision, name = answer.decision, _pod_name(answer)
     if not answer.admitted:
-        yield PlacementRow(name, "", decision.reason or "endless", admitted=False, why=_full_why(answer))
+        yield PlacementRow(
+            name, "", "rejected" if decision.reason else "endless", admitted=False, why=_full_why(answer)
+        )
         return
     for position, (container, placement) in enumerate(decision.containers.items()):
         cpus = placement.cpus
@@ -90,13 +97,13 @@ def _rows(answer: Answer, topology: Topology | None) -> Iterator[PlacementRow]:
             cpu_nodes=_nodes(topology, cpus),
             memory_nodes=placement.mems,
             alignment=_alignment(topology, cpus) if cpus and topology is not None else "",
-            why=answer.why if position == 0 else "",
+            why=why if position == 0 else "",
         )
 
 
 def _full_why(answer: Answer) -> str:
-    message = answer.decision.message
-    return f"{answer.why} The kubelet says: “{message}”" if message else answer.why
+    decision = answer.decision
+    return f"{decision.reason}: {answer.why} The kubelet says: “{decision.message}”." if decision.reason else answer.why
 
 
 def _pod_name(answer: Answer) -> str:

@@ -112,14 +112,12 @@ def make_plan(
 def _answered(kubelet: Kubelet, pod: Pod, *, running: bool) -> tuple[Kubelet, Answer]:
     facts: list[object] = []
     before = kubelet.node
-    policy = before.settings.cpu
-    available = CPUSet(before.cpu.default & ~policy.reserved) if policy is not None else CPUSet()
     if running:
         kubelet, readmission = kubelet.readmit([pod], facts.append)
         decision = readmission.decisions[0]
     else:
         kubelet, decision = kubelet.admit(pod, facts.append)
-    sentence = why(decision, Circumstances(before.settings, pod, available, facts))
+    sentence = why(decision, Circumstances(before.settings, pod, facts))
     if decision.admitted:
         others = [other for uid, other in kubelet.node.active.items() if uid != pod.uid]
         settings = kubelet.settings

@@ -16,12 +16,10 @@ from mooring.core.errors import InputError, UnsupportedError
 from mooring.core.machineinfo import MachineInfo
 from mooring.manifest.scenario import Admit, MergeCase, Remove, Restart, Scenario, Step
 from mooring.node import Decision, Readmission
+from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.planner.outcome import decision_fields
 from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 from mooring.topologymanager import merge_hints
-
-CPU_FILE = "cpu_manager_state"
-MEMORY_FILE = "memory_manager_state"
 
 
 def replay_merge(case: MergeCase) -> dict[str, Any]:
@@ -83,7 +81,7 @@ class _Run:
     def __init__(self, scenario: Scenario, info: MachineInfo) -> None:
         self._scenario = scenario
         files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
-        self._start = start_kubelet(info, scenario.kubelet, scenario.mooring or MooringConfig(), files)
+        self._start = start_kubelet(info, scenario.kubelet, MooringConfig(), files)
         self._kubelet = self._start.kubelet
         self._endless = False
 

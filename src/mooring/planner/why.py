@@ -12,10 +12,8 @@ from typing import TypeVar
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod, QoS
 from mooring.core.topology import Topology
-from mooring.cpumanager.facts import CPUsTaken, ExclusiveCPUsCounted, WholeCoresChecked
-from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.cpumanager.facts import CPUHintsAsked, CPUsTaken, ExclusiveCPUsCounted, WholeCoresChecked
 from mooring.node import Decision
-from mooring.node.facts import HintsGiven
 from mooring.node.settings import Settings
 from mooring.topologymanager.facts import HintsMerged
 
@@ -28,8 +26,6 @@ class Circumstances:
 
     settings: Settings
     pod: Pod
-    available: CPUSet
-    """CPUs that exclusive allocation could use before the decision."""
     facts: Sequence[object]
 
 
@@ -106,30 +102,40 @@ def _places(topology: Topology | None, cpus: CPUSet) -> str:
 
 
 def _why_affinity(circumstances: Circumstances) -> str:
-    given = _last(circumstances.facts, HintsGiven)
+    asked = _last(circumstances.facts, CPUHintsAsked)
     merged = _last(circumstances.facts, HintsMerged)
-    settings, pod = circumstances.settings, circumstances.pod
+    settings = circumstances.settings
     policy = settings.topology_policy
-    if settings.cpu is None or given is None:
+    if settings.cpu is None or asked is None:
         return f"The topology policy {policy} found no set of NUMA nodes that suits every resource."
-    if given.container:
-        container = next(one for one in pod.containers if one.name == given.container)
-        need, who = exclusive_cpus(pod, container, settings.cpu.gates), f"container {given.container}"
-    else:
-        need, who = exclusive_cpus_of_pod(pod, settings.cpu.gates), "the pod as a whole"
-    cpu = given.hints.get("cpu")
-    asks = f"{who[0].upper()}{who[1:]} asks for {_count(need, 'exclusive CPU')}"
-    free = _free_per_node(settings.cpu.topology, circumstances.available)
-    if cpu is not None and not cpu:
-        if len(circumstances.available) < need:
-            return f"{asks}, but only {len(circumstances.available)} are free on the whole node."
-        return f"{asks}, but holds another number of CPUs since before the restart."
+    topology = settings.cpu.topology
+    who = f"Container {asked.container}" if asked.container else "The pod as a whole"
+    asks = f"{who} asks for {_count(asked.need, 'exclusive CPU')}"
+    if asked.mismatch:
+        return f"{asks}, but it holds another number of CPUs since before the restart of the kubelet."
+    usable = (asked.available | asked.reusable).bit_count()
+    if usable < asked.need:
+        return f"{asks}, but only {usable} are free on the whole node."
+    if asked.reusable:
+        return f"{asks}, and {_why_stay(topology, asked)}."
+    free = _free_per_node(topology, CPUSet(asked.available))
     if policy == "single-numa-node":
         return f"{asks}, and no single NUMA node has that many free: {free}."
     nodes = merged.result.numa if merged is not None else None
     needed = f"at least {len(nodes)} NUMA nodes" if nodes else "more NUMA nodes than necessary"
     wide = f"which now takes {needed} although fewer would do on an empty node"
     return f"{asks}, {wide}, and {policy} refuses that: {free}."
+
+
+def _why_stay(topology: Topology, asked: CPUHintsAsked) -> str:
+    """Say that init containers pin the pod to a node (kubernetes/kubernetes#123816)."""
+    nodes = [mask for mask in topology.numa.values() if mask & asked.reusable]
+    usable = (sum(nodes) & (asked.available | asked.reusable)).bit_count()
+    where = _places(topology, CPUSet(asked.reusable))
+    return (
+        f"the kubelet makes it stay on {where}, where an init container of the pod got its CPUs; "
+        f"counting those, {usable} are free there"
+    )
 
 
 def _free_per_node(topology: Topology, available: CPUSet) -> str:

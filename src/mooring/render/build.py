@@ -11,6 +11,7 @@ from mooring.core.machine import Machine
 from mooring.render.nesting import boxes_of, offline_box
 from mooring.render.places import Places, survey
 from mooring.render.view import (
+    NO_CPUS,
     CPUUse,
     CPUView,
     LegendEntry,
@@ -27,8 +28,8 @@ from mooring.render.wording import clean, meaning, owner_marks, plural, size
 class Owner:
     """A holder of exclusive CPUs, as the node's state has it.
 
-    List the owners of one pod in the pod's order, a set of the pod as a whole first: where they hold the same CPU, as app
-    containers take over what init containers had, the later one is drawn.
+    List the owners of one pod in the pod's order, a set of the pod as a whole first: where they hold the same CPU,
+    as app containers take over what init containers had, the later one is drawn.
     """
 
     label: str
@@ -44,15 +45,15 @@ class Owner:
 class Pools:
     """What the CPUs without an exclusive owner are for."""
 
-    reserved: CPUSet = CPUSet()
+    reserved: CPUSet = NO_CPUS
     """Kept for the system."""
     shared: CPUSet | None = None
     """The shared pool (the default CPU set); None means every CPU, as under CPU manager policy ``none``."""
-    free: CPUSet = CPUSet()
-    """What a container could still get exclusively: the shared pool without the reserved CPUs under policy ``static``."""
+    free: CPUSet = NO_CPUS
+    """What a container could still get exclusively: the shared pool less the reserved CPUs, under policy ``static``."""
 
 
-def build_view(  # noqa: PLR0913 - a picture has this many independent parts, each optional
+def build_view(
     machine: Machine,
     *,
     owners: Sequence[Owner] = (),
@@ -73,7 +74,8 @@ def build_view(  # noqa: PLR0913 - a picture has this many independent parts, ea
         subtitle: one line of circumstances, such as the policies.
         caption: further sentences for under the picture.
 
-    CPUs that owners or pools name and the machine does not have are drawn as offline: a state file may speak of them.
+    CPUs that owners or pools name and the machine does not have are drawn as offline: a state file may speak of
+    them.
     """
     pools = pools or Pools()
     places = survey(machine)
@@ -122,14 +124,12 @@ def _cpu_views(places: Places, owners: Sequence[OwnerView], pools: Pools) -> dic
     for index, owner in enumerate(owners):
         for cpu in owner.cpus:
             holders.setdefault(cpu, []).insert(0, index)
-    named = pools.reserved | (pools.shared or CPUSet()) | pools.free
+    named = pools.reserved | (pools.shared or NO_CPUS) | pools.free
     everything = {*places.by_cpu, *CPUSet(places.offline), *named, *holders}
     return {cpu: _cpu_view(cpu, places, holders.get(cpu, []), owners, pools) for cpu in sorted(everything)}
 
 
-def _cpu_view(
-    cpu: int, places: Places, holders: Sequence[int], owners: Sequence[OwnerView], pools: Pools
-) -> CPUView:
+def _cpu_view(cpu: int, places: Places, holders: Sequence[int], owners: Sequence[OwnerView], pools: Pools) -> CPUView:
     place = places.by_cpu.get(cpu)
     pods = {owners[holder].uid for holder in holders}
     if place is None:
@@ -158,9 +158,7 @@ def _pool_use(cpu: int, pools: Pools) -> CPUUse:
     return CPUUse.SHARED if pools.shared is None or cpu in pools.shared else CPUUse.LEFT_OUT
 
 
-def _numa_views(
-    places: Places, online: Mapping[int, CPUView], memory: Mapping[int, MemoryUse]
-) -> list[NUMAView]:
+def _numa_views(places: Places, online: Mapping[int, CPUView], memory: Mapping[int, MemoryUse]) -> list[NUMAView]:
     members: dict[int, list[CPUView]] = {node: [] for node in places.memory}
     for cpu in online.values():
         if cpu.numa is not None:
@@ -172,6 +170,7 @@ def _numa_views(
             cpus=CPUSet.from_ids(cpu.cpu for cpu in cpus),
             counts=Counter(cpu.use for cpu in cpus),
             memory=memory.get(node),
+            memory_kind=clean(places.memory_kinds.get(node, "")),
         )
         for node, cpus in sorted(members.items())
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-FRAMES = {"light": "╭─╮│╰╯", "heavy": "┏━┓┃┗┛", "dashed": "┌╌┐╎└┘"}
+FRAMES = {"light": tuple("╭─╮│╰╯"), "heavy": tuple("┏━┓┃┗┛"), "dashed": tuple("┌╌┐╎└┘")}
 """Corner, horizontal, corner, vertical, corner, corner."""
 
 
@@ -25,8 +25,8 @@ class Canvas:
                 self._chars[y][column] = char
                 self._styles[y][column] = style
 
-    def frame(self, x: int, y: int, width: int, height: int, lines: str, style: str = "") -> None:  # noqa: PLR0913
-        """Draw a frame with ``lines``, one of :data:`FRAMES`; six coordinates and looks are what a frame is."""
+    def frame(self, x: int, y: int, width: int, height: int, lines: tuple[str, ...], style: str) -> None:
+        """Draw a frame with ``lines``, one of :data:`FRAMES`."""
         left, across, right, down, low_left, low_right = lines
         self.write(x, y, left + across * (width - 2) + right, style)
         for row in range(y + 1, y + height - 1):

@@ -30,7 +30,7 @@ _ASCII = str.maketrans(
         **dict.fromkeys("╭╮╰╯┏┓┗┛┌┐└┘", "+"),
         **dict.fromkeys("─━╌", "-"),
         **dict.fromkeys("│┃╎", "|"),
-        **{"█": "=", "·": ".", "×": "x", "–": "-", "…": "~", "“": '"', "”": '"'},
+        **dict(zip("█·×–…“”", '=.x-~""', strict=True)),
     }
 )
 
@@ -41,7 +41,7 @@ def write(console: Console, renderable: RenderableType) -> None:
     A terminal that cannot show the signs, because its encoding is not a Unicode one, gets plain ones.
     """
     if not (console.no_color or console.color_system is None or console.options.ascii_only):
-        console.print(renderable, highlight=False)
+        console.print(renderable, highlight=False, crop=False)
         return
     # rich keeps bold and dim when it drops colours, and those are escape codes too.
     text = plain(renderable, console.width)
@@ -54,5 +54,5 @@ def plain(renderable: RenderableType, width: int) -> str:
     """Return ``renderable`` as a terminal of ``width`` columns without any colour or style shows it."""
     console = Console(file=StringIO(), width=width, color_system=None, legacy_windows=False)
     with console.capture() as capture:
-        console.print(renderable, highlight=False)
+        console.print(renderable, highlight=False, crop=False)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())

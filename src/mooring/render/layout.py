@@ -1,7 +1,7 @@
 """Where everything goes: boxes and cells get coordinates, in whatever unit the renderer counts.
 
-One model serves every renderer. A terminal counts in characters, an SVG in pixels; both say how large a cell, a gap and a title
-are (:class:`Metrics`) and get rectangles back that never overlap.
+One model serves every renderer. A terminal counts in characters, an SVG in pixels; both say how large a cell, a gap
+and a title are (:class:`Metrics`) and get rectangles back that never overlap.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Metrics:
     cell_height: int
     insets: Callable[[BoxView], Insets]
     title_width: Callable[[BoxView, bool], int]
-    """Width that a box needs for its title, insets included: the wanted one if True, else the shortest acceptable one."""
+    """Width that a box needs, insets included, for its wanted title if True, else for the shortest acceptable one."""
     slack: int
     """How much taller than the lowest arrangement a clearer one may be."""
     core_gap: int = 0
     """Between cores side by side."""
     label_width: int = 0
     """Room left of every row of cores, for what the renderer writes there."""
-    strip_height: int = 0
-    """Room above every row of cores."""
+    strip_height: Callable[[BoxView], int] = lambda _box: 0
+    """Room above every row of cores of a box, for what the renderer writes there."""
     row_gap: int = 0
     """Between rows of cores."""
     gap_x: int = 1
@@ -145,10 +145,11 @@ class _Block:
 def arrange(boxes: Sequence[BoxView], metrics: Metrics, width: int) -> Layout:
     """Return the arrangement of ``boxes`` within ``width`` that reads best.
 
-    Among those that are not taller than the lowest by more than the slack it is the one with room for the wanted titles, then
-    with the longest rows of cores, so that an L3 group is one row if possible, then the lowest, then the narrowest. A box whose
-    title alone is wider than ``width`` makes the arrangement wider.
+    Among those that are not taller than the lowest by more than the slack it is the one with room for the wanted
+    titles, then with the longest rows of cores, so that an L3 group is one row if possible, then the lowest, then
+    the narrowest. A box whose title alone is wider than ``width`` makes the arrangement wider.
     """
+    metrics = replace(metrics, title_width=_common_title_width(boxes, metrics))
     tried = [(grain, _shelve(boxes, width, grain, metrics)) for grain in _grains(boxes)]
     limit = min(block.height for _, block in tried) + metrics.slack
     near = [(grain, block) for grain, block in tried if block.height <= limit]
@@ -156,9 +157,23 @@ def arrange(boxes: Sequence[BoxView], metrics: Metrics, width: int) -> Layout:
     return Layout(best.width, best.height, tuple(_place_shelves(best.shelves, 0, 0, 0, metrics)))
 
 
+def _common_title_width(boxes: Sequence[BoxView], metrics: Metrics) -> Callable[[BoxView, bool], int]:
+    """Return the width that the longest title of any box of the same sort needs: equal things get equal widths."""
+    widths: dict[tuple[object, ...], int] = {}
+    for box in _flat(boxes):
+        for roomy in (True, False):
+            key = (_family(box), roomy)
+            widths[key] = max(widths.get(key, 0), metrics.title_width(box, roomy))
+    return lambda box, roomy: widths[_family(box), roomy]
+
+
+def _family(box: BoxView) -> tuple[BoxKind, ...]:
+    return tuple(label.kind for label in box.labels)
+
+
 def _grains(boxes: Sequence[BoxView]) -> list[_Grain]:
     """Return the grains worth trying: those that fill the rows of the largest box and of the largest group of boxes."""
-    inside = [box for box in _flat(boxes) if not _is_offline(box)]
+    inside = [box for box in _flat(boxes) if not box.is_offline()]
     most_cores = max((len(box.cores) for box in inside), default=1)
     groups = [boxes, *(box.children for box in inside)]
     most_boxes = max(len(group) for group in groups if _holds_leaves(group))
@@ -189,25 +204,25 @@ def _flat(boxes: Iterable[BoxView]) -> Iterator[BoxView]:
         yield from _flat(box.children)
 
 
-def _is_offline(box: BoxView) -> bool:
-    return any(label.kind is BoxKind.OFFLINE for label in box.labels)
-
-
 def _sort(box: BoxView) -> int:
     """Return on which shelf a box belongs: with CPUs, memory only, offline."""
-    if _is_offline(box):
+    if box.is_offline():
         return 2
     return 0 if any(True for _ in box.cpus()) else 1
 
 
 def _shelve(boxes: Sequence[BoxView], width: int, grain: _Grain, metrics: Metrics) -> _Block:
-    """Put ``boxes`` on shelves of ``width``: as many columns as fit and the grain wants, spread evenly over the rows."""
+    """Put ``boxes`` on shelves of ``width``: as many columns as fit and ``grain`` allows, evenly spread over rows."""
     most = grain.boxes if _holds_leaves(boxes) else len(boxes)
     shelves: list[_Shelf] = []
     used = 0
     for sort in range(3):
         # CPUs that are offline may use the width of all the others: nothing is known about their arrangement.
-        inner = grain if sort < 2 else _Grain(max(1, (used or width) // (metrics.cell_width + metrics.core_gap)), 1, title=False)
+        inner = (
+            grain
+            if sort < 2
+            else _Grain(max(1, (used or width) // (metrics.cell_width + metrics.core_gap)), 1, title=False)
+        )
         plans = tuple(_measure(box, width, inner, metrics) for box in boxes if _sort(box) == sort)
         if not plans:
             continue
@@ -229,7 +244,7 @@ def _measure(box: BoxView, width: int, grain: _Grain, metrics: Metrics) -> _Plan
     content, height = block.width, block.height
     if core_rows:
         content = _row_width(core_rows[0], metrics)
-        height = sum(_row_height(row, metrics) for row in core_rows) + metrics.row_gap * (len(core_rows) - 1)
+        height = sum(_row_height(row, box, metrics) for row in core_rows) + metrics.row_gap * (len(core_rows) - 1)
     return _Plan(
         view=box,
         width=max(content + insets.left + insets.right, metrics.title_width(box, grain.title)),
@@ -255,8 +270,8 @@ def _row_width(row: Sequence[CoreView], metrics: Metrics) -> int:
     return metrics.label_width + len(row) * (metrics.cell_width + metrics.core_gap) - metrics.core_gap
 
 
-def _row_height(row: Sequence[CoreView], metrics: Metrics) -> int:
-    return metrics.strip_height + metrics.cell_height * max(len(core.cpus) for core in row)
+def _row_height(row: Sequence[CoreView], box: BoxView, metrics: Metrics) -> int:
+    return metrics.strip_height(box) + metrics.cell_height * max(len(core.cpus) for core in row)
 
 
 def _place_shelves(shelves: Sequence[_Shelf], x: int, y: int, depth: int, metrics: Metrics) -> Iterator[PlacedBox]:
@@ -265,7 +280,8 @@ def _place_shelves(shelves: Sequence[_Shelf], x: int, y: int, depth: int, metric
             height = max(plan.height for plan in row)
             for column, plan in enumerate(row):
                 left = x + column * (shelf.column_width + metrics.gap_x)
-                yield from _place(plan, PlacedBox(plan.view, left, y, shelf.column_width, height, depth, ()), metrics)
+                frame = PlacedBox(plan.view, left, y, shelf.column_width, height, depth, ())
+                yield from _place(plan, frame, metrics)
             y += height + metrics.gap_y
 
 
@@ -273,17 +289,19 @@ def _place(plan: _Plan, frame: PlacedBox, metrics: Metrics) -> Iterator[PlacedBo
     """Yield the box in the room of ``frame``, which is at least as large as planned, and all boxes inside."""
     insets = metrics.insets(plan.view)
     x, y = frame.x + insets.left, frame.y + insets.top
-    yield replace(frame, rows=tuple(_place_rows(plan.core_rows, x, y, metrics)))
+    yield replace(frame, rows=tuple(_place_rows(plan, x, y, metrics)))
     yield from _place_shelves(plan.shelves, x, y, frame.depth + 1, metrics)
 
 
-def _place_rows(rows: Sequence[Sequence[CoreView]], x: int, y: int, metrics: Metrics) -> Iterator[PlacedRow]:
-    for row in rows:
-        height = _row_height(row, metrics)
-        left, top = x + metrics.label_width, y + metrics.strip_height
+def _place_rows(plan: _Plan, x: int, y: int, metrics: Metrics) -> Iterator[PlacedRow]:
+    for row in plan.core_rows:
+        height = _row_height(row, plan.view, metrics)
+        left, top = x + metrics.label_width, y + metrics.strip_height(plan.view)
         cells = tuple(
             tuple(
-                PlacedCell(cpu, left + column * (metrics.cell_width + metrics.core_gap), top + thread * metrics.cell_height)
+                PlacedCell(
+                    cpu, left + column * (metrics.cell_width + metrics.core_gap), top + thread * metrics.cell_height
+                )
                 for thread, cpu in enumerate(core.cpus)
             )
             for column, core in enumerate(row)

@@ -1,8 +1,9 @@
 """Boxes in boxes: turning overlapping sets of CPUs into a tree.
 
-No order of levels holds on every machine: a socket can hold several NUMA nodes or a node several sockets, an L3 can hold nodes
-or be held by one, and firmware invents sets that cross. So nothing is assumed: larger sets are placed first, a set goes into the
-smallest box that holds it, sets with the same CPUs share one box, and a set that crosses a box is cut and its parts say so.
+No order of levels holds on every machine: a socket can hold several NUMA nodes or a node several sockets, an L3 can
+hold nodes or be held by one, and firmware invents sets that cross. So nothing is assumed: larger sets are placed
+first, a set goes into the smallest box that holds it, sets with the same CPUs share one box, and a set that crosses
+a box is cut and its parts say so.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass, field
 
 from mooring.core.bits import members
 from mooring.render.places import Place, Places
-from mooring.render.wording import core_kind_name
 from mooring.render.view import BoxKind, BoxLabel, BoxView, CoreView, CPUView
+from mooring.render.wording import core_kind_name
 
 _ORDER = {kind: rank for rank, kind in enumerate(BoxKind)}
 
@@ -53,17 +54,16 @@ def boxes_of(places: Places, cpus: Mapping[int, CPUView]) -> tuple[BoxView, ...]
 def groups_of(places: Places) -> list[Group]:
     """Return the sets worth a box, in no particular order.
 
-    A kind of set that only repeats the cores (every core its own socket, as hypervisors like to say, or its own L3) is left out.
+    A kind of set that only repeats the cores (every core its own socket, as hypervisors like to say, or its own L3)
+    is left out.
     """
     stand_in = {node: 1 << (_top(places) + offset) for offset, node in enumerate(places.near)}
-    sockets = _masks(places, lambda place: place.socket)
-    for node, bit in stand_in.items():
-        near = places.near[node]
-        for socket, mask in sockets.items():
-            if near and near & ~mask == 0:
-                sockets[socket] = mask | bit
+    bare = _masks(places, lambda place: place.socket)
+    sockets = {socket: mask | _memory_near(mask, places, stand_in) for socket, mask in bare.items()}
+    whole = {mask: sockets[socket] for socket, mask in bare.items()}
     nodes = {**_masks(places, lambda place: place.numa), **stand_in}
-    caches = _masks(places, lambda place: place.l3)
+    # An L3 that is the whole socket stays the whole socket, so that both share one box.
+    caches = {l3: whole.get(mask, mask) for l3, mask in _masks(places, lambda place: place.l3).items()}
     ranks = _masks(places, lambda place: place.rank)
     found = [Group(BoxKind.NUMA, node, mask) for node, mask in nodes.items()]
     if not _repeats_cores(sockets.values(), places):
@@ -75,6 +75,12 @@ def groups_of(places: Places) -> list[Group]:
             Group(BoxKind.CORE_KIND, rank, mask, core_kind_name(rank, sorted(ranks))) for rank, mask in ranks.items()
         ]
     return found
+
+
+def _memory_near(socket: int, places: Places, stand_in: Mapping[int, int]) -> int:
+    """Return the stand-ins of the NUMA nodes without CPUs that are local to CPUs of ``socket`` only."""
+    near = (bit for node, bit in stand_in.items() if places.near[node] and places.near[node] & ~socket == 0)
+    return sum(near)
 
 
 def _masks(places: Places, key: Callable[[Place], int | None]) -> dict[int, int]:
@@ -117,7 +123,7 @@ def _label(group: Group, mask: int) -> BoxLabel:
 
 def _views(nest: _Nest, places: Mapping[int, Place], cpus: Mapping[int, CPUView]) -> tuple[BoxView, ...]:
     """Return the boxes inside ``nest``; CPUs outside all of them get a box without a label."""
-    inner = sorted(nest.children, key=lambda child: _lowest(child.mask))
+    inner = sorted(nest.children, key=_rank)
     loose = nest.mask
     for child in inner:
         loose &= ~child.mask
@@ -125,6 +131,15 @@ def _views(nest: _Nest, places: Mapping[int, Place], cpus: Mapping[int, CPUView]
     if loose:
         found.append(BoxView((), cores=_cores(loose, places, cpus)))
     return tuple(found)
+
+
+def _rank(nest: _Nest) -> tuple[int, int, int]:
+    """Return the place of a box among its siblings: ids as people count them, else by the smallest CPU."""
+    first = min(nest.labels, key=lambda label: _ORDER[label.kind])
+    lowest = _lowest(nest.mask)
+    if first.id is None or first.kind is BoxKind.CORE_KIND:
+        return (_ORDER[first.kind], lowest, lowest)
+    return (_ORDER[first.kind], first.id, lowest)
 
 
 def _view(nest: _Nest, places: Mapping[int, Place], cpus: Mapping[int, CPUView]) -> BoxView:

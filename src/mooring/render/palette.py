@@ -1,8 +1,9 @@
 """Colours and names of styles, readable for everyone.
 
-Owners get the colours of Okabe and Ito (Color Universal Design, 2008), which people with any common colour vision deficiency can
-tell apart, and after those the same hues lightened. Colour is never alone: every owner has a letter and every other use a sign
-and, in the SVG, a pattern. Text on a colour is black or white, whichever has the higher contrast (WCAG 2 relative luminance).
+Owners get the colours of Okabe and Ito (Color Universal Design, 2008), which people with any common colour vision
+deficiency can tell apart, and after those the same hues lightened. Colour is never alone: every owner has a letter
+and every other use a sign and, in the SVG, a pattern. Text on a colour is black or white, whichever has the higher
+contrast (WCAG 2 relative luminance).
 """
 
 from __future__ import annotations

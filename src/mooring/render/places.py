@@ -1,7 +1,8 @@
 """Where every CPU of a machine sits, from whichever description knows best.
 
-The hardware's own description is preferred, because the kubelet's misses L3 groups, sockets and CPUs on many machines (cAdvisor
-0.60.5; spec: topology.md). What only the kubelet knows is added to it: its uncore cache ids, and CPUs that nobody else lists.
+The hardware's own description is preferred, because the kubelet's misses L3 groups, sockets and CPUs on many
+machines (cAdvisor 0.60.5; spec: topology.md). What only the kubelet knows is added to it: its uncore cache ids, and
+CPUs that nobody else lists.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Places:
     """CPU id -> place, ascending, online CPUs only."""
     memory: Mapping[int, int]
     """NUMA node id -> bytes, ascending, also of nodes without CPUs."""
+    memory_kinds: Mapping[int, str]
+    """NUMA node id -> kind of memory, only where it is known and not plain DRAM."""
     near: Mapping[int, int]
     """NUMA node without CPUs -> mask of the CPUs it is local to; 0 when unknown."""
     socket_ids: Mapping[int, int | None]
@@ -69,8 +72,11 @@ def _from_info(info: MachineInfo) -> Places:
     return Places(
         by_cpu=dict(sorted(by_cpu.items())),
         memory={node.node_id: node.memory for node in sorted(info.topology, key=lambda node: node.node_id)},
+        memory_kinds={},
         near={node.node_id: _nearest(node, info) for node in info.topology if not node.cores},
-        socket_ids={socket: socket if socket >= 0 else None for socket in _distinct(place.socket for place in by_cpu.values())},
+        socket_ids={
+            socket: socket if socket >= 0 else None for socket in _distinct(place.socket for place in by_cpu.values())
+        },
         l3_ids={l3: l3 for l3 in _distinct(place.l3 for place in by_cpu.values())},
         offline=0,
     )
@@ -96,11 +102,10 @@ def _nearest(node: Node, info: MachineInfo) -> int:
 
 def _from_hardware(hardware: Hardware, told: Places) -> Places:
     nodes = {node.id: node for node in hardware.nodes}
-    # The two descriptions have different keys for sockets and caches: of a CPU that only the kubelet lists, the node is kept.
+    # The two descriptions have different keys for sockets and caches: of a CPU that only the kubelet lists,
+    # nothing but the node is kept.
     by_cpu = {
-        cpu: replace(place, socket=None, l3=None)
-        for cpu, place in told.by_cpu.items()
-        if cpu not in hardware.offline
+        cpu: replace(place, socket=None, l3=None) for cpu, place in told.by_cpu.items() if cpu not in hardware.offline
     }
     by_cpu |= {cpu.id: _place(cpu, nodes, told) for cpu in hardware.cpus}
     with_cpus = {place.numa for place in by_cpu.values()}
@@ -109,6 +114,7 @@ def _from_hardware(hardware: Hardware, told: Places) -> Places:
     return Places(
         by_cpu=dict(sorted(by_cpu.items())),
         memory=dict(sorted(memory.items())),
+        memory_kinds={node.id: node.subtype for node in hardware.nodes if node.subtype not in {None, "DRAM"}},
         near={node.id: node.local_cpus.mask for node in hardware.nodes if node.id not in with_cpus},
         socket_ids=_socket_ids(hardware),
         l3_ids=_l3_ids(by_cpu, told),

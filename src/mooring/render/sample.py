@@ -62,7 +62,9 @@ def regular(shape: Shape, name: str = "sample") -> Machine:
             node_id=node,
             memory=shape.node_memory,
             cores=_cores(shape, node) if node < with_cpus else (),
-            distances=tuple(10 if other == node else 12 if homes[other] == homes[node] else 32 for other in range(len(homes))),
+            distances=tuple(
+                10 if other == node else 12 if homes[other] == homes[node] else 32 for other in range(len(homes))
+            ),
         )
         for node in range(len(homes))
     )
@@ -115,7 +117,7 @@ def hybrid(name: str = "hybrid") -> Machine:
 
 def occupied(machine: Machine, *, fill: float = 0.6, reserved_cores: int = 2) -> NodeView:
     """Return ``machine`` with made-up owners on whole cores until ``fill`` (0 to 1) of it is taken."""
-    cores = [core.cpus for box in build_view(machine).boxes for core in box.all_cores()]
+    cores = [core.cpus for box in build_view(machine).boxes if not box.is_offline() for core in box.all_cores()]
     everything = CPUSet.from_ids(cpu.cpu for core in cores for cpu in core)
     reserved = CPUSet.from_ids(cpu.cpu for core in cores[:reserved_cores] for cpu in core)
     waiting = iter(cores[reserved_cores:])

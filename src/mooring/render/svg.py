@@ -11,7 +11,7 @@ from itertools import groupby
 from math import ceil
 
 from mooring.render.layout import Insets, Layout, Metrics, PlacedBox, PlacedCell, PlacedRow, arrange
-from mooring.render.palette import cpu_style, owner_style
+from mooring.render.palette import cpu_style, owner_style, use_style
 from mooring.render.svg_elements import GAP, MONO, fitting, group, rect, text, text_width, tooltip
 from mooring.render.svg_legend import Area, footer
 from mooring.render.svg_style import (
@@ -23,7 +23,7 @@ from mooring.render.svg_style import (
     TITLE_SIZE,
     style_sheet,
 )
-from mooring.render.view import BoxKind, BoxView, CPUUse, NodeView, NUMAView
+from mooring.render.view import BoxKind, BoxView, CPUUse, MemoryUse, NodeView, NUMAView
 from mooring.render.wording import (
     Title,
     box_titles,
@@ -103,7 +103,7 @@ def _metrics(view: NodeView, cell: _Cell) -> Metrics:
         insets=lambda box: _insets(box, view),
         title_width=lambda box, roomy: _roomy_width(box, view, roomy=roomy),
         core_gap=3,
-        strip_height=_STRIP if with_strip else 0,
+        strip_height=lambda box: _STRIP if with_strip and not box.is_offline() else 0,
         row_gap=8,
         gap_x=12,
         slack=240,
@@ -122,9 +122,10 @@ def _insets(box: BoxView, view: NodeView) -> Insets:
 
 
 def _look(box: BoxView) -> str:
-    """Return the style name of a box: ``socket``, ``node`` or ``cache``."""
-    kind = box.labels[0].kind if box.labels else BoxKind.L3
-    return {BoxKind.SOCKET: "socket", BoxKind.NUMA: "node", BoxKind.OFFLINE: "node"}.get(kind, "cache")
+    """Return the style name of a box: ``socket`` (also if it is one NUMA node), ``node``, ``cache`` for all smaller."""
+    if box.holds_numa_nodes() and box.labels[0].kind is BoxKind.SOCKET:
+        return "socket"
+    return "node" if box.is_offline() or box.holds_numa_nodes() else "cache"
 
 
 def _memory_of(box: BoxView, view: NodeView) -> NUMAView | None:
@@ -145,9 +146,9 @@ def _heading(view: NodeView, page: int) -> tuple[list[str], int]:
     if view.name:
         found.append(text(MARGIN, y, fitting(view.name, room, TITLE_SIZE), "name"))
         y += 22
-    for line in (view.title, view.subtitle):
+    for line, style in ((view.title, "plain"), (view.subtitle, "quiet")):
         if line:
-            found.append(text(MARGIN, y, fitting(line, room, TEXT_SIZE), "plain" if line is view.title else "quiet"))
+            found.append(text(MARGIN, y, fitting(line, room, TEXT_SIZE), style))
             y += 18
     return found, y + 2
 
@@ -172,13 +173,12 @@ def _box(box: PlacedBox, view: NodeView) -> Iterator[str]:
     if title.name:
         yield text(x, y, title.name, _TITLE_STYLES[look], more=title.facts)
     node = _memory_of(box.view, view)
-    if node is not None:
-        yield _memory_bar(node, x, box.y + box.height - insets.bottom + 10, room)
+    if node is not None and node.memory is not None:
+        yield _memory_bar(node, node.memory, x, box.y + box.height - insets.bottom + 10, room)
 
 
-def _memory_bar(node: NUMAView, x: float, y: float, width: float) -> str:
+def _memory_bar(node: NUMAView, use: MemoryUse, x: float, y: float, width: float) -> str:
     """Return the bar of a node's memory with its figures, where there is room for them."""
-    assert node.memory is not None
     figures = f"{size(free_bytes(node))} free"
     left, right = text_width("memory ", SMALL_SIZE), text_width(f" {figures}", SMALL_SIZE)
     parts = []
@@ -188,8 +188,8 @@ def _memory_bar(node: NUMAView, x: float, y: float, width: float) -> str:
     if left + 40 <= width:
         parts.append(text(x, y + 9, "memory", "small"))
         x, width = x + left, width - left
-    reserved = min(1.0, node.memory.reserved / node.memory_bytes) * width
-    assigned = min(width - reserved, node.memory.assigned / node.memory_bytes * width)
+    reserved = min(1.0, use.reserved / node.memory_bytes) * width
+    assigned = min(width - reserved, use.assigned / node.memory_bytes * width)
     parts += [
         rect(x, y + 1, width, 8, "bar"),
         rect(x, y + 1, reserved, 8, "reserved"),
@@ -217,13 +217,11 @@ def _strips(row: PlacedRow, cell: _Cell, view: NodeView) -> Iterator[str]:
         run = list(cores)
         x, width = run[0][0].x, run[-1][0].x + cell.width - run[0][0].x
         use, owner = key
-        label, style = use.value, "reserved"
-        forms: tuple[str, ...] = (label,)
-        if owner is not None:
-            label, style = view.owners[owner].label, owner_style(view.owners[owner])
-            forms = owner_texts(label)
-        name = next((form for form in forms if text_width(form, SMALL_SIZE) <= width), "")
-        name = name or fitting(forms[-1], width, SMALL_SIZE)
+        label = use.value if owner is None else view.owners[owner].label
+        style = use_style(use) if owner is None else owner_style(view.owners[owner])
+        forms = (label, "") if owner is None else owner_texts(label)
+        name = next((form for form in forms if text_width(form, SMALL_SIZE) <= width), None)
+        name = fitting(forms[-1], width, SMALL_SIZE) if name is None else name
         words = [text(x + 1, row.y + 8, name, "small")] if name else []
         yield group(*words, rect(x, row.y + 11, width, 3, style), title=label)
 
@@ -240,7 +238,7 @@ def _main() -> None:
     """Write the first demonstration to standard output."""
     from mooring.render.sample import demonstrations  # noqa: PLC0415 - only the demonstration needs it
 
-    print(svg_text(next(demonstrations())), end="")  # noqa: T201 - a demonstration prints
+    print(svg_text(next(demonstrations())), end="")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The few SVG elements that the pictures are made of, as text.
 
-Everything that comes from outside passes :func:`escape`. Widths of texts are estimated, because a file cannot know the reader's
-fonts: the estimate is that of DejaVu Sans, the widest of the usual ones.
+Everything that comes from outside passes :func:`escape`. Widths of texts are estimated, because a file cannot know
+the reader's fonts: the estimate is that of DejaVu Sans, the widest of the usual ones.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ def tooltip(text: str) -> str:
     return f"<title>{escape(text)}</title>"
 
 
-def text(x: float, y: float, content: str, style: str, *, anchor: str = "", more: str = "") -> str:  # noqa: PLR0913
+def text(x: float, y: float, content: str, style: str, *, anchor: str = "", more: str = "") -> str:
     """Return a line of text whose baseline starts at (x, y), or ends or is centred there by ``anchor``.
 
-    ``more`` follows after :data:`GAP` in the style ``quiet``. A line of text has this many properties.
+    ``more`` follows after :data:`GAP` in the style ``quiet``.
     """
     where = f' text-anchor="{anchor}"' if anchor else ""
     rest = f'<tspan class="quiet" dx="{GAP}">{escape(more)}</tspan>' if more else ""
     return f'<text class="{style}" x="{number(x)}" y="{number(y)}"{where}>{escape(content)}{rest}</text>'
 
 
-def rect(x: float, y: float, width: float, height: float, style: str, *, round_: float = 0) -> str:  # noqa: PLR0913
-    """Return a rectangle; six measures and looks are what a rectangle is."""
+def rect(x: float, y: float, width: float, height: float, style: str, *, round_: float = 0) -> str:
+    """Return a rectangle, with corners of radius ``round_``."""
     corner = f' rx="{number(round_)}"' if round_ else ""
     size = f'width="{number(width)}" height="{number(height)}"'
     return f'<rect class="{style}" x="{number(x)}" y="{number(y)}" {size}{corner}/>'
@@ -74,7 +74,8 @@ _USUAL_WIDTH = 0.64
 
 def text_width(content: str, font_size: float) -> float:
     """Return the estimated width of a line of sans-serif text, rather too much than too little."""
-    return sum(1 if east_asian_width(char) in "WF" else _WIDTHS.get(char, _USUAL_WIDTH) for char in content) * font_size
+    widths = (1 if east_asian_width(char) in "WF" else _WIDTHS.get(char, _USUAL_WIDTH) for char in content)
+    return sum(widths) * font_size
 
 
 def fitting(content: str, room: float, font_size: float) -> str:

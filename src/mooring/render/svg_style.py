@@ -1,7 +1,7 @@
 """Sizes and colours of the SVG, in light and in dark.
 
-Rules are written out for both, without CSS variables, because converters other than browsers do not know those. Every rule is
-bound to the class of the root element, so that several pictures can stand in one HTML page.
+Rules are written out for both, without CSS variables, because converters other than browsers do not know those.
+Every rule is bound to the class of the root element, so that several pictures can stand in one HTML page.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def _colours(ground: Ground) -> dict[str, str]:
 
 PATTERNS = (
     '<defs><pattern id="mooring-stripes" width="6" height="6" patternUnits="userSpaceOnUse">'
-    '<rect class="grey" width="6" height="6"/><path class="stripe" d="M-1 1l2-2M0 6l6-6M5 7l2-2" fill="none"/></pattern>'
+    '<rect class="grey" width="6" height="6"/>'
+    '<path class="stripe" d="M-1 1l2-2M0 6l6-6M5 7l2-2" fill="none"/></pattern>'
     '<pattern id="mooring-dots" width="5" height="5" patternUnits="userSpaceOnUse">'
     '<rect class="ground" width="5" height="5"/><circle class="dot" cx="2.5" cy="2.5" r="0.7"/></pattern></defs>'
 )

@@ -1,64 +1,25 @@
-"""Tables for the terminal: owners, NUMA nodes in figures, and the rows of a plan.
+"""Tables for the terminal: who holds which CPUs, and the NUMA nodes in figures.
 
-They hold at 80 columns and without colour: CPU lists break at commas only, nothing is cut off, bars are made of signs.
+They hold at 60 columns and without colour: lists break at commas only, nothing is cut off, bars are made of signs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.measure import Measurement
-from rich.segment import Segment
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from mooring.render.bars import BAR_WIDTH, NARROWEST_BAR, bar
+from mooring.render.breaking import Breaking
 from mooring.render.console import STYLES
 from mooring.render.palette import owner_style, use_style
-from mooring.render.view import CPUUse, NodeView, NUMAView, PlacementRow
-from mooring.render.wording import MARKS, clean, free_bytes, numbers, size
+from mooring.render.placements import placements_table
+from mooring.render.view import CPUUse, NodeView, NUMAView
+from mooring.render.wording import MARKS, free_bytes, numbers, size
 
-BAR_WIDTH = 20
-"""Columns of a bar where there is room."""
-
-NARROWEST_BAR = 8
-"""Columns below which a bar says nothing and is left out."""
+__all__ = ["numa_table", "owners_table", "placements_table"]
 
 _SIGNS = {**MARKS, CPUUse.EXCLUSIVE: "█"}
-
-
-@dataclass(frozen=True, slots=True)
-class Breaking:
-    """A text that a table may break after certain signs only: CPU lists after commas, names after slashes."""
-
-    text: str
-    after: str = ","
-    style: str = ""
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """Tell the table the narrowest and the widest form."""
-        del console
-        narrowest = max(len(part) for part in self._parts(len(self.text) or 1))
-        return Measurement(narrowest, max(len(self.text), 1)).with_maximum(options.max_width)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        """Yield the lines."""
-        del console
-        line = ""
-        for part in self._parts(options.max_width):
-            if line and len(line) + len(part) > options.max_width:
-                yield from (Segment(line, STYLES[self.style]), Segment.line())
-                line = ""
-            line += part
-        yield from (Segment(line, STYLES[self.style]), Segment.line())
-
-    def _parts(self, longest: int) -> Iterator[str]:
-        """Yield the pieces; one that is longer than a whole line is cut where the line ends."""
-        *front, last = self.text.split(self.after)
-        for piece in (*(part + self.after for part in front), last):
-            yield from (piece[start : start + longest] for start in range(0, max(len(piece), 1), longest))
 
 
 def owners_table(view: NodeView) -> Table:
@@ -123,76 +84,6 @@ def _bars(view: NodeView, room: int, *, with_memory: bool) -> dict[str, list[Tex
 
 def _dash(count: int) -> str:
     return str(count or "–")
-
-
-def placements_table(rows: Sequence[PlacementRow], *, wide: bool = False) -> RenderableType:
-    """Return the answer of a plan: a table, and below it the reasons; ``wide`` puts the reasons into the table.
-
-    Rows of one pod must follow each other; the pod is named once.
-    """
-    table = _table()
-    table.add_column("pod / container", overflow="fold")
-    table.add_column("verdict")
-    table.add_column("CPUs", justify="right")
-    table.add_column("CPU list")
-    table.add_column("NUMA")
-    with_memory = any(row.memory_nodes for row in rows)
-    if with_memory:
-        table.add_column("memory")
-    table.add_column("alignment")
-    if wide:
-        table.add_column("why", overflow="fold")
-    for pod, containers in groupby(rows, key=lambda row: row.pod):
-        listed = list(containers)
-        if not (len(listed) == 1 and not listed[0].container):
-            table.add_row(Text(clean(pod), "bold"))
-        for row in listed:
-            name = f"  {clean(row.container)}" if row.container else clean(pod)
-            cells: list[RenderableType] = [
-                Text(name),
-                Text(clean(row.verdict), "" if row.admitted else "bold"),
-                Text(str(len(row.cpus) or "–")),
-                Breaking(str(row.cpus) or "–"),
-                Breaking(numbers(row.cpu_nodes)),
-            ]
-            cells += [Breaking(numbers(row.memory_nodes))] if with_memory else []
-            cells += [Text(clean(row.alignment))]
-            table.add_row(*cells, *([Text(clean(row.why))] if wide else []))
-    return table if wide else Group(table, *_reasons(rows))
-
-
-def _reasons(rows: Sequence[PlacementRow]) -> Iterator[Text]:
-    told = [row for row in rows if row.why]
-    if told:
-        yield Text("")
-    for row in told:
-        name = f"{row.pod}/{row.container}" if row.container else row.pod
-        yield Text.assemble((f"{clean(name)}: ", "bold"), clean(row.why))
-
-
-def bar(parts: Sequence[tuple[int, str, str]], total: int, width: int = BAR_WIDTH) -> Text:
-    """Return a bar of ``width`` columns for ``total``: per part its amount, its sign and its style name.
-
-    An amount above zero shows at least one sign as long as there is room; rounding goes to the largest remainder.
-
-    >>> bar([(1, "#", "reserved"), (50, "█", ""), (49, "·", "")], 100, 10).plain
-    '#█████····'
-    """
-    if total <= 0:
-        return Text("")
-    exact = [amount * width / total for amount, _, _ in parts]
-    lengths = [max(1, int(share)) if share else 0 for share in exact]
-    wanted = min(width, round(sum(exact)))
-    while sum(lengths) != wanted and any(lengths):
-        grow = sum(lengths) < wanted
-        error = [share - length for share, length in zip(exact, lengths, strict=True)]
-        candidates = [index for index, length in enumerate(lengths) if exact[index] and (grow or length > 1)]
-        if not candidates:
-            break
-        chosen = (max if grow else min)(candidates, key=lambda index: error[index])
-        lengths[chosen] += 1 if grow else -1
-    pieces = ((sign * length, STYLES[style]) for (_, sign, style), length in zip(parts, lengths, strict=True))
-    return Text.assemble(*pieces)
 
 
 def _table() -> Table:

@@ -1,7 +1,7 @@
 """The picture in a terminal: a map with one cell per CPU, then who owns what, then the NUMA nodes in figures.
 
-Small machines get the CPU number in every cell; where that would fill more than a screen or two, a cell is only the mark and
-the numbers of a row stand before it. Without colour nothing is lost: letters and signs say the same.
+Small machines get the CPU number in every cell; where that would fill more than a screen or two, a cell is only the
+mark and the numbers of a row stand before it. Without colour nothing is lost: letters and signs say the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TALLEST_NUMBERED_MAP = 48
 
 _FRAMED = Insets(2, 1, 2, 1)
 _TITLED = Insets(0, 1, 0, 0)
-_LINES = {BoxKind.SOCKET: "heavy", BoxKind.NUMA: "light", BoxKind.OFFLINE: "dashed"}
+
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
@@ -71,7 +71,7 @@ def _heading(view: NodeView) -> Text:
     return heading.append(f"\n{view.subtitle}", STYLES["quiet"]) if view.subtitle else heading
 
 
-def node_map(view: NodeView, width: int) -> Text:
+def node_map(view: NodeView, width: int) -> RenderableType:
     """Return the map of the machine, at most ``width`` columns wide if it can be."""
     digits = len(str(max((cpu.cpu for cpu in view.cpus()), default=0)))
     mark = max((len(owner.mark) for owner in view.owners), default=1)
@@ -80,7 +80,7 @@ def node_map(view: NodeView, width: int) -> Text:
     if layout.height > TALLEST_NUMBERED_MAP:
         cells = _Cells(numbered=False, digits=digits, mark=mark)
         layout = _arrange(view, cells, width)
-    return _drawn(layout, cells, view)
+    return Group(_drawn(layout, cells, view))
 
 
 def _drawn(layout: Layout, cells: _Cells, view: NodeView) -> Text:
@@ -105,26 +105,30 @@ def _arrange(view: NodeView, cells: _Cells, width: int) -> Layout:
         # Between rows of cores with several threads, a line tells where one core ends and the next begins.
         row_gap=1 if any(len(core.cpus) > 1 for box in view.boxes for core in box.all_cores()) else 0,
         gap_x=2,
-        slack=8,
+        slack=12,
     )
     return arrange(view.boxes, metrics, width)
 
 
 def _is_framed(box: BoxView) -> bool:
-    return bool(box.labels) and box.labels[0].kind in _LINES
+    return box.is_offline() or box.holds_numa_nodes()
+
+
+def _lines(box: BoxView) -> tuple[str, ...]:
+    if box.is_offline():
+        return FRAMES["dashed"]
+    return FRAMES["heavy" if box.labels[0].kind is BoxKind.SOCKET else "light"]
 
 
 def _draw_box(canvas: Canvas, box: PlacedBox, view: NodeView) -> None:
-    x, room = box.x, box.width
-    if _is_framed(box.view):
-        canvas.frame(box.x, box.y, box.width, box.height, FRAMES[_LINES[box.view.labels[0].kind]], "quiet")
-        x, room = x + 2, room - 5
+    framed = _is_framed(box.view)
     titles = [str(title) for title in box_titles(box.view, view)]
-    title = next((title for title in titles if len(title) <= room), titles[-1])
-    if _is_framed(box.view):
-        canvas.write(x - 1, box.y, f" {title} ", "title")
+    title = next((title for title in titles if len(title) <= box.width - (5 if framed else 0)), titles[-1])
+    if framed:
+        canvas.frame(box.x, box.y, box.width, box.height, _lines(box.view), "quiet")
+        canvas.write(box.x + 1, box.y, f" {title} ", "title")
     else:
-        canvas.write(x, box.y, title, "quiet")
+        canvas.write(box.x, box.y, title, "quiet")
 
 
 def _draw_row(canvas: Canvas, row: PlacedRow, cells: _Cells, view: NodeView) -> None:

@@ -1,7 +1,8 @@
 """What is drawn, independent of where it came from and of how it is drawn.
 
-A :class:`NodeView` is a machine as nested boxes of cores with one :class:`CPUView` per CPU, the owners, and the pods that were
-not admitted. Renderers read nothing else. The rows of the tables stand here too. Ids are the operating system's.
+A :class:`NodeView` is a machine as nested boxes of cores with one :class:`CPUView` per CPU, the owners, and the
+pods that were not admitted. Renderers read nothing else. The rows of the tables stand here too. Ids are the
+operating system's.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from mooring.core.cpuset import CPUSet
+
+NO_CPUS = CPUSet()
+"""The empty set, as a default of fields."""
 
 
 class CPUUse(Enum):
@@ -91,6 +95,15 @@ class BoxView:
     children: tuple[BoxView, ...] = ()
     cores: tuple[CoreView, ...] = ()
 
+    def is_offline(self) -> bool:
+        """Tell whether the box collects CPUs that are not online."""
+        return any(label.kind is BoxKind.OFFLINE for label in self.labels)
+
+    def holds_numa_nodes(self) -> bool:
+        """Tell whether the box is a NUMA node or has one inside: whether it is one of the machine's large units."""
+        own = any(label.kind is BoxKind.NUMA for label in self.labels)
+        return own or any(child.holds_numa_nodes() for child in self.children)
+
     def all_cores(self) -> Iterator[CoreView]:
         """Yield every core inside, in drawing order."""
         for child in self.children:
@@ -125,6 +138,8 @@ class NUMAView:
     """Number of CPUs per use."""
     memory: MemoryUse | None = None
     """None when nobody accounts for memory."""
+    memory_kind: str = ""
+    """Kind of memory (``HBM``, ``MCDRAM``) where it is known and not the usual one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +218,7 @@ class PlacementRow:
     verdict: str
     """``exclusive``, ``shared``, ``rejected``, or whatever the planner says in a word or two."""
     admitted: bool
-    cpus: CPUSet = CPUSet()
+    cpus: CPUSet = NO_CPUS
     """Exclusive CPUs; empty means the shared pool, or nothing when rejected."""
     cpu_nodes: tuple[int, ...] = ()
     memory_nodes: tuple[int, ...] = ()

@@ -1,7 +1,7 @@
 """The words of the pictures: titles, sizes, meanings, captions, and how long texts are cut.
 
-Everything a person reads is written here, so that the terminal and the SVG say the same. Names come from users' files and may
-hold anything: what a terminal or an XML reader could take for a command is replaced.
+Everything a person reads is written here, so that the terminal and the SVG say the same. Names come from users'
+files and may hold anything: what a terminal or an XML reader could take for a command is replaced.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def numbers(ids: Iterable[int]) -> str:
 
 
 def clean(text: str) -> str:
-    r"""Return ``text`` on one line and without anything that is not printed: control characters, escapes, lone surrogates.
+    r"""Return ``text`` on one line and without what is not printed: control characters, escapes, lone surrogates.
 
     >>> clean("a\x1b[31m\nb")
     'a�[31m b'
@@ -169,7 +169,8 @@ def _label_text(label: BoxLabel) -> str:
     words = {BoxKind.NUMA: "NUMA", BoxKind.SOCKET: "Socket", BoxKind.OFFLINE: "Offline"}
     word = label.name or words.get(label.kind, label.kind.value)
     text = word if label.name or label.id is None else f"{word} {label.id}"
-    return f"{text} (part)" if label.part else text
+    # Kinds of cores are cut by every box around them; for them a part is nothing to be told.
+    return f"{text} (part)" if label.part and label.kind is not BoxKind.CORE_KIND else text
 
 
 def _box_facts(box: BoxView, view: NodeView) -> tuple[str, ...]:
@@ -179,7 +180,10 @@ def _box_facts(box: BoxView, view: NodeView) -> tuple[str, ...]:
     if not nodes:
         return ()
     node = nodes[0]
-    return (_cpu_fact(node), size(node.memory_bytes) if node.memory_bytes else "no memory")
+    return (
+        _cpu_fact(node),
+        f"{size(node.memory_bytes)} {node.memory_kind}".strip() if node.memory_bytes else "no memory",
+    )
 
 
 def _cpu_fact(node: NUMAView) -> str:

@@ -33,7 +33,7 @@ Examples:
 def command(
     manifests: tuple[str, ...],
     machine: str,
-    config: str,
+    config: tuple[str, ...],
     state: str,
     active: tuple[str, ...],
     save: str,

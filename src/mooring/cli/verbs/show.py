@@ -41,7 +41,7 @@ Examples:
 def command(
     manifests: tuple[str, ...],
     machine: str,
-    config: str,
+    config: tuple[str, ...],
     state: str,
     active: tuple[str, ...],
     form: str,

@@ -1,0 +1,62 @@
+# Two targets are for everybody: `make demo` and `make test`. Both make their own environment in .venv, without root.
+# The others are for people who work on Mooring; CONTRIBUTING.md says when.
+
+PYTHON ?= python3.11
+PYTHON_FOUND := $(shell command -v $(PYTHON) || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+
+.PHONY: help demo test test-pythons check lint types walls docs-links bench lock clean
+
+help:
+	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
+	@echo "make test          run the tests"
+	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs"
+	@echo "make test-pythons  run the tests on every Python 3.11 to 3.13 that is found"
+	@echo "make bench         run the benchmarks"
+	@echo "make lock          pin the newest allowed dependencies"
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON_FOUND) scripts/check_python.py
+	$(PYTHON_FOUND) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	@mkdir -p demo
+	@$(BIN)/python scripts/demo.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+test-pythons: $(STAMP)
+	$(BIN)/python scripts/test_pythons.py
+
+check: lint types walls docs-links
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+walls: $(STAMP)
+	$(BIN)/lint-imports
+
+docs-links: $(STAMP)
+	$(BIN)/python scripts/check_links.py
+
+bench: $(STAMP)
+	$(BIN)/python -m pytest benchmarks -q -p no:xdist --benchmark-columns=min,median,max,rounds --benchmark-sort=name
+
+# Needs uv; the file names no index, so that it works with any.
+lock:
+	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate --group dev pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

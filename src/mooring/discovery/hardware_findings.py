@@ -1,0 +1,98 @@
+"""What was odd in the files of a tree while the hardware was read from it.
+
+Files of sysfs that contradict one another come from firmware, hypervisors, hot-plugged or offline parts, or from a
+snapshot that was cut. The reader decides as hwloc does; these findings say where it had to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mooring.core.bits import list_text, mask_of
+from mooring.core.cpuset import CPUSet
+from mooring.core.hardware import Hardware, HardwareNode
+from mooring.core.machine import Finding
+from mooring.discovery.cores import CPUS
+from mooring.discovery.kernelfiles import parse_list, read_list, read_mask
+from mooring.discovery.numanodes import NODES, list_nodes
+from mooring.discovery.tree import Tree
+
+
+def hardware_findings(tree: Tree, hardware: Hardware) -> tuple[Finding, ...]:
+    """Return the oddities of the tree that ``hardware`` was read from: CPUs, shared sets, nodes, distances."""
+    return (
+        *_cpu_findings(tree, hardware),
+        *_refused_sets(hardware),
+        *_missing_nodes(tree, hardware),
+        *(finding for node in hardware.nodes for finding in _node_findings(tree, node)),
+        *_distance_findings(hardware),
+    )
+
+
+def _cpu_findings(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
+    listed = CPUSet(read_list(tree, f"{CPUS}/online") or 0)
+    silent = listed - hardware.online
+    if silent:
+        message = f"CPUs {silent} are listed as online, but tell no topology; they are left out."
+        yield Finding("warning", f"CPUs {silent}", message)
+    offline = hardware.offline - listed
+    if offline:
+        yield Finding("info", f"CPUs {offline}", f"CPUs {offline} are present but offline; they are left out.")
+
+
+def _refused_sets(hardware: Hardware) -> Iterator[Finding]:
+    for kind, cpus in hardware.refused:
+        message = f"CPUs {cpus} are said to form one {kind}, which crosses another set of CPUs; it is left out."
+        yield Finding("warning", f"CPUs {cpus}", message)
+
+
+def _missing_nodes(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
+    listed = mask_of(list_nodes(tree))
+    missing = listed & ~mask_of(node.id for node in hardware.nodes)
+    if missing:
+        nodes = list_text(missing)
+        message = (
+            f"NUMA nodes {nodes} are listed by the kernel, but are left out: they tell no CPUs, claim CPUs of other "
+            "nodes, or are the memory of a GPU."
+        )
+        yield Finding("warning", f"nodes {nodes}", message)
+
+
+def _node_findings(tree: Tree, node: HardwareNode) -> Iterator[Finding]:
+    subject = f"node {node.id}"
+    folder = f"{NODES}/node{node.id}"
+    if not tree.is_dir(folder):
+        return
+    mask = CPUSet(read_mask(tree, f"{folder}/cpumap") or 0)
+    text = (tree.read(f"{folder}/cpulist") or "").strip()
+    listed = parse_list(text) if text else None
+    if listed is not None and listed != mask.mask:
+        message = f"cpulist ({CPUSet(listed)}) and cpumap ({mask}) of NUMA node {node.id} disagree; cpumap is believed."
+        yield Finding("warning", subject, message)
+    if not node.local_cpus:
+        message = f"NUMA node {node.id} is local to no CPU, as far as the firmware tells."
+        yield Finding("info", subject, message)
+    elif not mask:
+        message = (
+            f"NUMA node {node.id} has no CPUs of its own; by initiators or distances it is local to {node.local_cpus}."
+        )
+        yield Finding("info", subject, message)
+    if not tree.exists(f"{folder}/meminfo"):
+        yield Finding("warning", subject, f"NUMA node {node.id} has no meminfo; its memory is shown as 0.")
+    elif sum(pool.size_bytes * pool.count for pool in node.hugepages) > node.memory_bytes:
+        message = f"The huge pages of NUMA node {node.id} amount to more than its memory ({node.memory_bytes} bytes)."
+        yield Finding("warning", subject, message)
+
+
+def _distance_findings(hardware: Hardware) -> Iterator[Finding]:
+    table = hardware.distances
+    if table is None:
+        if len(hardware.nodes) > 1 and all(node.subtype != "MCDRAM" for node in hardware.nodes):
+            message = "The distances between NUMA nodes are missing or incomplete; none are known."
+            yield Finding("warning", "distances", message)
+        return
+    size = range(len(table))
+    if any(table[row][column] != table[column][row] for row in size for column in size):
+        yield Finding("info", "distances", "The distances between NUMA nodes depend on the direction.")
+    if any(table[row][column] <= table[row][row] for row in size for column in size if row != column):
+        yield Finding("warning", "distances", "A NUMA node is as near to another as to itself, by the distances.")

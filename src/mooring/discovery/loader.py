@@ -1,0 +1,165 @@
+"""A machine from whatever the user names: this computer, a snapshot, a description, a shipped shape, a line of text."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from mooring.core.cpuset import HIGHEST_CPU
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding, Machine
+from mooring.core.machineinfo import MachineInfo
+
+if TYPE_CHECKING:
+    from mooring.discovery.cadvisor import CadvisorAnswer
+
+LIVE: Final = "live"
+"""Names this computer; an empty source does as well."""
+MAX_DESCRIPTION_BYTES: Final = 64 * 2**20
+"""Largest JSON file that is read; a machine of 65536 CPUs has about 30 MiB."""
+
+_FORMS: Final = (
+    "name a folder or archive of sysfs, a .json file, FILE.jsonl#NAME, a shipped machine, or write sockets=2 cores=16"
+)
+_HIGHEST_NODE: Final = 65535
+
+
+def load_machine(source: str) -> Machine:
+    """Return the machine that ``source`` names.
+
+    The form of the text decides, in this order:
+
+    1. empty or ``live``: this computer;
+    2. the name of a shipped machine (write ``./NAME`` for a file of that name);
+    3. a file or folder that exists: a folder or tar archive with ``sys`` in it, ``.json`` with one description,
+       ``.jsonl`` with the only description in it;
+    4. ``FILE.jsonl#NAME``: one of several descriptions;
+    5. text with ``=``: compact text (:mod:`mooring.discovery.compact`).
+
+    Where both views are known, ``findings`` tells how they differ.
+
+    Raises:
+        InputError: there is no such machine, or it cannot be understood.
+    """
+    if source in ("", LIVE):
+        return _from_tree("/")
+    from mooring.discovery.shipped import shipped_machine, shipped_names  # noqa: PLC0415 - only when needed
+
+    if source in shipped_names():
+        return shipped_machine(source)
+    if _exists(source):
+        return _from_path(source)
+    path, hash_sign, name = source.rpartition("#")
+    if hash_sign and path.endswith(".jsonl"):
+        return _from_lines(path, name)
+    if "=" in source and not _looks_like_path(source):
+        from mooring.discovery.compact import parse_compact  # noqa: PLC0415 - as above
+
+        return parse_compact(source)
+    raise _unknown(source, shipped_names())
+
+
+def _from_path(path: str) -> Machine:
+    if path.endswith(".json") and not os.path.isdir(path):  # noqa: PTH112 - a str in hand
+        from mooring.discovery.machineinfo_json import parse_machine_info  # noqa: PLC0415 - msgspec only for JSON
+
+        described = parse_machine_info(_read(path), path)
+        return Machine(name=described.name or _base_name(path), info=described.info)
+    if path.endswith(".jsonl") and not os.path.isdir(path):  # noqa: PTH112 - as above
+        return _from_lines(path, "")
+    return _from_tree(path)
+
+
+def _from_lines(path: str, name: str) -> Machine:
+    from mooring.discovery.machineinfo_json import parse_machine_lines  # noqa: PLC0415 - msgspec only for JSON
+
+    described = parse_machine_lines(_read(path), path, name)
+    return Machine(name=described.name, info=described.info)
+
+
+def _from_tree(path: str) -> Machine:
+    from mooring.discovery.cadvisor import read_machine_info  # noqa: PLC0415 - as above
+    from mooring.discovery.differences import differences  # noqa: PLC0415 - as above
+    from mooring.discovery.hardware import read_hardware  # noqa: PLC0415 - as above
+    from mooring.discovery.tree import open_tree  # noqa: PLC0415 - as above
+
+    tree = open_tree(path)
+    hardware = read_hardware(tree)
+    answer = read_machine_info(tree)
+    _refuse_absurd_ids(answer.info, tree.name)
+    found = (*_refusals(answer), *differences(answer.info, hardware))
+    name = LIVE if path == "/" else _base_name(path)
+    return Machine(name=name, info=answer.info, hardware=hardware, info_error=answer.info_error, findings=found)
+
+
+def _refusals(answer: CadvisorAnswer) -> Iterator[Finding]:
+    if answer.info_error:
+        message = f"cAdvisor cannot describe the machine, so a kubelet does not start: {answer.info_error}"
+        yield Finding("warning", "machine", message)
+    if answer.topology_error:
+        yield Finding("warning", "topology", f"cAdvisor cannot read the topology: {answer.topology_error}")
+
+
+def _refuse_absurd_ids(info: MachineInfo, source: str) -> None:
+    """Refuse ids that no kernel gives: sets of CPUs and nodes are bit masks, as long as their highest member.
+
+    Raises:
+        InputError: naming the id.
+    """
+    for node in info.topology:
+        highest = max((max(core.thread_ids) for core in node.cores), default=0)
+        if highest > HIGHEST_CPU or node.node_id > _HIGHEST_NODE:
+            problem = f"names CPU {highest}" if highest > HIGHEST_CPU else f"names NUMA node {node.node_id}"
+            raise InputError(problem, source=source, remedy="no kernel has such a number: check the snapshot")
+
+
+def _read(path: str) -> bytes:
+    """Return the bytes of a description.
+
+    Raises:
+        InputError: the file cannot be read or is too large.
+    """
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - a str in hand
+            data = file.read(MAX_DESCRIPTION_BYTES + 1)
+    except (OSError, ValueError) as error:
+        problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(
+            f"cannot be read: {problem}", source=path, remedy="check the path and its permissions"
+        ) from None
+    if len(data) > MAX_DESCRIPTION_BYTES:
+        raise InputError(
+            f"is larger than {MAX_DESCRIPTION_BYTES} bytes", source=path, remedy="is it a machine description?"
+        )
+    return data
+
+
+def _exists(path: str) -> bool:
+    try:
+        os.stat(path)  # noqa: PTH116 - pathlib raises for some of what a user may type
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _looks_like_path(source: str) -> bool:
+    return "/" in source or source.endswith((".json", ".jsonl", ".tar", ".tgz", ".gz", ".bz2", ".xz"))
+
+
+def _base_name(path: str) -> str:
+    name = os.path.basename(os.path.abspath(path))  # noqa: PTH100, PTH119 - names only, nothing is looked up
+    for suffix in (".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".tar", ".json"):
+        if name.endswith(suffix) and name != suffix:
+            return name.removesuffix(suffix)
+    return name
+
+
+def _unknown(source: str, shipped: tuple[str, ...]) -> InputError:
+    shown = source if len(source) <= 80 else f"{source[:80]}..."
+    if _looks_like_path(source):
+        return InputError("no such file or folder", source=shown, remedy=_FORMS)
+    near = difflib.get_close_matches(source[:80], shipped, n=3, cutoff=0.4)
+    remedy = f"did you mean {' or '.join(near)}?" if near else f"{_FORMS}; shipped are {', '.join(shipped)}"
+    return InputError("is no machine", source=shown, remedy=remedy)

@@ -1,0 +1,271 @@
+"""Kubelet configurations and Mooring's own document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.core.config import FIXABLE_DEFECTS, RESERVED_EXTENSIONS, KubeletConfig, MooringConfig, ReservedMemory
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding
+from mooring.manifest.configuration import NodeConfiguration, load_config
+from mooring.manifest.durations import nanoseconds
+from mooring.manifest.kubelet_config import kubelet_config
+from mooring.manifest.kubelet_fields import KNOWN, READ
+from mooring.manifest.mooring_config import mooring_config
+
+FULL = """
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+address: 0.0.0.0
+authentication: {anonymous: {enabled: false}}
+cpuManagerPolicy: static
+cpuManagerPolicyOptions: {full-pcpus-only: "true"}
+cpuManagerReconcilePeriod: 1m30s
+memoryManagerPolicy: Static
+reservedMemory:
+- numaNode: 0
+  limits: {memory: 1Gi, hugepages-2Mi: 4194304}
+- numaNode: 1
+  limits: {memory: 0.5}
+topologyManagerPolicy: single-numa-node
+topologyManagerScope: pod
+topologyManagerPolicyOptions: {max-allowable-numa-nodes: "16"}
+reservedSystemCPUs: 0-1
+kubeReserved: {cpu: 500m}
+systemReserved: {memory: 1Gi}
+kubeReservedCgroup: /kube
+systemReservedCgroup: /system
+evictionHard: {memory.available: 5%}
+mergeDefaultEvictionSettings: true
+cpuCFSQuota: false
+cpuCFSQuotaPeriod: 5ms
+featureGates: {CPUManagerPolicyAlphaOptions: true}
+maxPods: 250
+"""
+EXPECTED = KubeletConfig(
+    cpu_manager_policy="static",
+    cpu_manager_policy_options={"full-pcpus-only": "true"},
+    cpu_manager_reconcile_period_ns=90 * 10**9,
+    memory_manager_policy="Static",
+    reserved_memory=(
+        ReservedMemory(0, {"memory": "1Gi", "hugepages-2Mi": "4194304"}),
+        ReservedMemory(1, {"memory": "0.5"}),
+    ),
+    topology_manager_policy="single-numa-node",
+    topology_manager_scope="pod",
+    topology_manager_policy_options={"max-allowable-numa-nodes": "16"},
+    reserved_system_cpus="0-1",
+    kube_reserved={"cpu": "500m"},
+    system_reserved={"memory": "1Gi"},
+    kube_reserved_cgroup="/kube",
+    system_reserved_cgroup="/system",
+    eviction_hard={"memory.available": "5%"},
+    merge_default_eviction_settings=True,
+    cpu_cfs_quota=False,
+    cpu_cfs_quota_period_ns=5_000_000,
+    feature_gates={"CPUManagerPolicyAlphaOptions": True},
+    max_pods=250,
+)
+
+
+def load(tmp_path: Path, *texts: str) -> NodeConfiguration:
+    paths = []
+    for number, text in enumerate(texts):
+        paths.append(tmp_path / f"config-{number}.yaml")
+        paths[-1].write_text(text)
+    return load_config(*paths)
+
+
+def refusal(fields: Mapping[str, Any]) -> str:
+    with pytest.raises(InputError) as error:
+        kubelet_config(fields, source="k.yaml")
+    return str(error.value)
+
+
+def test_every_field_that_the_managers_read_is_read(tmp_path: Path) -> None:
+    found = load(tmp_path, FULL)
+    assert found == NodeConfiguration(EXPECTED, MooringConfig())
+    assert all(f"\n{name}:" in FULL for name in READ)
+
+
+def test_known_fields_are_those_of_the_type() -> None:
+    assert len(KNOWN) == 126 + len({"apiVersion", "kind"})
+    assert "userNamespaces" in KNOWN
+
+
+def test_nothing_written_means_the_kubelets_defaults(tmp_path: Path) -> None:
+    assert load(tmp_path, "kind: KubeletConfiguration").kubelet == KubeletConfig()
+    assert load_config() == NodeConfiguration(KubeletConfig(), MooringConfig())
+    nulls = dict.fromkeys(READ)
+    assert kubelet_config(nulls, source="k.yaml") == KubeletConfig()
+    zeros = {"maxPods": 0, "cpuManagerReconcilePeriod": "0s", "evictionHard": {}}
+    assert kubelet_config(zeros, source="k.yaml") == KubeletConfig(eviction_hard={})
+
+
+def test_configz_is_unpacked(tmp_path: Path) -> None:
+    text = json.dumps({"kubeletconfig": {"cpuManagerPolicy": "static", "cpuCFSQuotaPeriod": "100ms"}})
+    assert load(tmp_path, text).kubelet == KubeletConfig(cpu_manager_policy="static")
+
+
+def test_bare_fields_are_a_configuration(tmp_path: Path) -> None:
+    assert load(tmp_path, "topologyManagerScope: pod").kubelet == KubeletConfig(topology_manager_scope="pod")
+
+
+def test_policies_are_taken_as_written() -> None:
+    config = kubelet_config({"cpuManagerPolicy": "Static", "topologyManagerPolicy": ""}, source="k.yaml")
+    assert (config.cpu_manager_policy, config.topology_manager_policy) == ("Static", "")
+
+
+def test_unknown_field_is_reported_with_the_nearest_name(tmp_path: Path) -> None:
+    found = load(tmp_path, "cpuManagerPolicy: static\nreservedSystemCpus: '0'\nfoo: 1\naddress: x\n")
+    source = f"{tmp_path}/config-0.yaml"
+    assert found.findings == (
+        Finding(
+            "warning",
+            "reservedSystemCpus",
+            f"{source}: the kubelet has no field reservedSystemCpus and ignores it; did you mean reservedSystemCPUs?",
+        ),
+        Finding("warning", "foo", f"{source}: the kubelet has no field foo and ignores it"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"apiVersion": "v1"}, "k.yaml: apiVersion: 'v1' is not supported; write kubelet.config.k8s.io/v1beta1"),
+        ({"cpuManagerPolicy": 1}, "k.yaml: cpuManagerPolicy: must be a text, not a number; put it in quotes"),
+        ({"cpuManagerPolicy": False}, "must be a text, not true or false; put it in quotes (YAML reads on, off"),
+        (
+            {"cpuManagerPolicyOptions": {"full-pcpus-only": True}},
+            "k.yaml: cpuManagerPolicyOptions.full-pcpus-only: must be a text, not true or false; put it in quotes",
+        ),
+        ({"kubeReserved": {"cpu": 1}}, "k.yaml: kubeReserved.cpu: must be a text, not a number; put it in quotes"),
+        ({"kubeReserved": []}, "k.yaml: kubeReserved: must be a mapping, not a list"),
+        ({"featureGates": {"A": "true"}}, "k.yaml: featureGates.A: must be true or false, not a text"),
+        ({"mergeDefaultEvictionSettings": "yes"}, "must be true or false, not a text"),
+        ({"maxPods": "110"}, "k.yaml: maxPods: must be a whole number, not a text"),
+        ({"maxPods": 2**31}, "k.yaml: maxPods: the number is too large"),
+        ({"cpuCFSQuotaPeriod": 100}, "k.yaml: cpuCFSQuotaPeriod: must be a text, not a number; put it in quotes"),
+        (
+            {"cpuCFSQuotaPeriod": "100"},
+            "k.yaml: cpuCFSQuotaPeriod: '100' is not a duration; write one such as 10s or 100ms",
+        ),
+        ({"reservedMemory": {}}, "k.yaml: reservedMemory: must be a list, not a mapping"),
+        ({"reservedMemory": ["x"]}, "k.yaml: reservedMemory[0]: must be a mapping, not a text"),
+        ({"reservedMemory": [{"numaNode": "0"}]}, "k.yaml: reservedMemory[0].numaNode: must be a whole number"),
+        (
+            {"reservedMemory": [{}, {"limits": {"memory": "1K"}}]},
+            "k.yaml: reservedMemory[1].limits.memory: '1K' is not a quantity: unable to parse quantity's suffix",
+        ),
+        (
+            {"reservedMemory": [{"limits": {"memory": True}}]},
+            "k.yaml: reservedMemory[0].limits.memory: must be a quantity, not true or false",
+        ),
+        ({"kubeletconfig": []}, "k.yaml: kubeletconfig: must be a mapping, not a list"),
+    ],
+)
+def test_wrong_types_are_refused_with_field_and_remedy(fields: Mapping[str, Any], message: str) -> None:
+    assert message in refusal(fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "nanos"),
+    [
+        ("0", 0),
+        ("10s", 10**10),
+        ("1h2m3.5s", 3_723_500_000_000),
+        ("-1.5ms", -1_500_000),
+        ("+5us", 5000),
+        ("5µs", 5000),
+        (".5s", 500_000_000),
+        ("1.s", 10**9),
+    ],
+)
+def test_durations_are_those_of_go(text: str, nanos: int) -> None:
+    assert nanoseconds(text) == nanos
+
+
+@pytest.mark.parametrize("text", ["", "-", "5", "s", ".s", "1 s", "1d", "5s ", "9999999999h", "1" * 1000 + "s"])
+def test_other_texts_are_no_durations(text: str) -> None:
+    with pytest.raises(InputError, match="is not a duration"):
+        nanoseconds(text)
+
+
+def test_moorings_document_may_stand_beside_or_apart(tmp_path: Path) -> None:
+    own = "apiVersion: mooring/v1alpha1\nkind: MooringConfiguration\nfixedDefects: [odd-uncore, saved-combo]\n"
+    expected = NodeConfiguration(EXPECTED, MooringConfig(frozenset(), frozenset({"odd-uncore", "saved-combo"})))
+    assert load(tmp_path, f"{own}---\n{FULL}") == expected
+    assert load(tmp_path, FULL, own) == expected
+
+
+@pytest.mark.parametrize("name", sorted(FIXABLE_DEFECTS))
+def test_every_known_defect_can_be_named(name: str) -> None:
+    assert mooring_config({"fixedDefects": [name]}, source="m.yaml").fixed_defects == {name}
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_EXTENSIONS))
+def test_reserved_extensions_are_refused_for_now(name: str) -> None:
+    with pytest.raises(InputError) as error:
+        mooring_config({"extensions": [name]}, source="m.yaml")
+    assert str(error.value) == f"m.yaml: extensions: {name} is not available in this version; leave it out"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"apiVersion": "v2"}, "m.yaml: apiVersion: 'v2' is not supported; write mooring/v1alpha1"),
+        ({"fixedDefect": []}, "m.yaml: 'fixedDefect' is not known; did you mean fixedDefects?"),
+        (
+            {"fixedDefects": ["odd-uncor"]},
+            "m.yaml: fixedDefects[0]: 'odd-uncor' is not known; did you mean odd-uncore?",
+        ),
+        ({"fixedDefects": ["xyz"]}, "'xyz' is not known; known are average-sizes, claim-loop, exact-mask-reuse"),
+        ({"extensions": ["pluginz"]}, "m.yaml: extensions[0]: 'pluginz' is not known; did you mean plugins?"),
+        ({"fixedDefects": [1]}, "m.yaml: fixedDefects[0]: must be a text, not a number; put it in quotes"),
+        ({"fixedDefects": "odd-uncore"}, "m.yaml: fixedDefects: must be a list, not a text"),
+    ],
+)
+def test_moorings_own_document_is_checked_strictly(content: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        mooring_config(content, source="m.yaml")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: Pod", "'Pod' is no configuration; write kind: KubeletConfiguration or kind: MooringConfiguration"),
+        ("foo: 1", "no field of a configuration in it"),
+        ("- 1", "a configuration must be a mapping, not a list"),
+        ("kind: [a]", "['a'] is no configuration"),
+        ("maxPods: 1\n---\nmaxPods: 2\n", ":3: a second KubeletConfiguration; the first is in"),
+    ],
+)
+def test_other_documents_are_no_configuration(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        load(tmp_path, text)
+    assert message in str(error.value)
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(READ)), junk, min_size=1))
+def test_any_values_are_taken_or_refused(fields: dict[str, Any]) -> None:
+    try:
+        found = kubelet_config(fields, source="k.yaml")
+    except InputError as error:
+        assert error.field.split(".")[0].split("[")[0] in fields  # noqa: PT017 - both outcomes are right
+    else:
+        assert isinstance(found, KubeletConfig)

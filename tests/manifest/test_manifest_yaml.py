@@ -1,0 +1,165 @@
+"""YAML as Kubernetes reads it; the values of words are those of sigs.k8s.io/yaml 1.6."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.core.errors import InputError
+from mooring.manifest.document import Value
+from mooring.manifest.yaml_reader import DEEPEST, MOST_ALIASED_NODES, read_yaml
+from mooring.manifest.yaml_words import word_value
+
+WORDS: list[tuple[str, Value]] = [
+    *((word, True) for word in ("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE")),
+    *((word, False) for word in ("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE")),
+    *((word, None) for word in ("", "~", "null", "Null", "NULL")),
+    *((word, word) for word in ("oN", "tRue", "nULL", "yEs", "100m", "1Gi", "1:30", "190:20:30", "2024-01-01")),
+    *((word, word) for word in ("2024-01-01T00:00:00Z", ".", "-", "+", "--", "1.2.3", "0x", "0b2", "1e", "e1", "=")),
+    ("010", 8),
+    ("08", 8.0),
+    ("0o10", 8),
+    ("0x1F", 31),
+    ("-0x10", -16),
+    ("0b101", 5),
+    ("1_000", 1000),
+    ("+5", 5),
+    ("1e3", 1000.0),
+    ("1.", 1.0),
+    (".5", 0.5),
+    ("-.5", -0.5),
+    ("18446744073709551615", 18446744073709551615),
+    ("18446744073709551616", 1.8446744073709552e19),
+    ("1e400", "1e400"),
+    ("9" * 5000, "9" * 5000),
+]
+
+
+def read(text: str) -> list[Value]:
+    return [document.content for document in read_yaml(text, "f.yaml")]
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(InputError) as error:
+        read(text)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(("word", "value"), WORDS)
+def test_plain_word_means_what_kubernetes_makes_of_it(word: str, value: Value) -> None:
+    found = word_value(word)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_not_a_number_words_are_floats_until_they_are_refused() -> None:
+    assert math.isnan(float(str(word_value(".nan"))))
+    assert word_value("-.INF") == -math.inf
+    assert refusal("a: .nan") == "f.yaml:1:4: .nan is not a number that JSON knows; put it in quotes if it is a text"
+
+
+def test_quoted_words_stay_text() -> None:
+    assert read("a: 'on'\nb: \"010\"\nc: |\n  on\nd: !!str 5\n") == [{"a": "on", "b": "010", "c": "on\n", "d": "5"}]
+
+
+def test_keys_become_texts() -> None:
+    assert read("on: 1\n5: 2\n1.5: 3\n'null': 4\n") == [{"true": 1, "5": 2, "1.5": 3, "null": 4}]
+
+
+def test_documents_know_their_line_and_number() -> None:
+    found = list(read_yaml("# nothing\n---\n---\na: 1\n---\nb: 2\n", "f.yaml"))
+    assert [(document.index, document.source, document.content) for document in found] == [
+        (2, "f.yaml:4", {"a": 1}),
+        (3, "f.yaml:6", {"b": 2}),
+    ]
+
+
+def test_aliases_and_merge_keys_are_followed() -> None:
+    text = "base: &base {a: 1, b: 2}\nmore: &more {b: 3, c: 4}\nuse: {<<: [*base, *more], a: 9}\nagain: *base\n"
+    assert read(text) == [
+        {"base": {"a": 1, "b": 2}, "more": {"b": 3, "c": 4}, "use": {"a": 9, "b": 2, "c": 4}, "again": {"a": 1, "b": 2}}
+    ]
+
+
+def test_anchor_of_one_document_is_unknown_in_the_next() -> None:
+    assert "f.yaml:3:4: the alias *x has no anchor" in refusal("a: &x 1\n---\nb: *x\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\na: 2\n", "f.yaml:2:1: the key 'a' appears twice; keep one of them"),
+        ("1: a\n'1': b\n", "f.yaml:2:1: the key '1' appears twice; keep one of them"),
+        ("a: &x [*x]\n", "f.yaml:1:8: the alias *x refers to a value that contains it"),
+        ("a: *x\n", "f.yaml:1:4: the alias *x has no anchor; define &x before it"),
+        ("[]: a\n", "f.yaml:1:1: a mapping or list cannot be a key; write a text as the key"),
+        ("~: a\n", "f.yaml:1:1: null cannot be a key; put the key in quotes"),
+        ("a: !!python/object:os.system {}\n", "f.yaml:1:4: the tag tag:yaml.org,2002:python/object:os.system is not"),
+        ("a: !secret b\n", "f.yaml:1:4: the tag !secret does not fit the value 'b'; leave the tag out"),
+        ("a: !!int on\n", "f.yaml:1:4: the tag tag:yaml.org,2002:int does not fit the value 'on'"),
+        ("a: !!binary aGk=\n", "f.yaml:1:4: the tag tag:yaml.org,2002:binary does not fit"),
+        ("a: {<<: 5}\n", "the value of << is not a mapping; refer to a mapping, as in <<: *name"),
+        ("a:\n\t- b\n", "f.yaml:2:1: not valid YAML: found character that cannot start any token; indent with spaces"),
+        ("a: 'x\n", "not valid YAML: found unexpected end of stream"),
+        ("a: b: c\n", "f.yaml:1:5: not valid YAML: mapping values are not allowed in this context"),
+        ('a: "\\ud800"\n', "not valid YAML: found invalid Unicode character escape code"),
+        ("a: \x01\n", "f.yaml: not valid YAML: "),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_place(text: str, message: str) -> None:
+    assert message in refusal(text)
+
+
+def test_billion_laughs_are_refused_before_they_are_counted_out() -> None:
+    levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 30))
+    message = refusal(f"l0: &l0 lol\n{levels}")
+    assert f"aliases repeat more than {MOST_ALIASED_NODES} nodes" in message
+
+
+def test_merge_keys_cannot_multiply_either() -> None:
+    keys = ", ".join(f"k{n}: 1" for n in range(2000))
+    text = f"base: &base {{{keys}}}\nlist:\n" + "- {<<: *base}\n" * 100
+    assert "aliases repeat" in refusal(text)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 100_000, "- " * 100_000, "a: " + "[" * 101 + "]" * 101])
+def test_depth_is_bounded(text: str) -> None:
+    message = refusal(text)
+    assert f"nested deeper than {DEEPEST} levels" in message or "not valid YAML" in message
+
+
+def test_allowed_depth_is_enough() -> None:
+    assert read("[" * DEEPEST + "]" * DEEPEST)
+
+
+printable = st.characters(codec="utf-8", exclude_categories=["C", "Z"]) | st.just(" ")
+simple = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(printable)
+)
+values = st.recursive(
+    simple,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(printable, max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(values)
+def test_json_text_means_the_same_as_yaml(value: Value) -> None:
+    assert read(json.dumps(value, ensure_ascii=False)) == ([value] if value is not None else [])
+
+
+@given(st.text(max_size=40) | st.text("{}[]:,-&*x<!|>'\"#%@` \n\ta10.", max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        found = read(text)
+    except InputError as error:
+        found = [str(error)]
+    json.dumps(found, allow_nan=False)
