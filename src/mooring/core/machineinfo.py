@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+HIGHEST_NODE = 65535
+"""Largest NUMA node id that a description may name; Linux ends at 1023. Sets of nodes are bit masks as long as that."""
+
 
 @dataclass(frozen=True, slots=True)
 class HugePages:

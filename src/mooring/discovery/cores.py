@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mooring.core.bits import members
-from mooring.core.cpuset import HIGHEST_CPU
 from mooring.core.errors import InputError
-from mooring.discovery.kernelfiles import read_int, read_list, read_mask
+from mooring.discovery.kernelfiles import HIGHEST_ID, read_int, read_list, read_mask
 from mooring.discovery.nesting import Nest
 from mooring.discovery.quirks import Quirks
 from mooring.discovery.tree import Tree
@@ -58,7 +57,7 @@ def find_cpus(tree: Tree, quirks: Quirks) -> CPUs:
     present = online = 0
     for name in tree.names(CPUS):
         match = _CPU_NAME.match(name)
-        if match is None or int(match[1]) > HIGHEST_CPU:
+        if match is None or int(match[1]) > HIGHEST_ID:
             continue
         cpu = int(match[1])
         present |= 1 << cpu

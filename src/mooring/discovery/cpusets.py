@@ -14,6 +14,9 @@ from typing import Final
 from mooring.discovery.kernelfiles import read_list
 from mooring.discovery.tree import Tree
 
+_LINE_CHARS: Final = 4096
+_PATH_CHARS: Final = 255
+"""hwloc reads no longer lines of the mount table and opens no longer paths."""
 _ESCAPE: Final = re.compile(r"\\(040|011|012|134)")
 
 
@@ -32,7 +35,7 @@ def read_allowed(tree: Tree) -> Allowed:
     if files is None or group is None:
         return Allowed()
     folder, pattern = files
-    paths = [f"{folder}{group}/{pattern.format(what)}".lstrip("/") for what in ("cpus", "mems")]
+    paths = [f"{folder}{group}/{pattern.format(what)}"[:_PATH_CHARS].lstrip("/") for what in ("cpus", "mems")]
     return Allowed(*(read_list(tree, path) for path in paths))
 
 
@@ -43,7 +46,7 @@ def _file_pattern(tree: Tree) -> tuple[str, str] | None:
     the limits of all parents), a cpuset file system, or cgroup 1 with the cpuset controller.
     """
     for line in (tree.read("proc/mounts") or "").split("\n"):
-        fields = line.split()
+        fields = line[:_LINE_CHARS].split()
         if len(fields) < 3 or fields[0].startswith("#"):
             continue
         folder, kind = _unescape(fields[1]), _unescape(fields[2])

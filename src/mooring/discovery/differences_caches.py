@@ -104,8 +104,10 @@ def _spanning(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
         if any(core.uncore_caches for core in node.cores) and len({l3.get(cpu) for cpu in cpus}) == 1:
             whole.append(node.node_id)
     if whole:
-        message = f"One L3 serves all CPUs of {text_of_nodes(whole)}, yet the kubelet takes it for an uncore "
-            "cache of the cores."
+        message = (
+            f"One L3 serves all CPUs of {text_of_nodes(whole)}, yet the kubelet takes it for an uncore cache of the "
+            "cores."
+        )
         yield Finding("info", text_of_nodes(whole), message)
     shared = {number: nodes for number, nodes in nodes_of.items() if len(nodes) > 1}
     if shared:

@@ -11,8 +11,10 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from mooring.core.cpuset import HIGHEST_CPU
 from mooring.discovery.tree import Tree
+
+HIGHEST_ID: Final = 65535
+"""Highest CPU or node that a file may name; the kernel's own limit is 8192 CPUs (NR_CPUS) and 1024 nodes."""
 
 _SPACE: Final = r"[ \t\n\v\f\r]*"
 _CLEAN_MASK: Final = re.compile(r"[0-9a-f]{1,8}(?:,[0-9a-f]{8})*\n?")
@@ -20,15 +22,15 @@ _MASK_WORD: Final = re.compile(_SPACE + r"([+-]?)(?:0[xX](?=[0-9a-fA-F]))?([0-9a
 _C_NUMBER: Final = re.compile(_SPACE + r"([+-]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*))")
 _DECIMAL: Final = re.compile(_SPACE + r"([+-]?[0-9]+)")
 _UINT64: Final = (1 << 64) - 1
-_MASK_CHARS: Final = HIGHEST_CPU // 32 * 9
-"""A longer mask names CPUs beyond ``HIGHEST_CPU``; the kernel's own limit is far lower (NR_CPUS is at most 8192)."""
+_MASK_CHARS: Final = (HIGHEST_ID + 1) // 32 * 9
+"""A longer mask names CPUs beyond ``HIGHEST_ID``."""
 
 
 @lru_cache(maxsize=4096)
 def parse_mask(text: str) -> int | None:
     r"""Read a ``cpumap``: comma-separated 32-bit words in hexadecimal, the highest first.
 
-    Reading stops at the first word that is no number. None when CPUs beyond ``HIGHEST_CPU`` are named.
+    Reading stops at the first word that is no number. None when CPUs beyond ``HIGHEST_ID`` are named.
 
     >>> parse_mask("0000,00000001,0000000f\n") == 1 << 32 | 0b1111
     True
@@ -62,7 +64,7 @@ def parse_list(text: str) -> int | None:
     r"""Read a ``cpulist``: numbers and ranges in ascending order.
 
     An empty list names CPU 0, because hwloc finds no digits and takes them for 0; what is out of order is lost. None
-    when an id is negative or beyond ``HIGHEST_CPU``.
+    when an id is negative or beyond ``HIGHEST_ID``.
 
     >>> [bin(parse_list(text)) for text in ("0-2,4\n", "\n", "4,0-2")]
     ['0b10111', '0b1', '0b0']
@@ -71,12 +73,12 @@ def parse_list(text: str) -> int | None:
     last = -1
     for part in text.split(","):
         first, end = c_number(part)
-        if first > HIGHEST_CPU:
+        if first > HIGHEST_ID:
             return None
         if first > last:
             mask &= ~((1 << first) - (1 << (last + 1)))
         last = c_number(part, end + 1)[0] if part[end : end + 1] == "-" else first
-        if last > HIGHEST_CPU:
+        if last > HIGHEST_ID:
             return None
     return mask & ((1 << (last + 1)) - 1)
 

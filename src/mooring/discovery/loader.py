@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import os
+import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from mooring.core.cpuset import HIGHEST_CPU
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
-from mooring.core.machineinfo import MachineInfo
+from mooring.core.machineinfo import HIGHEST_NODE, MachineInfo
 
 if TYPE_CHECKING:
     from mooring.discovery.cadvisor import CadvisorAnswer
@@ -23,7 +24,6 @@ MAX_DESCRIPTION_BYTES: Final = 64 * 2**20
 _FORMS: Final = (
     "name a folder or archive of sysfs, a .json file, FILE.jsonl#NAME, a shipped machine, or write sockets=2 cores=16"
 )
-_HIGHEST_NODE: Final = 65535
 
 
 def load_machine(source: str) -> Machine:
@@ -83,13 +83,14 @@ def _from_tree(path: str) -> Machine:
     from mooring.discovery.cadvisor import read_machine_info  # noqa: PLC0415 - as above
     from mooring.discovery.differences import differences  # noqa: PLC0415 - as above
     from mooring.discovery.hardware import read_hardware  # noqa: PLC0415 - as above
+    from mooring.discovery.hardware_findings import hardware_findings  # noqa: PLC0415 - as above
     from mooring.discovery.tree import open_tree  # noqa: PLC0415 - as above
 
     tree = open_tree(path)
     hardware = read_hardware(tree)
     answer = read_machine_info(tree)
     _refuse_absurd_ids(answer.info, tree.name)
-    found = (*_refusals(answer), *differences(answer.info, hardware))
+    found = (*_refusals(answer), *hardware_findings(tree, hardware), *differences(answer.info, hardware))
     name = LIVE if path == "/" else _base_name(path)
     return Machine(name=name, info=answer.info, hardware=hardware, info_error=answer.info_error, findings=found)
 
@@ -110,7 +111,7 @@ def _refuse_absurd_ids(info: MachineInfo, source: str) -> None:
     """
     for node in info.topology:
         highest = max((max(core.thread_ids) for core in node.cores), default=0)
-        if highest > HIGHEST_CPU or node.node_id > _HIGHEST_NODE:
+        if highest > HIGHEST_CPU or node.node_id > HIGHEST_NODE:
             problem = f"names CPU {highest}" if highest > HIGHEST_CPU else f"names NUMA node {node.node_id}"
             raise InputError(problem, source=source, remedy="no kernel has such a number: check the snapshot")
 
@@ -122,7 +123,9 @@ def _read(path: str) -> bytes:
         InputError: the file cannot be read or is too large.
     """
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - a str in hand
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - as above; a named pipe would be waited for
+            raise InputError("is no file", source=path, remedy="name a file with a machine description")
+        with open(path, "rb") as file:  # noqa: PTH123 - as above
             data = file.read(MAX_DESCRIPTION_BYTES + 1)
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -157,9 +160,12 @@ def _base_name(path: str) -> str:
 
 
 def _unknown(source: str, shipped: tuple[str, ...]) -> InputError:
-    shown = source if len(source) <= 80 else f"{source[:80]}..."
+    shown = source if source.isprintable() else ascii(source)
+    if len(shown) > 80:
+        shown = f"{shown[:80]}..."
     if _looks_like_path(source):
         return InputError("no such file or folder", source=shown, remedy=_FORMS)
-    near = difflib.get_close_matches(source[:80], shipped, n=3, cutoff=0.4)
+    near = [name for name in shipped if source.lower() in name]
+    near = near or difflib.get_close_matches(source.lower()[:80], shipped, n=3, cutoff=0.4)
     remedy = f"did you mean {' or '.join(near)}?" if near else f"{_FORMS}; shipped are {', '.join(shipped)}"
     return InputError("is no machine", source=shown, remedy=remedy)

@@ -17,10 +17,8 @@ import msgspec
 from mooring.core.cpuset import HIGHEST_CPU
 from mooring.core.errors import InputError
 from mooring.core.gotext import INT64_MAX
-from mooring.core.machineinfo import Cache, Core, HugePages, MachineInfo, MemoryModules, Node
+from mooring.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages, MachineInfo, MemoryModules, Node
 
-HIGHEST_NODE: Final = 65535
-"""Largest NUMA node id that a description may name; Linux ends at 1023."""
 TIMESTAMP: Final = "2026-01-01T00:00:00Z"
 """Written in place of the time of reading, so that the same machine gives the same text."""
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mooring.core.bits import list_text, members
-from mooring.core.cpuset import HIGHEST_CPU
 from mooring.core.hardware import HardwarePages
-from mooring.discovery.kernelfiles import c_number, read_list, read_mask
+from mooring.discovery.kernelfiles import HIGHEST_ID, c_number, read_list, read_mask
 from mooring.discovery.quirks import Quirks
 from mooring.discovery.tree import Tree
 
@@ -45,7 +44,7 @@ def list_nodes(tree: Tree) -> tuple[int, ...]:
     if listed is not None:
         return tuple(members(listed))
     found = (_NODE_NAME.match(name) for name in tree.names(NODES))
-    return tuple(sorted({int(match[1]) for match in found if match and int(match[1]) <= HIGHEST_CPU}))
+    return tuple(sorted({int(match[1]) for match in found if match and int(match[1]) <= HIGHEST_ID}))
 
 
 def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[Node]:
@@ -59,8 +58,9 @@ def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[Node]:
     """
     nodes: list[Node] = []
     taken = 0
+    folders = set(tree.names(NODES))
     for number in ids:
-        cpus = read_mask(tree, f"{NODES}/node{number}/cpumap")
+        cpus = read_mask(tree, f"{NODES}/node{number}/cpumap") if f"node{number}" in folders else None
         if cpus is None:
             continue
         if (

@@ -214,8 +214,8 @@ def numa_fields(kubelet: Kubelet) -> list[dict[str, Any]]:
     free, reserved = free_cpus(kubelet), reserved_cpus(kubelet)
     owned = CPUSet()
     for containers in kubelet.node.cpu.assignments.values():
-        for cpus in containers.values():
-            owned |= CPUSet(cpus)
+        for mask in containers.values():
+            owned |= CPUSet(mask)
     rows = []
     for node in sorted(kubelet.info.topology, key=lambda node: node.node_id):
         cpus = CPUSet(topology.numa.get(node.node_id, 0)) if topology is not None else CPUSet()

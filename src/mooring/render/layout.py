@@ -9,42 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mooring.render.view import BoxKind, BoxView, CoreView, CPUView
-
-
-@dataclass(frozen=True, slots=True)
-class Insets:
-    """Room between a box's border and what it holds; the title stands in the top one."""
-
-    left: int
-    top: int
-    right: int
-    bottom: int
-
-
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """The sizes of one renderer."""
-
-    cell_width: int
-    cell_height: int
-    insets: Callable[[BoxView], Insets]
-    title_width: Callable[[BoxView, bool], int]
-    """Width that a box needs, insets included, for its wanted title if True, else for the shortest acceptable one."""
-    slack: int
-    """How much taller than the lowest arrangement a clearer one may be."""
-    core_gap: int = 0
-    """Between cores side by side."""
-    label_width: int = 0
-    """Room left of every row of cores, for what the renderer writes there."""
-    strip_height: Callable[[BoxView], int] = lambda _box: 0
-    """Room above every row of cores of a box, for what the renderer writes there."""
-    row_gap: int = 0
-    """Between rows of cores."""
-    gap_x: int = 1
-    """Between boxes side by side."""
-    gap_y: int = 0
-    """Between boxes on top of each other."""
+from mooring.render.measure import Grain, Metrics, Plan, Shelf, holds_leaves, row_height, row_width, shelve
+from mooring.render.view import BoxKind, BoxView, CPUView
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,51 +63,6 @@ class Layout:
                     yield from core
 
 
-@dataclass(frozen=True, slots=True)
-class _Grain:
-    """How finely a picture is broken into rows; the same everywhere in it, so that equal parts look equal."""
-
-    cores: int
-    """Most cores in one row."""
-    boxes: int
-    """Most boxes side by side that hold cores only."""
-    title: bool
-    """Whether boxes are widened for the wanted title, or for the shortest acceptable one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A measured box; the place is not known yet."""
-
-    view: BoxView
-    width: int
-    height: int
-    shelves: tuple[_Shelf, ...] = ()
-    core_rows: tuple[tuple[CoreView, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Shelf:
-    """Boxes of one sort in a regular grid."""
-
-    plans: tuple[_Plan, ...]
-    columns: int
-    column_width: int
-
-    def rows(self) -> list[tuple[_Plan, ...]]:
-        starts = range(0, len(self.plans), self.columns)
-        return [self.plans[start : start + self.columns] for start in starts]
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """All shelves of one box, with the room that they take."""
-
-    width: int
-    height: int
-    shelves: tuple[_Shelf, ...]
-
-
 def arrange(boxes: Sequence[BoxView], metrics: Metrics, width: int) -> Layout:
     """Return the arrangement of ``boxes`` within ``width`` that reads best.
 
@@ -150,7 +71,7 @@ def arrange(boxes: Sequence[BoxView], metrics: Metrics, width: int) -> Layout:
     the narrowest. A box whose title alone is wider than ``width`` makes the arrangement wider.
     """
     metrics = replace(metrics, title_width=_common_title_width(boxes, metrics))
-    tried = [(grain, _shelve(boxes, width, grain, metrics)) for grain in _grains(boxes)]
+    tried = [(grain, shelve(boxes, width, grain, metrics)) for grain in _grains(boxes)]
     limit = min(block.height for _, block in tried) + metrics.slack
     near = [(grain, block) for grain, block in tried if block.height <= limit]
     _, best = min(near, key=lambda pair: (-pair[0].title, -pair[0].cores, pair[1].height, pair[1].width))
@@ -171,14 +92,14 @@ def _family(box: BoxView) -> tuple[BoxKind, ...]:
     return tuple(label.kind for label in box.labels)
 
 
-def _grains(boxes: Sequence[BoxView]) -> list[_Grain]:
+def _grains(boxes: Sequence[BoxView]) -> list[Grain]:
     """Return the grains worth trying: those that fill the rows of the largest box and of the largest group of boxes."""
     inside = [box for box in _flat(boxes) if not box.is_offline()]
     most_cores = max((len(box.cores) for box in inside), default=1)
     groups = [boxes, *(box.children for box in inside)]
-    most_boxes = max(len(group) for group in groups if _holds_leaves(group))
+    most_boxes = max(len(group) for group in groups if holds_leaves(group))
     return [
-        _Grain(cores, columns, title)
+        Grain(cores, columns, title)
         for cores in _even(most_cores)
         for columns in _even(most_boxes)
         for title in (True, False)
@@ -194,87 +115,13 @@ def _even(count: int) -> list[int]:
     return sorted({-(-count // rows) for rows in range(1, count + 1)}) or [1]
 
 
-def _holds_leaves(boxes: Sequence[BoxView]) -> bool:
-    return not any(box.children for box in boxes)
-
-
 def _flat(boxes: Iterable[BoxView]) -> Iterator[BoxView]:
     for box in boxes:
         yield box
         yield from _flat(box.children)
 
 
-def _sort(box: BoxView) -> int:
-    """Return on which shelf a box belongs: with CPUs, memory only, offline."""
-    if box.is_offline():
-        return 2
-    return 0 if any(True for _ in box.cpus()) else 1
-
-
-def _shelve(boxes: Sequence[BoxView], width: int, grain: _Grain, metrics: Metrics) -> _Block:
-    """Put ``boxes`` on shelves of ``width``: as many columns as fit and ``grain`` allows, evenly spread over rows."""
-    most = grain.boxes if _holds_leaves(boxes) else len(boxes)
-    shelves: list[_Shelf] = []
-    used = 0
-    for sort in range(3):
-        # CPUs that are offline may use the width of all the others: nothing is known about their arrangement.
-        inner = (
-            grain
-            if sort < 2
-            else _Grain(max(1, (used or width) // (metrics.cell_width + metrics.core_gap)), 1, title=False)
-        )
-        plans = tuple(_measure(box, width, inner, metrics) for box in boxes if _sort(box) == sort)
-        if not plans:
-            continue
-        column = max([plan.width for plan in plans] + [shelf.column_width for shelf in shelves if sort == 1])
-        fitting = max(1, min(most, (width + metrics.gap_x) // (column + metrics.gap_x)))
-        rows = -(-len(plans) // fitting)
-        shelf = _Shelf(plans, -(-len(plans) // rows), column)
-        used = max(used, shelf.columns * (column + metrics.gap_x) - metrics.gap_x)
-        shelves.append(shelf)
-    heights = [max(plan.height for plan in row) for shelf in shelves for row in shelf.rows()]
-    return _Block(used, sum(heights) + metrics.gap_y * max(0, len(heights) - 1), tuple(shelves))
-
-
-def _measure(box: BoxView, width: int, grain: _Grain, metrics: Metrics) -> _Plan:
-    insets = metrics.insets(box)
-    inner = width - insets.left - insets.right
-    core_rows = _core_rows(box.cores, inner - metrics.label_width, grain.cores, metrics)
-    block = _shelve(box.children, inner, grain, metrics)
-    content, height = block.width, block.height
-    if core_rows:
-        content = _row_width(core_rows[0], metrics)
-        height = sum(_row_height(row, box, metrics) for row in core_rows) + metrics.row_gap * (len(core_rows) - 1)
-    return _Plan(
-        view=box,
-        width=max(content + insets.left + insets.right, metrics.title_width(box, grain.title)),
-        height=height + insets.top + insets.bottom,
-        shelves=block.shelves,
-        core_rows=core_rows,
-    )
-
-
-def _core_rows(
-    cores: Sequence[CoreView], width: int, per_row: int, metrics: Metrics
-) -> tuple[tuple[CoreView, ...], ...]:
-    """Return the cores in rows of equal length, except the last."""
-    if not cores:
-        return ()
-    fitting = max(1, min(per_row, (width + metrics.core_gap) // (metrics.cell_width + metrics.core_gap)))
-    rows = -(-len(cores) // fitting)
-    length = -(-len(cores) // rows)
-    return tuple(tuple(cores[start : start + length]) for start in range(0, len(cores), length))
-
-
-def _row_width(row: Sequence[CoreView], metrics: Metrics) -> int:
-    return metrics.label_width + len(row) * (metrics.cell_width + metrics.core_gap) - metrics.core_gap
-
-
-def _row_height(row: Sequence[CoreView], box: BoxView, metrics: Metrics) -> int:
-    return metrics.strip_height(box) + metrics.cell_height * max(len(core.cpus) for core in row)
-
-
-def _place_shelves(shelves: Sequence[_Shelf], x: int, y: int, depth: int, metrics: Metrics) -> Iterator[PlacedBox]:
+def _place_shelves(shelves: Sequence[Shelf], x: int, y: int, depth: int, metrics: Metrics) -> Iterator[PlacedBox]:
     for shelf in shelves:
         for row in shelf.rows():
             height = max(plan.height for plan in row)
@@ -285,7 +132,7 @@ def _place_shelves(shelves: Sequence[_Shelf], x: int, y: int, depth: int, metric
             y += height + metrics.gap_y
 
 
-def _place(plan: _Plan, frame: PlacedBox, metrics: Metrics) -> Iterator[PlacedBox]:
+def _place(plan: Plan, frame: PlacedBox, metrics: Metrics) -> Iterator[PlacedBox]:
     """Yield the box in the room of ``frame``, which is at least as large as planned, and all boxes inside."""
     insets = metrics.insets(plan.view)
     x, y = frame.x + insets.left, frame.y + insets.top
@@ -293,9 +140,9 @@ def _place(plan: _Plan, frame: PlacedBox, metrics: Metrics) -> Iterator[PlacedBo
     yield from _place_shelves(plan.shelves, x, y, frame.depth + 1, metrics)
 
 
-def _place_rows(plan: _Plan, x: int, y: int, metrics: Metrics) -> Iterator[PlacedRow]:
+def _place_rows(plan: Plan, x: int, y: int, metrics: Metrics) -> Iterator[PlacedRow]:
     for row in plan.core_rows:
-        height = _row_height(row, plan.view, metrics)
+        height = row_height(row, plan.view, metrics)
         left, top = x + metrics.label_width, y + metrics.strip_height(plan.view)
         cells = tuple(
             tuple(
@@ -306,5 +153,5 @@ def _place_rows(plan: _Plan, x: int, y: int, metrics: Metrics) -> Iterator[Place
             )
             for column, core in enumerate(row)
         )
-        yield PlacedRow(x, y, _row_width(row, metrics), height, cells)
+        yield PlacedRow(x, y, row_width(row, metrics), height, cells)
         y += height + metrics.row_gap

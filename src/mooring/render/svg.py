@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import ceil
 
-from mooring.render.layout import Insets, Layout, Metrics, PlacedBox, PlacedCell, PlacedRow, arrange
+from mooring.render.layout import Layout, PlacedBox, PlacedCell, PlacedRow, arrange
+from mooring.render.measure import Insets, Metrics
 from mooring.render.palette import cpu_style, owner_style, use_style
 from mooring.render.svg_elements import GAP, MONO, fitting, group, rect, text, text_width, tooltip
 from mooring.render.svg_legend import Area, footer

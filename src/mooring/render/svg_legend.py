@@ -11,6 +11,8 @@ from mooring.render.svg_style import TEXT_SIZE
 from mooring.render.view import CPUUse, NodeView, OwnerView
 from mooring.render.wording import MARKS, numbers, plural
 
+MEMORY_BARS = "In the memory bars, striped is reserved for the system and grey is promised to containers."
+
 _LINE = 20
 _SWATCH_HEIGHT = 16
 _TWO_COLUMNS = 1000
@@ -41,7 +43,8 @@ def footer(view: NodeView, area: Area) -> tuple[list[str], int]:
 
 
 def _caption(view: NodeView, area: Area) -> tuple[list[str], int]:
-    lines = [line for sentence in view.caption for line in wrapped(sentence, area.width, TEXT_SIZE)]
+    bars = [MEMORY_BARS] if any(node.memory for node in view.numa) else []
+    lines = [line for sentence in (*view.caption, *bars) for line in wrapped(sentence, area.width, TEXT_SIZE)]
     found = [text(area.x, area.y + TEXT_SIZE + index * 17, line, "quiet") for index, line in enumerate(lines)]
     return found, len(lines) * 17
 

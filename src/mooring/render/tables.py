@@ -5,7 +5,7 @@ They hold at 60 columns and without colour: lists break at commas only, nothing 
 
 from __future__ import annotations
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -45,7 +45,7 @@ def owners_table(view: NodeView) -> Table:
     return table
 
 
-def numa_table(view: NodeView, width: int = 80) -> Table:
+def numa_table(view: NodeView, width: int = 80) -> RenderableType:
     """Return the NUMA nodes in figures: CPUs per use, memory, and a bar for each where ``width`` columns leave room."""
     uses = [use for use in CPUUse if any(node.counts.get(use) for node in view.numa)]
     with_memory = any(node.memory for node in view.numa)
@@ -64,7 +64,10 @@ def numa_table(view: NodeView, width: int = 80) -> Table:
     for index in range(len(view.numa)):
         cells = [Text(values[index]) for _, values in columns]
         table.add_row(*cells, *(bar_[index] for bar_ in bars.values()))
-    return table
+    if not bars:
+        return table
+    signs = ", ".join(["█ is taken", *(f"{MARKS[use]} {use.value}" for use in uses if use is not CPUUse.EXCLUSIVE)])
+    return Group(table, Text(f"In the bars {signs}.", STYLES["quiet"]))
 
 
 def _bars(view: NodeView, room: int, *, with_memory: bool) -> dict[str, list[Text]]:

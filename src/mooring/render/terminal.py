@@ -16,7 +16,8 @@ from rich.text import Text
 from mooring.core.cpuset import CPUSet
 from mooring.render.canvas import FRAMES, Canvas
 from mooring.render.console import STYLES, write
-from mooring.render.layout import Insets, Layout, Metrics, PlacedBox, PlacedRow, arrange
+from mooring.render.layout import Layout, PlacedBox, PlacedRow, arrange
+from mooring.render.measure import Insets, Metrics
 from mooring.render.palette import cpu_style, use_style
 from mooring.render.tables import numa_table, owners_table
 from mooring.render.view import BoxKind, BoxView, CPUUse, CPUView, NodeView
@@ -80,7 +81,12 @@ def node_map(view: NodeView, width: int) -> RenderableType:
     if layout.height > TALLEST_NUMBERED_MAP:
         cells = _Cells(numbered=False, digits=digits, mark=mark)
         layout = _arrange(view, cells, width)
-    return Group(_drawn(layout, cells, view))
+    parts = [_drawn(layout, cells, view)]
+    if not cells.numbered:
+        parts.append(
+            Text("Before a row stand the numbers of its CPUs; “…” says that some between are missing.", STYLES["quiet"])
+        )
+    return Group(*parts)
 
 
 def _drawn(layout: Layout, cells: _Cells, view: NodeView) -> Text:

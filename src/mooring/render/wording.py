@@ -24,7 +24,7 @@ MARKS = {
 """One sign per use that has no owner's letter."""
 
 _MEANINGS = {
-    CPUUse.EXCLUSIVE: "one container has the CPU to itself; the letter says which",
+    CPUUse.EXCLUSIVE: "one container (or pod) has the CPU to itself; the letter says which",
     CPUUse.CONTESTED: "given to two pods at once, by mistake",
     CPUUse.RESERVED: "kept for the system and for pods without CPUs of their own",
     CPUUse.SHARED: "all pods without CPUs of their own run here",

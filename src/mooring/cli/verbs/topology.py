@@ -35,7 +35,7 @@ def command(machine: str, form: str, to: str) -> int:
 
         emit(topology_text(loaded), to)
         return YES
-    from mooring.discovery.document import machine_document  # noqa: PLC0415 - only for these formats
+    from mooring.discovery.machine_document import machine_document  # noqa: PLC0415 - only for these formats
 
     document = machine_document(loaded)
     if form == "json":

@@ -1,0 +1,132 @@
+"""``mooring topology``: the machine for people, as lscpu and lstopo readers expect it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from mooring.core.hardware import Hardware, HardwareNode
+from mooring.core.machine import Finding, Machine
+from mooring.discovery.machine_document import hardware_as_told
+from mooring.render.build import build_view
+from mooring.render.console import plain
+from mooring.render.wording import size
+
+WIDEST_DISTANCES = 16
+"""Distances of more nodes than this are left to ``-o json``."""
+
+
+def topology_text(machine: Machine) -> str:
+    """Return the text for a terminal of the present width."""
+    hardware = machine.hardware or hardware_as_told(machine.info)
+    view = build_view(machine)
+    parts: list[RenderableType] = [
+        Text(f"{view.name}: {view.title}"),
+        Text(""),
+        _facts(machine, hardware),
+        Text(""),
+        _nodes(hardware),
+    ]
+    if hardware.distances and 1 < len(hardware.distance_nodes) <= WIDEST_DISTANCES:
+        parts += [Text(""), Text("Distances between NUMA nodes"), _distances(hardware)]
+    for severity, heading in (("warning", "The kubelet sees this machine differently"), ("info", "Worth knowing")):
+        told = [finding for finding in machine.findings if finding.severity == severity]
+        if told:
+            parts += [Text(""), Text(heading), *_findings(told)]
+    return plain(Group(*parts), Console().width)
+
+
+def _grid() -> Table:
+    return Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="")
+
+
+def _facts(machine: Machine, hardware: Hardware) -> Table:
+    table = _grid()
+    table.show_header = False
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _fact_rows(machine, hardware):
+        table.add_row(Text(name), Text(value))
+    return table
+
+
+def _fact_rows(machine: Machine, hardware: Hardware) -> Iterator[tuple[str, str]]:
+    yield "CPUs online", f"{len(hardware.online)} ({hardware.online})"
+    for name, cpus in (
+        ("CPUs offline", hardware.offline),
+        ("CPUs not allowed by the cpuset", hardware.online - hardware.allowed),
+        ("CPUs isolated", hardware.isolated),
+    ):
+        if cpus:
+            yield name, f"{len(cpus)} ({cpus})"
+    yield "Sockets", str(hardware.num_packages or "unknown")
+    yield "Cores", f"{hardware.num_cores} with {_threads(hardware)}"
+    if hardware.num_l3:
+        yield "L3 caches", f"{hardware.num_l3} of {_sharers(hardware)} CPUs"
+    for kind in hardware.kinds:
+        rank = f"rank {kind.efficiency}" if kind.efficiency >= 0 else "rank unknown"
+        yield f"Cores of {rank}", str(kind.cpus)
+    yield "Memory", size(machine.info.memory_capacity)
+
+
+def _threads(hardware: Hardware) -> str:
+    counts: dict[int | None, int] = {}
+    for cpu in hardware.cpus:
+        counts[cpu.core] = counts.get(cpu.core, 0) + 1
+    kinds = sorted(set(counts.values()), reverse=True)
+    words = " or ".join(str(kind) for kind in kinds) or "0"
+    return f"{words} CPU{'' if kinds == [1] else 's'} each"
+
+
+def _sharers(hardware: Hardware) -> str:
+    counts: dict[int, int] = {}
+    for cpu in hardware.cpus:
+        if cpu.l3 is not None:
+            counts[cpu.l3] = counts.get(cpu.l3, 0) + 1
+    kinds = sorted(set(counts.values()))
+    return " to ".join(str(kind) for kind in (kinds if len(kinds) <= 1 else (kinds[0], kinds[-1])))
+
+
+def _nodes(hardware: Hardware) -> Table:
+    table = _grid()
+    with_pages = any(pool.count for node in hardware.nodes for pool in node.hugepages)
+    table.add_column("NUMA node", justify="right", no_wrap=True)
+    table.add_column("CPUs", justify="right", no_wrap=True)
+    table.add_column("memory", justify="right", no_wrap=True)
+    if with_pages:
+        table.add_column("huge pages", no_wrap=True)
+    table.add_column("CPU list", overflow="fold")
+    for node in hardware.nodes:
+        own = _own_cpus(node)
+        count = str(len(node.local_cpus)) if own else "–"
+        cells = [str(node.id), count, size(node.memory_bytes)]
+        cells += [_pages(node)] if with_pages else []
+        table.add_row(*(Text(cell) for cell in cells), Text(own or f"none; near {node.local_cpus}"))
+    return table
+
+
+def _own_cpus(node: HardwareNode) -> str:
+    return str(node.local_cpus) if node.sysfs_cpulist != "" else ""
+
+
+def _pages(node: HardwareNode) -> str:
+    return ", ".join(f"{pool.count} x {size(pool.size_bytes)}" for pool in node.hugepages if pool.count) or "–"
+
+
+def _distances(hardware: Hardware) -> Table:
+    table = _grid()
+    table.add_column("", justify="right")
+    for node in hardware.distance_nodes:
+        table.add_column(str(node), justify="right", no_wrap=True)
+    for node, row in zip(hardware.distance_nodes, hardware.distances or (), strict=True):
+        table.add_row(str(node), *(str(value) for value in row))
+    return table
+
+
+def _findings(findings: list[Finding]) -> Iterator[RenderableType]:
+    for finding in findings:
+        yield Padding(Text(f"{finding.subject}: {finding.message}"), (0, 0, 0, 2))

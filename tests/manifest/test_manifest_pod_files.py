@@ -1,0 +1,198 @@
+"""Files of pods: lists, workloads, what is left out, what appears twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding
+from mooring.core.pod import QoS
+from mooring.manifest import pod_files
+from mooring.manifest.gates import PodGates
+from mooring.manifest.pod_files import load_pods
+
+SPEC: dict[str, Any] = {"containers": [{"name": "c", "resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}]}
+TEMPLATE = {"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}, "name": "ignored"}, "spec": SPEC}
+
+
+def pod(name: str, **more: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": SPEC, **more}
+
+
+def workload(kind: str, version: str, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": "web", "namespace": "shop", "uid": "of-the-owner"}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {"template": TEMPLATE, **spec}}
+
+
+def write(folder: Path, *contents: object, name: str = "f.json") -> Path:
+    file = folder / name
+    file.write_text("\n".join(json.dumps(content) for content in contents))
+    return file
+
+
+def names(folder: Path, *contents: object) -> list[str]:
+    return [f"{found.namespace}/{found.name}" for found in load_pods([write(folder, *contents)])]
+
+
+def refusal(folder: Path, *contents: object) -> str:
+    with pytest.raises(InputError) as error:
+        load_pods([write(folder, *contents)])
+    return str(error.value).replace(f"{folder}/", "")
+
+
+def test_pods_come_in_the_order_of_their_files(tmp_path: Path) -> None:
+    first = write(tmp_path, pod("b"), pod("a"), name="1.json")
+    second = write(tmp_path, pod("c"), name="2.json")
+    assert [found.name for found in load_pods([second, first])] == ["c", "b", "a"]
+    assert [found.name for found in load_pods([tmp_path])] == ["b", "a", "c"]
+    assert load_pods([]) == []
+
+
+def test_lists_are_opened(tmp_path: Path) -> None:
+    bare = {"metadata": {"name": "y"}, "spec": SPEC}
+    inner = {"kind": "List", "items": [pod("z")]}
+    listed = {"apiVersion": "v1", "kind": "List", "items": [pod("x"), inner]}
+    assert names(tmp_path, listed, {"kind": "PodList", "items": [bare]}) == ["default/x", "default/z", "default/y"]
+    assert names(tmp_path, {"kind": "List", "items": None}) == []
+
+
+def test_pod_without_kind_is_a_pod_when_it_looks_like_one(tmp_path: Path) -> None:
+    assert names(tmp_path, {"metadata": {"name": "x"}, "spec": SPEC}) == ["default/x"]
+
+
+@pytest.mark.parametrize(
+    ("content", "count"),
+    [
+        (workload("Deployment", "apps/v1", replicas=3), 3),
+        (workload("Deployment", "apps/v1"), 1),
+        (workload("Deployment", "apps/v1", replicas=0), 0),
+        (workload("StatefulSet", "apps/v1", replicas=2), 2),
+        (workload("ReplicaSet", "apps/v1", replicas=2), 2),
+        (workload("ReplicationController", "v1", replicas=2), 2),
+        (workload("DaemonSet", "apps/v1", replicas=5), 1),
+        (workload("Job", "batch/v1"), 1),
+        (workload("Job", "batch/v1", parallelism=3), 3),
+        (workload("Job", "batch/v1", parallelism=3, completions=2), 2),
+        (workload("Job", "batch/v1", completions=5), 1),
+        (workload("Job", "batch/v1", parallelism=0), 0),
+    ],
+)
+def test_workloads_give_their_pods(tmp_path: Path, content: dict[str, Any], count: int) -> None:
+    found = load_pods([write(tmp_path, content)])
+    assert [entry.name for entry in found] == [f"web-{number}" for number in range(count)]
+    assert [entry.uid for entry in found] == [f"shop_web-{number}" for number in range(count)]
+    assert all(entry.qos is QoS.GUARANTEED and entry.annotations == {"a": "b"} for entry in found)
+
+
+def test_templates_in_other_places(tmp_path: Path) -> None:
+    cron = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "tick"},
+        "spec": {"jobTemplate": {"spec": {"parallelism": 2, "template": TEMPLATE}}},
+    }
+    template = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "form"}, "template": TEMPLATE}
+    assert names(tmp_path, cron, template) == ["default/tick-0", "default/tick-1", "default/form-0"]
+
+
+def test_what_has_no_pods_is_reported(tmp_path: Path) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    foreign = {"apiVersion": "example.com/v1", "kind": "Deployment", "metadata": {"name": "own"}}
+    config = {"kind": "KubeletConfiguration"}
+    file = write(tmp_path, service, foreign, config, pod("x"))
+    found: list[Finding] = []
+    assert len(load_pods([file], report=found.append)) == 1
+    assert [(finding.severity, finding.subject) for finding in found] == [
+        ("info", "Service web"),
+        ("info", "Deployment own"),
+        ("info", "KubeletConfiguration"),
+    ]
+    assert found[1].message == f"{file}:2: a Deployment has no pods and is left out"
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_finished_pods_are_left_out_and_reported(tmp_path: Path, phase: str) -> None:
+    found: list[Finding] = []
+    file = write(tmp_path, pod("x", status={"phase": phase}), pod("y", status={"phase": "Running"}))
+    assert [entry.name for entry in load_pods([file], report=found.append)] == ["y"]
+    assert found == [Finding("info", "default/x", f"{file}: the pod has {phase.lower()} and is left out")]
+
+
+def test_gates_are_those_of_the_caller(tmp_path: Path) -> None:
+    limits = {"cpu": 1, "memory": "1Gi"}
+    file = write(tmp_path, {**pod("x"), "spec": {**SPEC, "resources": {"requests": limits}}})
+    assert [entry.qos for entry in load_pods([file])] == [QoS.GUARANTEED]
+    assert [entry.qos for entry in load_pods([file], gates=PodGates(defaulting_fix=False))] == [QoS.BURSTABLE]
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ([pod("x"), pod("x")], "f.json:2: the pod default/x has the uid default_x, as has a pod in f.json; rename one"),
+        (
+            [{"kind": "List", "items": [pod("x"), pod("y"), pod("x")]}],
+            "f.json: items[2]: the pod default/x has the uid default_x, as has a pod in f.json: items[0]; rename",
+        ),
+        ([[pod("x")]], "f.json: must be a mapping, not a list"),
+        ([5], "f.json: must be a mapping, not a number"),
+        ([{"a": 1}], "f.json: kind: must not be empty; write kind: Pod or the kind of a workload"),
+        ([{"kind": 5}], "f.json: kind: must be a text, not a number"),
+        ([{"kind": "List", "items": {}}], "f.json: items: must be a list, not a mapping"),
+        ([{"kind": "List", "items": [7]}], "f.json: items[0]: must be a mapping, not a number"),
+        ([{"kind": "List", "items": [pod("")]}], "f.json: items[0].metadata.name: must not be empty"),
+        ([workload("Deployment", "apps/v1", replicas=-1)], "f.json: spec.replicas: must not be negative"),
+        (
+            [workload("Deployment", "apps/v1", replicas="3")],
+            "f.json: spec.replicas: must be a whole number, not a text",
+        ),
+        ([workload("Deployment", "apps/v1", template=None)], "f.json: spec.template: must be a mapping, not nothing"),
+        (
+            [workload("Deployment", "apps/v1", template={"spec": {"containers": []}})],
+            "f.json: spec.template.spec.containers: must not be empty",
+        ),
+        (
+            [{**pod("x"), "spec": {**SPEC, "resources": {"limits": {"cpu": "500m"}}}}],
+            "f.json: spec.resources.requests.cpu: the request of 1 is above the limit of 500m",
+        ),
+        (
+            [{**pod("x"), "spec": {**SPEC, "resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": 2}}}}],
+            "f.json: spec.resources.requests.cpu: 500m is less than the containers' requests of 1",
+        ),
+        (
+            [
+                {
+                    **pod("x"),
+                    "spec": {**SPEC, "resources": {"requests": {"cpu": 1}, "limits": {"cpu": 1, "memory": "1Mi"}}},
+                }
+            ],
+            "the request of 1Gi is above the limit of 1Mi",
+        ),
+    ],
+)
+def test_unusable_pods_are_refused_with_their_place(tmp_path: Path, contents: list[Any], message: str) -> None:
+    assert message in refusal(tmp_path, *contents)
+
+
+def test_container_limit_above_that_of_its_pod_is_refused(tmp_path: Path) -> None:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": 1}, "limits": {"cpu": 4}}}]
+    spec = {"containers": containers, "resources": {"limits": {"cpu": 2}}}
+    assert "spec.resources.limits.cpu: 2 is less than the limit of container c, 4" in refusal(
+        tmp_path, {**pod("x"), "spec": spec}
+    )
+
+
+def test_lists_without_end_are_refused(tmp_path: Path) -> None:
+    nested: dict[str, Any] = pod("x")
+    for _ in range(20):
+        nested = {"kind": "List", "items": [nested]}
+    assert "lists inside lists without end" in refusal(tmp_path, nested)
+
+
+def test_number_of_pods_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_files, "MOST_PODS", 50)
+    message = refusal(tmp_path, workload("Deployment", "apps/v1", replicas=2_000_000_000))
+    assert message == "f.json: spec.template: more than 50 pods; lower the replicas"

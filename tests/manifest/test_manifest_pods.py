@@ -1,0 +1,400 @@
+"""v1 Pods to values: reading, the API server's defaults and refusals, the QoS class."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.core.errors import InputError
+from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
+from mooring.core.quantity import Quantity
+from mooring.manifest.defaults import total_requests, with_pod_defaults
+from mooring.manifest.gates import PodGates
+from mooring.manifest.pods import pod_from_object
+from mooring.manifest.qos import qos_of
+
+Resources = dict[str, Any]
+BEFORE_FIX = PodGates(defaulting_fix=False)
+
+
+def quantities(given: Mapping[str, str]) -> dict[str, Quantity]:
+    return {name: Quantity.parse(text) for name, text in given.items()}
+
+
+def texts(given: ResourceList) -> dict[str, str]:
+    return {name: str(quantity) for name, quantity in given.items()}
+
+
+def container(name: str, requests: Resources | None = None, limits: Resources | None = None, **more: Any) -> Resources:
+    resources = {"requests": requests or {}, "limits": limits or {}}
+    return {"name": name, "resources": resources, **more}
+
+
+def pod(*containers: Resources, **more: Any) -> Resources:
+    return {"metadata": {"name": "p"}, "spec": {"containers": list(containers), **more}}
+
+
+def read(content: Mapping[str, Any], gates: PodGates | None = None) -> Pod:
+    return pod_from_object(content, source="f.yaml", gates=gates or PodGates())
+
+
+def refusal(content: Mapping[str, Any]) -> str:
+    with pytest.raises(InputError) as error:
+        read(content)
+    return str(error.value)
+
+
+def test_identity_is_read_or_made() -> None:
+    named = {"name": "web", "namespace": "shop", "uid": "u-1", "annotations": {"a": "b"}}
+    spec = {"containers": [{"name": "c"}]}
+    found = read({"metadata": named, "spec": spec})
+    assert (found.name, found.namespace, found.uid, found.annotations) == ("web", "shop", "u-1", {"a": "b"})
+    found = read({"metadata": {"generateName": "web-"}, "spec": spec})
+    assert (found.name, found.namespace, found.uid) == ("web-0", "default", "default_web-0")
+
+
+def test_uid_of_a_static_pod_is_the_one_the_kubelet_uses() -> None:
+    annotations = {"kubernetes.io/config.mirror": "0123abcd"}
+    metadata = {"name": "etcd", "uid": "u-1", "annotations": annotations}
+    assert read({"metadata": metadata, "spec": {"containers": [{"name": "c"}]}}).uid == "0123abcd"
+
+
+def test_containers_keep_their_order_and_kind() -> None:
+    init = [container("i"), container("s", restartPolicy="Always"), container("n", restartPolicy="Never")]
+    found = read(pod(container("a"), container("b", restartPolicy="Always"), initContainers=init))
+    assert [(entry.name, entry.kind) for entry in found.containers] == [
+        ("i", ContainerKind.INIT),
+        ("s", ContainerKind.SIDECAR),
+        ("n", ContainerKind.INIT),
+        ("a", ContainerKind.APP),
+        ("b", ContainerKind.APP),
+    ]
+
+
+def test_missing_requests_come_from_limits() -> None:
+    (found,) = read(pod(container("c", {"cpu": "1"}, {"cpu": "2", "memory": "1Gi", "vendor.com/nic": 1}))).containers
+    assert texts(found.requests) == {"cpu": "1", "memory": "1Gi", "vendor.com/nic": "1"}
+    assert texts(found.limits) == {"cpu": "2", "memory": "1Gi", "vendor.com/nic": "1"}
+
+
+@pytest.mark.parametrize(
+    ("written", "stored", "exact"),
+    [
+        (2, "2", 2),
+        (0.5, "500m", None),
+        (1e6, "1M", 10**6),
+        (" 2 ", "2", 2),
+        ("1e3", "1e3", 1000),
+        ("0.0001", "1m", None),
+        ("1u", "1m", None),
+        ("100n", "1m", None),
+        ("1.0000001Ki", "1024001m", None),
+        ("0.5Gi", "512Mi", None),
+        (None, "0", 0),
+        (1e-7, "1m", None),
+        (9007199254740993, "9007199254740993", 9007199254740993),
+    ],
+)
+def test_quantities_are_stored_as_the_api_server_does(written: object, stored: str, exact: int | None) -> None:
+    (found,) = read(pod(container("c", {"memory": written}))).containers
+    assert (str(found.requests["memory"]), found.requests["memory"].as_int64()) == (stored, exact)
+
+
+def test_overhead_is_read() -> None:
+    assert texts(read(pod(container("c"), overhead={"cpu": "250m"})).overhead) == {"cpu": "250m"}
+
+
+def test_qos_class_of_the_status_wins() -> None:
+    limits = {"cpu": 1, "memory": 1}
+    content = pod(container("c", {}, limits))
+    assert read(content).qos is QoS.GUARANTEED
+    assert read({**content, "status": {"qosClass": "Burstable"}}).qos is QoS.BURSTABLE
+    assert read({**content, "status": {"phase": "Pending"}}).qos is QoS.GUARANTEED
+
+
+@pytest.mark.parametrize(
+    ("gates", "qos"),
+    [
+        (PodGates(), QoS.GUARANTEED),
+        (PodGates(qos_fix=False), QoS.BEST_EFFORT),
+        (PodGates(pod_level_resources=False, qos_fix=False), QoS.GUARANTEED),
+        (PodGates(pod_level_resources=False), QoS.GUARANTEED),
+    ],
+)
+def test_empty_pod_level_resources_decide_only_without_the_fix(gates: PodGates, qos: QoS) -> None:
+    found = read(pod(container("c", {}, {"cpu": 1, "memory": 1}), resources={}), gates)
+    assert found.resources == PodResources()
+    assert found.qos is qos
+
+
+def test_pod_level_resources_decide_alone() -> None:
+    whole = {"limits": {"cpu": "4", "memory": "4Gi"}}
+    content = pod(container("a", {"cpu": "1"}), container("b"), resources=whole)
+    assert read(content).qos is QoS.BURSTABLE  # the request of cpu is what the containers request
+    assert read(content, PodGates(pod_level_resources=False)).qos is QoS.BURSTABLE
+    assert read(pod(container("a"), container("b"), resources=whole)).qos is QoS.GUARANTEED
+
+
+amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "ephemeral-storage"]), st.sampled_from(["0", "1", "2"]))
+sets = st.tuples(amounts, amounts)
+
+
+def model_of_one(requests: Mapping[str, str], limits: Mapping[str, str]) -> QoS:
+    pairs = {(requests.get(name, "0"), limits.get(name, "0")) for name in ("cpu", "memory")}
+    if pairs == {("0", "0")}:
+        return QoS.BEST_EFFORT
+    return QoS.GUARANTEED if all(a == b != "0" for a, b in pairs) else QoS.BURSTABLE
+
+
+@given(st.lists(sets, min_size=1, max_size=4), st.none() | sets, st.builds(PodGates))
+def test_qos_class_is_that_of_the_model(
+    own: list[tuple[dict[str, str], dict[str, str]]],
+    whole: tuple[dict[str, str], dict[str, str]] | None,
+    gates: PodGates,
+) -> None:
+    containers = [
+        Container(f"c{n}", requests=quantities(requests), limits=quantities(limits))
+        for n, (requests, limits) in enumerate(own)
+    ]
+    resources = PodResources(quantities(whole[0]), quantities(whole[1])) if whole else None
+    names = {name for part in whole or () for name in part}
+    if whole and gates.pod_level_resources and (not gates.qos_fix or names & {"cpu", "memory"}):
+        expected = model_of_one(*whole)
+    else:
+        classes = {model_of_one(*each) for each in own}
+        expected = classes.pop() if len(classes) == 1 else QoS.BURSTABLE
+    assert qos_of(containers, resources, gates) is expected
+
+
+def test_total_counts_regular_init_containers_with_the_sidecars_before_them() -> None:
+    def one(name: str, kind: ContainerKind, cpu: str) -> Container:
+        return Container(name, kind, quantities({"cpu": cpu}))
+
+    init, sidecar, app = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
+    apps = [one("a", app, "1"), one("b", app, "2")]
+    assert texts(total_requests(apps)) == {"cpu": "3"}
+    assert texts(total_requests([one("i", init, "9"), *apps])) == {"cpu": "9"}
+    assert texts(total_requests([one("i", init, "9"), one("s", sidecar, "4"), *apps])) == {"cpu": "9"}
+    assert texts(total_requests([one("s", sidecar, "4"), one("i", init, "9"), *apps])) == {"cpu": "13"}
+    assert texts(total_requests([one("s", sidecar, "4"), one("i", init, "1"), *apps])) == {"cpu": "7"}
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "before", "after"),
+    [
+        # Nothing given: nothing filled in.
+        (({}, {}), [({"cpu": "1"}, {"cpu": "1"})], ({}, {}), ({}, {})),
+        # Limits given: requests are what the containers request, else the limit.
+        (
+            ({}, {"cpu": "4", "memory": "2Gi"}),
+            [({"cpu": "1"}, {}), ({"cpu": "1"}, {})],
+            ({"cpu": "2", "memory": "2Gi"}, {"cpu": "4", "memory": "2Gi"}),
+            ({"cpu": "2", "memory": "2Gi"}, {"cpu": "4", "memory": "2Gi"}),
+        ),
+        # Only requests given: the older rule leaves them alone, the newer one fills requests and limits.
+        (
+            ({"cpu": "4"}, {}),
+            [({"cpu": "1", "memory": "1Gi"}, {"cpu": "2", "memory": "1Gi"})],
+            ({"cpu": "4"}, {}),
+            ({"cpu": "4", "memory": "1Gi"}, {"cpu": "4", "memory": "1Gi"}),
+        ),
+        # A container without a limit: none for the pod. Container limits above the request: they are the limit.
+        (
+            ({"cpu": "1", "memory": "1Gi"}, {}),
+            [({"memory": "1Gi"}, {"cpu": "2", "memory": "1Gi"}), ({}, {"cpu": "3"})],
+            ({"cpu": "1", "memory": "1Gi"}, {}),
+            ({"cpu": "1", "memory": "1Gi"}, {"cpu": "5"}),
+        ),
+        # Huge pages: the containers' limit becomes the pod's, and the pod's limit its request.
+        (
+            ({"cpu": "1"}, {}),
+            [({}, {"hugepages-2Mi": "4Mi"})],
+            ({"cpu": "1", "hugepages-2Mi": "4Mi"}, {"hugepages-2Mi": "4Mi"}),
+            ({"cpu": "1", "hugepages-2Mi": "4Mi"}, {"hugepages-2Mi": "4Mi"}),
+        ),
+        (
+            ({}, {"cpu": "1", "hugepages-2Mi": "8Mi"}),
+            [({"hugepages-2Mi": "4Mi"}, {"hugepages-2Mi": "4Mi"})],
+            ({"cpu": "1", "hugepages-2Mi": "8Mi"}, {"cpu": "1", "hugepages-2Mi": "8Mi"}),
+            ({"cpu": "1", "hugepages-2Mi": "8Mi"}, {"cpu": "1", "hugepages-2Mi": "8Mi"}),
+        ),
+    ],
+)
+def test_pod_level_defaults(
+    given: tuple[dict[str, str], dict[str, str]],
+    own: list[tuple[dict[str, str], dict[str, str]]],
+    before: tuple[dict[str, str], dict[str, str]],
+    after: tuple[dict[str, str], dict[str, str]],
+) -> None:
+    resources = PodResources(quantities(given[0]), quantities(given[1]))
+    containers = [Container(f"c{n}", requests=quantities(r), limits=quantities(x)) for n, (r, x) in enumerate(own)]
+    for gates, (requests, limits) in ((BEFORE_FIX, before), (PodGates(), after)):
+        found = with_pod_defaults(resources, containers, gates)
+        assert (texts(found.requests), texts(found.limits)) == (requests, limits)
+        assert with_pod_defaults(found, containers, gates) == found
+    assert with_pod_defaults(resources, containers, PodGates(pod_level_resources=False)) == resources
+
+
+def test_pod_from_the_api_server_keeps_its_pod_level_resources() -> None:
+    content = pod(container("c", {}, {"cpu": 1, "memory": 1}), resources={"requests": {"cpu": 1}})
+    assert texts(read({**content, "status": {"qosClass": "Burstable"}}).resources.limits) == {}  # type: ignore[union-attr]
+    assert texts(read(content).resources.limits) == {"cpu": "1", "memory": "1"}  # type: ignore[union-attr]
+
+
+CONTAINER = "f.yaml: spec.containers[0]"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "f.yaml: spec: must be a mapping, not nothing"),
+        ({"metadata": [], "spec": {}}, "f.yaml: metadata: must be a mapping, not a list"),
+        ({"metadata": {}, "spec": {"containers": [{"name": "c"}]}}, "f.yaml: metadata.name: must not be empty"),
+        (
+            {"metadata": {"name": False}, "spec": {"containers": [{"name": "c"}]}},
+            "(YAML reads on, off, yes, no, y and n",
+        ),
+        (
+            {"metadata": {"name": 5}, "spec": {"containers": [{"name": "c"}]}},
+            "must be a text, not a number; put it in q",
+        ),
+        (pod(), "f.yaml: spec.containers: must not be empty; a pod has at least one container"),
+        ({"spec": {"containers": {}}}, "f.yaml: spec.containers: must be a list, not a mapping"),
+        ({"spec": {"containers": [1]}}, f"{CONTAINER}: must be a mapping, not a number"),
+        ({"spec": {"containers": [{}]}}, f"{CONTAINER}.name: must not be empty"),
+        ({"spec": {"containers": [{"name": 1}]}}, f"{CONTAINER}.name: must be a text, not a number; put it in quotes"),
+        (pod({"name": "c", "resources": []}), f"{CONTAINER}.resources: must be a mapping, not a list"),
+        (
+            pod({"name": "c", "resources": {"limits": "2"}}),
+            f"{CONTAINER}.resources.limits: must be a mapping, not a text",
+        ),
+        (pod(container("c"), container("c")), "f.yaml: spec: two containers are called 'c'; rename one of them"),
+        (pod(container("c"), initContainers=[container("c")]), "two containers are called 'c'"),
+        (pod(container("c"), initContainers=5), "f.yaml: spec.initContainers: must be a list, not a number"),
+        (
+            pod(container("c"), initContainers=[container("i", restartPolicy=True)]),
+            "f.yaml: spec.initContainers[0].restartPolicy: must be a text, not true or false",
+        ),
+        (
+            pod(container("c", {"cpu": "2 cores"})),
+            f"{CONTAINER}.resources.requests.cpu: '2 cores' is not a quantity: quantities must match the regular",
+        ),
+        (pod(container("c", {"memory": "1K"})), "'1K' is not a quantity: unable to parse quantity's suffix; write one"),
+        (pod(container("c", {"memory": "9" * 9000})), "is not a quantity: a quantity of 9000 characters is too long"),
+        (
+            pod(container("c", {"cpu": True})),
+            f"{CONTAINER}.resources.requests.cpu: must be a quantity, not true or false",
+        ),
+        (pod(container("c", {"cpu": [1]})), f"{CONTAINER}.resources.requests.cpu: must be a quantity, not a list"),
+        (pod(container("c", {"cpu": -1})), f"{CONTAINER}.resources.requests.cpu: must not be negative, but is -1"),
+        (
+            pod(container("c", {}, {"cpu": "-1m"})),
+            f"{CONTAINER}.resources.limits.cpu: must not be negative, but is -1m",
+        ),
+        (
+            pod(container("c", {"cpu": 2}, {"cpu": 1})),
+            f"{CONTAINER}.resources.requests.cpu: the request of 2 is above the limit of 1",
+        ),
+        (
+            pod(container("c", {"cpus": 1})),
+            f"{CONTAINER}.resources.requests.cpus: is no resource of a container; did you",
+        ),
+        (pod(container("c", {}, {"gpu": 1})), "resources.limits.gpu: is no resource of a container; did you mean cpu?"),
+        (pod(container("c", {}, {"xyz": 1})), "names of other resources have a domain, as in vendor.com/nic"),
+        (
+            pod(container("c", {"vendor.com/nic": 1})),
+            "resources.requests.vendor.com/nic: needs a limit; set limits to the",
+        ),
+        (
+            pod(container("c", {"vendor.com/nic": 1}, {"vendor.com/nic": 2})),
+            f"{CONTAINER}.resources.requests.vendor.com/nic: must equal the limit of 2, but is 1",
+        ),
+        (pod(container("c", {}, {"vendor.com/nic": "1500m"})), "vendor.com/nic: must be a whole number, but is 1500m"),
+        (
+            pod(container("c", {"cpu": 1}, {"hugepages-2Mi": "3Mi"})),
+            f"{CONTAINER}.resources.limits.hugepages-2Mi: 3Mi is no whole number of 2Mi pages",
+        ),
+        (pod(container("c", {}, {"hugepages-2Mi": "4Mi"})), "limits: huge pages need cpu or memory beside them"),
+        (pod(container("c", {"cpu": 1, "hugepages-2Mi": "4Mi"})), "requests.hugepages-2Mi: needs a limit"),
+        (
+            pod(container("c", {"cpu": 1, "hugepages-2Mi": "2Mi"}, {"hugepages-2Mi": "4Mi"})),
+            "requests.hugepages-2Mi: must equal the limit of 4Mi, but is 2Mi",
+        ),
+        (pod(container("c", {}, {"cpu": 1, "hugepages-2X": 0})), "hugepages-2X does not name a page size; write hugep"),
+        (pod(container("c", {}, {"cpu": 1, "hugepages-0": 0})), "hugepages-0 does not name a page size"),
+        (pod(container("c"), resources=[]), "f.yaml: spec.resources: must be a mapping, not a list"),
+        (
+            pod(container("c"), resources={"limits": {"vendor.com/nic": 1}}),
+            "f.yaml: spec.resources.requests.vendor.com/nic: is not supported at pod level; only cpu, memory and hugep",
+        ),
+        (
+            pod(container("c"), resources={"requests": {"cpu": 2}, "limits": {"cpu": 1}}),
+            "f.yaml: spec.resources.requests.cpu: the request of 2 is above the limit of 1",
+        ),
+        (pod(container("c"), overhead={"cpu": "-1"}), "f.yaml: spec.overhead.cpu: must not be negative, but is -1"),
+        (pod(container("c"), overhead={"cpu": "x"}), "f.yaml: spec.overhead.cpu: 'x' is not a quantity"),
+        ({**pod(container("c")), "status": {"qosClass": "Gold"}}, "f.yaml: status.qosClass: 'Gold' is no QoS class"),
+        ({**pod(container("c")), "status": {"qosClass": ["Gold"]}}, "f.yaml: status.qosClass: must be a text"),
+    ],
+)
+def test_what_the_api_server_refuses_is_refused_here(content: Mapping[str, Any], message: str) -> None:
+    if "metadata" not in content and content:
+        content = {"metadata": {"name": "p"}, **content}
+    assert message in refusal(content)
+
+
+def test_reading_does_not_change_the_object() -> None:
+    content = pod(container("c", {}, {"cpu": 1}), resources={"limits": {"cpu": 1}})
+    kept = copy.deepcopy(content)
+    read(content)
+    assert content == kept
+
+
+TYPICAL = pod(
+    container("a", {"cpu": "2"}, {"cpu": "2", "memory": "1Gi"}),
+    initContainers=[container("i", restartPolicy="Always")],
+    resources={"limits": {"cpu": "4"}},
+    overhead={"cpu": "1m"},
+)
+TYPICAL["status"] = {"qosClass": "Burstable"}
+
+
+def places(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    found = [path] if path else []
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        found += places(inner, (*path, key))
+    return found
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.just("9" * 5000),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(places(TYPICAL)), junk), min_size=1, max_size=3))
+def test_any_damage_is_read_or_refused(changes: list[tuple[tuple[str | int, ...], Any]]) -> None:
+    content: Any = copy.deepcopy(TYPICAL)
+    for path, value in changes:
+        target = content
+        for key in path[:-1]:
+            target = target[key] if isinstance(target, dict | list) and _has(target, key) else {}
+        if isinstance(target, dict) or (isinstance(target, list) and _has(target, path[-1])):
+            target[path[-1]] = value  # type: ignore[index]
+    try:
+        outcome = read(content).uid
+    except InputError as error:
+        outcome = str(error)
+    assert json.dumps(outcome)
+
+
+def _has(container: dict[Any, Any] | list[Any], key: str | int) -> bool:
+    return key in container if isinstance(container, dict) else isinstance(key, int) and key < len(container)
