@@ -97,7 +97,8 @@ def test_anchor_of_one_document_is_unknown_in_the_next() -> None:
         ("a: &x [*x]\n", "f.yaml:1:8: the alias *x refers to a value that contains it"),
         ("a: *x\n", "f.yaml:1:4: the alias *x has no anchor; define &x before it"),
         ("[]: a\n", "f.yaml:1:1: a mapping or list cannot be a key; write a text as the key"),
-        ("~: a\n", "f.yaml:1:1: null cannot be a key; put the key in quotes"),
+        ("~: a\n", "f.yaml:1:1: nothing cannot be a key; write a text as the key"),
+        ("a: &x [1]\n*x : 2\n", "f.yaml:2:1: a list cannot be a key; write a text as the key"),
         ("a: !!python/object:os.system {}\n", "f.yaml:1:4: the tag tag:yaml.org,2002:python/object:os.system is not"),
         ("a: !secret b\n", "f.yaml:1:4: the tag !secret does not fit the value 'b'; leave the tag out"),
         ("a: !!int on\n", "f.yaml:1:4: the tag tag:yaml.org,2002:int does not fit the value 'on'"),
@@ -130,6 +131,13 @@ def test_merge_keys_cannot_multiply_either() -> None:
 def test_depth_is_bounded(text: str) -> None:
     message = refusal(text)
     assert f"nested deeper than {DEEPEST} levels" in message or "not valid YAML" in message
+
+
+def test_aliases_cannot_stack_up_depth() -> None:
+    half = DEEPEST // 2 - 1
+    text = f"a: &a {'[' * half}{']' * half}\n"
+    assert read(f"{text}b: {'[' * half}*a{']' * half}\n")
+    assert f"nested deeper than {DEEPEST}" in refusal(f"{text}b: {'[' * (half + 2)}*a{']' * (half + 2)}\n")
 
 
 def test_allowed_depth_is_enough() -> None:

@@ -16,10 +16,11 @@ from mooring.discovery.tree import Tree
 _INDEXES: Final = frozenset(f"index{index}" for index in range(10))
 """hwloc looks no further; real machines have four or five."""
 _LEVELS: Final = range(1, 6)
+_INSTRUCTION_LEVELS: Final = range(1, 4)
 
 
 def place_caches(tree: Tree, quirks: Quirks, cpus: CPUs, cpu: int, nest: Nest) -> None:
-    """Put the data and unified caches into ``nest`` of which ``cpu`` is the smallest member.
+    """Put the caches into ``nest`` of which ``cpu`` is the smallest member.
 
     The ``id`` file is not asked: firmware gets it wrong (some virtual machines give every CPU its own), and older
     kernels, ARM and POWER have none. Sharing alone tells caches apart.
@@ -36,8 +37,11 @@ def place_caches(tree: Tree, quirks: Quirks, cpus: CPUs, cpu: int, nest: Nest) -
         if shared & -shared != 1 << cpu:
             continue
         level = read_uint(tree, f"{folder}/{index}/level")
-        if level in _LEVELS and not (tree.read(f"{folder}/{index}/type") or "").startswith("Instruction"):
-            # Knights Landing tells of an L3 without size that does not exist.
-            if level == 3 and quirks.is_knights_landing and not read_uint(tree, f"{folder}/{index}/size"):
-                continue
+        # Knights Landing tells of an L3 without size that does not exist.
+        if level == 3 and quirks.is_knights_landing and not read_uint(tree, f"{folder}/{index}/size"):
+            continue
+        is_instruction = (tree.read(f"{folder}/{index}/type") or "").startswith("Instruction")
+        if is_instruction and level in _INSTRUCTION_LEVELS:
+            nest.add(shared, f"l{level}i")
+        elif not is_instruction and level in _LEVELS:
             nest.add(shared, f"l{level}")

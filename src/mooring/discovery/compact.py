@@ -135,10 +135,10 @@ def _size(values: Mapping[str, str], key: str, default: int) -> int:
 
 def _bytes(key: str, text: str) -> int:
     try:
-        size = Quantity.parse(text).as_int64()
+        size, rest = divmod(Quantity.parse(text).nano, 10**9)
     except QuantitySyntaxError:
-        size = None
-    if size is None or size <= 0 or size % 1024:
+        size, rest = 0, 0
+    if size <= 0 or rest or size % 1024:
         raise _refusal(key, f"{text[:40]!r} is no size in whole KiB", "write it as 64Gi or 512Mi")
     if size > MAX_BYTES:
         raise _refusal(key, f"{text[:40]!r} is more than 1Ei", "write a smaller size")

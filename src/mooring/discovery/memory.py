@@ -34,16 +34,9 @@ class Memory:
 
     nodes: tuple[HardwareNode, ...]
     """Nodes by ascending id; at least one."""
-    listed: tuple[int, ...]
-    """Ids that the kernel lists, readable or not."""
     table_nodes: tuple[int, ...] = ()
     """Nodes that ``table`` is about, in its order."""
     table: Table | None = None
-
-    @property
-    def has_homeless(self) -> bool:
-        """Tell whether a node is local to no CPU at all."""
-        return any(not node.local_cpus for node in self.nodes)
 
 
 def read_memory(tree: Tree, quirks: Quirks, online: int, nest: Nest) -> Memory:
@@ -54,7 +47,7 @@ def read_memory(tree: Tree, quirks: Quirks, online: int, nest: Nest) -> Memory:
     listed = list_nodes(tree)
     nodes = read_nodes(tree, listed, quirks)
     if not nodes:
-        return Memory((_made_up_node(tree, quirks, online),), listed)
+        return Memory((_made_up_node(tree, quirks, online),))
     table = read_distances(tree, listed)
     if quirks.is_knights_landing:
         ordered, speeds = _knights_landing(nodes, listed, table, nest)
@@ -64,13 +57,13 @@ def read_memory(tree: Tree, quirks: Quirks, online: int, nest: Nest) -> Memory:
         speeds = {} if quirks.has_fake_numa else {node.id: read_speed(tree, node.id) for node in ordered}
     local = {node.id: attach(nest, node.cpus) & online for node in ordered}
     # A speed is measured from the CPUs that were local before the locality had to be widened.
-    near = {node.id: node.cpus for node in ordered if local[node.id] and local[node.id] & ~node.cpus == 0}
+    near = {node.id for node in ordered if local[node.id] and local[node.id] & ~node.cpus == 0}
     tiers = name_tiers(ordered, {number: speed for number, speed in speeds.items() if number in near})
     finished = tuple(
         _node(tree, quirks, node, local[node.id], tiers.get(node.id))
         for node in sorted(ordered, key=lambda node: node.id)
     )
-    return Memory(finished, listed, *_restricted(table, listed, [node.id for node in finished]))
+    return Memory(finished, *_restricted(table, listed, [node.id for node in finished]))
 
 
 def _knights_landing(

@@ -22,7 +22,7 @@ class Branch:
     parent: Branch | None
     """The next larger set; None for the whole machine."""
     kinds: dict[str, int | None] = field(default_factory=dict)
-    """Kind (``core``, ``die``, ``package``, ``l1`` ... ``l5``) -> the kernel's id, None when it has none."""
+    """Kind (``core``, ``die``, ``package``, caches ``l1`` ... ``l5``, ``l1i`` ...) -> the kernel's id, if any."""
     group: tuple[int, str] | None = None
     """Rank and name of a group (cluster, book, drawer; unnamed ones have no name): the lowest rank stays."""
 

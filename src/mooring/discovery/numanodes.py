@@ -51,8 +51,8 @@ def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[Node]:
     """Read the nodes with their own CPUs; what has no ``cpumap`` or overlaps an earlier node is left out.
 
     hwloc takes an overlap for a mistake of the firmware (8em64t-2s2ca2c-buggynuma: eight nodes claim all CPUs) and
-    drops the later node. One that encloses all earlier nodes it overlaps, and that the kernel's links from the node to its
-    CPUs confirm, is no mistake but a level above them: hwloc keeps it when told so with
+    drops the later node. One that encloses all earlier nodes it overlaps, where the kernel's links from nodes to CPUs
+    say the same, is no mistake but a level above them: hwloc keeps it when told so with
     HWLOC_DEBUG_ALLOW_OVERLAPPING_NODE_CPUSETS, and the recorded answer does (fakeheterocpunuma). With ``numa=fake``
     overlaps are normal.
     """
@@ -63,25 +63,20 @@ def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[Node]:
         cpus = read_mask(tree, f"{NODES}/node{number}/cpumap") if f"node{number}" in folders else None
         if cpus is None:
             continue
-        if (
-            cpus & taken
-            and not quirks.has_fake_numa
-            and not (_encloses(cpus, nodes) and _is_linked(tree, number, cpus))
-        ):
+        if cpus & taken and not quirks.has_fake_numa and not _is_level_above(tree, Node(number, cpus), nodes):
             continue
         taken |= cpus
         nodes.append(Node(number, cpus))
     return _mark_gpu_memory(tree, nodes, quirks)
 
 
-def _encloses(cpus: int, nodes: Sequence[Node]) -> bool:
-    """Tell whether ``cpus`` is larger than each earlier node that it overlaps, and holds it whole."""
-    return all(node.cpus & ~cpus == 0 and node.cpus != cpus for node in nodes if node.cpus & cpus)
-
-
-def _is_linked(tree: Tree, number: int, cpus: int) -> bool:
-    """Tell whether the node has a link to each of the CPUs."""
-    return {f"cpu{cpu}" for cpu in members(cpus)} <= set(tree.names(f"{NODES}/node{number}"))
+def _is_level_above(tree: Tree, node: Node, earlier: Sequence[Node]) -> bool:
+    """Tell whether ``node`` is larger than each earlier node that it overlaps and holds it whole, and links agree."""
+    inside = [other for other in earlier if other.cpus & node.cpus]
+    return all(other.cpus & ~node.cpus == 0 and other.cpus != node.cpus for other in inside) and all(
+        {f"cpu{cpu}" for cpu in members(other.cpus)} <= set(tree.names(f"{NODES}/node{other.id}"))
+        for other in (node, *inside)
+    )
 
 
 def _mark_gpu_memory(tree: Tree, nodes: list[Node], quirks: Quirks) -> list[Node]:

@@ -14,6 +14,8 @@ from mooring.discovery.tree import LiveTree, Tree
 
 _DEFAULT_PAGE_BYTES: Final = 4096
 """hwloc's assumption about a snapshot that does not tell (topology-linux.c, hwloc_gather_system_info)."""
+_BLOCK_CHARS: Final = 65536
+"""More than cpuinfo ever says of one processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def _first_processor(tree: Tree) -> tuple[str, str, str]:
     if not text.startswith("processor", start):
         return "", "", ""
     found = {"vendor_id": "", "cpu family": "", "model": ""}
-    block = text[start:].partition("\n\n")[0] if len(text) < 65536 else text[start : start + 65536].partition("\n\n")[0]
+    block = text[start : start + _BLOCK_CHARS].partition("\n\n")[0]
     for index, line in enumerate(block.split("\n")):
         key, colon, value = line[:127].partition(":")
         key = key.rstrip(" \t")

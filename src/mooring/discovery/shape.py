@@ -173,10 +173,12 @@ def _places(shape: Shape) -> dict[int, _Place]:
             cpu = core * threads + thread if shape.siblings is Siblings.ADJACENT else core + thread * cores
             places[cpu] = place
     slow = shape.efficiency_cores
+    blocks = max(shape.numa_nodes, shape.l3_caches)  # no L2 crosses the border of a node or an L3
     for index in range(slow):
         socket, node, l3 = (index * parts // slow for parts in (shape.sockets, shape.numa_nodes, shape.l3_caches))
         core_id = per_socket + index % (slow // shape.sockets)
-        l2 = cores + index // CLUSTER_CORES
+        block, position = divmod(index, slow // blocks)
+        l2 = cores + block * -(-slow // blocks // CLUSTER_CORES) + position // CLUSTER_CORES
         places[cores * threads + index] = _Place(cores + index, core_id, socket, node, l2, l3, is_efficiency=True)
     return places
 

@@ -13,7 +13,7 @@ from mooring.manifest import kubelet_config as kubelet
 from mooring.manifest import mooring_config as mooring
 from mooring.manifest.document import Document
 from mooring.manifest.documents import load_documents
-from mooring.manifest.fields import kind_of
+from mooring.manifest.fields import kind_of, text_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,16 @@ def _recognised(document: Document) -> tuple[str, dict[str, Any]]:
     content = document.content
     if not isinstance(content, dict):
         raise InputError(f"a configuration must be a mapping, not {kind_of(content)}", source=document.source)
-    if content.get("kind") == mooring.KIND:
+    try:
+        kind = text_at(content, "kind")
+    except InputError as error:
+        raise error.at(document.source) from None
+    if kind == mooring.KIND:
         return mooring.KIND, content
     if kubelet.is_kubelet_config(content):
         return kubelet.KIND, content
     raise InputError(
-        f"{content['kind']!r:.60} is no configuration" if "kind" in content else "no field of a configuration in it",
+        f"{kind!r:.60} is no configuration" if kind else "no field of a configuration in it",
         source=document.source,
         remedy=f"write kind: {kubelet.KIND} or kind: {mooring.KIND}",
     )

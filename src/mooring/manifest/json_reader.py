@@ -98,5 +98,5 @@ def _refuse_half_characters(value: Value, source: str) -> None:
     r"""Refuse an escape such as ``\ud800`` without its other half: no output could carry it."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, RecursionError):
         raise InputError("a \\u escape names half of a character", source=source) from None

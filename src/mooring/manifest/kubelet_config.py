@@ -35,6 +35,7 @@ API_VERSION = "kubelet.config.k8s.io/v1beta1"
 CONFIGZ = "kubeletconfig"
 """The single key around the configuration that a kubelet prints under ``/configz``."""
 _SECOND = 10**9
+_MOST_REPORTED = 20  # more unknown fields than that are no misspellings
 
 
 def is_kubelet_config(content: Mapping[str, Any]) -> bool:
@@ -56,9 +57,7 @@ def kubelet_config(content: Mapping[str, Any], *, source: str, report: Report = 
     try:
         fields = mapping_at(content, CONFIGZ) if set(content) == {CONFIGZ} else content
         _check_version(fields)
-        for name in fields:
-            if name not in KNOWN:
-                report(_unknown(name, source))
+        _report_unknown(fields, source, report)
         return _config(fields)
     except InputError as error:
         raise error.at(source) from None
@@ -94,10 +93,15 @@ def _check_version(fields: Mapping[str, Any]) -> None:
         raise InputError(f"{version!r} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
 
 
-def _unknown(name: str, source: str) -> Finding:
-    known = nearest(name, KNOWN)
-    hint = f"; did you mean {known}?" if known else ""
-    return Finding("warning", name, f"{source}: the kubelet has no field {name} and ignores it{hint}")
+def _report_unknown(fields: Mapping[str, Any], source: str, report: Report) -> None:
+    unknown = [name for name in fields if name not in KNOWN]
+    for name in unknown[:_MOST_REPORTED]:
+        known = nearest(name, KNOWN)
+        hint = f"; did you mean {known}?" if known else ""
+        report(Finding("warning", name, f"{source}: the kubelet has no field {name} and ignores it{hint}"))
+    if len(unknown) > _MOST_REPORTED:
+        more = len(unknown) - _MOST_REPORTED
+        report(Finding("warning", source, f"{source}: {more} more fields that the kubelet does not know"))
 
 
 def _duration(fields: Mapping[str, Any], field: str, default: int) -> int:

@@ -100,12 +100,13 @@ def _status_qos(obj: Mapping[str, Any]) -> QoS | None:
     status = obj.get("status")
     if not isinstance(status, dict):
         return None
-    text = status.get("qosClass")
-    if not text:
-        return None
-    if text not in _QOS:
+    try:
+        text = text_at(status, "qosClass")
+    except InputError as error:
+        raise inside(error, "status") from None
+    if text and text not in _QOS:
         raise InputError(f"{text!r:.60} is no QoS class", field="status.qosClass", remedy="remove it")
-    return _QOS[text]
+    return _QOS.get(text)
 
 
 def _init_kind(item: Mapping[str, Any]) -> ContainerKind:

@@ -16,6 +16,7 @@ import yaml
 
 from mooring.core.errors import InputError
 from mooring.manifest.document import Document, Value
+from mooring.manifest.fields import kind_of
 from mooring.manifest.yaml_words import Scalar, word_value
 
 DEEPEST = 100
@@ -70,8 +71,19 @@ class _Open:
     value: dict[str, Value] | list[Value]
     anchor: str | None
     first_node: int
+    height: int = 1
+    """Levels of nesting in it, itself included."""
     key: object = _NO_KEY
     merged: list[Value] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Anchored:
+    """A value that aliases can repeat."""
+
+    value: Value
+    nodes: int
+    height: int
 
 
 @dataclass(slots=True)
@@ -85,8 +97,8 @@ class _Reader:
     nodes: int = 0
     aliased: int = 0
     open: list[_Open] = field(default_factory=list)
-    anchors: dict[str, tuple[Value, int] | None] = field(default_factory=dict)
-    """Anchor -> value and number of nodes; None while the value is still open."""
+    anchors: dict[str, _Anchored | None] = field(default_factory=dict)
+    """Anchor -> value; None while the value is still open."""
 
     def take(self, event: Any) -> Document | None:
         """Take one event; return the document that it ends, if it ends one."""
@@ -113,8 +125,8 @@ class _Reader:
         self._count(event)
         value = self._scalar_value(event)
         if event.anchor is not None:
-            self.anchors[event.anchor] = (value, 1)
-        self._put(value, event, plain=event.implicit[0])
+            self.anchors[event.anchor] = _Anchored(value, 1, 0)
+        self._put(value, event, 0, plain=event.implicit[0])
 
     def _scalar_value(self, event: Any) -> Scalar:
         text: str = event.value
@@ -135,7 +147,7 @@ class _Reader:
         if event.tag not in (None, "!", f"{_STANDARD}{kind}"):
             raise self._error(event, f"the tag {event.tag} is not supported", "leave the tag out")
         if len(self.open) >= DEEPEST:
-            raise self._error(event, f"nested deeper than {DEEPEST} levels")
+            raise self._too_deep(event)
         if self.open and isinstance(self.open[-1].value, dict) and self.open[-1].key is _NO_KEY:
             raise self._error(event, "a mapping or list cannot be a key", "write a text as the key")
         self._count(event)
@@ -154,8 +166,9 @@ class _Reader:
             for merged in closed.merged:
                 self._merge(event, closed.value, merged)
         if closed.anchor is not None:
-            self.anchors[closed.anchor] = (closed.value, self.nodes - closed.first_node + 1)
-        self._put(closed.value, event, plain=False)
+            nodes = self.nodes - closed.first_node + 1
+            self.anchors[closed.anchor] = _Anchored(closed.value, nodes, closed.height)
+        self._put(closed.value, event, closed.height)
 
     def _merge(self, event: Any, into: dict[str, Value], merged: Value) -> None:
         """Fill ``into`` from the value of ``<<``: keys written out win, then the first mapping that has a key."""
@@ -171,18 +184,20 @@ class _Reader:
         known = self.anchors[event.anchor]
         if known is None:
             raise self._error(event, f"the alias *{event.anchor} refers to a value that contains it")
-        value, size = known
-        self.nodes += size
-        self.aliased += size
+        self.nodes += known.nodes
+        self.aliased += known.nodes
         if self.aliased > MOST_ALIASED_NODES:
             raise self._error(event, f"aliases repeat more than {MOST_ALIASED_NODES} nodes", "write the values out")
-        self._put(value, event, plain=False)
+        if len(self.open) + known.height > DEEPEST:
+            raise self._too_deep(event)
+        self._put(known.value, event, known.height)
 
-    def _put(self, value: Value, event: Any, *, plain: bool) -> None:
+    def _put(self, value: Value, event: Any, height: int, *, plain: bool = False) -> None:
         if not self.open:
             self.root = value
             return
         place = self.open[-1]
+        place.height = max(place.height, height + 1)
         if isinstance(place.value, list):
             place.value.append(value)
         elif place.key is _NO_KEY:
@@ -208,7 +223,10 @@ class _Reader:
                 return str(value)
             case float():
                 return f"{value:g}"
-        raise self._error(event, "null cannot be a key", "put the key in quotes")
+        raise self._error(event, f"{kind_of(value)} cannot be a key", "write a text as the key")
+
+    def _too_deep(self, event: Any) -> InputError:
+        return self._error(event, f"nested deeper than {DEEPEST} levels")
 
     def _error(self, event: Any, problem: str, remedy: str = "") -> InputError:
         return InputError(problem, source=_place(self.source, event.start_mark), remedy=remedy)

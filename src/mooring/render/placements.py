@@ -17,6 +17,9 @@ from mooring.render.view import PlacementRow
 from mooring.render.wording import clean, numbers
 
 _HEADINGS = ("container", "verdict", "CPUs", "NUMA", "memory", "alignment")
+_SPEAKING = frozenset({"container", "verdict", "alignment"})
+"""Cells that need no heading to be understood."""
+
 _COUNT = 2
 _GAP = 2
 _INDENT = 2
@@ -63,7 +66,7 @@ class _Listing:
         del console
         contained = [row for row in self.rows if row.container]
         columns = _columns(contained, options.max_width)
-        if contained:
+        if contained and columns.fits:
             yield columns.line(_HEADINGS, "CPU list" if columns.list_width else "", "quiet")
         for pod, rows in groupby(self.rows, key=lambda row: row.pod):
             yield from _pod(clean(pod), list(rows), columns)
@@ -98,9 +101,14 @@ class _Columns:
     """Per cell of :func:`_cells`; 0 for a column that is empty throughout."""
     list_width: int
     """Columns for the CPU list; 0 when it stands on a line of its own."""
+    fits: bool
+    """False where not even the columns fit; then a line becomes a sentence that wraps."""
 
     def line(self, cells: Sequence[str], cpus: str, style: str = "") -> RenderableType:
         """Return one line; the CPU list breaks after commas, beside the other cells or below them."""
+        below = [Padding(Breaking(cpus), (0, 0, 0, 2 * _INDENT))] if cpus and not self.list_width else []
+        if not self.fits:
+            return Group(Padding(Text(_sentence(cells), STYLES[style]), (0, 0, 0, _INDENT)), *below)
         table = Table.grid(padding=(0, _GAP, 0, 0))
         found: list[RenderableType] = []
         for position, (cell, width) in enumerate(zip(cells, self.widths, strict=True)):
@@ -111,10 +119,16 @@ class _Columns:
             table.add_column(width=self.list_width)
             found.append(Breaking(cpus, ",", style))
         table.add_row(*found)
-        body = Padding(table, (0, 0, 0, _INDENT))
-        if self.list_width or not cpus:
-            return body
-        return Group(body, Padding(Breaking(cpus), (0, 0, 0, 2 * _INDENT)))
+        return Group(Padding(table, (0, 0, 0, _INDENT)), *below)
+
+
+def _sentence(cells: Sequence[str]) -> str:
+    named = [
+        cell if name in _SPEAKING else f"{name} {cell}"
+        for name, cell in zip(_HEADINGS, cells, strict=True)
+        if cell != "–"
+    ]
+    return ", ".join(dict.fromkeys(named))
 
 
 def _columns(rows: Sequence[PlacementRow], width: int) -> _Columns:
@@ -129,7 +143,8 @@ def _columns(rows: Sequence[PlacementRow], width: int) -> _Columns:
         widths[column] -= max(0, min(widths[column] - least, _taken(widths) - width))
     spare = width - _taken(widths) - _GAP
     longest = max((len(str(row.cpus)) for row in rows), default=0)
-    return _Columns(tuple(widths), spare if spare >= min(max(longest, len("CPU list")), _NARROWEST_LIST) else 0)
+    wanted = min(max(longest, len("CPU list")), _NARROWEST_LIST)
+    return _Columns(tuple(widths), spare if spare >= wanted else 0, fits=_taken(widths) <= width)
 
 
 def _taken(widths: Sequence[int]) -> int:

@@ -69,11 +69,12 @@ def _from_info(info: MachineInfo) -> Places:
             # A thread listed in two places keeps the last one, as in the kubelet's own topology.
             for cpu in core.thread_ids:
                 by_cpu[cpu] = Place(cpu, min(core.thread_ids), core.socket_id, node.node_id, l3)
+    with_cpus = {place.numa for place in by_cpu.values()}
     return Places(
         by_cpu=dict(sorted(by_cpu.items())),
         memory={node.node_id: node.memory for node in sorted(info.topology, key=lambda node: node.node_id)},
         memory_kinds={},
-        near={node.node_id: _nearest(node, info) for node in info.topology if not node.cores},
+        near={node.node_id: _nearest(node, info) for node in info.topology if node.node_id not in with_cpus},
         socket_ids={
             socket: socket if socket >= 0 else None for socket in _distinct(place.socket for place in by_cpu.values())
         },

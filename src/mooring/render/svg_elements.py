@@ -80,7 +80,9 @@ def text_width(content: str, font_size: float) -> float:
 
 def fitting(content: str, room: float, font_size: float) -> str:
     """Return ``content``, cut in the middle where it is wider than ``room``; empty when not even three signs fit."""
-    count = len(content)
+    if text_width(content, font_size) <= room:
+        return content
+    count = len(content) - 1
     while count >= 3 and text_width(shorten(content, count), font_size) > room:
         count -= 1
-    return shorten(content, count) if count >= 3 or count == len(content) else ""
+    return shorten(content, count) if count >= 3 else ""

@@ -51,7 +51,7 @@ def numa_table(view: NodeView, width: int = 80) -> RenderableType:
     with_memory = any(node.memory for node in view.numa)
     columns = [("NUMA", [str(node.id) for node in view.numa]), ("CPUs", [_dash(len(node.cpus)) for node in view.numa])]
     columns += [(use.value, [_dash(node.counts.get(use, 0)) for node in view.numa]) for use in uses]
-    columns.append(("memory", [size(node.memory_bytes) for node in view.numa]))
+    columns.append(("memory", [size(node.memory_bytes) if node.memory_bytes else "–" for node in view.numa]))
     if with_memory:
         columns.append(("unused", [_free_memory(node) for node in view.numa]))
     spare = width - sum(max(len(cell) for cell in (name, *cells)) + 2 for name, cells in columns)
@@ -115,4 +115,4 @@ def _memory_bar(node: NUMAView, width: int) -> Text:
 
 
 def _free_memory(node: NUMAView) -> str:
-    return "–" if node.memory is None else size(free_bytes(node))
+    return size(free_bytes(node)) if node.memory and node.memory_bytes else "–"

@@ -143,7 +143,7 @@ def owner_texts(label: str) -> tuple[str, ...]:
     """
     parts = label.split("/")
     forms = ["/".join(parts), "/".join(parts[1:]), parts[1] if len(parts) > 2 else ""]
-    return tuple(dict.fromkeys(form for form in forms if form))
+    return tuple(dict.fromkeys(form for form in forms if form)) or (label,)
 
 
 def box_titles(box: BoxView, view: NodeView) -> tuple[Title, ...]:

@@ -1,0 +1,98 @@
+"""Taking devices.
+
+Source: kubelet v1.37.1, devicemanager manager.go (devicesToAllocate, filterByAffinity); spec: topology-manager.md
+section 7.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from mooring.core.pod import Container, ContainerKind, Pod
+from mooring.devicemanager.hints import device_requests
+from mooring.devicemanager.state import DeviceState, ReusableDevices
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceError:
+    """Why a container is not admitted; the text is the kubelet's."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesAllocated:
+    """State and record after a container was served."""
+
+    state: DeviceState
+    reusable: ReusableDevices
+
+
+def allocate(
+    state: DeviceState, reusable: ReusableDevices, pod: Pod, container: Container, affinity: int | None
+) -> DevicesAllocated | DeviceError:
+    """Serve one container.
+
+    Args:
+        state: devices and holders before.
+        reusable: devices that init containers leave.
+        pod: the pod.
+        container: one of its containers.
+        affinity: mask of the stored hint; None for no opinion.
+    """
+    taken: dict[str, frozenset[str]] = {}
+    for resource, count in device_requests(container, state).items():
+        # 1. What it holds stays.
+        if state.held_by(pod.uid, container.name, resource):
+            continue
+        # 2. Reusable devices first.
+        chosen = sorted(reusable.of(pod.uid, resource))[:count]
+        need = count - len(chosen)
+        # 3-4. New ones, the near ones first.
+        if need > 0:
+            available = state.available(resource)
+            if len(available) < need:
+                return DeviceError(
+                    f"requested number of devices unavailable for {resource}. "
+                    f"Requested: {need}, Available: {len(available)}"
+                )
+            chosen += _nearest(state, resource, available, affinity)[:need]
+        taken[resource] = frozenset(chosen)
+    containers = state.held.get(pod.uid, {})
+    held = {**containers.get(container.name, {}), **{resource: ids for resource, ids in taken.items() if ids}}
+    after = replace(state, held={**state.held, pod.uid: {**containers, container.name: held}}) if taken else state
+    return DevicesAllocated(after, _reusable_after(reusable, pod, container, held))
+
+
+def _nearest(state: DeviceState, resource: str, available: frozenset[str], affinity: int | None) -> list[str]:
+    """Order the available devices by nearness: touching the affinity, elsewhere, without information; then by id.
+
+    Which of several equal devices is taken is arbitrary in the kubelet.
+    """
+
+    def rank(device_id: str, mask: int) -> tuple[int, str]:
+        if affinity is None or mask & affinity:
+            return 0, device_id
+        return (1 if mask else 2), device_id
+
+    devices = [device for device in state.devices[resource] if device.id in available]
+    return [device.id for device in sorted(devices, key=lambda device: rank(device.id, device.mask))]
+
+
+def _reusable_after(
+    reusable: ReusableDevices, pod: Pod, container: Container, held: Mapping[str, frozenset[str]]
+) -> ReusableDevices:
+    """Return the record after a container was served: init containers add what they hold, all others take it away."""
+    before = {resource: reusable.of(pod.uid, resource) for resource in reusable.resources(pod.uid)}
+    for resource, ids in held.items():
+        known = before.get(resource, frozenset())
+        before[resource] = known | ids if container.kind is ContainerKind.INIT else known - ids
+    return ReusableDevices(pod.uid, before)
+
+
+def drop_stale(state: DeviceState, active: Collection[str]) -> DeviceState:
+    """Return the state without the devices of pods that are not active."""
+    if all(uid in active for uid in state.held):
+        return state
+    return replace(state, held={uid: containers for uid, containers in state.held.items() if uid in active})

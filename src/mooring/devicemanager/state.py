@@ -1,0 +1,77 @@
+"""Devices and who holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from mooring.core.bits import mask_of
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of a resource."""
+
+    id: str
+    numa: tuple[int, ...] | None = None
+    """NUMA nodes that it is near to, several or one; None when nothing is known."""
+    healthy: bool = True
+
+    @property
+    def mask(self) -> int:
+        """Mask of its NUMA nodes; 0 when nothing is known."""
+        return mask_of(self.numa) if self.numa else 0
+
+
+Holdings = Mapping[str, Mapping[str, Mapping[str, frozenset[str]]]]
+"""Pod uid -> container -> resource -> device ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """Registered devices and allocations."""
+
+    devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
+    """Resource -> its devices."""
+    held: Holdings = field(default_factory=dict)
+
+    def allocated(self, resource: str) -> frozenset[str]:
+        """Return the ids of all devices of a resource that somebody holds."""
+        found: set[str] = set()
+        for containers in self.held.values():
+            for resources in containers.values():
+                found |= resources.get(resource, frozenset())
+        return frozenset(found)
+
+    def available(self, resource: str) -> frozenset[str]:
+        """Return the ids of the healthy devices that nobody holds."""
+        healthy = {device.id for device in self.devices.get(resource, ()) if device.healthy}
+        return frozenset(healthy - self.allocated(resource))
+
+    def held_by(self, pod: str, container: str, resource: str) -> frozenset[str]:
+        """Return what a container holds of a resource."""
+        return self.held.get(pod, {}).get(container, {}).get(resource, frozenset())
+
+    def held_by_pod(self, pod: str, resource: str) -> frozenset[str]:
+        """Return what all containers of a pod hold of a resource."""
+        found: frozenset[str] = frozenset()
+        for resources in self.held.get(pod, {}).values():
+            found |= resources.get(resource, frozenset())
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ReusableDevices:
+    """Devices that ended init containers of the pod now being admitted leave to its later containers."""
+
+    pod: str = ""
+    devices: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Resource -> device ids."""
+
+    def of(self, pod: str, resource: str) -> frozenset[str]:
+        """Return the ids for a pod and a resource; empty for every other pod."""
+        return self.devices.get(resource, frozenset()) if pod == self.pod else frozenset()
+
+    def resources(self, pod: str) -> Iterator[str]:
+        """Yield the resources of which a pod has reusable devices."""
+        yield from self.devices if pod == self.pod else ()

@@ -1,0 +1,52 @@
+"""What the memory manager reports to an observer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mooring.memorymanager.state import Block
+from mooring.topologymanager.hints import Hints
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHintsAsked:
+    """What the memory manager's hints were made from, and what they are."""
+
+    pod: str
+    container: str
+    """Empty for the whole pod."""
+    requests: Mapping[str, int]
+    free: Mapping[int, Mapping[str, int]]
+    """NUMA node -> memory type -> free bytes."""
+    groups: tuple[tuple[int, ...], ...]
+    """Groups of several nodes in use."""
+    hints: Hints | None
+    """None means no opinion, which is also the answer when nothing fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAssigned:
+    """A container (or a pod) got its blocks, or failed to."""
+
+    pod: str
+    container: str
+    """Empty for the whole pod."""
+    affinity: int | None
+    """The mask of the topology manager."""
+    mask: int
+    """The nodes that were used in the end: the affinity, the default hint, or the extended one."""
+    way: str
+    """``affinity``, ``default`` or ``extended``."""
+    blocks: tuple[Block, ...]
+    error: str
+    """The kubelet's text when it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReleased:
+    """A container's blocks were given back."""
+
+    pod: str
+    container: str
+    blocks: tuple[Block, ...]

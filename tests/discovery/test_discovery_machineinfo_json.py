@@ -1,0 +1,166 @@
+"""cAdvisor JSON is read strictly, written in full, and never answered with anything but InputError when it is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mooring.core.errors import InputError
+from mooring.core.topology import discover_topology
+from mooring.discovery.machineinfo_json import (
+    machine_info_document,
+    machine_info_json,
+    machines_of_lines,
+    parse_machine_info,
+    parse_machine_lines,
+)
+
+CORPORA = Path(__file__).parents[1] / "corpora"
+LINES = [
+    (path.name, line)
+    for path in (CORPORA / "machines.jsonl", CORPORA / "real-kubelet-machines.jsonl")
+    for line in path.read_bytes().splitlines()
+]
+NAMES = [json.loads(line)["name"] for _, line in LINES]
+SMALL = b"""{"name": "m", "note": "n", "info": {"num_cores": 2, "num_sockets": 1, "memory_capacity": 4096, "hugepages": [],
+ "topology": [{"node_id": 0, "memory": 4096, "hugepages": [{"page_size": 4, "num_pages": 1}], "distances": [10], "cores":
+ [{"core_id": 0, "socket_id": 0, "thread_ids": [0, 1], "uncore_caches": [{"id": 3, "size": 1, "type": "Unified", "level": 3}]}]
+ }]}}"""
+
+
+@pytest.mark.parametrize(("file", "line"), LINES, ids=NAMES)
+def test_every_machine_of_the_corpora_is_read_whole(file: str, line: bytes) -> None:
+    raw: dict[str, Any] = json.loads(line)
+    described = parse_machine_info(line, file)
+    assert (described.name, described.note) == (raw["name"], raw["note"])
+    topology = discover_topology(described.info)
+    cores = [core for node in raw["info"]["topology"] for core in node.get("cores") or []]
+    assert topology.num_cpus == raw["info"]["num_cores"]
+    assert topology.num_cores == len(cores)
+    assert set(topology.places) == {cpu for core in cores for cpu in core["thread_ids"]}
+    assert [node.distances for node in described.info.topology] == [
+        tuple(row) if (row := node.get("distances")) is not None else None for node in raw["info"]["topology"]
+    ]
+
+
+@pytest.mark.parametrize("line", [line for _, line in LINES], ids=NAMES)
+def test_what_is_written_reads_back_the_same(line: bytes) -> None:
+    info = parse_machine_info(line, "corpus").info
+    assert parse_machine_info(machine_info_json(info).encode(), "written").info == info
+
+
+def test_the_written_form_has_null_for_every_list_that_holds_nothing() -> None:
+    document = machine_info_document(parse_machine_info(b'{"num_cores": 0, "topology": null}', "x").info)
+    assert document["topology"] is None
+    assert document["hugepages"] is None
+    assert document["memory_by_type"] == {}
+    assert document["cloud_provider"] == "Unknown"
+
+
+def test_the_envelope_is_optional_and_machineinfo_is_another_name_for_info() -> None:
+    info = json.dumps(json.loads(SMALL)["info"]).encode()
+    bare = parse_machine_info(info, "x")
+    renamed = parse_machine_info(b'{"name": "m", "machineInfo": ' + info + b"}", "x")
+    assert bare.info == renamed.info == parse_machine_info(SMALL, "x").info
+    assert (bare.name, renamed.name) == ("", "m")
+
+
+def test_unknown_members_and_missing_optional_ones_do_no_harm() -> None:
+    described = parse_machine_info(b'{"num_cores": 1, "new": [{}], "topology": [{"node_id": 4}]}', "x")
+    assert described.info.topology[0].cores == ()
+
+
+@pytest.mark.parametrize(
+    ("document", "error"),
+    [
+        (b"", "m.json: is no JSON: "),
+        (b"\xff\xfe", "m.json: is no JSON: "),
+        (b"[1]", "m.json: Expected 'object', got 'array'"),
+        (b'{"topology": []}', "m.json: Object missing required field 'num_cores'"),
+        (b'{"info": {"num_cores": 1}}', "m.json: info: Object missing required field 'topology'"),
+        (b'{"num_cores": "8", "topology": []}', "m.json: num_cores: Expected 'int', got 'str'"),
+        (b'{"num_cores": 1, "topology": [{"node_id": 70000}]}', "m.json: topology[0].node_id: Expected 'int' <= 65535"),
+        (
+            b'{"machineInfo": {"num_cores": 1, "topology": [{"node_id": 0, "cores": [{"thread_ids": [0, -1]}]}]}}',
+            "m.json: machineInfo.topology[0].cores[0].thread_ids[1]: Expected 'int' >= 0",
+        ),
+        (b'{"num_cores": 99999999999999999999, "topology": []}', "m.json: num_cores: Expected 'int' <= "),
+        (b'{"name": 3, "info": {"num_cores": 1, "topology": []}}', "m.json: name: Expected 'str | null', got 'int'"),
+        (b'{"a":' * 50_000, "m.json: is no JSON: "),
+    ],
+)
+def test_a_wrong_document_is_refused_in_one_line_that_names_the_field(document: bytes, error: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_machine_info(document, "m.json")
+    message = str(caught.value)
+    assert message.startswith(error)
+    assert "\n" not in message
+
+
+def test_a_line_is_found_by_its_name() -> None:
+    data = (CORPORA / "machines.jsonl").read_bytes()
+    assert parse_machine_lines(data, "machines.jsonl", "hybrid-24").info.num_cores == 24
+    assert [described.name for described in machines_of_lines(data, "machines.jsonl")] == [
+        json.loads(line)["name"] for line in data.splitlines()
+    ]
+
+
+def test_the_only_machine_of_a_file_needs_no_name() -> None:
+    assert parse_machine_lines(b"\n" + SMALL.replace(b"\n", b"") + b"\n", "x.jsonl", "").name == "m"
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "error"),
+    [
+        (b'{"name": "a"}\n{"name": "b"}', "c", "x.jsonl: holds no machine 'c'; write x.jsonl#NAME with one of: a, b"),
+        (b'{"name": "a"}\n{"name": "b"}', "", "x.jsonl: holds 2 machines; write x.jsonl#NAME with one of: a, b"),
+        (b'{"name": "a"}\n{"name": ', "b", "x.jsonl:2: is no JSON: "),
+        (b'{"name": "a"}', "a", "x.jsonl:1: Object missing required field 'num_cores'"),
+        (b"", "a", "x.jsonl: holds no machine 'a'; is it the right file?"),
+    ],
+)
+def test_a_file_without_the_machine_says_which_it_has(data: bytes, name: str, error: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_machine_lines(data, "x.jsonl", name)
+    assert str(caught.value).startswith(error)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused_as_input(data: bytes) -> None:
+    with pytest.raises(InputError):
+        parse_machine_info(data, "random")
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.integers(0, len(SMALL) - 1), st.integers(0, 4), st.binary(max_size=4))
+def test_a_damaged_document_is_read_or_refused_as_input(position: int, removed: int, inserted: bytes) -> None:
+    damaged = SMALL[:position] + inserted + SMALL[position + removed :]
+    try:
+        info = parse_machine_info(damaged, "damaged").info
+    except InputError:
+        return
+    assert info.num_cores >= 0
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted(json.loads(SMALL)["info"])), VALUES)
+def test_any_value_in_place_of_a_member_is_read_or_refused_as_input(member: str, value: object) -> None:
+    document = json.loads(SMALL)["info"]
+    document[member] = value
+    try:
+        parse_machine_info(json.dumps(document).encode(), "mutated")
+    except InputError as error:
+        assert "\n" not in str(error)

@@ -1,0 +1,66 @@
+"""Colours that everybody can tell apart and read on."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from mooring.render.console import STYLES
+from mooring.render.palette import OWNER_COLOURS, RESERVED_FILL, contrast, text_on
+from mooring.render.svg_style import DARK, LIGHT, Ground
+from mooring.render.view import CPUUse
+
+# Full loss of one cone class, as matrices on linear RGB: Machado, Oliveira and Fernandes, 2009, severity 1.0.
+DEFICIENCIES = {
+    "none": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881)),
+    "tritanopia": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.3039)),
+}
+
+
+def seen(colour: str, matrix: tuple[tuple[float, float, float], ...]) -> tuple[float, ...]:
+    """Return the CIE Lab coordinates of a colour as someone with the deficiency sees it."""
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    red, green, blue = (
+        min(1.0, max(0.0, sum(weight * part for weight, part in zip(row, linear, strict=True)))) for row in matrix
+    )
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
+    fx, fy, fz = (part ** (1 / 3) if part > 0.008856 else 7.787 * part + 16 / 116 for part in (x, y, z))
+    return (116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz))
+
+
+@pytest.mark.parametrize("deficiency", DEFICIENCIES)
+def test_the_first_seven_owners_differ_for_everybody(deficiency: str) -> None:
+    matrix = DEFICIENCIES[deficiency]
+    for one, two in combinations(OWNER_COLOURS[:7], 2):
+        distance = sum((a - b) ** 2 for a, b in zip(seen(one, matrix), seen(two, matrix), strict=True)) ** 0.5
+        assert distance > 8, (one, two, distance)
+
+
+@pytest.mark.parametrize("colour", [*OWNER_COLOURS, RESERVED_FILL])
+def test_text_on_every_fill_is_readable(colour: str) -> None:
+    assert contrast(text_on(colour), colour) >= 4.5
+
+
+@pytest.mark.parametrize("ground", [LIGHT, DARK], ids=["light", "dark"])
+def test_text_of_the_svg_is_readable_on_every_ground_it_stands_on(ground: Ground) -> None:
+    for paper in (ground.page, ground.socket, ground.node):
+        assert contrast(ground.ink, paper) >= 7
+        assert contrast(ground.quiet, paper) >= 4.5
+    for paper in (ground.grey, ground.stripe):
+        assert contrast(ground.ink, paper) >= 4.5
+
+
+@pytest.mark.parametrize("ground", [LIGHT, DARK], ids=["light", "dark"])
+def test_borders_of_cells_can_be_seen(ground: Ground) -> None:
+    for paper in (ground.page, ground.socket, ground.node):
+        assert contrast(ground.edge, paper) >= 3
+
+
+def test_every_use_has_a_style_in_the_terminal() -> None:
+    assert {use.value.replace(" ", "-") for use in CPUUse} - {"exclusive"} <= STYLES.keys()

@@ -1,0 +1,108 @@
+"""The SVG: safe, self-contained, small, legible."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mooring.core.cpuset import CPUSet
+from mooring.render.build import Owner, build_view
+from mooring.render.sample import Shape, hybrid, occupied, regular
+from mooring.render.svg import svg_text
+from mooring.render.svg_elements import fitting, text_width
+from mooring.render.svg_style import style_sheet
+from mooring.render.view import RejectedPod
+
+SVG = "{http://www.w3.org/2000/svg}"
+BIG = Shape(sockets=2, nodes=1, caches=16, cores=8)
+
+
+def parsed(text: str) -> ET.Element:
+    return ET.fromstring(text)  # noqa: S314 - our own text, and being well-formed is what is tested
+
+
+@given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_hostile_names_cannot_break_the_document(machine: str, owner: str, why: str) -> None:
+    hostile = f"<script>alert(\"&amp;'\x1b[31m\x00\ud800]]>{owner}"
+    view = build_view(
+        regular(Shape(), machine),
+        owners=[Owner(hostile, "u", CPUSet.parse("1-3"))],
+        rejected=[RejectedPod(owner, why, hostile)],
+        subtitle=why,
+        caption=[owner],
+    )
+    root = parsed(svg_text(view))
+    assert not list(root.iter(f"{SVG}script"))
+    assert len([node for node in root.iter() if node.attrib.get("class", "").startswith("cpu")]) == 8
+
+
+def test_every_cell_tells_cpu_owner_and_place_when_pointed_at() -> None:
+    view = build_view(regular(Shape(sockets=2, cores=2)), owners=[Owner("ns/pod/c", "u", CPUSet.parse("3"))])
+    titles = {node.text for node in parsed(svg_text(view)).iter(f"{SVG}title")}
+    assert "CPU 3 · ns/pod/c · core of CPU 3 · L3 1 · NUMA node 1 · socket 1" in titles
+
+
+def test_512_cpus_stay_below_500_kb_and_256_within_1200_pixels() -> None:
+    assert len(svg_text(occupied(regular(BIG))).encode()) < 500_000
+    text = svg_text(occupied(regular(Shape(sockets=2, nodes=4, caches=2, cores=8))))
+    assert int(parsed(text).attrib["width"]) <= 1200
+
+
+def test_4096_cpus_are_drawn() -> None:
+    view = occupied(regular(Shape(sockets=16, caches=16, cores=8)))
+    numbers = [node for node in parsed(svg_text(view)).iter(f"{SVG}text") if node.attrib["class"].startswith("cpu")]
+    assert len(numbers) == 4096
+
+
+def test_the_document_refers_to_nothing_outside_itself() -> None:
+    text = svg_text(occupied(hybrid()))
+    assert re.findall(r"https?://[^\"]+", text) == ["http://www.w3.org/2000/svg"]
+    assert set(re.findall(r"url\((.*?)\)", text)) <= {"#mooring-dots", "#mooring-stripes"}
+
+
+def test_light_and_dark_are_both_styled_and_bound_to_the_picture() -> None:
+    sheet = style_sheet()
+    light, _, dark = sheet.partition("@media (prefers-color-scheme:dark)")
+    assert dark
+    for name in ("page", "socket", "node", "free", "offline", "reserved", "shared", "quiet"):
+        assert f".mooring .{name}" in light
+        assert f".mooring .{name}" in dark
+    rules = re.findall(r"([^{}]+)\{[^{}]*\}", light.removeprefix("<style>"))
+    assert all(selector.startswith(".mooring ") for rule in rules for selector in rule.split(","))
+
+
+def test_every_class_in_use_is_defined_or_inherits_on_purpose() -> None:
+    root = parsed(svg_text(occupied(hybrid())))
+    defined = set(re.findall(r"\.([a-z][a-z0-9-]*)", style_sheet()))
+    used = {name for node in root.iter() for name in node.attrib.get("class", "").split()}
+    assert {name for name in used - defined if not name.startswith("on-")} == set()
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "ns/" + "p" * 63 + "/c", "名前" * 40])
+def test_long_names_are_cut_in_the_picture_and_whole_in_the_tooltip(name: str) -> None:
+    view = build_view(regular(Shape()), owners=[Owner(name, "u", CPUSet.parse("1,5"))])
+    root = parsed(svg_text(view))
+    shown = [node.text or "" for node in root.iter(f"{SVG}text")]
+    assert name not in shown
+    assert any(name in (node.text or "") for node in root.iter(f"{SVG}title"))
+
+
+@given(st.text(max_size=60), st.integers(0, 300))
+def test_fitted_text_is_never_wider_than_its_room(text: str, room: int) -> None:
+    assert text_width(fitting(text, room, 11), 11) <= room or fitting(text, room, 11) == ""
+
+
+def test_no_text_runs_out_of_the_page() -> None:
+    view = replace(occupied(regular(BIG)), name="n" * 400, subtitle="s" * 900)
+    root = parsed(svg_text(view))
+    width = int(root.attrib["width"])
+    for node in root.findall(f"{SVG}text"):
+        if "text-anchor" not in node.attrib:
+            size = 20 if node.attrib["class"] == "name" else 12
+            assert float(node.attrib["x"]) + text_width(node.text or "", size) <= width
