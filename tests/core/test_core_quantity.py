@@ -179,9 +179,7 @@ def rounded(amount: Fraction, parts: int) -> int:
 
 
 @pytest.mark.parametrize(("text", "value", "milli", "exact", "canonical", "form"), READ)
-def test_reads_like_kubernetes(
-    text: str, value: int, milli: int, exact: int | None, canonical: str, form: str
-) -> None:
+def test_reads_like_kubernetes(text: str, value: int, milli: int, exact: int | None, canonical: str, form: str) -> None:
     quantity = Quantity.parse(text)
     assert (quantity.units, quantity.milli, quantity.as_int64()) == (value, milli, exact)
     assert (str(quantity), quantity.format.value) == (canonical, form)

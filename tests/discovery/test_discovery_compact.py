@@ -187,7 +187,7 @@ def sysfs_of(machine: Machine) -> ArchiveTree:
         "proc/meminfo": f"MemTotal: {sum(node.memory_bytes for node in hardware.nodes) // 1024} kB\nSwapTotal: 0 kB\n",
         "proc/hwloc-nofile-info": "OSName: Linux\nArchitecture: x86_64\n",
     }
-    links = {}
+    links: dict[str, str] = {}
 
     def mask(members: list[int]) -> str:
         digits = f"{sum(1 << member for member in members):x}"

@@ -40,7 +40,7 @@ def test_a_list_printed_by_the_kernel_is_read_back(mask: int) -> None:
         ("f zz,1", "0,32-35"),  # what stands between digits and comma does not
         ("zz,1", ""),
         ("", ""),
-        ("123456789", "0,3,7-8,11-12,14,16,18,21,24,28,32"),  # nine digits are one word of 64 bits
+        ("100000001", "0,32"),  # nine digits are one word of 64 bits
     ],
 )
 def test_a_mask_that_no_kernel_prints_is_read_as_hwloc_reads_it(text: str, cpus: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,11 @@ LINES = [
     for line in path.read_bytes().splitlines()
 ]
 NAMES = [json.loads(line)["name"] for _, line in LINES]
-SMALL = b"""{"name": "m", "note": "n", "info": {"num_cores": 2, "num_sockets": 1, "memory_capacity": 4096, "hugepages": [],
- "topology": [{"node_id": 0, "memory": 4096, "hugepages": [{"page_size": 4, "num_pages": 1}], "distances": [10], "cores":
- [{"core_id": 0, "socket_id": 0, "thread_ids": [0, 1], "uncore_caches": [{"id": 3, "size": 1, "type": "Unified", "level": 3}]}]
- }]}}"""
+SMALL = b"""{"name": "m", "note": "n", "info": {
+ "num_cores": 2, "num_sockets": 1, "memory_capacity": 4096, "hugepages": [], "topology": [{
+  "node_id": 0, "memory": 4096, "hugepages": [{"page_size": 4, "num_pages": 1}], "distances": [10], "cores": [{
+   "core_id": 0, "socket_id": 0, "thread_ids": [0, 1],
+   "uncore_caches": [{"id": 3, "size": 1, "type": "Unified", "level": 3}]}]}]}}"""
 
 
 @pytest.mark.parametrize(("file", "line"), LINES, ids=NAMES)
@@ -160,7 +162,5 @@ VALUES = st.recursive(
 def test_any_value_in_place_of_a_member_is_read_or_refused_as_input(member: str, value: object) -> None:
     document = json.loads(SMALL)["info"]
     document[member] = value
-    try:
-        parse_machine_info(json.dumps(document).encode(), "mutated")
-    except InputError as error:
-        assert "\n" not in str(error)
+    with contextlib.suppress(InputError):
+        assert parse_machine_info(json.dumps(document).encode(), "mutated").info.num_cores >= 0

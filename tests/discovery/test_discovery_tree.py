@@ -190,6 +190,14 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
         open_tree(stored(tmp_path, gzip.compress(packed(extra=(bomb,)))))
 
 
+def test_an_archive_with_a_too_large_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_module, "MAX_FILE_BYTES", 5000)
+    large = tarfile.TarInfo("sys/large")
+    large.size = 5001
+    with pytest.raises(InputError, match="sys/large is larger than 5000 bytes"):
+        open_tree(stored(tmp_path, packed(extra=(large,))))
+
+
 def test_an_archive_with_too_many_members_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive_module, "MAX_MEMBERS", 3)
     with pytest.raises(InputError, match="more than 3 members"):

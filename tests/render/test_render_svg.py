@@ -14,7 +14,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.render.build import Owner, build_view
 from mooring.render.sample import Shape, hybrid, occupied, regular
 from mooring.render.svg import svg_text
-from mooring.render.svg_elements import fitting, text_width
+from mooring.render.svg_elements import escape, fitting, text_width
 from mooring.render.svg_style import style_sheet
 from mooring.render.view import RejectedPod
 
@@ -106,3 +106,11 @@ def test_no_text_runs_out_of_the_page() -> None:
         if "text-anchor" not in node.attrib:
             size = 20 if node.attrib["class"] == "name" else 12
             assert float(node.attrib["x"]) + text_width(node.text or "", size) <= width
+
+
+@given(st.text(max_size=40))
+def test_escaped_text_is_safe_wherever_it_comes_from(text: str) -> None:
+    hostile = f"<a b=\"'&\x00\x1b\ud800\ufffe{text}"
+    root = parsed(f'<x y="{escape(hostile)}">{escape(hostile)}</x>')
+    assert root.text == root.attrib["y"]
+    assert "<a b=\"'&" in (root.text or "")

@@ -1,15 +1,27 @@
 """Feature gates of kubelet v1.37.1, as far as the resource managers depend on them.
 
-Source: pkg/features of v1.37.1; spec: configuration.md section 2.
+Source: pkg/features and component-base/featuregate of v1.37.1; spec: configuration.md section 2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
+
+from mooring.core.gatenames import KUBELET_GATES
 
 DECODE_PREFIX = "failed to merge global and in-flight KubeletConfiguration while setting defaults, error: "
 """What stands before every gate error: gates are checked while the configuration is decoded."""
+
+
+class Stage(Enum):
+    """How far a feature has come."""
+
+    ALPHA = "alpha"
+    BETA = "beta"
+    GA = "GA"
+    DEPRECATED = "deprecated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +29,7 @@ class Gate:
     """One feature gate."""
 
     default: bool
+    stage: Stage
     locked: bool = False
     """Whether it can be set to its default only."""
     needs: str = ""
@@ -24,32 +37,35 @@ class Gate:
 
 
 GATES: Mapping[str, Gate] = {
-    "CPUManagerPolicyOptions": Gate(True, locked=True),
-    "CPUManagerPolicyBetaOptions": Gate(True),
-    "CPUManagerPolicyAlphaOptions": Gate(False),
-    "TopologyManagerPolicyOptions": Gate(True, locked=True),
-    "TopologyManagerPolicyBetaOptions": Gate(True),
-    "TopologyManagerPolicyAlphaOptions": Gate(False),
-    "DisableCPUQuotaWithExclusiveCPUs": Gate(True, locked=True),
-    "PodLevelResources": Gate(True),
-    "PodLevelResourcesFixKubeletQOSClass": Gate(True, needs="PodLevelResources"),
-    "PodLevelResourcesFixDefaulting": Gate(True, needs="PodLevelResources"),
-    "PodLevelResourceManagers": Gate(False, needs="PodLevelResources"),
-    "InPlacePodVerticalScaling": Gate(True, locked=True),
-    "InPlacePodVerticalScalingInitContainers": Gate(True, locked=True),
-    "InPlacePodLevelResourcesVerticalScaling": Gate(True, needs="PodLevelResources"),
-    "InPlacePodVerticalScalingExclusiveCPUs": Gate(False),
-    "InPlacePodVerticalScalingExclusiveMemory": Gate(False),
-    "InPlacePodVerticalScalingMemoryBackedVolumes": Gate(False),
-    "CustomCPUCFSQuotaPeriod": Gate(True),
-    "DynamicResourceAllocation": Gate(True, locked=True),
-    "KubeletPodResourcesGet": Gate(True, locked=True),
-    "KubeletPodResourcesDynamicResources": Gate(True, locked=True),
-    "KubeletPodResourcesListUseActivePods": Gate(True),
-    "MemoryQoS": Gate(True),
-    "WindowsCPUAndMemoryAffinity": Gate(False),
+    "CPUManagerPolicyOptions": Gate(True, Stage.GA, locked=True),
+    "CPUManagerPolicyBetaOptions": Gate(True, Stage.BETA),
+    "CPUManagerPolicyAlphaOptions": Gate(False, Stage.ALPHA),
+    "TopologyManagerPolicyOptions": Gate(True, Stage.GA, locked=True),
+    "TopologyManagerPolicyBetaOptions": Gate(True, Stage.BETA),
+    "TopologyManagerPolicyAlphaOptions": Gate(False, Stage.ALPHA),
+    "DisableCPUQuotaWithExclusiveCPUs": Gate(True, Stage.DEPRECATED, locked=True),
+    "PodLevelResources": Gate(True, Stage.BETA),
+    "PodLevelResourcesFixKubeletQOSClass": Gate(True, Stage.BETA, needs="PodLevelResources"),
+    "PodLevelResourcesFixDefaulting": Gate(True, Stage.BETA, needs="PodLevelResources"),
+    "PodLevelResourceManagers": Gate(False, Stage.BETA, needs="PodLevelResources"),
+    "InPlacePodVerticalScaling": Gate(True, Stage.GA, locked=True),
+    "InPlacePodVerticalScalingInitContainers": Gate(True, Stage.GA, locked=True),
+    "InPlacePodLevelResourcesVerticalScaling": Gate(True, Stage.BETA, needs="PodLevelResources"),
+    "InPlacePodVerticalScalingExclusiveCPUs": Gate(False, Stage.ALPHA),
+    "InPlacePodVerticalScalingExclusiveMemory": Gate(False, Stage.ALPHA),
+    "InPlacePodVerticalScalingMemoryBackedVolumes": Gate(False, Stage.ALPHA),
+    "CustomCPUCFSQuotaPeriod": Gate(True, Stage.GA),
+    "DynamicResourceAllocation": Gate(True, Stage.GA, locked=True),
+    "KubeletPodResourcesGet": Gate(True, Stage.GA, locked=True),
+    "KubeletPodResourcesDynamicResources": Gate(True, Stage.GA, locked=True),
+    "KubeletPodResourcesListUseActivePods": Gate(True, Stage.DEPRECATED),
+    "MemoryQoS": Gate(True, Stage.BETA),
+    "WindowsCPUAndMemoryAffinity": Gate(False, Stage.ALPHA),
 }
-"""The gates that matter here, with their defaults in v1.37.1."""
+"""The gates that matter here, as they stand in v1.37.1."""
+
+SWITCHES: Mapping[Stage, str] = {Stage.ALPHA: "AllAlpha", Stage.BETA: "AllBeta"}
+"""The gates that set all gates of one stage (component-base/featuregate); other stages have none."""
 
 REMOVED_GATES = frozenset({"CPUManager", "MemoryManager", "TopologyManager"})
 """Gates of older kubelets that v1.37.1 does not know any more."""
@@ -65,28 +81,30 @@ class FeatureGates:
         return self.values[name]
 
 
-def resolve_gates(configured: Mapping[str, bool], others: frozenset[str] = frozenset()) -> FeatureGates | str:
+def resolve_gates(configured: Mapping[str, bool]) -> FeatureGates | str:
     """Return the gates, or the kubelet's error text.
+
+    Gates that the kubelet knows but the managers do not read are accepted and have no effect: neither their locks
+    nor what they need is checked. So AllAlpha without AllBeta is accepted here, whereas the kubelet refuses it: some
+    alpha gates of the scheduler need GenericWorkload, a beta gate that is off.
 
     Args:
         configured: the ``featureGates`` of the configuration.
-        others: names of real gates that the managers do not read; they are accepted and have no effect.
 
-    >>> resolve_gates({"CPUManager": True})
-    'failed to merge global and in-flight KubeletConfiguration while setting defaults, error: unrecognized feature
-    gate: CPUManager'
+    >>> resolve_gates({"CPUManager": True}).removeprefix(DECODE_PREFIX)
+    'unrecognized feature gate: CPUManager'
+    >>> gates = resolve_gates({"AllBeta": True, "MemoryQoS": False, "EventedPLEG": True})
+    >>> gates["PodLevelResourceManagers"], gates["MemoryQoS"]
+    (True, False)
     """
-    values = {name: gate.default for name, gate in GATES.items()}
     for name in sorted(configured):
-        if name in others:
-            continue
-        gate = GATES.get(name)
-        if gate is None:
+        if name not in KUBELET_GATES:
             return f"{DECODE_PREFIX}unrecognized feature gate: {name}"
-        if gate.locked and configured[name] != gate.default:
+        gate = GATES.get(name)
+        if gate is not None and gate.locked and configured[name] != gate.default:
             wanted, fixed = str(configured[name]).lower(), str(gate.default).lower()
             return f"{DECODE_PREFIX}cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"
-        values[name] = configured[name]
+    values = {name: _value(name, gate, configured) for name, gate in GATES.items()}
     unmet = [
         f"{name} is enabled, but depends on features that are disabled: [{gate.needs}]"
         for name, gate in GATES.items()
@@ -95,3 +113,14 @@ def resolve_gates(configured: Mapping[str, bool], others: frozenset[str] = froze
     if unmet:
         return DECODE_PREFIX + (unmet[0] if len(unmet) == 1 else f"[{', '.join(unmet)}]")
     return FeatureGates(values)
+
+
+def _value(name: str, gate: Gate, configured: Mapping[str, bool]) -> bool:
+    """Return a gate's value: its own setting comes before its stage's switch, and that before its default.
+
+    No lock is looked at: a locked gate is GA or deprecated, so no switch reaches it, and its own setting was checked.
+    """
+    if name in configured:
+        return configured[name]
+    switch = SWITCHES.get(gate.stage)
+    return gate.default if switch is None else configured.get(switch, gate.default)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import IO, Final, Protocol, cast
 
 from mooring.core.errors import InputError
-from mooring.discovery.tree import Entry, resolve
+from mooring.discovery.tree import MAX_FILE_BYTES, Entry, resolve
 
 MAX_ARCHIVE_BYTES: Final = 64 * 2**20
 """Size of the archive file; a snapshot of 256 CPUs has about 1 MiB."""
@@ -192,6 +192,8 @@ def _read_members(path: str, stream: _Bounded) -> ArchiveTree:
             elif member.islnk():
                 files[name] = files.get(_clean(member.linkname) or "", b"")
             elif member.isreg():
+                if member.size > MAX_FILE_BYTES:
+                    raise _problem(path, f"{name} is larger than {MAX_FILE_BYTES} bytes")
                 content = archive.extractfile(member)
                 files[name] = content.read() if content is not None else b""
         # tarfile takes garbage between two members for the end of the archive.

@@ -14,7 +14,7 @@ from mooring.core.hardware import Hardware, HardwareNode
 from mooring.core.machine import Finding
 from mooring.discovery.cores import CPUS
 from mooring.discovery.kernelfiles import parse_list, read_list, read_mask
-from mooring.discovery.numanodes import NODES, list_nodes
+from mooring.discovery.numanodes import NODES, list_nodes, read_distances
 from mooring.discovery.tree import Tree
 
 
@@ -25,7 +25,7 @@ def hardware_findings(tree: Tree, hardware: Hardware) -> tuple[Finding, ...]:
         *_refused_sets(hardware),
         *_missing_nodes(tree, hardware),
         *(finding for node in hardware.nodes for finding in _node_findings(tree, node)),
-        *_distance_findings(hardware),
+        *_distance_findings(tree, hardware),
     )
 
 
@@ -84,13 +84,11 @@ def _node_findings(tree: Tree, node: HardwareNode) -> Iterator[Finding]:
         yield Finding("warning", subject, message)
 
 
-def _distance_findings(hardware: Hardware) -> Iterator[Finding]:
-    table = hardware.distances
-    if table is None:
-        if len(hardware.nodes) > 1 and all(node.subtype != "MCDRAM" for node in hardware.nodes):
-            message = "The distances between NUMA nodes are missing or incomplete; none are known."
-            yield Finding("warning", "distances", message)
-        return
+def _distance_findings(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
+    if len(hardware.nodes) > 1 and read_distances(tree, list_nodes(tree)) is None:
+        message = "The distances between NUMA nodes are missing or incomplete; none are known."
+        yield Finding("warning", "distances", message)
+    table = hardware.distances or ()
     size = range(len(table))
     if any(table[row][column] != table[column][row] for row in size for column in size):
         yield Finding("info", "distances", "The distances between NUMA nodes depend on the direction.")

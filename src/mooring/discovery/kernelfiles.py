@@ -26,7 +26,7 @@ _MASK_CHARS: Final = (HIGHEST_ID + 1) // 32 * 9
 """A longer mask names CPUs beyond ``HIGHEST_ID``."""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def parse_mask(text: str) -> int | None:
     r"""Read a ``cpumap``: comma-separated 32-bit words in hexadecimal, the highest first.
 

@@ -60,7 +60,6 @@ def build_settings(
     config: KubeletConfig,
     mooring: MooringConfig,
     info: MachineInfo,
-    known_gates: frozenset[str] = frozenset(),
 ) -> Settings | StartRefusal:
     """Do what the kubelet does before it looks at its checkpoint files; the first error stops it.
 
@@ -68,13 +67,12 @@ def build_settings(
         config: as written.
         mooring: which defects are fixed.
         info: the kubelet's view of the machine.
-        known_gates: names of real feature gates that the managers do not read.
 
     Raises:
         UnsupportedError: a policy that this version of Mooring does not have yet.
     """
     config = with_defaults(config)
-    gates = resolve_gates(config.feature_gates, known_gates)
+    gates = resolve_gates(config.feature_gates)
     if isinstance(gates, str):
         return StartRefusal("decode", gates)
     invalid = validate(config, gates)

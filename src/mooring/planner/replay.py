@@ -131,7 +131,7 @@ class _Run:
         start = kubelet.restarted(step.kubelet)
         if start.kubelet is None:
             self._kubelet = None
-            return _refusal_fields(start.refusal)
+            return {**_refusal_fields(start.refusal), **_state_fields(start.files)}
         fields: dict[str, Any] = {"start": _start_fields(start.kubelet)}
         self._kubelet, readmission = start.kubelet.readmit(pods)
         fields["readmitted"] = self._readmission_fields(readmission)

@@ -102,13 +102,22 @@ def start_kubelet(info: MachineInfo, config: KubeletConfig, mooring: MooringConf
     after = files
     if isinstance(cpu, Created):
         after = replace(after, cpu=cpu.text)
-    if started.cpu is not None and started.cpu != cpu:
+    if started.cpu is not None and (started.cpu != cpu or _filled(settings, cpu)):
         after = replace(after, cpu=_cpu_text(settings, started.cpu))
     if isinstance(memory, Created) and started.memory_reached:
         after = replace(after, memory=memory.text)
     if started.refusal is not None or started.cpu is None:
         return Start(None, started.refusal, after)
     return Start(Kubelet(info, mooring, Node(settings, started.cpu), after), None, after)
+
+
+def _filled(settings: Settings, loaded: CPUState | Created | LoadRefusal) -> bool:
+    """Tell whether the static policy stored a default set where it found none.
+
+    The file is written then even when no CPU is left to share, and loses what is not kept in memory (such as the pod
+    entries without PodLevelResourceManagers).
+    """
+    return settings.cpu is not None and isinstance(loaded, CPUState) and not loaded.default
 
 
 def _load_cpu(settings: Settings, text: str | None) -> CPUState | Created | LoadRefusal:

@@ -41,6 +41,7 @@ MARGIN = 24
 """Room around everything, in pixels."""
 
 _STRIP = 16
+_PAD = 4
 _MEMORY_BAR = 22
 _NARROWEST_PAGE = 760
 
@@ -87,7 +88,7 @@ def _cell_size(view: NodeView) -> _Cell:
     """Return larger cells for smaller machines; the CPU number and the mark fit in any case."""
     cpus = [cpu.cpu for cpu in view.cpus()]
     signs = len(str(max(cpus, default=0))) + max((len(owner.mark) for owner in view.owners), default=1)
-    needed = int(signs * MONO * SMALL_SIZE) + 10
+    needed = ceil(signs * MONO * SMALL_SIZE) + 2 * _PAD + 2
     cores = sum(1 for box in view.boxes for _ in box.all_cores())
     if len(cpus) <= 32:
         return _Cell(max(needed, min(96, 640 // max(cores, 1))), 30)
@@ -204,8 +205,8 @@ def _cpu(placed: PlacedCell, cell: _Cell, view: NodeView) -> str:
     baseline = placed.y + (cell.height + SMALL_SIZE) / 2 - 1.5
     return group(
         rect(placed.x + 0.5, placed.y + 0.5, cell.width - 1, cell.height - 1, style, round_=2),
-        text(placed.x + 5, baseline, str(cpu.cpu), f"cpu on-{style}"),
-        text(placed.x + cell.width - 5, baseline, cpu_mark(cpu, view), f"mark on-{style}", anchor="end"),
+        text(placed.x + _PAD, baseline, str(cpu.cpu), f"cpu on-{style}"),
+        text(placed.x + cell.width - _PAD, baseline, cpu_mark(cpu, view), f"mark on-{style}", anchor="end"),
         title=cpu_sentence(cpu, view),
     )
 
