@@ -18,7 +18,7 @@ from mooring.manifest.document import Document
 from mooring.manifest.json_reader import NotJSONError, read_json
 
 LARGEST_FILE = 64 * 1024**2
-"""Bytes that one file may have. ``kubectl get pods -o json`` of ten thousand pods stays below."""
+"""Bytes that one file may have: ``kubectl get pods -o json`` of about five thousand pods."""
 SUFFIXES = (".yaml", ".yml", ".json")
 """Files of a folder that are read; the same as kubectl's."""
 STANDARD_INPUT = "standard input"
