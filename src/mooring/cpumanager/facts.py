@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -83,3 +84,12 @@ class CPUsReleased:
     pod: str
     container: str
     cpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class PodPartitioned:
+    """A pod-level pod got a partition of its own, and its containers their sets (KEP-5526)."""
+
+    pod: str
+    cpus: int
+    containers: Mapping[str, int]

@@ -10,20 +10,14 @@ from dataclasses import replace
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
 from mooring.core.pod import ContainerKind, Pod
+from mooring.cpumanager.choice import check_whole_cores, take_near
 from mooring.cpumanager.facts import PodPartitioned
 from mooring.cpumanager.pod_budget import EMPTY_SHARED_POOL, shared_pool_error
+from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import (
-    Allocated,
-    AllocationError,
-    Reusable,
-    StaticPolicy,
-    check_whole_cores,
-    take_near,
-    with_baselines,
-)
+from mooring.cpumanager.static import Allocated, Reusable, with_baselines
 from mooring.cpumanager.take import take
 
 
@@ -59,11 +53,11 @@ def allocate_pod(
     if empty:
         return state, AllocationError(empty, EMPTY_SHARED_POOL)
     if policy.rules.whole_cores:
-        refusal = check_whole_cores(policy, state, pod, "", need, observer)
+        refusal = check_whole_cores(policy, state, pod.uid, "", need, observer)
         if refusal is not None:
             return state, refusal
     # 4-5. The partition.
-    bubble = take_near(policy, state, 0, pod, "", need, affinity, observer)
+    bubble = take_near(policy, state, 0, pod.uid, "", need, affinity, observer)
     if isinstance(bubble, TakeError):
         return state, AllocationError(bubble.message)
     if isinstance(bubble, Endless):

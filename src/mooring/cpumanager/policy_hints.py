@@ -10,9 +10,11 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.cpumanager.hints import generate_hints
+from mooring.cpumanager.pod_budget import shared_pool_error
+from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import Reusable, StaticPolicy, available_cpus
+from mooring.cpumanager.static import Reusable
 from mooring.topologymanager.hints import IMPOSSIBLE, ResourceHints
 
 CPU = "cpu"
@@ -51,6 +53,8 @@ def pod_hints(
     need = exclusive_cpus_of_pod(pod, policy.gates)
     if need == 0 or policy.gates.leaves_out(pod):
         return None
+    if policy.gates.manages(pod) and shared_pool_error(pod, need, policy.gates):
+        return {CPU: IMPOSSIBLE}
     held = 0
     mismatch = False
     for container in pod.containers:

@@ -6,54 +6,19 @@ Source: kubelet v1.37.1, cpumanager policy_static.go; spec: cpu-manager.md secti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from mooring.core.bits import list_text
 from mooring.core.decision import Endless
 from mooring.core.gotext import quote
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.core.topology import Topology
-from mooring.cpumanager.facts import (
-    CPUsReleased,
-    CPUsTaken,
-    ExclusiveCPUsCounted,
-    ExistingCPUsKept,
-    WholeCoresChecked,
-)
-from mooring.cpumanager.requests import PodLevelGates, exclusive_cpus
-from mooring.cpumanager.rules import TakeError, TakeRules
+from mooring.cpumanager.choice import check_whole_cores, take_near
+from mooring.cpumanager.facts import CPUsReleased, ExclusiveCPUsCounted, ExistingCPUsKept
+from mooring.cpumanager.policy import AllocationError, StaticPolicy
+from mooring.cpumanager.requests import exclusive_cpus
+from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.take import take
-
-STATIC = "static"
-SMT_ALIGNMENT_ERROR = "SMTAlignmentError"
-
-
-@dataclass(frozen=True, slots=True)
-class StaticPolicy:
-    """Everything that the policy knows before the first pod."""
-
-    topology: Topology
-    rules: TakeRules
-    reserved: int
-    """Mask of the CPUs kept for the system."""
-    reserved_cores: int
-    """Mask of every CPU on a core with a reserved CPU."""
-    strict_reservation: bool = False
-    gates: PodLevelGates = field(default_factory=PodLevelGates)
-
-    @property
-    def group_size(self) -> int:
-        """CPUs per core, by average."""
-        return self.topology.cpus_per_core
-
-    @property
-    def shareable(self) -> int:
-        """Mask of the CPUs that the shared pool has on an empty node."""
-        if self.strict_reservation:
-            return self.topology.all_cpus & ~self.reserved
-        return self.topology.all_cpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +39,6 @@ class Reusable:
         """Return the record after a container got ``cpus``: init containers add to it, all others take from it."""
         before = self.of(pod)
         return Reusable(pod, before | cpus if container.kind is ContainerKind.INIT else before & ~cpus)
-
-
-@dataclass(frozen=True, slots=True)
-class AllocationError:
-    """Why a container is not admitted."""
-
-    message: str
-    reason: str = ""
-    """The kubelet's reason where the error has a type of its own; else the topology manager wraps the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +97,6 @@ def _quoted(cpus: int) -> str:
     return quote(list_text(cpus))
 
 
-def available_cpus(policy: StaticPolicy, state: CPUState) -> int:
-    """Return the mask of what exclusive allocation may use."""
-    return state.default & ~policy.reserved
-
-
 def allocate(
     policy: StaticPolicy,
     state: CPUState,
@@ -183,11 +134,11 @@ def allocate(
         return Allocated(state, reusable.after(pod.uid, container, existing))
     # 5. Whole cores.
     if policy.rules.whole_cores:
-        refusal = _check_whole_cores(policy, state, pod, container, need, observer)
+        refusal = check_whole_cores(policy, state, pod.uid, container.name, need, observer)
         if refusal is not None:
             return refusal
     # 6-7. CPUs from the hint's nodes first, then from anywhere.
-    taken = _take_near(policy, state, reusable, pod, container, need, affinity, observer)
+    taken = take_near(policy, state, reusable.of(pod.uid), pod.uid, container.name, need, affinity, observer)
     if isinstance(taken, TakeError):
         return AllocationError(taken.message)
     if isinstance(taken, Endless):
@@ -195,96 +146,15 @@ def allocate(
     # 8. Store.
     assigned = dict(state.assignments)
     assigned[pod.uid] = {**state.assignments.get(pod.uid, {}), container.name: taken}
-    baselines = _with_baseline(state, pod.uid, container.name, taken)
+    baselines = with_baselines(state, pod.uid, {container.name: taken})
     stored = replace(state, default=state.default & ~taken, assignments=assigned, baselines=baselines)
     return Allocated(stored, reusable.after(pod.uid, container, taken))
 
 
-def _check_whole_cores(
-    policy: StaticPolicy,
-    state: CPUState,
-    pod: Pod,
-    container: Container,
-    need: int,
-    observer: Observer | None,
-) -> AllocationError | None:
-    """Apply full-pcpus-only. CPUs that init containers leave are not counted, half-used cores are."""
-    group = policy.group_size
-    available = (state.default & ~policy.reserved_cores).bit_count()
-    message = ""
-    if need % group:
-        message = f"SMT Alignment Error: requested {need} cpus not multiple cpus per core = {group}"
-    elif need > available:
-        message = (
-            f"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {available}, "
-            f"requested CPUs = {need}, CPUs per core = {group}"
-        )
-    if observer is not None:
-        observer(WholeCoresChecked(pod.uid, container.name, need, group, available, passed=not message))
-    return AllocationError(message, SMT_ALIGNMENT_ERROR) if message else None
-
-
-def _take_near(
-    policy: StaticPolicy,
-    state: CPUState,
-    reusable: Reusable,
-    pod: Pod,
-    container: Container,
-    need: int,
-    affinity: int | None,
-    observer: Observer | None,
-) -> int | TakeError | Endless:
-    left = reusable.of(pod.uid)
-    pool = available_cpus(policy, state) | left
-    near = _near(policy, pool, affinity)
-    first: int | TakeError | Endless = 0
-    if near:
-        first = take(policy.topology, near, min(need, near.bit_count()), policy.rules)
-    result: int | TakeError | Endless = first
-    if isinstance(first, int):
-        rest = take(policy.topology, pool & ~first, need - first.bit_count(), policy.rules)
-        result = first | rest if isinstance(rest, int) else rest
-    if observer is not None:
-        observer(
-            CPUsTaken(
-                pod=pod.uid,
-                container=container.name,
-                need=need,
-                pool=pool,
-                reusable=left,
-                affinity=affinity,
-                near=near,
-                first=first if isinstance(first, int) else 0,
-                taken=result if isinstance(result, int) else 0,
-                error=_error_text(result),
-            )
-        )
-    return result
-
-
-def _error_text(result: int | TakeError | Endless) -> str:
-    if isinstance(result, TakeError):
-        return result.message
-    return result.defect if isinstance(result, Endless) else ""
-
-
-def _near(policy: StaticPolicy, pool: int, affinity: int | None) -> int:
-    """Return the CPUs of the pool that the hint points to: those of its nodes, with align-by-socket of its sockets."""
-    if affinity is None:
-        return 0
-    inside = policy.topology.cpus_in_numa(affinity)
-    if policy.rules.align_by_socket:
-        sockets = policy.topology.sockets.values()
-        inside = sum(mask for mask in sockets if mask & inside)
-    return pool & inside
-
-
-def _with_baseline(state: CPUState, pod: str, container: str, cpus: int) -> Mapping[str, Mapping[str, int]]:
-    """Record the first assignment of a container; later ones leave it alone."""
+def with_baselines(state: CPUState, pod: str, sets: Mapping[str, int]) -> Mapping[str, Mapping[str, int]]:
+    """Return the baselines with the first assignment of each container; later ones leave them alone."""
     known = state.baselines.get(pod, {})
-    if container in known:
-        return state.baselines
-    return {**state.baselines, pod: {**known, container: cpus}}
+    return {**state.baselines, pod: {**sets, **known}}
 
 
 def remove(

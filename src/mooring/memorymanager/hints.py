@@ -44,7 +44,7 @@ def calculate_hints(nodes: Mapping[int, NodeState], requests: Requests, reusable
 
 
 def free_in(nodes: Mapping[int, NodeState], mask: int, resource: str) -> int:
-    """Return the free bytes of one type on the nodes of a mask; a node that does not list the type has none."""
+    """Return the free bytes of one type on the nodes of a mask; a node without the type has none."""
     total = 0
     for node in members(mask):
         table = nodes[node].memory.get(resource) if node in nodes else None
@@ -54,7 +54,8 @@ def free_in(nodes: Mapping[int, NodeState], mask: int, resource: str) -> int:
 
 def _serves(nodes: Mapping[int, NodeState], mask: int, requests: Requests, extra: Mapping[str, int]) -> bool:
     """Tell whether the nodes of a mask have, and are allowed to give, what is asked; ``extra`` counts on top of
-    free."""
+    free.
+    """
     for resource, amount in requests.items():
         allocatable = 0
         for node in members(mask):

@@ -19,8 +19,8 @@ from mooring.memorymanager.requests import Requests, container_requests, pod_req
 from mooring.memorymanager.state import Block, MemoryState, NodeState
 from mooring.memorymanager.static import (
     MemoryAllocated,
-    MemoryError_,
     MemoryPolicy,
+    MemoryRefusal,
     ReusableMemory,
     choose_nodes,
 )
@@ -34,7 +34,7 @@ def allocate_pod(
     pod: Pod,
     affinity: Hint,
     observer: Observer | None = None,
-) -> MemoryAllocated | MemoryError_:
+) -> MemoryAllocated | MemoryRefusal:
     """Serve a pod as a whole; the machine is charged once, with the pod's numbers.
 
     Args:
@@ -54,10 +54,10 @@ def allocate_pod(
     # 2. Someone would share nothing.
     empty = shared_pool_error(pod, requests, policy.gates)
     if empty:
-        return MemoryError_(empty, EMPTY_SHARED_POOL)
+        return MemoryRefusal(empty, EMPTY_SHARED_POOL)
     # 3. The nodes.
     chosen = choose_nodes(state.nodes, requests, {}, affinity)
-    if isinstance(chosen, MemoryError_):
+    if isinstance(chosen, MemoryRefusal):
         return chosen
     # 4-5. The pod's blocks, the machine, the containers' blocks.
     cells = tuple(members(chosen.mask))

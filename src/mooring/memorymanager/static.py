@@ -71,7 +71,7 @@ class ReusableMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryError_:  # noqa: N801 - MemoryError is Python's own
+class MemoryRefusal:
     """Why a container is not admitted; the text is the kubelet's."""
 
     message: str
@@ -103,7 +103,7 @@ def allocate(
     container: Container,
     affinity: Hint,
     observer: Observer | None = None,
-) -> MemoryAllocated | MemoryError_:
+) -> MemoryAllocated | MemoryRefusal:
     """Serve one container of a pod that is being admitted.
 
     Args:
@@ -120,7 +120,7 @@ def allocate(
         return MemoryAllocated(state, reusable)
     requests = container_requests(pod, container, policy.gates)
     if isinstance(requests, str):
-        return MemoryError_(requests)
+        return MemoryRefusal(requests)
     if not requests:
         return MemoryAllocated(state, reusable)
     # 5. Existing blocks are kept.
@@ -130,7 +130,7 @@ def allocate(
     # 6-8. The nodes.
     left = reusable.of(pod.uid)
     chosen = choose_nodes(state.nodes, requests, left, affinity)
-    if isinstance(chosen, MemoryError_):
+    if isinstance(chosen, MemoryRefusal):
         _report(observer, pod, container, affinity, Chosen(0, ""), (), chosen.message)
         return chosen
     # 9-10. The blocks.
@@ -163,7 +163,7 @@ def _report(
 
 def choose_nodes(
     nodes: Mapping[int, NodeState], requests: Requests, reusable: ReusableByMask, affinity: Hint
-) -> Chosen | MemoryError_:
+) -> Chosen | MemoryRefusal:
     """Return the nodes that serve the requests, or the kubelet's error.
 
     The affinity's nodes if they suffice; without an affinity the best default; else the best wider set around them.
@@ -173,21 +173,21 @@ def choose_nodes(
     if mask is None:
         best = _best(calculate_hints(nodes, requests, reusable), 0)
         if best is None:
-            return MemoryError_(NO_DEFAULT)
+            return MemoryRefusal(NO_DEFAULT)
         if preferred and not best.preferred:
-            return MemoryError_(NO_PREFERRED_DEFAULT)
+            return MemoryRefusal(NO_PREFERRED_DEFAULT)
         mask, preferred, way = best.mask or 0, best.preferred, "default"
     if any(free_in(nodes, mask, resource) < amount for resource, amount in requests.items()):
         # The kubelet looks only at the hints for ordinary memory here.
         hints = calculate_hints(nodes, requests, reusable) if MEMORY in requests else None
         best = _best(hints, mask)
         if best is None:
-            return MemoryError_(NO_EXTENSION)
+            return MemoryRefusal(NO_EXTENSION)
         if preferred and not best.preferred:
-            return MemoryError_(NO_PREFERRED_EXTENSION)
+            return MemoryRefusal(NO_PREFERRED_EXTENSION)
         mask, way = best.mask or 0, "extended"
     if mask.bit_count() > 1 and _violates_groups(nodes, mask):
-        return MemoryError_(VIOLATION)
+        return MemoryRefusal(VIOLATION)
     return Chosen(mask, way)
 
 

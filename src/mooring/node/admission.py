@@ -5,23 +5,40 @@ Source: kubelet v1.37.1, topologymanager scope_*.go; spec: topology-manager.md s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from mooring.core.decision import Endless, Rejection
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
-from mooring.cpumanager import policy_hints
-from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import AllocationError, Reusable, allocate
+from mooring.cpumanager import pod_allocation as cpu_pod
+from mooring.cpumanager import policy_hints as cpu_hints
+from mooring.cpumanager.policy import AllocationError
+from mooring.cpumanager.static import allocate as allocate_cpus
+from mooring.devicemanager import hints as device_hints
+from mooring.devicemanager.allocation import DeviceError
+from mooring.devicemanager.allocation import allocate as allocate_devices
+from mooring.memorymanager import pod_allocation as memory_pod
+from mooring.memorymanager import policy_hints as memory_hints
+from mooring.memorymanager.static import MemoryRefusal
+from mooring.memorymanager.static import allocate as allocate_memory
 from mooring.node.decision import NO_AFFINITY
 from mooring.node.facts import HintsGiven, PodRejected
+from mooring.node.providers import Providers, without_stale_cpus, without_stale_devices, without_stale_memory
 from mooring.node.settings import Settings
-from mooring.topologymanager.hints import Hint, ResourceHints, merge_entries
+from mooring.topologymanager.hints import Hint, Hints, ResourceHints, merge_entries
 from mooring.topologymanager.merge import NONE, merge
 
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
 AFFINITY_MESSAGE = "Resources cannot be allocated with Topology locality"
+POD_SCOPE_MESSAGE = "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager"
+CONTAINER_SCOPE_MESSAGE = (
+    "Pod Scope pod with pod-level resources failed admission with a container-level topology manager"
+)
+
+Verdict = Rejection | Endless | None
+"""None means that nothing speaks against the pod so far."""
 
 
 @dataclass(slots=True)
@@ -33,15 +50,18 @@ class Admission:
 
     settings: Settings
     pod: Pod
-    cpu: CPUState
-    reusable: Reusable
+    active: Mapping[str, Pod]
+    """Active pods, this one included."""
+    providers: Providers
     stored: dict[str, Hint]
     """The topology manager's hints of this pod, by container."""
+    sources_ready: bool
+    """Whether stale state may be removed; not while the kubelet starts."""
     observer: Observer | None
     hints: dict[str, ResourceHints] = field(default_factory=dict)
     pod_hints: ResourceHints | None = None
 
-    def run(self) -> Rejection | Endless | None:
+    def run(self) -> Verdict:
         """Decide; None means that the pod is admitted."""
         if self.settings.topology_policy == NONE:
             verdict = self._without_hints()
@@ -53,32 +73,44 @@ class Admission:
             self.observer(PodRejected(self.pod.uid, verdict.reason, verdict.message))
         return verdict
 
-    def _without_hints(self) -> Rejection | Endless | None:
-        """Topology policy ``none``: allocate for every container, store nothing."""
+    @property
+    def _is_managed(self) -> bool:
+        """Whether the pod takes the path of KEP-5526."""
+        return self.settings.pod_level.manages(self.pod)
+
+    # Scopes.
+
+    def _without_hints(self) -> Verdict:
+        """Topology policy ``none``: allocate for every container, store nothing; pod allocation is never used."""
         for container in self.pod.containers:
             verdict = self._allocate(container)
             if verdict is not None:
                 return verdict
         return None
 
-    def _container_scope(self) -> Rejection | Endless | None:
+    def _container_scope(self) -> Verdict:
         for container in self.pod.containers:
             given = self._container_hints(container)
-            self.hints[container.name] = given
+            self.hints[container.name] = _joined(given)
             hint = self._merged(given, container.name)
             if hint is None:
-                return Rejection(TOPOLOGY_AFFINITY_ERROR, AFFINITY_MESSAGE)
+                message = CONTAINER_SCOPE_MESSAGE if self._is_managed else AFFINITY_MESSAGE
+                return Rejection(TOPOLOGY_AFFINITY_ERROR, message)
             self.stored[container.name] = hint
             verdict = self._allocate(container)
             if verdict is not None:
                 return verdict
         return None
 
-    def _pod_scope(self) -> Rejection | Endless | None:
-        self.pod_hints = self._pod_hints()
-        hint = self._merged(self.pod_hints, "")
+    def _pod_scope(self) -> Verdict:
+        given = self._whole_pod_hints()
+        self.pod_hints = _joined(given)
+        hint = self._merged(given, "")
         if hint is None:
-            return Rejection(TOPOLOGY_AFFINITY_ERROR, AFFINITY_MESSAGE)
+            return Rejection(TOPOLOGY_AFFINITY_ERROR, POD_SCOPE_MESSAGE if self._is_managed else AFFINITY_MESSAGE)
+        if self._is_managed:
+            self.stored.update({container.name: hint for container in self.pod.containers})
+            return self._allocate_pod(hint)
         for container in self.pod.containers:
             self.stored[container.name] = hint
             verdict = self._allocate(container)
@@ -86,39 +118,155 @@ class Admission:
                 return verdict
         return None
 
-    def _container_hints(self, container: Container) -> ResourceHints:
-        policy = self.settings.cpu
-        if policy is None:
-            return {}
-        return policy_hints.container_hints(policy, self.cpu, self.reusable, self.pod, container, self.observer) or {}
+    # Stale state goes when a manager is asked, and only once a pod: nothing becomes stale during an admission.
 
-    def _pod_hints(self) -> ResourceHints:
-        policy = self.settings.cpu
-        if policy is None:
-            return {}
-        return policy_hints.pod_hints(policy, self.cpu, self.reusable, self.pod, self.observer) or {}
+    def _clean_devices(self) -> None:
+        if self.sources_ready:
+            self.providers = without_stale_devices(self.providers, self.active)
 
-    def _merged(self, given: ResourceHints, container: str) -> Hint | None:
+    def _clean_cpus(self) -> None:
+        if self.sources_ready:
+            self.providers = without_stale_cpus(self.settings, self.providers, self.active, self.observer)
+
+    def _clean_memory(self) -> None:
+        if self.sources_ready:
+            self.providers = without_stale_memory(self.settings, self.providers, self.active, self.observer)
+
+    def _clean_all(self) -> None:
+        self._clean_devices()
+        self._clean_cpus()
+        self._clean_memory()
+
+    # Hints.
+
+    def _container_hints(self, container: Container) -> tuple[ResourceHints | None, ...]:
+        self._clean_all()
+        given, pod, observer = self.providers, self.pod, self.observer
+        cpu, memory = self.settings.cpu, self.settings.memory
+        devices = device_hints.container_hints(
+            given.devices, given.reusable_devices, self.settings.numa_ids, pod, container
+        )
+        cpus = blocks = None
+        if cpu is not None:
+            cpus = cpu_hints.container_hints(cpu, given.cpu, given.reusable_cpus, pod, container, observer)
+        if memory is not None:
+            blocks = memory_hints.container_hints(memory, given.memory, given.reusable_memory, pod, container, observer)
+        return devices, cpus, blocks
+
+    def _whole_pod_hints(self) -> tuple[ResourceHints | None, ...]:
+        self._clean_all()
+        given, pod, observer = self.providers, self.pod, self.observer
+        cpu, memory = self.settings.cpu, self.settings.memory
+        devices = device_hints.pod_hints(given.devices, self.settings.numa_ids, pod)
+        cpus = blocks = None
+        if cpu is not None:
+            cpus = cpu_hints.pod_hints(cpu, given.cpu, given.reusable_cpus, pod, observer)
+        if memory is not None:
+            blocks = memory_hints.pod_hints(memory, given.memory, given.reusable_memory, pod, observer)
+        return devices, cpus, blocks
+
+    def _merged(self, given: tuple[ResourceHints | None, ...], container: str) -> Hint | None:
         """Merge; None when the policy does not admit."""
         if self.observer is not None:
-            self.observer(HintsGiven(self.pod.uid, container, given))
-        entries = merge_entries((given,))
-        merged = merge(self.settings.topology_policy, entries, self.settings.numa, self.observer)
+            self.observer(HintsGiven(self.pod.uid, container, _joined(given)))
+        merged = merge(self.settings.topology_policy, merge_entries(given), self.settings.numa, self.observer)
         return merged.hint if merged.admitted else None
 
-    def _allocate(self, container: Container) -> Rejection | Endless | None:
+    # Allocation: devices, CPUs, memory; the first error ends it.
+
+    def _allocate(self, container: Container) -> Verdict:
+        hint = self.stored.get(container.name, NO_AFFINITY)
+        return (
+            self._allocate_devices(container, hint)
+            or self._allocate_cpus(container, hint)
+            or self._allocate_memory(container, hint)
+        )
+
+    def _allocate_devices(self, container: Container, hint: Hint) -> Verdict:
+        self._clean_devices()
+        providers = self.providers
+        answer = allocate_devices(providers.devices, providers.reusable_devices, self.pod, container, hint.mask)
+        if isinstance(answer, DeviceError):
+            return _rejection(answer.message, "")
+        self.providers = replace(providers, devices=answer.state, reusable_devices=answer.reusable)
+        return None
+
+    def _allocate_cpus(self, container: Container, hint: Hint) -> Verdict:
         policy = self.settings.cpu
         if policy is None:
             return None
-        affinity = self.stored.get(container.name, NO_AFFINITY).mask
-        answer = allocate(policy, self.cpu, self.reusable, self.pod, container, affinity, self.observer)
+        self._clean_cpus()
+        providers = self.providers
+        answer = allocate_cpus(
+            policy, providers.cpu, providers.reusable_cpus, self.pod, container, hint.mask, self.observer
+        )
         if isinstance(answer, Endless):
             return answer
         if isinstance(answer, AllocationError):
-            if answer.reason:
-                return Rejection(answer.reason, answer.message)
-            return Rejection(
-                UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {answer.message}, which is unexpected"
-            )
-        self.cpu, self.reusable = answer.state, answer.reusable
+            return _rejection(answer.message, answer.reason)
+        self.providers = replace(providers, cpu=answer.state, reusable_cpus=answer.reusable)
         return None
+
+    def _allocate_memory(self, container: Container, hint: Hint) -> Verdict:
+        policy = self.settings.memory
+        if policy is None:
+            return None
+        self._clean_memory()
+        providers = self.providers
+        answer = allocate_memory(
+            policy, providers.memory, providers.reusable_memory, self.pod, container, hint, self.observer
+        )
+        if isinstance(answer, MemoryRefusal):
+            return _rejection(answer.message, answer.reason)
+        self.providers = replace(providers, memory=answer.state, reusable_memory=answer.reusable)
+        return None
+
+    def _allocate_pod(self, hint: Hint) -> Verdict:
+        for container in self.pod.containers:
+            verdict = self._allocate_devices(container, hint)
+            if verdict is not None:
+                return verdict
+        return self._allocate_pod_cpus(hint) or self._allocate_pod_memory(hint)
+
+    def _allocate_pod_cpus(self, hint: Hint) -> Verdict:
+        policy = self.settings.cpu
+        if policy is None:
+            return None
+        providers = self.providers
+        left, answer = cpu_pod.allocate_pod(
+            policy, providers.cpu, providers.reusable_cpus, self.pod, hint.mask, self.observer
+        )
+        self.providers = replace(providers, cpu=left)
+        if isinstance(answer, Endless):
+            return answer
+        if isinstance(answer, AllocationError):
+            return _rejection(answer.message, answer.reason)
+        return None
+
+    def _allocate_pod_memory(self, hint: Hint) -> Verdict:
+        policy = self.settings.memory
+        if policy is None:
+            return None
+        providers = self.providers
+        answer = memory_pod.allocate_pod(
+            policy, providers.memory, providers.reusable_memory, self.pod, hint, self.observer
+        )
+        if isinstance(answer, MemoryRefusal):
+            return _rejection(answer.message, answer.reason)
+        self.providers = replace(providers, memory=answer.state)
+        return None
+
+
+def _joined(given: tuple[ResourceHints | None, ...]) -> ResourceHints:
+    """Return the hints of all providers by resource; no two providers share one."""
+    joined: dict[str, Hints | None] = {}
+    for hints in given:
+        joined.update(hints or {})
+    return joined
+
+
+def _rejection(message: str, reason: str) -> Rejection:
+    """Return the kubelet's answer to a provider's error: its own text where it is typed, wrapped otherwise."""
+    if reason:
+        return Rejection(reason, message)
+    return Rejection(UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {message}, which is unexpected")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, Placement, Rejection
+from mooring.devicemanager.state import Device
 from mooring.topologymanager.hints import Hint, ResourceHints
 
 NO_AFFINITY = Hint(None, preferred=False)
@@ -33,6 +34,8 @@ class Decision:
     """What the topology manager has stored for each container."""
     shared_pool: CPUSet
     """The default set afterwards."""
+    devices: Mapping[str, Mapping[str, tuple[Device, ...]]] = field(default_factory=dict)
+    """Container -> resource -> devices, ascending by id; containers without devices are absent."""
     hints: Mapping[str, ResourceHints] | None = None
     """Container -> resource -> hints, as handed to the topology manager in container scope; containers not reached are
     absent."""

@@ -15,12 +15,14 @@ from mooring.core.decision import Endless, Placement, Rejection, StartRefusal
 from mooring.core.errors import MooringError
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.observer import Observer
-from mooring.core.pod import Pod
+from mooring.core.pod import ContainerKind, Pod
 from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import Reusable, remove
-from mooring.node.admission import Admission
+from mooring.devicemanager.state import Device, DeviceState
+from mooring.memorymanager.state import Block, MemoryState
+from mooring.memorymanager.static import remove as remove_memory
+from mooring.node.admission import Admission, Verdict
 from mooring.node.decision import NO_AFFINITY, Decision, Readmission, Removal
-from mooring.node.facts import StaleStateRemoved
+from mooring.node.providers import Providers, after_removal
 from mooring.node.settings import Settings, build_settings
 from mooring.node.start import Restored, start_managers
 from mooring.topologymanager.hints import Hint
@@ -41,8 +43,8 @@ class Node:
 
     settings: Settings
     """Configuration, machine and policies, understood."""
-    cpu: CPUState
-    reusable: Reusable = field(default_factory=Reusable)
+    providers: Providers
+    """What the managers have given away."""
     stored_hints: Mapping[str, Mapping[str, Hint]] = field(default_factory=dict)
     """The topology manager's store: pod uid -> container -> merged hint."""
     active: Mapping[str, Pod] = field(default_factory=dict)
@@ -70,21 +72,53 @@ class Node:
         started = start_managers(settings, restored or Restored())
         if started.refusal is not None:
             return started.refusal
-        if started.cpu is None:
-            raise AssertionError("a start without a refusal has a state")
-        return Node(settings, started.cpu)
+        if started.cpu is None or started.memory is None:
+            raise AssertionError("a start without a refusal has both states")
+        return Node(settings, Providers(started.cpu, started.memory))
 
     @property
     def shared_pool(self) -> CPUSet:
         """The default set recorded in state."""
-        return CPUSet(self.cpu.default)
+        return CPUSet(self.providers.cpu.default)
+
+    @property
+    def cpu(self) -> CPUState:
+        """The CPU manager's state."""
+        return self.providers.cpu
+
+    @property
+    def memory(self) -> MemoryState:
+        """The memory manager's state."""
+        return self.providers.memory
+
+    def with_devices(self, devices: Mapping[str, tuple[Device, ...]]) -> Node:
+        """Return the node with devices registered; what pods hold of them stays."""
+        return replace(
+            self, providers=replace(self.providers, devices=replace(self.providers.devices, devices=devices))
+        )
 
     def admit(self, pod: Pod, observer: Observer | None = None) -> tuple[Node, Decision]:
-        """Decide about a new pod. An admitted pod is active and its containers start, init containers first."""
-        node, decision = self._decided(pod, observer, sources_ready=True)
-        if decision.admitted:
-            node = replace(node, started=node.started | {pod.uid})
-        return node, decision
+        """Decide about a new pod; the containers of an admitted one start."""
+        node, decision = self.decide(pod, observer)
+        return (node.start_containers(pod.uid, observer) if decision.admitted else node), decision
+
+    def decide(self, pod: Pod, observer: Observer | None = None) -> tuple[Node, Decision]:
+        """Decide about a new pod, without starting its containers. An admitted pod is active."""
+        return self._decided(pod, observer, sources_ready=True)
+
+    def start_containers(self, uid: str, observer: Observer | None = None) -> Node:
+        """Start the containers of an active pod, init containers first.
+
+        When a container is created the memory manager drops the memory of the regular init containers before it, which
+        have ended (spec: memory-manager.md section 5.3). Their CPUs stay with the pod.
+        """
+        pod, policy = self.active[uid], self.settings.memory
+        state = self.providers.memory
+        if policy is not None:
+            ended = [one.name for one in pod.containers[:-1] if one.kind is ContainerKind.INIT]
+            for name in ended:
+                state = remove_memory(policy, state, uid, name, observer)
+        return replace(self, providers=replace(self.providers, memory=state), started=self.started | {uid})
 
     def adopt(self, pods: Iterable[Pod]) -> Node:
         """Return the node with pods that run already and are not decided about: their state stays and is not stale."""
@@ -104,10 +138,10 @@ class Node:
         stored = self.stored_hints
         if uid in self.started:
             stored = {known: hints for known, hints in stored.items() if known != uid}
-        before = self.cpu.default
-        cpu = self._without_stale(self.cpu, active, observer)
-        node = replace(self, cpu=cpu, active=active, stored_hints=stored, started=self.started - {uid})
-        return node, Removal(uid, CPUSet(cpu.default & ~before), CPUSet(cpu.default))
+        before = self.providers.cpu.default
+        providers = after_removal(self.settings, self.providers, active, observer)
+        node = replace(self, providers=providers, active=active, stored_hints=stored, started=self.started - {uid})
+        return node, Removal(uid, CPUSet(providers.cpu.default & ~before), CPUSet(providers.cpu.default))
 
     def restart(
         self, settings: Settings | StartRefusal | None = None, observer: Observer | None = None
@@ -117,10 +151,14 @@ class Node:
         Everything kept in memory is lost; running pods are admitted again in the order of their admission.
         """
         settings = settings or self.settings
-        started = settings if isinstance(settings, StartRefusal) else Node.start(settings, Restored(self.cpu))
+        started = (
+            settings if isinstance(settings, StartRefusal) else Node.start(settings, Restored(self.cpu, self.memory))
+        )
         if isinstance(started, StartRefusal):
             return started
-        return started.readmit(self.active.values(), observer)
+        held = self.providers.devices
+        kept = replace(started, providers=replace(started.providers, devices=held))
+        return kept.readmit(self.active.values(), observer)
 
     def readmit(self, pods: Iterable[Pod], observer: Observer | None = None) -> tuple[Node, Readmission]:
         """Admit the pods that run already when the kubelet starts.
@@ -139,66 +177,71 @@ class Node:
 
     def _decided(self, pod: Pod, observer: Observer | None, *, sources_ready: bool) -> tuple[Node, Decision]:
         active = {**self.active, pod.uid: pod}
-        cpu = self._without_stale(self.cpu, active, observer) if sources_ready and pod.containers else self.cpu
         admission = Admission(
             settings=self.settings,
             pod=pod,
-            cpu=cpu,
-            reusable=self.reusable,
+            active=active,
+            providers=self.providers,
             stored=dict(self.stored_hints.get(pod.uid, {})),
+            sources_ready=sources_ready,
             observer=observer,
         )
         verdict = admission.run()
         if isinstance(verdict, Endless):
-            return self, self._decision(self, pod, admission, verdict)
+            return self, made_decision(self.providers, pod, admission, self.stored_hints, verdict)
         if verdict is not None:
             active.pop(pod.uid)
         stored = {**self.stored_hints, pod.uid: admission.stored} if admission.stored else self.stored_hints
-        node = replace(self, cpu=admission.cpu, reusable=admission.reusable, stored_hints=stored, active=active)
-        decision = self._decision(node, pod, admission, verdict)
-        return node, decision
-
-    @staticmethod
-    def _decision(node: Node, pod: Pod, admission: Admission, verdict: object) -> Decision:
-        held = node.cpu.assignments.get(pod.uid, {})
-        stored = node.stored_hints.get(pod.uid, {})
-        return Decision(
-            uid=pod.uid,
-            namespace=pod.namespace,
-            name=pod.name,
-            admitted=verdict is None,
-            rejection=verdict if isinstance(verdict, Rejection) else None,
-            endless=verdict if isinstance(verdict, Endless) else None,
-            containers={container.name: Placement(CPUSet(held.get(container.name, 0))) for container in pod.containers},
-            pod=Placement(CPUSet(node.cpu.pods.get(pod.uid, 0))),
-            affinity={container.name: stored.get(container.name, NO_AFFINITY) for container in pod.containers},
-            shared_pool=node.shared_pool,
-            hints=admission.hints or None,
-            pod_hints=admission.pod_hints,
-        )
-
-    def _without_stale(self, cpu: CPUState, active: Mapping[str, Pod], observer: Observer | None) -> CPUState:
-        """Drop every assignment whose container is not in an active pod (spec: cpu-manager.md section 11)."""
-        policy = self.settings.cpu
-        if policy is None:
-            return cpu
-        stale = [
-            (uid, container)
-            for uid, containers in cpu.assignments.items()
-            for container in _stale_containers(containers, active.get(uid))
-        ]
-        for uid, container in sorted(stale):
-            cpu = remove(policy, cpu, uid, container, observer)
-        if stale and observer is not None:
-            observer(StaleStateRemoved(tuple(sorted({uid for uid, _ in stale}))))
-        return cpu
+        node = replace(self, providers=admission.providers, stored_hints=stored, active=active)
+        return node, made_decision(node.providers, pod, admission, stored, verdict)
 
 
-def _stale_containers(containers: Mapping[str, int], pod: Pod | None) -> Iterable[str]:
-    if pod is None:
-        return containers
-    known = {container.name for container in pod.containers}
-    return [name for name in containers if name not in known]
+def made_decision(
+    providers: Providers, pod: Pod, admission: Admission, stored: Mapping[str, Mapping[str, Hint]], verdict: Verdict
+) -> Decision:
+    """Return the decision with what the pod holds now."""
+    cpus = providers.cpu.assignments.get(pod.uid, {})
+    blocks = providers.memory.assignments.get(pod.uid, {})
+    hints = stored.get(pod.uid, {})
+    return Decision(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        admitted=verdict is None,
+        rejection=verdict if isinstance(verdict, Rejection) else None,
+        endless=verdict if isinstance(verdict, Endless) else None,
+        containers={
+            container.name: Placement(
+                CPUSet(cpus.get(container.name, 0)), numa_of_blocks(blocks.get(container.name, ()))
+            )
+            for container in pod.containers
+        },
+        pod=Placement(
+            CPUSet(providers.cpu.pods.get(pod.uid, 0)), numa_of_blocks(providers.memory.pods.get(pod.uid, ()))
+        ),
+        affinity={container.name: hints.get(container.name, NO_AFFINITY) for container in pod.containers},
+        shared_pool=CPUSet(providers.cpu.default),
+        devices=_devices_of(providers.devices, pod),
+        hints=admission.hints or None,
+        pod_hints=admission.pod_hints,
+    )
+
+
+def numa_of_blocks(blocks: Iterable[Block]) -> tuple[int, ...]:
+    """Return the NUMA nodes of memory blocks, those of size 0 included, as they become ``cpuset.mems``."""
+    return tuple(sorted({node for block in blocks for node in block.numa}))
+
+
+def _devices_of(state: DeviceState, pod: Pod) -> dict[str, dict[str, tuple[Device, ...]]]:
+    by_id = {resource: {device.id: device for device in devices} for resource, devices in state.devices.items()}
+    return {
+        container: {
+            resource: tuple(by_id[resource][name] for name in sorted(ids) if name in by_id.get(resource, {}))
+            for resource, ids in resources.items()
+        }
+        for container, resources in state.held.get(pod.uid, {}).items()
+        if resources
+    }
 
 
 class StartRefusedError(MooringError):

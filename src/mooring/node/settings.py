@@ -13,15 +13,18 @@ from mooring.core.bits import mask_of
 from mooring.core.config import KubeletConfig, MooringConfig, with_defaults
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, StartRefusal
-from mooring.core.errors import UnsupportedError
 from mooring.core.gates import FeatureGates, resolve_gates
 from mooring.core.gotext import quote
 from mooring.core.machineinfo import MachineInfo
+from mooring.core.podlevel import PodLevelGates
 from mooring.core.topology import Topology, TopologyError, discover_topology
 from mooring.cpumanager.options import check_against_machine, parse_options
-from mooring.cpumanager.requests import PodLevelGates
-from mooring.cpumanager.static import STATIC, StaticPolicy
+from mooring.cpumanager.policy import STATIC, StaticPolicy
 from mooring.cpumanager.take import take
+from mooring.memorymanager.machine import default_machine_state
+from mooring.memorymanager.reserved import reserved_table
+from mooring.memorymanager.static import STATIC as MEMORY_STATIC
+from mooring.memorymanager.static import MemoryPolicy
 from mooring.node.reservation import Reservation, reserve
 from mooring.node.validation import SCOPES, validate
 from mooring.topologymanager.distances import NUMAInfo
@@ -46,7 +49,13 @@ class Settings:
     topology_policy: str
     pod_scope: bool
     cpu: StaticPolicy | None
-    """The static policy; None for policy ``none``."""
+    """The static CPU policy; None for policy ``none``."""
+    memory: MemoryPolicy | None
+    """The static memory policy; None for policy ``None``."""
+    pod_level: PodLevelGates
+    """The gates that decide about pods with pod-level resources."""
+    numa_ids: tuple[int, ...]
+    """Ids of all NUMA nodes of the description, ascending."""
 
     @property
     def allocatable_cpus(self) -> CPUSet:
@@ -69,7 +78,7 @@ def build_settings(
         info: the kubelet's view of the machine.
 
     Raises:
-        UnsupportedError: a policy that this version of Mooring does not have yet.
+        KubeletCrashError: reserved memory and huge pages exceed a NUMA node; the kubelet's numbers wrap around there.
     """
     config = with_defaults(config)
     gates = resolve_gates(config.feature_gates)
@@ -88,9 +97,9 @@ def build_settings(
     cpu = _cpu_policy(config, mooring.fixed_defects, gates, topology, reservation)
     if isinstance(cpu, str):
         return StartRefusal("cpuManager", cpu)
-    refused = _memory_policy_error(config)
-    if refused:
-        return StartRefusal("memoryManager", refused)
+    memory = _memory_policy(config, mooring.fixed_defects, gates, info, reservation)
+    if isinstance(memory, str):
+        return StartRefusal("memoryManager", memory)
     return Settings(
         config=config,
         fixed_defects=mooring.fixed_defects,
@@ -101,7 +110,14 @@ def build_settings(
         topology_policy=config.topology_manager_policy,
         pod_scope=config.topology_manager_scope == "pod",
         cpu=cpu,
+        memory=memory,
+        pod_level=_pod_level(gates),
+        numa_ids=tuple(sorted(node.node_id for node in info.topology)),
     )
+
+
+def _pod_level(gates: FeatureGates) -> PodLevelGates:
+    return PodLevelGates(gates["PodLevelResources"], gates["PodLevelResourceManagers"])
 
 
 def _topology(info: MachineInfo) -> Topology | str:
@@ -196,16 +212,23 @@ def _static_policy(
         reserved=reserved,
         reserved_cores=topology.core_siblings(reserved),
         strict_reservation=options.strict_reservation,
-        gates=PodLevelGates(gates["PodLevelResources"], gates["PodLevelResourceManagers"]),
+        gates=_pod_level(gates),
     )
 
 
-def _memory_policy_error(config: KubeletConfig) -> str:
-    policy = config.memory_manager_policy
-    if policy == "None":
-        return ""
-    if policy == "BestEffort":
-        return f'policy {quote(policy)} is not available for platform "linux"'
-    if policy != "Static":
-        return f"unknown policy: {quote(policy)}"
-    raise UnsupportedError("memoryManagerPolicy Static is not available in this version")
+def _memory_policy(
+    config: KubeletConfig, fixed: frozenset[str], gates: FeatureGates, info: MachineInfo, reservation: Reservation
+) -> MemoryPolicy | str | None:
+    """Build the memory manager's policy: the policy, the kubelet's error, or None for policy ``None``."""
+    name = config.memory_manager_policy
+    if name == "None":
+        return None
+    if name == "BestEffort":
+        return f'policy {quote(name)} is not available for platform "linux"'
+    if name != MEMORY_STATIC:
+        return f"unknown policy: {quote(name)}"
+    ids = [node.node_id for node in info.topology]
+    reserved = reserved_table(config.reserved_memory, ids, reservation.reserved, fixed)
+    if isinstance(reserved, str):
+        return reserved
+    return MemoryPolicy(default_machine_state(info, reserved), _pod_level(gates), fixed)

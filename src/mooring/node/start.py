@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from mooring.core.decision import StartRefusal
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import start
+from mooring.memorymanager.start import start as start_memory
+from mooring.memorymanager.state import MemoryState
 from mooring.node.refusals import policy_mismatch, restore_error
 from mooring.node.settings import Settings
 
@@ -21,8 +23,8 @@ class Restored:
 
     cpu: CPUState | StartRefusal | None = None
     """The state, the kubelet's refusal to restore it, or None when there is no file."""
-    memory: StartRefusal | None = None
-    """The kubelet's refusal to restore the memory manager's file."""
+    memory: MemoryState | StartRefusal | None = None
+    """The same for the memory manager's file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class Started:
 
     cpu: CPUState | None
     """The CPU manager's state afterwards; None when it was not reached or refused."""
-    memory_reached: bool
-    """Whether the memory manager looked at its file (and made one where there was none)."""
+    memory: MemoryState | None
+    """The memory manager's state afterwards; None when it was not reached or refused."""
     refusal: StartRefusal | None
 
 
@@ -43,12 +45,12 @@ def start_managers(settings: Settings, restored: Restored) -> Started:
     """
     cpu = _start_cpu_manager(settings, restored.cpu)
     if isinstance(cpu, StartRefusal):
-        return Started(None, memory_reached=False, refusal=cpu)
-    if restored.memory is not None:
-        return Started(cpu, memory_reached=True, refusal=restored.memory)
+        return Started(None, None, cpu)
+    memory = _start_memory_manager(settings, restored.memory)
+    if isinstance(memory, StartRefusal):
+        return Started(cpu, None, memory)
     overcommitted = settings.reservation.overcommitment()
-    refusal = StartRefusal("start", overcommitted) if overcommitted else None
-    return Started(cpu, memory_reached=True, refusal=refusal)
+    return Started(cpu, memory, StartRefusal("start", overcommitted) if overcommitted else None)
 
 
 def _start_cpu_manager(settings: Settings, state: CPUState | StartRefusal | None) -> CPUState | StartRefusal:
@@ -64,4 +66,20 @@ def _start_cpu_manager(settings: Settings, state: CPUState | StartRefusal | None
     started = start(settings.cpu, state)
     if isinstance(started, str):
         return StartRefusal("start", f"start cpu manager error: {started}")
+    return started
+
+
+def _start_memory_manager(settings: Settings, state: MemoryState | StartRefusal | None) -> MemoryState | StartRefusal:
+    if isinstance(state, StartRefusal):
+        return state
+    policy = settings.config.memory_manager_policy
+    if state is None:
+        state = MemoryState(policy, {}, {})
+    elif state.policy != policy:
+        return StartRefusal("start", restore_error("memory", policy_mismatch("memory", policy, state.policy)))
+    if settings.memory is None:
+        return state
+    started = start_memory(settings.memory, state)
+    if isinstance(started, str):
+        return StartRefusal("start", f"start memory manager error: {started}")
     return started

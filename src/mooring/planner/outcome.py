@@ -40,6 +40,21 @@ def decision_fields(decision: Decision) -> dict[str, Any]:
     return fields
 
 
+def device_fields(decision: Decision) -> dict[str, Any]:
+    """Return the devices of each container: ids, and the NUMA nodes of each device."""
+    return {
+        container: {
+            resource: {
+                "ids": [device.id for device in devices],
+                # Sorted as text, as the recordings have it.
+                "numa": sorted(([*(device.numa or ())] for device in devices), key=str),
+            }
+            for resource, devices in resources.items()
+        }
+        for container, resources in decision.devices.items()
+    }
+
+
 def placement_fields(placement: Placement) -> dict[str, str]:
     """Return CPUs and NUMA nodes as texts, empty for none."""
     return {"cpus": str(placement.cpus), "mems": ",".join(map(str, placement.mems))}

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.config import MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError, UnsupportedError
 from mooring.core.machineinfo import MachineInfo
+from mooring.devicemanager.state import DeviceState
+from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Admit, MergeCase, Remove, Restart, Scenario, Step
 from mooring.node import Decision, Readmission
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
-from mooring.planner.outcome import decision_fields
+from mooring.planner.outcome import decision_fields, device_fields
 from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 from mooring.topologymanager import merge_hints
 
@@ -53,26 +55,9 @@ def replay_scenario(scenario: Scenario, machines: Mapping[str, MachineInfo]) -> 
             remedy="give the file that describes it with --machines",
         )
     try:
-        _check_supported(scenario)
         return {"id": scenario.id, "expect": _Run(scenario, info).outcome()}
     except UnsupportedError as error:
         return {"id": scenario.id, "unsupported": str(error)}
-
-
-def _check_supported(scenario: Scenario) -> None:
-    if scenario.devices:
-        raise UnsupportedError("devices are not available in this version")
-    configs = [scenario.kubelet, *(step.kubelet for step in scenario.steps if isinstance(step, Restart))]
-    for config in configs:
-        if config is not None:
-            _check_config(config)
-
-
-def _check_config(config: KubeletConfig) -> None:
-    if config.memory_manager_policy == "Static":
-        raise UnsupportedError("memoryManagerPolicy Static is not available in this version")
-    if config.feature_gates.get("PodLevelResourceManagers"):
-        raise UnsupportedError("the feature gate PodLevelResourceManagers is not available in this version")
 
 
 class _Run:
@@ -83,6 +68,8 @@ class _Run:
         files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
         self._start = start_kubelet(info, scenario.kubelet, MooringConfig(), files)
         self._kubelet = self._start.kubelet
+        if self._kubelet is not None and scenario.devices:
+            self._kubelet = self._kubelet.with_devices(DeviceState(device_table(scenario.devices)))
         self._endless = False
 
     def outcome(self) -> dict[str, Any]:
@@ -120,11 +107,19 @@ class _Run:
         return self._restart(kubelet, step)
 
     def _admit(self, kubelet: Kubelet, step: Admit) -> dict[str, Any] | None:
-        self._kubelet, decision = kubelet.admit(step.pod)
+        kubelet, decision = kubelet.decide(step.pod)
         if decision.endless:
             self._endless = True
             return None
-        return {**decision_fields(decision), **_state_fields(self._kubelet.files)}
+        fields = self._decision_fields(decision)
+        before = kubelet.files.memory
+        if decision.admitted:
+            kubelet = kubelet.start_containers(step.pod.uid)
+        self._kubelet = kubelet
+        fields.update(_state_fields(kubelet.files))
+        if kubelet.files.memory != before:
+            fields["memoryManagerStateAdmitted"] = before
+        return fields
 
     def _restart(self, kubelet: Kubelet, step: Restart) -> dict[str, Any]:
         pods = kubelet.node.active.values()
@@ -139,13 +134,18 @@ class _Run:
 
     def _readmission_fields(self, readmission: Readmission) -> list[dict[str, Any]]:
         self._endless = any(decision.endless for decision in readmission.decisions)
-        return [_readmitted_fields(decision) for decision in readmission.decisions if not decision.endless]
+        return [self._readmitted_fields(decision) for decision in readmission.decisions if not decision.endless]
 
+    def _readmitted_fields(self, decision: Decision) -> dict[str, Any]:
+        fields = self._decision_fields(decision)
+        del fields["sharedPool"]
+        return {"uid": decision.uid, **fields}
 
-def _readmitted_fields(decision: Decision) -> dict[str, Any]:
-    fields = decision_fields(decision)
-    del fields["sharedPool"]
-    return {"uid": decision.uid, **fields}
+    def _decision_fields(self, decision: Decision) -> dict[str, Any]:
+        fields = decision_fields(decision)
+        if self._scenario.devices:
+            fields["devices"] = device_fields(decision)
+        return fields
 
 
 def _refusal_fields(refusal: StartRefusal | None) -> dict[str, Any]:

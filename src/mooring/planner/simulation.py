@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.checkpoint.cpu_load import load_cpu_state
+from mooring.checkpoint.memory_file import memory_state_text
 from mooring.checkpoint.memory_load import load_memory_state
 from mooring.checkpoint.outcome import Created, LoadRefusal
 from mooring.core.config import KubeletConfig, MooringConfig
@@ -19,7 +21,10 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.state import CPUState
+from mooring.devicemanager.state import DeviceState
+from mooring.memorymanager.state import MemoryState
 from mooring.node import Decision, Node, Readmission, Removal
+from mooring.node.providers import Providers
 from mooring.node.settings import Settings, build_settings
 from mooring.node.start import Restored, start_managers
 
@@ -47,9 +52,18 @@ class Kubelet:
         return self.node.settings
 
     def admit(self, pod: Pod, observer: Observer | None = None) -> tuple[Kubelet, Decision]:
-        """Admit a pod and write the files."""
-        node, decision = self.node.admit(pod, observer)
+        """Admit a pod, start its containers, and write the files."""
+        kubelet, decision = self.decide(pod, observer)
+        return (kubelet.start_containers(pod.uid, observer) if decision.admitted else kubelet), decision
+
+    def decide(self, pod: Pod, observer: Observer | None = None) -> tuple[Kubelet, Decision]:
+        """Decide about a pod and write the files, without starting its containers."""
+        node, decision = self.node.decide(pod, observer)
         return self._after(node), decision
+
+    def start_containers(self, uid: str, observer: Observer | None = None) -> Kubelet:
+        """Start the containers of an active pod and write the files."""
+        return self._after(self.node.start_containers(uid, observer))
 
     def remove(self, uid: str, observer: Observer | None = None) -> tuple[Kubelet, Removal]:
         """Remove a pod and write the files."""
@@ -62,13 +76,28 @@ class Kubelet:
         return self._after(node), readmission
 
     def restarted(self, config: KubeletConfig | None = None) -> Start:
-        """Start again from the files, with the same or another configuration; running pods are not admitted yet."""
-        return start_kubelet(self.info, config or self.settings.config, self.mooring, self.files)
+        """Start again from the files, with the same or another configuration; running pods are not admitted yet.
+
+        The device manager's allocations survive in its own checkpoint, which is not modelled as a text.
+        """
+        start = start_kubelet(self.info, config or self.settings.config, self.mooring, self.files)
+        if start.kubelet is None:
+            return start
+        return replace(start, kubelet=start.kubelet.with_devices(self.node.providers.devices))
+
+    def with_devices(self, devices: DeviceState) -> Kubelet:
+        """Return the kubelet with registered devices and their holders."""
+        return replace(self, node=replace(self.node, providers=replace(self.node.providers, devices=devices)))
 
     def _after(self, node: Node) -> Kubelet:
-        if node.cpu is self.node.cpu or node.cpu == self.node.cpu:
-            return replace(self, node=node)
-        return replace(self, node=node, files=replace(self.files, cpu=_cpu_text(node.settings, node.cpu)))
+        before, files = self.node.providers, self.files
+        after = node.providers
+        # Every setter of the kubelet writes the file, and every setter here makes a new value.
+        if after.cpu is not before.cpu:
+            files = replace(files, cpu=_cpu_text(node.settings, after.cpu))
+        if after.memory is not before.memory:
+            files = replace(files, memory=_memory_text(node.settings, after.memory))
+        return replace(self, node=node, files=files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,38 +115,32 @@ def start_kubelet(info: MachineInfo, config: KubeletConfig, mooring: MooringConf
     settings = build_settings(config, mooring, info)
     if isinstance(settings, StartRefusal):
         return Start(None, settings, files)
-    cpu = _load_cpu(settings, files.cpu)
-    memory = load_memory_state(
-        files.memory,
-        policy=settings.config.memory_manager_policy,
-        pod_level=settings.gates["PodLevelResourceManagers"],
-    )
-    started = start_managers(
-        settings,
-        Restored(
-            cpu=None if isinstance(cpu, Created) else _refused(cpu) if isinstance(cpu, LoadRefusal) else cpu,
-            memory=_refused(memory) if isinstance(memory, LoadRefusal) else None,
-        ),
-    )
+    cpu, memory = _load_cpu(settings, files.cpu), _load_memory(settings, files.memory)
+    started = start_managers(settings, Restored(_restored(cpu), _restored(memory)))
     after = files
     if isinstance(cpu, Created):
         after = replace(after, cpu=cpu.text)
-    if started.cpu is not None and (started.cpu != cpu or _filled(settings, cpu)):
-        after = replace(after, cpu=_cpu_text(settings, started.cpu))
-    if isinstance(memory, Created) and started.memory_reached:
-        after = replace(after, memory=memory.text)
-    if started.refusal is not None or started.cpu is None:
+    if started.cpu is not None:
+        if started.cpu is not cpu:
+            after = replace(after, cpu=_cpu_text(settings, started.cpu))
+        # The memory manager makes its file only when it is reached.
+        if isinstance(memory, Created):
+            after = replace(after, memory=memory.text)
+    if started.memory is not None and started.memory is not memory:
+        after = replace(after, memory=_memory_text(settings, started.memory))
+    if started.refusal is not None or started.cpu is None or started.memory is None:
         return Start(None, started.refusal, after)
-    return Start(Kubelet(info, mooring, Node(settings, started.cpu), after), None, after)
+    node = Node(settings, Providers(started.cpu, started.memory))
+    return Start(Kubelet(info, mooring, node, after), None, after)
 
 
-def _filled(settings: Settings, loaded: CPUState | Created | LoadRefusal) -> bool:
-    """Tell whether the static policy stored a default set where it found none.
+State = TypeVar("State", CPUState, MemoryState)
 
-    The file is written then even when no CPU is left to share, and loses what is not kept in memory (such as the pod
-    entries without PodLevelResourceManagers).
-    """
-    return settings.cpu is not None and isinstance(loaded, CPUState) and not loaded.default
+
+def _restored(loaded: State | Created | LoadRefusal) -> State | StartRefusal | None:
+    if isinstance(loaded, Created):
+        return None
+    return StartRefusal("start", loaded.kubelet_text()) if isinstance(loaded, LoadRefusal) else loaded
 
 
 def _load_cpu(settings: Settings, text: str | None) -> CPUState | Created | LoadRefusal:
@@ -129,8 +152,10 @@ def _load_cpu(settings: Settings, text: str | None) -> CPUState | Created | Load
     )
 
 
-def _refused(refusal: LoadRefusal) -> StartRefusal:
-    return StartRefusal("start", refusal.kubelet_text())
+def _load_memory(settings: Settings, text: str | None) -> MemoryState | Created | LoadRefusal:
+    return load_memory_state(
+        text, policy=settings.config.memory_manager_policy, pod_level=settings.gates["PodLevelResourceManagers"]
+    )
 
 
 def _cpu_text(settings: Settings, state: CPUState) -> str:
@@ -139,3 +164,7 @@ def _cpu_text(settings: Settings, state: CPUState) -> str:
         pod_level=settings.gates["PodLevelResourceManagers"],
         baselines=settings.gates["InPlacePodVerticalScalingExclusiveCPUs"],
     )
+
+
+def _memory_text(settings: Settings, state: MemoryState) -> str:
+    return memory_state_text(state, pod_level=settings.gates["PodLevelResourceManagers"])

@@ -1,0 +1,108 @@
+"""Choosing exclusive CPUs: the check of whole cores, and taking near the hint.
+
+Source: kubelet v1.37.1, cpumanager policy_static.go (Allocate, allocateCPUs); spec: cpu-manager.md sections 4 and 4.2.
+"""
+
+from __future__ import annotations
+
+from mooring.core.decision import Endless
+from mooring.core.observer import Observer
+from mooring.cpumanager.facts import CPUsTaken, WholeCoresChecked
+from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
+from mooring.cpumanager.rules import TakeError
+from mooring.cpumanager.state import CPUState
+from mooring.cpumanager.take import take
+
+SMT_ALIGNMENT_ERROR = "SMTAlignmentError"
+
+
+def check_whole_cores(
+    policy: StaticPolicy,
+    state: CPUState,
+    pod: str,
+    container: str,
+    need: int,
+    observer: Observer | None,
+) -> AllocationError | None:
+    """Apply full-pcpus-only. CPUs that init containers leave are not counted, half-used cores are."""
+    group = policy.group_size
+    available = (state.default & ~policy.reserved_cores).bit_count()
+    message = ""
+    if need % group:
+        message = f"SMT Alignment Error: requested {need} cpus not multiple cpus per core = {group}"
+    elif need > available:
+        message = (
+            f"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {available}, "
+            f"requested CPUs = {need}, CPUs per core = {group}"
+        )
+    if observer is not None:
+        observer(WholeCoresChecked(pod, container, need, group, available, passed=not message))
+    return AllocationError(message, SMT_ALIGNMENT_ERROR) if message else None
+
+
+def take_near(
+    policy: StaticPolicy,
+    state: CPUState,
+    left: int,
+    pod: str,
+    container: str,
+    need: int,
+    affinity: int | None,
+    observer: Observer | None,
+) -> int | TakeError | Endless:
+    """Take CPUs from the nodes of the hint first, then from anywhere.
+
+    The two takes are independent runs of the algorithm.
+
+    Args:
+        policy: the policy.
+        state: before.
+        left: mask of the CPUs that init containers leave, usable besides the shared pool.
+        pod: uid, for the observer.
+        container: name, for the observer; empty for a whole pod.
+        need: how many CPUs.
+        affinity: mask of the hint's NUMA nodes; None for no opinion.
+        observer: receives what was found.
+    """
+    pool = available_cpus(policy, state) | left
+    near = _near(policy, pool, affinity)
+    first: int | TakeError | Endless = 0
+    if near:
+        first = take(policy.topology, near, min(need, near.bit_count()), policy.rules)
+    result: int | TakeError | Endless = first
+    if isinstance(first, int):
+        rest = take(policy.topology, pool & ~first, need - first.bit_count(), policy.rules)
+        result = first | rest if isinstance(rest, int) else rest
+    if observer is not None:
+        observer(
+            CPUsTaken(
+                pod=pod,
+                container=container,
+                need=need,
+                pool=pool,
+                reusable=left,
+                affinity=affinity,
+                near=near,
+                first=first if isinstance(first, int) else 0,
+                taken=result if isinstance(result, int) else 0,
+                error=_error_text(result),
+            )
+        )
+    return result
+
+
+def _error_text(result: int | TakeError | Endless) -> str:
+    if isinstance(result, TakeError):
+        return result.message
+    return result.defect if isinstance(result, Endless) else ""
+
+
+def _near(policy: StaticPolicy, pool: int, affinity: int | None) -> int:
+    """Return the CPUs of the pool that the hint points to: those of its nodes, with align-by-socket of its sockets."""
+    if affinity is None:
+        return 0
+    inside = policy.topology.cpus_in_numa(affinity)
+    if policy.rules.align_by_socket:
+        sockets = policy.topology.sockets.values()
+        inside = sum(mask for mask in sockets if mask & inside)
+    return pool & inside

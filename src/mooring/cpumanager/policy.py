@@ -1,0 +1,55 @@
+"""What the static policy knows before the first pod, and how it says no.
+
+Source: kubelet v1.37.1, cpumanager policy_static.go; spec: cpu-manager.md section 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mooring.core.podlevel import PodLevelGates
+from mooring.core.topology import Topology
+from mooring.cpumanager.rules import TakeRules
+from mooring.cpumanager.state import CPUState
+
+STATIC = "static"
+
+
+@dataclass(frozen=True, slots=True)
+class StaticPolicy:
+    """Everything that the policy knows before the first pod."""
+
+    topology: Topology
+    rules: TakeRules
+    reserved: int
+    """Mask of the CPUs kept for the system."""
+    reserved_cores: int
+    """Mask of every CPU on a core with a reserved CPU."""
+    strict_reservation: bool = False
+    gates: PodLevelGates = field(default_factory=PodLevelGates)
+
+    @property
+    def group_size(self) -> int:
+        """CPUs per core, by average."""
+        return self.topology.cpus_per_core
+
+    @property
+    def shareable(self) -> int:
+        """Mask of the CPUs that the shared pool has on an empty node."""
+        if self.strict_reservation:
+            return self.topology.all_cpus & ~self.reserved
+        return self.topology.all_cpus
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationError:
+    """Why a container is not admitted."""
+
+    message: str
+    reason: str = ""
+    """The kubelet's reason where the error has a type of its own; else the topology manager wraps the text."""
+
+
+def available_cpus(policy: StaticPolicy, state: CPUState) -> int:
+    """Return the mask of what exclusive allocation may use."""
+    return state.default & ~policy.reserved

@@ -1,0 +1,106 @@
+"""The state of all managers while pods come and go, and the removal of what is stale.
+
+Source: kubelet v1.37.1, removeStaleState of both managers; spec: cpu-manager.md sections 10 and 11, memory-manager.md
+section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from mooring.core.observer import Observer
+from mooring.core.pod import Pod
+from mooring.cpumanager.state import CPUState
+from mooring.cpumanager.static import Reusable
+from mooring.cpumanager.static import remove as remove_cpus
+from mooring.devicemanager.allocation import drop_stale
+from mooring.devicemanager.state import DeviceState, ReusableDevices
+from mooring.memorymanager.state import MemoryState
+from mooring.memorymanager.static import ReusableMemory
+from mooring.memorymanager.static import remove as remove_memory
+from mooring.node.facts import StaleStateRemoved
+from mooring.node.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Providers:
+    """What the managers have given away, and what they remember of the pod now being admitted."""
+
+    cpu: CPUState
+    memory: MemoryState
+    devices: DeviceState = field(default_factory=DeviceState)
+    reusable_cpus: Reusable = field(default_factory=Reusable)
+    reusable_memory: ReusableMemory = field(default_factory=ReusableMemory)
+    reusable_devices: ReusableDevices = field(default_factory=ReusableDevices)
+
+
+def without_stale_cpus(
+    settings: Settings, providers: Providers, active: Mapping[str, Pod], observer: Observer | None = None
+) -> Providers:
+    """Drop the CPUs of every container that is in no active pod."""
+    policy = settings.cpu
+    if policy is None:
+        return providers
+    state = providers.cpu
+    stale = _stale(state.assignments, active)
+    if not stale:
+        return providers
+    for uid, container in stale:
+        state = remove_cpus(policy, state, uid, container, observer)
+    _report(stale, observer)
+    return replace(providers, cpu=state)
+
+
+def without_stale_memory(
+    settings: Settings, providers: Providers, active: Mapping[str, Pod], observer: Observer | None = None
+) -> Providers:
+    """Drop the memory of every container that is in no active pod."""
+    policy = settings.memory
+    if policy is None:
+        return providers
+    state = providers.memory
+    stale = _stale(state.assignments, active)
+    if not stale:
+        return providers
+    for uid, container in stale:
+        state = remove_memory(policy, state, uid, container, observer)
+    _report(stale, observer)
+    return replace(providers, memory=state)
+
+
+def without_stale_devices(providers: Providers, active: Mapping[str, Pod]) -> Providers:
+    """Drop the devices of every pod that is not active."""
+    devices = drop_stale(providers.devices, active)
+    return providers if devices is providers.devices else replace(providers, devices=devices)
+
+
+def after_removal(
+    settings: Settings, providers: Providers, active: Mapping[str, Pod], observer: Observer | None = None
+) -> Providers:
+    """Drop what no active pod holds of CPUs and memory.
+
+    The device manager looks only when it is asked the next time, so that a pod that comes back finds its devices.
+    """
+    providers = without_stale_cpus(settings, providers, active, observer)
+    return without_stale_memory(settings, providers, active, observer)
+
+
+def _stale(assignments: Mapping[str, Mapping[str, object]], active: Mapping[str, Pod]) -> list[tuple[str, str]]:
+    return sorted(
+        (uid, container)
+        for uid, containers in assignments.items()
+        for container in _stale_containers(containers, active.get(uid))
+    )
+
+
+def _stale_containers(containers: Mapping[str, object], pod: Pod | None) -> Iterable[str]:
+    if pod is None:
+        return containers
+    known = {container.name for container in pod.containers}
+    return [name for name in containers if name not in known]
+
+
+def _report(stale: list[tuple[str, str]], observer: Observer | None) -> None:
+    if observer is not None:
+        observer(StaleStateRemoved(tuple(sorted({uid for uid, _ in stale}))))
