@@ -107,7 +107,7 @@ CASES: dict[str, tuple[str, Callable[[Views], Views], str]] = {
     "cores merged": (
         BASE,
         with_nodes(lambda node: replace(node, cores=merged_pairs(node.cores))),
-        "The kubelet takes 2 cores for one, its core 0, because their core and package ids are equal: those with CPUs 0,8",
+        "The kubelet takes 2 cores for one, its core 0, because their core and package ids are equal: those with CPUs",
     ),
     "cores divided": (
         BASE,
@@ -167,7 +167,7 @@ CASES: dict[str, tuple[str, Callable[[Views], Views], str]] = {
     "packages for nodes": (
         BASE,
         lambda both: (both[0], replace(both[1], nodes=made_up(both[1].nodes))),
-        "The kernel has no NUMA nodes, so the kubelet takes each package for one (NUMA nodes 0-1), without memory and in",
+        "The kernel has no NUMA nodes, so the kubelet takes each package for one (NUMA nodes 0-1), without memory",
     ),
     "negative id": (
         BASE,

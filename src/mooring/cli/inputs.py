@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
-from mooring.core.machine import Finding
-from mooring.core.pod import Pod
-from mooring.planner.plan import Plan, make_plan
-from mooring.planner.simulation import StateTexts
+
+if TYPE_CHECKING:
+    from mooring.core.config import KubeletConfig, MooringConfig
+    from mooring.core.machine import Finding
+    from mooring.core.pod import Pod
+    from mooring.planner.plan import Plan
+    from mooring.planner.simulation import StateTexts
+
+STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,11 @@ class NodeOptions:
     state: str
     active: Sequence[str]
 
+    @property
+    def describes_node(self) -> bool:
+        """Tell whether there is more than a machine: then a kubelet is to be started on it."""
+        return bool(self.manifests or self.active or self.state or self.config)
+
 
 def plan_of(options: NodeOptions) -> Plan:
     """Read everything and make the plan.
@@ -31,10 +41,13 @@ def plan_of(options: NodeOptions) -> Plan:
     Raises:
         InputError: something cannot be read or understood.
     """
-    from mooring.discovery.loader import load_machine  # noqa: PLC0415 - each verb imports what it needs
+    from mooring.discovery.loader import load_machine  # noqa: PLC0415 - after the options are known to be good
     from mooring.manifest.gates import PodGates  # noqa: PLC0415 - as above
     from mooring.manifest.pod_files import load_pods  # noqa: PLC0415 - as above
+    from mooring.planner.plan import make_plan  # noqa: PLC0415 - as above
 
+    _check_standard_input(options)
+    state = read_state(options.state)
     machine = load_machine(options.machine)
     kubelet, mooring, findings = read_config(options.config)
     noticed = list(findings)
@@ -48,7 +61,23 @@ def plan_of(options: NodeOptions) -> Plan:
             remedy="give pods or workloads with -f",
         )
     _check_distinct(active, pods)
-    return make_plan(machine, kubelet, mooring, pods, files=read_state(options.state), active=active, findings=noticed)
+    return make_plan(machine, kubelet, mooring, pods, files=state, active=active, findings=noticed)
+
+
+def _check_standard_input(options: NodeOptions) -> None:
+    named = [
+        option
+        for option, sources in (("-f", options.manifests), ("--active", options.active), ("--config", options.config))
+        for source in sources
+        if source == STANDARD_INPUT
+    ]
+    if len(named) > 1:
+        raise InputError(
+            "can be read only once",
+            source="standard input",
+            field=" and ".join(dict.fromkeys(named)),
+            remedy="give all but one of them a file",
+        )
 
 
 def _check_distinct(active: Sequence[Pod], pods: Sequence[Pod]) -> None:
@@ -65,6 +94,9 @@ def _check_distinct(active: Sequence[Pod], pods: Sequence[Pod]) -> None:
 def read_config(paths: Sequence[str]) -> tuple[KubeletConfig, MooringConfig, tuple[Finding, ...]]:
     """Read a configuration; without one the kubelet's defaults, and a word about what that means."""
     if not paths:
+        from mooring.core.config import KubeletConfig, MooringConfig  # noqa: PLC0415 - each branch has its own
+        from mooring.core.machine import Finding  # noqa: PLC0415 - as above
+
         finding = Finding(
             "warning",
             "configuration",
@@ -79,14 +111,36 @@ def read_config(paths: Sequence[str]) -> tuple[KubeletConfig, MooringConfig, tup
 
 
 def read_state(folder: str) -> StateTexts:
-    """Read the state files of a kubelet root directory; they are never written."""
+    """Read the state files of a kubelet root directory; they are never written.
+
+    Raises:
+        InputError: there is no such directory, or a file in it cannot be read.
+    """
+    from mooring.planner.simulation import StateTexts  # noqa: PLC0415 - with the engine behind it
+
     if not folder:
         return StateTexts()
-    from mooring.checkpoint.store import StateFolder  # noqa: PLC0415 - as above
+    from mooring.checkpoint.store import StateFolder  # noqa: PLC0415 - only where it is asked for
 
-    if not Path(folder).is_dir():
-        raise InputError(
-            "no such directory", source=folder, remedy="give a kubelet root directory, such as a copy of it"
-        )
+    check_folder(folder, "--state")
     files = StateFolder(Path(folder))
     return StateTexts(files.read_cpu(), files.read_memory())
+
+
+def check_folder(folder: str, option: str, *, may_be_missing: bool = False) -> None:
+    """Refuse what is no directory.
+
+    Raises:
+        InputError: naming the option.
+    """
+    path = Path(folder)
+    try:
+        missing, is_folder = not path.exists(), path.is_dir()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(reason.lower(), source=folder, field=option, remedy="check the path") from None
+    remedy = "name a kubelet root directory or a copy of one"
+    if missing and not may_be_missing:
+        raise InputError("no such directory", source=folder, field=option, remedy=remedy)
+    if not missing and not is_folder:
+        raise InputError("is not a directory", source=folder, field=option, remedy=remedy)

@@ -1,16 +1,30 @@
-"""The entry point: finds the verb, and turns bad input into one line and exit code 2.
+"""The entry point: finds the verb, and turns everything that can go wrong into one line and an exit code.
 
-Source of the exit codes: docs/reference/command-line.md.
+Source of the exit codes: docs/reference/command-line.md. Those above 2 are the usual ones of Unix: 70 is EX_SOFTWARE
+of sysexits.h, 130 and 141 are what a shell reports for SIGINT and SIGPIPE.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 import click
+
+BAD_INPUT = 2
+DEFECT = 70
+"""Exit code for an error of Mooring itself; the line asks for a report."""
+INTERRUPTED = 130
+READER_GONE = 141
+"""Exit code when the reader of a pipe went away: not 0, because nobody has the whole answer."""
+
+TRACEBACK = "MOORING_TRACEBACK"
+"""Environment variable that shows where an internal error came from."""
+
+COMPLETION = "_MOORING_COMPLETE"
+"""Environment variable by which shells ask for completions."""
 
 VERBS: Mapping[str, str] = {
     "plan": "What would this node do with these pods?",
@@ -25,6 +39,12 @@ Examples:
   mooring topology
   mooring plan -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
   mooring show -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml -o svg --to node.svg
+
+\b
+Exit codes:
+  0  done
+  1  the answer is a no: a pod is rejected, the kubelet would not start, a difference was found
+  2  bad input or usage: one line on standard error says where, what and what to do
 """
 
 
@@ -47,14 +67,14 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a verb, and name the nearest ones for a misspelt one."""
+        """Find a verb, and name the nearest one for a misspelt one."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in VERBS:
             from difflib import get_close_matches  # noqa: PLC0415 - only for mistakes
 
             near = get_close_matches(name, VERBS, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; verbs are {', '.join(sorted(VERBS))}"
-            raise click.UsageError(f"no such verb: {name!r}{hint}")
+            raise click.UsageError(f"no such verb: {name!r:.80}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
@@ -66,6 +86,7 @@ class Verbs(click.Group):
 @click.group(
     cls=Verbs,
     epilog=EPILOG,
+    subcommand_metavar="VERB [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(package_name="mooring", message="%(prog)s %(version)s (decisions of kubelet v1.37.1)")
@@ -75,21 +96,95 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code. Errors are told in one line on standard error, never raised."""
+    instruction = os.environ.get(COMPLETION)
+    if instruction:
+        from click.shell_completion import shell_complete  # noqa: PLC0415 - only for shells
+
+        return shell_complete(cli, {}, "mooring", COMPLETION, instruction)
+    # What no terminal of this encoding can show is escaped: an answer with a strange name is better than none.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            code = _answer(arguments)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except (KeyboardInterrupt, click.Abort, Exception) as error:  # noqa: BLE001 - the last place to say something
+            code = _complain(error, arguments)
+    except BrokenPipeError:
+        from mooring.cli.destination import drop_unwritten  # noqa: PLC0415 - only then
+
+        drop_unwritten()
+        code = READER_GONE
+    return code
+
+
+def _answer(arguments: Sequence[str]) -> int:
+    # click's own main() has other exit codes: it answers 1 to a closed pipe and takes an EOFError for an interrupt.
+    with cli.make_context("mooring", list(arguments)) as context:
+        code = cli.invoke(context)
+    return code if isinstance(code, int) else 0
+
+
+def _complain(error: BaseException, arguments: Sequence[str]) -> int:
+    """Say what went wrong, and return the exit code.
+
+    Raises:
+        BrokenPipeError: nobody reads.
+    """
     from mooring.core.errors import MooringError  # noqa: PLC0415 - help and completion need no core
 
-    try:
-        code = cli.main(standalone_mode=False)
-        sys.stdout.flush()
-    except click.exceptions.Abort:
-        code = 130
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except BrokenPipeError:
-        # The reader went away, as in `mooring show | head`: nothing is wrong, and nothing more can be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except MooringError as error:
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, BrokenPipeError):
+        raise error
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        click.echo(err=True)
+        return INTERRUPTED
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+    elif isinstance(error, click.ClickException):
+        click.echo(_usage_line(error, arguments), err=True)
+    elif isinstance(error, MooringError):
         click.echo(f"mooring: {error}", err=True)
-        code = 2
-    sys.exit(code if isinstance(code, int) else 0)
+    else:
+        _report_defect(error)
+        return DEFECT
+    return BAD_INPUT
+
+
+def _usage_line(error: click.ClickException, arguments: Sequence[str]) -> str:
+    """Return a mistake in the command line as one line that ends with where to look."""
+    context = getattr(error, "ctx", None)
+    verb = next((word for word in arguments if word in VERBS), "")
+    command = context.command_path if context is not None else f"mooring {verb}".rstrip()
+    message = " ".join(error.format_message().split()).rstrip(".")
+    if message.startswith("Got unexpected extra argument") and command.endswith((" plan", " show")):
+        message += "; manifests are given with -f"
+    return f"{command}: {message[:1].lower()}{message[1:]}; see {command} --help"
+
+
+def _report_defect(error: BaseException) -> None:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = ""
+    if trace is not None:
+        file = trace.tb_frame.f_code.co_filename.replace(os.sep, "/")
+        place = f" in {file[file.rfind('mooring/') :] if 'mooring/' in file else file}:{trace.tb_lineno}"
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    click.echo(
+        f"mooring: internal error{place}: {what:.300}; this is a defect of Mooring: please report it with the command "
+        f"and its input ({TRACEBACK}=1 shows more)",
+        err=True,
+    )
+    if os.environ.get(TRACEBACK):
+        from traceback import print_exception  # noqa: PLC0415 - only on demand
+
+        print_exception(error)

@@ -10,13 +10,15 @@ from functools import lru_cache
 from mooring.core.bits import members
 from mooring.core.errors import KubeletCrashError
 from mooring.core.topology import Topology
-from mooring.topologymanager.hints import Hints
+from mooring.topologymanager.entries import AnyHints
+from mooring.topologymanager.hints import IMPOSSIBLE, Hints
+from mooring.topologymanager.wide import Demand, Family, SocketRule
 
-SMALL_MACHINE = 12
-"""Largest number of nodes with CPUs for which the node sets of every size are remembered."""
+MOST_LISTED = 8
+"""Largest number of nodes with CPUs for which hints are listed; with more of them they are described."""
 
 
-def generate_hints(topology: Topology, available: int, reusable: int, need: int, *, align_by_socket: bool) -> Hints:
+def generate_hints(topology: Topology, available: int, reusable: int, need: int, *, align_by_socket: bool) -> AnyHints:
     """Return a hint for every set of NUMA nodes whose CPUs suffice.
 
     A set is preferred when no smaller set of nodes could serve the request on an empty machine (with align-by-socket
@@ -31,6 +33,8 @@ def generate_hints(topology: Topology, available: int, reusable: int, need: int,
         align_by_socket: the policy option.
     """
     nodes = tuple(topology.numa)
+    if len(nodes) > MOST_LISTED:
+        return _family(topology, available, reusable, need, align_by_socket=align_by_socket)
     cpus = tuple(topology.numa.values())
     wanted = need - reusable.bit_count()
     base = 0
@@ -50,6 +54,27 @@ def generate_hints(topology: Topology, available: int, reusable: int, need: int,
     if nodes == tuple(range(len(nodes))):
         return Hints(tuple(preferred), tuple(others))
     return Hints(tuple(_as_ids(preferred, nodes)), tuple(_as_ids(others, nodes)))
+
+
+def _family(topology: Topology, available: int, reusable: int, need: int, *, align_by_socket: bool) -> AnyHints:
+    """Describe the same hints; the empty list when there is none."""
+    weights = [0] * (max(topology.numa) + 1)
+    universe = required = 0
+    for node, cpus in topology.numa.items():
+        weights[node] = (cpus & available).bit_count()
+        universe |= 1 << node
+        if cpus & reusable:
+            required |= 1 << node
+    smallest = _smallest_size([cpus.bit_count() for cpus in topology.numa.values()], need)
+    sockets = None
+    if align_by_socket:
+        nodes = tuple(
+            sum(1 << node for node, _ in topology.nodes_of_socket[socket]) for socket in topology.nodes_of_socket
+        )
+        sockets = SocketRule(nodes, _socket_span(topology, smallest))
+    demand = Demand(need - reusable.bit_count(), tuple(weights))
+    family = Family(universe, (demand,), smallest, required=required, sockets=sockets)
+    return family if family.describes(universe) else IMPOSSIBLE
 
 
 def _sums(counts: list[int]) -> list[int]:
@@ -88,10 +113,8 @@ def _sockets_of(topology: Topology, index: int) -> int:
 
 def _as_ids(indices: list[int], nodes: tuple[int, ...]) -> list[int]:
     """Turn masks of positions into masks of node ids."""
-    table = _id_masks(nodes) if len(nodes) <= SMALL_MACHINE else None
-    if table is not None:
-        return [table[index] for index in indices]
-    return [sum(1 << nodes[position] for position in members(index)) for index in indices]
+    table = _id_masks(nodes)
+    return [table[index] for index in indices]
 
 
 @lru_cache(maxsize=16)

@@ -15,7 +15,8 @@ from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Reusable
-from mooring.topologymanager.hints import IMPOSSIBLE, ResourceHints
+from mooring.topologymanager.entries import ResourceHints
+from mooring.topologymanager.hints import IMPOSSIBLE
 
 CPU = "cpu"
 

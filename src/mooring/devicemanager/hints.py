@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from mooring.core.bits import mask_of, members
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.devicemanager.state import Device, DeviceState, ReusableDevices
-from mooring.topologymanager.hints import IMPOSSIBLE, Hints, ResourceHints
+from mooring.topologymanager.entries import AnyHints, ResourceHints
+from mooring.topologymanager.hints import IMPOSSIBLE, Hints
+from mooring.topologymanager.wide import Demand, Family, sets_of_size
+
+MOST_LISTED = 8
+"""Largest number of nodes for which hints are listed; with more of them they are described."""
 
 
 def device_requests(container: Container, state: DeviceState) -> dict[str, int]:
@@ -54,7 +59,7 @@ def container_hints(
         pod: the pod.
         container: one of its containers.
     """
-    hints: dict[str, Hints | None] = {}
+    hints: dict[str, AnyHints | None] = {}
     for resource, count in device_requests(container, state).items():
         existing = state.held_by(pod.uid, container.name, resource)
         left = reusable.of(pod.uid, resource)
@@ -64,7 +69,7 @@ def container_hints(
 
 def pod_hints(state: DeviceState, nodes: Sequence[int], pod: Pod) -> ResourceHints | None:
     """Return the hints for a whole pod; nothing is reused in pod scope. None when it wants no device."""
-    hints: dict[str, Hints | None] = {}
+    hints: dict[str, AnyHints | None] = {}
     for resource, count in pod_device_requests(pod, state).items():
         existing = state.held_by_pod(pod.uid, resource)
         hints[resource] = _hints(state, nodes, resource, count, existing, frozenset())
@@ -78,7 +83,7 @@ def _hints(
     count: int,
     existing: frozenset[str],
     left: frozenset[str],
-) -> Hints | None:
+) -> AnyHints | None:
     devices = state.devices[resource]
     # 1. Devices without NUMA nodes have no opinion.
     if not any(device.numa for device in devices):
@@ -95,7 +100,7 @@ def _hints(
 
 def generate_hints(
     devices: Sequence[Device], nodes: Sequence[int], available: frozenset[str], reusable: frozenset[str], count: int
-) -> Hints:
+) -> AnyHints:
     """Return a hint for every set of NUMA nodes that enough devices touch.
 
     Only nodes that host a device of the resource take part; all of them when none is known. Preferred are the sets
@@ -106,6 +111,8 @@ def generate_hints(
     for device in devices:
         hosts |= device.mask & known
     ids = tuple(members(hosts or known))
+    if len(ids) > MOST_LISTED:
+        return _family(devices, mask_of(ids), available, reusable, count)
     everything = [device.mask for device in devices]
     free = [device.mask for device in devices if device.id in available]
     kept = [device.mask for device in devices if device.id in reusable and device.mask]
@@ -124,6 +131,27 @@ def generate_hints(
         preferred=tuple(mask for mask in found if mask.bit_count() == smallest),
         others=tuple(mask for mask in found if mask.bit_count() != smallest),
     )
+
+
+def _family(
+    devices: Sequence[Device], universe: int, available: frozenset[str], reusable: frozenset[str], count: int
+) -> AnyHints:
+    """Describe the same hints; the empty list when there is none."""
+    everything = [device.mask & universe for device in devices]
+    kept = [device.mask & universe for device in devices if device.id in reusable and device.mask]
+    free = [device.mask & universe for device in devices if device.id in available]
+    most = _demand(everything, count, universe)
+    sizes = range(1, universe.bit_count() + 1)
+    smallest = next((size for size in sizes if any(True for _ in sets_of_size(universe, size, 0, (most,)))), 0)
+    demands = [_demand(free, count - len(kept), universe), *(_demand([mask], 1, universe) for mask in kept)]
+    family = Family(universe, tuple(demands), smallest or universe.bit_count())
+    return family if family.describes(universe) else IMPOSSIBLE
+
+
+def _demand(masks: Sequence[int], need: int, universe: int) -> Demand:
+    weights = tuple(sum(mask >> node & 1 for mask in masks) for node in range(universe.bit_length()))
+    shared = any(mask & (mask - 1) for mask in masks)
+    return Demand(need, weights, tuple(masks) if shared else None)
 
 
 def _touching(masks: Sequence[int], mask: int) -> int:

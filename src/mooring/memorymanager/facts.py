@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mooring.memorymanager.state import Block
-from mooring.topologymanager.hints import Hints
+from mooring.topologymanager.entries import AnyHints
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class MemoryHintsAsked:
     """NUMA node -> memory type -> free bytes."""
     groups: tuple[tuple[int, ...], ...]
     """Groups of several nodes in use."""
-    hints: Hints | None
+    hints: AnyHints | None
     """None means no opinion, which is also the answer when nothing fits."""
 
 

@@ -5,19 +5,24 @@ Source: kubelet v1.37.1, memorymanager policy_static.go (calculateHints); spec: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 from mooring.core.bits import mask_of, members
 from mooring.memorymanager.requests import Requests
-from mooring.memorymanager.state import NodeState
+from mooring.memorymanager.state import MemoryTable, NodeState
+from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.hints import Hints
+from mooring.topologymanager.wide import Demand, Family, sets_of_size
+
+MOST_LISTED = 8
+"""Largest number of NUMA nodes for which hints are listed; with more of them they are described."""
 
 ReusableByMask = Mapping[int, Mapping[str, int]]
 """Mask of NUMA nodes -> memory type -> bytes that ended init containers of the pod leave there."""
 
 
-def calculate_hints(nodes: Mapping[int, NodeState], requests: Requests, reusable: ReusableByMask) -> Hints | None:
+def calculate_hints(nodes: Mapping[int, NodeState], requests: Requests, reusable: ReusableByMask) -> AnyHints | None:
     """Return the node sets that can serve the requests; None when there is none.
 
     The same masks hold for every requested type. None means "no opinion" to the topology manager: the failure shows
@@ -29,6 +34,8 @@ def calculate_hints(nodes: Mapping[int, NodeState], requests: Requests, reusable
         reusable: memory of ended init containers, which counts for the identical mask only (defect exact-mask-reuse).
     """
     ids = tuple(sorted(nodes))
+    if len(ids) > MOST_LISTED:
+        return _family(nodes, ids, requests, reusable)
     found = [index for index in _enough(nodes, ids, requests) if index]
     masks = set(_as_masks(found, ids))
     for mask, amounts in reusable.items():
@@ -41,6 +48,43 @@ def calculate_hints(nodes: Mapping[int, NodeState], requests: Requests, reusable
     preferred = [mask for mask in masks if mask.bit_count() == smallest]
     others = [mask for mask in masks if mask.bit_count() != smallest]
     return Hints(tuple(preferred), tuple(others))
+
+
+def _family(
+    nodes: Mapping[int, NodeState], ids: tuple[int, ...], requests: Requests, reusable: ReusableByMask
+) -> AnyHints | None:
+    """Describe the same hints: nodes without assignments combine freely, all other members are listed."""
+    width = max(ids) + 1
+    demands = tuple(
+        Demand(amount, _weights(nodes, width, resource, lambda table: table.free))
+        for resource, amount in requests.items()
+    )
+    whole = [
+        Demand(amount, _weights(nodes, width, resource, lambda table: table.allocatable))
+        for resource, amount in requests.items()
+    ]
+    everything = mask_of(ids)
+    sizes = range(1, len(ids) + 1)
+    smallest = next((size for size in sizes if any(True for _ in sets_of_size(everything, size, 0, whole))), len(ids))
+    free_nodes = mask_of(node for node in ids if nodes[node].assignments == 0)
+    groups = {mask_of(state.cells) for state in nodes.values() if state.assignments > 0}
+    serving = {mask for mask in groups if _serves(nodes, mask, requests, {})}
+    serving.update(mask for mask, amounts in reusable.items() if _serves(nodes, mask, requests, amounts))
+    family = Family(
+        free_nodes,
+        demands,
+        smallest,
+        listed=tuple(sorted(_respecting_groups(nodes, serving))),
+        barred=frozenset(1 << node for node in ids if len(nodes[node].cells) > 1),
+    )
+    return family if family.listed or family.first_of_size_up() is not None else None
+
+
+def _weights(
+    nodes: Mapping[int, NodeState], width: int, resource: str, amount: Callable[[MemoryTable], int]
+) -> tuple[int, ...]:
+    tables = [nodes[node].memory.get(resource) if node in nodes else None for node in range(width)]
+    return tuple(amount(table) if table is not None else 0 for table in tables)
 
 
 def free_in(nodes: Mapping[int, NodeState], mask: int, resource: str) -> int:

@@ -17,7 +17,8 @@ from mooring.memorymanager.pod_budget import shared_pool_error
 from mooring.memorymanager.requests import Requests, container_requests, pod_requests
 from mooring.memorymanager.state import Block, MemoryState
 from mooring.memorymanager.static import MemoryPolicy, ReusableMemory
-from mooring.topologymanager.hints import IMPOSSIBLE, Hints, ResourceHints
+from mooring.topologymanager.entries import AnyHints, ResourceHints
+from mooring.topologymanager.hints import IMPOSSIBLE, Hints
 
 
 def container_hints(
@@ -101,7 +102,7 @@ def _regenerated(policy: MemoryPolicy, blocks: tuple[Block, ...], requests: Requ
         mismatch = dict.fromkeys(requests, IMPOSSIBLE)
     if len(blocks) != len(requests):
         return mismatch
-    hints: dict[str, Hints | None] = {}
+    hints: dict[str, AnyHints | None] = {}
     for block in blocks:
         if requests.get(block.type) != block.size or not block.numa:
             return mismatch

@@ -18,7 +18,9 @@ from mooring.memorymanager.hints import ReusableByMask, calculate_hints, free_in
 from mooring.memorymanager.requests import Requests, container_requests
 from mooring.memorymanager.reserved import MEMORY
 from mooring.memorymanager.state import Block, MemoryState, NodeState
-from mooring.topologymanager.hints import Hint, Hints
+from mooring.topologymanager.entries import AnyHints
+from mooring.topologymanager.hints import Hint
+from mooring.topologymanager.wide import Family
 
 STATIC = "Static"
 
@@ -191,10 +193,13 @@ def choose_nodes(
     return Chosen(mask, way)
 
 
-def _best(hints: Hints | None, around: int) -> Hint | None:
+def _best(hints: AnyHints | None, around: int) -> Hint | None:
     """Return the best hint around some nodes: preferred first, then fewer nodes, then the smaller mask."""
     if hints is None:
         return None
+    if isinstance(hints, Family):
+        mask = hints.best_around(around)
+        return None if mask is None else Hint(mask, hints.prefers(mask))
     for preferred, masks in ((True, hints.preferred), (False, hints.others)):
         wide_enough = [mask for mask in masks if mask & around == around]
         if wide_enough:

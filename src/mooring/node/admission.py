@@ -26,7 +26,8 @@ from mooring.node.decision import NO_AFFINITY
 from mooring.node.facts import HintsGiven, PodRejected
 from mooring.node.providers import Providers, without_stale_cpus, without_stale_devices, without_stale_memory
 from mooring.node.settings import Settings
-from mooring.topologymanager.hints import Hint, Hints, ResourceHints, merge_entries
+from mooring.topologymanager.entries import AnyHints, ResourceHints, merge_entries
+from mooring.topologymanager.hints import Hint
 from mooring.topologymanager.merge import NONE, merge
 
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
@@ -259,7 +260,7 @@ class Admission:
 
 def _joined(given: tuple[ResourceHints | None, ...]) -> ResourceHints:
     """Return the hints of all providers by resource; no two providers share one."""
-    joined: dict[str, Hints | None] = {}
+    joined: dict[str, AnyHints | None] = {}
     for hints in given:
         joined.update(hints or {})
     return joined

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, Placement, Rejection
 from mooring.devicemanager.state import Device
-from mooring.topologymanager.hints import Hint, ResourceHints
+from mooring.topologymanager.entries import ResourceHints
+from mooring.topologymanager.hints import Hint
 
 NO_AFFINITY = Hint(None, preferred=False)
 """What the topology manager's store answers for a container that it does not know."""

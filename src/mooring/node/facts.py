@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mooring.topologymanager.hints import ResourceHints
+from mooring.topologymanager.entries import ResourceHints
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,12 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from mooring.core.bits import members
+from mooring.core.bits import list_text, members
 from mooring.core.decision import Placement
 from mooring.node import Decision
-from mooring.topologymanager.hints import Hint, Hints, ResourceHints
+from mooring.topologymanager.entries import AnyHints, ResourceHints
+from mooring.topologymanager.hints import Hint, Hints
+from mooring.topologymanager.wide import Family
 
 LONGEST_LIST = 64
 """Longer lists of hints are given as a count and a digest."""
@@ -70,15 +72,29 @@ def resource_fields(hints: ResourceHints) -> dict[str, Any]:
     return {resource: _list_fields(found) for resource, found in hints.items()}
 
 
-def _list_fields(hints: Hints | None) -> Any:
+def _list_fields(hints: AnyHints | None) -> Any:
     if hints is None:
         return None
+    if isinstance(hints, Family):
+        if hints.universe.bit_count() > WIDEST_UNIVERSE:
+            return _described_fields(hints)
+        hints = hints.hints()
     if len(hints) <= LONGEST_LIST:
         return [hint_fields(hint) for hint in hints]
     return {
         "count": len(hints),
         "preferredCount": len(hints.preferred) + sum(hints.nil),
         "sha256": sha256(_digest_text(hints).encode()).hexdigest(),
+    }
+
+
+def _described_fields(family: Family) -> dict[str, Any]:
+    """Return what is worth saying of hints that nobody can list."""
+    return {
+        "nodes": list_text(family.universe),
+        "smallest": family.narrowest(),
+        "preferredSize": family.smallest,
+        "listed": [list(members(mask)) for mask in family.listed],
     }
 
 

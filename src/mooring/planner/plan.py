@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
-from mooring.core.decision import StartRefusal
+from mooring.core.decision import Placement, StartRefusal
+from mooring.core.errors import KubeletCrashError
 from mooring.core.machine import Finding, Machine
-from mooring.core.pod import Container, Pod
+from mooring.core.pod import Pod
 from mooring.node import Decision
 from mooring.node.resources import check_fit
-from mooring.planner.outcome import decision_fields
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
-from mooring.planner.why import Circumstances, why
+from mooring.planner.held import Held, adopted, held_by_others, held_findings
+from mooring.planner.simulation import Kubelet, Start, StateTexts, start_kubelet
+from mooring.planner.why import Circumstances, why, why_crash, why_out_of
 
-API_VERSION = "mooring/v1alpha1"
-KUBELET = "v1.37.1"
+BEFORE_MACHINE = frozenset({"decode", "featureGates", "validation"})
+"""Stages of a start in which the kubelet has not looked at the machine yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,24 @@ class Answer:
     decision: Decision
     why: str
     """One sentence in plain words."""
+    files: StateTexts
+    """The state files after the answer."""
+    before_start: StateTexts
+    """The state files after the managers and before the containers started; the same for a pod that was refused."""
     running: bool = False
     """Whether the pod ran already and was admitted again."""
+    crash: str = ""
+    """Set when the kubelet would crash: why."""
 
     @property
     def admitted(self) -> bool:
         """Tell whether the pod runs on the node."""
         return self.decision.admitted
+
+    @property
+    def ends_the_plan(self) -> bool:
+        """Tell whether the kubelet would not return from this admission."""
+        return bool(self.crash) or self.decision.endless is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +62,19 @@ class Plan:
     """Set when the kubelet would not start; then nothing was asked."""
     answers: tuple[Answer, ...]
     kubelet: Kubelet | None
-    """The kubelet afterwards."""
+    """The kubelet afterwards, when it has given back what refused pods had been given."""
     files: StateTexts
     """The state files afterwards."""
     findings: tuple[Finding, ...]
-    strangers: Mapping[str, Mapping[str, CPUSet]]
-    """State entries without a given pod: uid -> container -> CPUs."""
+    strangers: Mapping[str, Held]
+    """State entries without a given pod: uid -> what it holds."""
+    unasked: tuple[Pod, ...] = ()
+    """Pods after the one from which the kubelet would not return."""
 
     @property
     def is_yes(self) -> bool:
         """Tell whether the kubelet starts and every pod is admitted."""
-        return self.refusal is None and all(answer.admitted for answer in self.answers)
+        return self.refusal is None and not self.unasked and all(answer.admitted for answer in self.answers)
 
 
 def make_plan(
@@ -85,115 +98,114 @@ def make_plan(
         active: pods that run already; they are admitted again at the start.
         findings: what was noticed while reading the input.
     """
-    noticed = [*findings, *machine.findings]
-    start = start_kubelet(machine.info, config, mooring, files or StateTexts())
+    noticed = [*findings, *machine.findings, *_device_findings((*active, *pods))]
+    start = _started(machine, config, mooring, files or StateTexts())
     if start.kubelet is None:
         return Plan(machine, start.refusal, (), None, start.files, tuple(noticed), {})
     kubelet = start.kubelet
-    known = {pod.uid for pod in active}
-    strangers = _strangers(kubelet, known)
-    if strangers:
-        noticed.append(_stranger_finding(strangers))
-        kubelet = replace(kubelet, node=kubelet.node.adopt(_stranger_pods(strangers)))
+    others = held_by_others(kubelet.node, {pod.uid for pod in active})
+    given = {pod.uid: pod for pod in pods}
+    noticed += held_findings(others, given)
+    kubelet = replace(kubelet, node=kubelet.node.adopt(adopted(others, given)))
     answers: list[Answer] = []
-    for pod in active:
-        kubelet, answer = _answered(kubelet, pod, running=True)
+    queue = [(pod, True) for pod in active] + [(pod, False) for pod in pods]
+    for pod, running in queue:
+        kubelet, answer = _answered(kubelet, pod, running=running)
         answers.append(answer)
-        if answer.decision.endless:
-            return Plan(machine, None, tuple(answers), kubelet, kubelet.files, tuple(noticed), strangers)
-    for pod in pods:
-        kubelet, answer = _answered(kubelet, pod, running=False)
-        answers.append(answer)
-        if answer.decision.endless:
+        if answer.ends_the_plan:
             break
-    return Plan(machine, None, tuple(answers), kubelet, kubelet.files, tuple(noticed), strangers)
+    else:
+        kubelet = kubelet.settled()
+    unasked = tuple(pod for pod, _ in queue[len(answers) :])
+    if unasked:
+        noticed.append(_unasked_finding(answers[-1], unasked))
+    strangers = {uid: held for uid, held in others.items() if uid not in given}
+    return Plan(machine, None, tuple(answers), kubelet, kubelet.files, tuple(noticed), strangers, unasked)
+
+
+def _started(machine: Machine, config: KubeletConfig, mooring: MooringConfig, files: StateTexts) -> Start:
+    """Start the kubelet; a machine that cAdvisor cannot describe, and a crash, are refusals too."""
+    try:
+        start = start_kubelet(machine.info, config, mooring, files)
+    except KubeletCrashError as error:
+        return Start(None, StartRefusal("start", f"the kubelet crashes: {error}"), files)
+    if not machine.info_error or (start.refusal is not None and start.refusal.stage in BEFORE_MACHINE):
+        return start
+    return Start(None, StartRefusal("machine", machine.info_error), files)
 
 
 def _answered(kubelet: Kubelet, pod: Pod, *, running: bool) -> tuple[Kubelet, Answer]:
     facts: list[object] = []
-    before = kubelet.node
-    if running:
-        kubelet, readmission = kubelet.readmit([pod], facts.append)
-        decision = readmission.decisions[0]
-    else:
-        kubelet, decision = kubelet.admit(pod, facts.append)
-    sentence = why(decision, Circumstances(before.settings, pod, facts))
+    try:
+        if running:
+            after, readmission = kubelet.readmit([pod], facts.append)
+            decision = readmission.decisions[0]
+        else:
+            after, decision = kubelet.decide(pod, facts.append)
+    except KubeletCrashError as error:
+        return kubelet, _crashed(kubelet, pod, str(error), running=running)
+    sentence = why(decision, Circumstances(kubelet.settings, pod, facts, after.node.memory))
+    before_start = after.files
     if decision.admitted:
-        others = [other for uid, other in kubelet.node.active.items() if uid != pod.uid]
-        settings = kubelet.settings
+        others = [other for uid, other in after.node.active.items() if uid != pod.uid]
+        settings = after.settings
         refused = check_fit(pod, others, settings.reservation, settings.config.max_pods)
         if refused is not None:
             decision = replace(decision, admitted=False, rejection=refused)
-            kubelet = replace(kubelet, node=kubelet.node.withdraw(pod.uid))
-            sentence = (
-                "The resource managers accepted it, but the node's allocatable does not suffice "
-                f"({refused.message.partition(': ')[2]})."
-            )
-    return kubelet, Answer(pod, decision, sentence, running)
+            after = replace(after, node=after.node.withdraw(pod.uid))
+            sentence = why_out_of(refused)
+        elif not running:
+            after = after.start_containers(pod.uid)
+    return after, Answer(pod, decision, sentence, after.files, before_start, running)
 
 
-def _strangers(kubelet: Kubelet, known: set[str]) -> dict[str, dict[str, CPUSet]]:
-    return {
-        uid: {name: CPUSet(cpus) for name, cpus in containers.items()}
-        for uid, containers in kubelet.node.cpu.assignments.items()
-        if uid not in known
-    }
+def _crashed(kubelet: Kubelet, pod: Pod, crash: str, *, running: bool) -> Answer:
+    decision = Decision(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        admitted=False,
+        rejection=None,
+        endless=None,
+        containers={},
+        pod=Placement(),
+        affinity={},
+        shared_pool=CPUSet(kubelet.node.cpu.default),
+    )
+    return Answer(pod, decision, why_crash(crash), kubelet.files, kubelet.files, running, crash)
 
 
-def _stranger_pods(strangers: Mapping[str, Mapping[str, CPUSet]]) -> list[Pod]:
-    return [
-        Pod(uid=uid, name=uid, namespace="", containers=tuple(Container(name) for name in containers))
-        for uid, containers in strangers.items()
-    ]
-
-
-def _stranger_finding(strangers: Mapping[str, Mapping[str, CPUSet]]) -> Finding:
-    count = len(strangers)
-    named = ", ".join(sorted(strangers)[:3]) + (", ..." if count > 3 else "")
+def _unasked_finding(last: Answer, unasked: Sequence[Pod]) -> Finding:
+    count = len(unasked)
     return Finding(
         "warning",
-        "state",
-        f"the state file has CPUs of {count} pod{'s' if count > 1 else ''} that no --active file describes ({named}); "
-        "they count as running and keep their CPUs, and their requests are not counted",
+        f"{last.pod.namespace}/{last.pod.name}",
+        f"the kubelet would not return from this admission, so that {count} pod{'' if count == 1 else 's'} after it "
+        f"{'was' if count == 1 else 'were'} not asked",
     )
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
-    """Return the document of ``mooring plan -o json``."""
-    document: dict[str, Any] = {
-        "apiVersion": API_VERSION,
-        "kind": "Plan",
-        "kubelet": KUBELET,
-        "machine": plan.machine.name,
-    }
-    if plan.refusal is not None:
-        document["startError"] = plan.refusal.message
-        document["startErrorStage"] = plan.refusal.stage
-    document["pods"] = [_pod_fields(answer) for answer in plan.answers]
-    document["sharedPool"] = str(plan.kubelet.node.shared_pool) if plan.kubelet else ""
-    if plan.kubelet:
-        document["reservedCPUs"] = str(reserved_cpus(plan.kubelet))
-        document["numaNodes"] = numa_fields(plan.kubelet)
-    document["findings"] = [
-        {"severity": finding.severity, "subject": finding.subject, "message": finding.message}
-        for finding in plan.findings
+def _device_findings(pods: Iterable[Pod]) -> list[Finding]:
+    """Say which resources of the pods a plan knows nothing of: whoever serves them may have a say in the placement."""
+    unknown: dict[str, int] = {}
+    for pod in pods:
+        names = {name for container in pod.containers for name in container.limits if _is_extended(name)}
+        for name in names:
+            unknown[name] = unknown.get(name, 0) + 1
+    return [
+        Finding(
+            "warning",
+            name,
+            f"a plan has no devices, and {count} pod{' asks' if count == 1 else 's ask'} for this resource: it counts "
+            "as available, and the NUMA nodes of its devices are not taken into account",
+        )
+        for name, count in sorted(unknown.items())
     ]
-    return document
 
 
-def _pod_fields(answer: Answer) -> dict[str, Any]:
-    decision = answer.decision
-    fields: dict[str, Any] = {
-        "uid": decision.uid,
-        "namespace": decision.namespace,
-        "name": decision.name,
-        "why": answer.why,
-    }
-    if decision.endless is not None:
-        fields["endless"] = decision.endless.defect
-    if answer.running:
-        fields["running"] = True
-    return {**fields, **decision_fields(decision)}
+def _is_extended(resource: str) -> bool:
+    domain, slash, _ = resource.partition("/")
+    return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
 
 
 def reserved_cpus(kubelet: Kubelet) -> CPUSet:
@@ -206,28 +218,3 @@ def free_cpus(kubelet: Kubelet) -> CPUSet:
     """Return the CPUs that a container could still get exclusively."""
     policy = kubelet.settings.cpu
     return CPUSet(kubelet.node.cpu.default & ~policy.reserved) if policy is not None else CPUSet()
-
-
-def numa_fields(kubelet: Kubelet) -> list[dict[str, Any]]:
-    """Return what is left on each NUMA node of the kubelet's view, ascending by id."""
-    topology = kubelet.settings.topology
-    free, reserved = free_cpus(kubelet), reserved_cpus(kubelet)
-    owned = CPUSet()
-    for containers in kubelet.node.cpu.assignments.values():
-        for mask in containers.values():
-            owned |= CPUSet(mask)
-    rows = []
-    for node in sorted(kubelet.info.topology, key=lambda node: node.node_id):
-        cpus = CPUSet(topology.numa.get(node.node_id, 0)) if topology is not None else CPUSet()
-        rows.append(
-            {
-                "node": node.node_id,
-                "cpus": str(cpus),
-                "free": str(cpus & free),
-                "freeCount": len(cpus & free),
-                "reserved": str(cpus & reserved),
-                "exclusive": str(cpus & owned),
-                "memoryBytes": node.memory,
-            }
-        )
-    return rows

@@ -70,6 +70,13 @@ class Kubelet:
         node, removal = self.node.remove(uid, observer)
         return self._after(node), removal
 
+    def settled(self) -> Kubelet:
+        """Return the kubelet after a while: what refused pods had been given before their refusal is given back.
+
+        A running kubelet does that within its reconcile period, or when it is asked about the next pod.
+        """
+        return self.remove("")[0]
+
     def readmit(self, pods: Iterable[Pod], observer: Observer | None = None) -> tuple[Kubelet, Readmission]:
         """Admit the pods that run already when the kubelet starts."""
         node, readmission = self.node.readmit(pods, observer)

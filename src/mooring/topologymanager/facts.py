@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mooring.topologymanager.hints import Hint, Hints
+from mooring.topologymanager.wide import Family
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +13,7 @@ class HintsMerged:
     """One merge: what went in, what came out, and by which rule."""
 
     policy: str
-    entries: tuple[Hints, ...]
+    entries: tuple[Hints | Family, ...]
     """One for each resource of each provider, in the order of the merge."""
     result: Hint
     admitted: bool

@@ -5,7 +5,7 @@ Source: kubelet v1.37.1, pkg/kubelet/cm/topologymanager; spec: topology-manager.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mooring.core.bits import members
@@ -61,29 +61,3 @@ DONT_CARE = Hints(nil=(True,))
 
 NOT_POSSIBLE = Hints(nil=(False,))
 """How an empty list is read for merging: a hint without a mask that is not preferred."""
-
-ResourceHints = Mapping[str, Hints | None]
-"""Resource -> hints of one provider; a None value is the kubelet's null list."""
-
-
-def merge_entries(providers: tuple[ResourceHints | None, ...]) -> list[Hints]:
-    """Flatten the hints of all providers into the entries of the merge, one for each resource.
-
-    A provider without resources and a resource with a null list count as one "don't care"; an empty list counts as one
-    hint that can never be preferred. Resources are taken in sorted order where the kubelet iterates over a map; the
-    result of the merge does not depend on it.
-
-    Source: topologymanager policy.go, filterProvidersHints, v1.37.1.
-    """
-    entries: list[Hints] = []
-    for provider in providers:
-        if not provider:
-            entries.append(DONT_CARE)
-            continue
-        for resource in sorted(provider):
-            hints = provider[resource]
-            if hints is None:
-                entries.append(DONT_CARE)
-            else:
-                entries.append(hints or NOT_POSSIBLE)
-    return entries

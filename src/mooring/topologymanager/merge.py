@@ -9,7 +9,7 @@ Source: kubelet v1.37.1, topologymanager policy*.go; spec: topology-manager.md s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mooring.core.bits import members
@@ -18,6 +18,8 @@ from mooring.topologymanager.distances import NUMAInfo, best_of_size, narrowest
 from mooring.topologymanager.facts import HintsMerged
 from mooring.topologymanager.families import WIDEST, families_by_size, family_of, intersections
 from mooring.topologymanager.hints import Hint, Hints
+from mooring.topologymanager.wide import Family
+from mooring.topologymanager.widemerge import Entry, best_preferred, best_reachable
 
 NONE = "none"
 BEST_EFFORT = "best-effort"
@@ -36,7 +38,7 @@ class Merged:
     admitted: bool
 
 
-def merge(policy: str, entries: list[Hints], info: NUMAInfo, observer: Observer | None = None) -> Merged:
+def merge(policy: str, entries: Sequence[Entry], info: NUMAInfo, observer: Observer | None = None) -> Merged:
     """Merge the entries under a policy.
 
     best-effort admits whatever comes out; restricted and single-numa-node admit only a preferred result.
@@ -51,11 +53,13 @@ def merge(policy: str, entries: list[Hints], info: NUMAInfo, observer: Observer 
     """
     if policy == NONE:
         return Merged(Hint(None, False), True)
-    considered = entries
     if policy == SINGLE_NUMA_NODE:
         info = NUMAInfo(info.nodes)
-        considered = [_single_node_hints(hints) for hints in entries]
-    hint, rule, bound = _merged_hint(considered, info)
+        hint, rule, bound = _merged_hint([_single_node_hints(hints) for hints in entries], info)
+    elif any(isinstance(hints, Family) for hints in entries):
+        hint, rule, bound = _merged_wide(entries, info)
+    else:
+        hint, rule, bound = _merged_hint([hints for hints in entries if isinstance(hints, Hints)], info)
     if policy == SINGLE_NUMA_NODE and hint.mask == info.nodes:
         hint = Hint(None, hint.preferred)
     admitted = policy == BEST_EFFORT or hint.preferred
@@ -64,8 +68,12 @@ def merge(policy: str, entries: list[Hints], info: NUMAInfo, observer: Observer 
     return Merged(hint, admitted)
 
 
-def _single_node_hints(hints: Hints) -> Hints:
+def _single_node_hints(hints: Entry) -> Hints:
     """Keep what single-numa-node looks at: preferred hints without a mask or with exactly one node."""
+    if isinstance(hints, Family):
+        singles = {1 << node for node in members(hints.universe)}
+        singles.update(mask for mask in hints.listed if mask.bit_count() == 1)
+        return Hints(preferred=tuple(sorted(mask for mask in singles if hints.holds(mask) and hints.prefers(mask))))
     return Hints(
         preferred=tuple(mask for mask in hints.preferred if mask.bit_count() == 1),
         nil=tuple(flag for flag in hints.nil if flag),
@@ -81,6 +89,22 @@ def _merged_hint(entries: list[Hints], info: NUMAInfo) -> tuple[Hint, str, int]:
         return Hint(narrowest(info, tuple(common)), True), "preferred", 0
     bound = _size_bound(entries)
     mask = _best_reachable(entries, info, bound)
+    if mask:
+        return Hint(mask, False), "narrowest", bound
+    return Hint(info.nodes, False), "nothing", bound
+
+
+def _merged_wide(entries: Sequence[Entry], info: NUMAInfo) -> tuple[Hint, str, int]:
+    """Do the same where some entries are families that nobody could list."""
+    if not all(isinstance(hints, Family) or hints for hints in entries):
+        return Hint(info.nodes, False), "filtered", 0
+    mask = best_preferred(entries, info)
+    if mask:
+        return Hint(mask, True), "preferred", 0
+    bound = 0
+    for hints in entries:
+        bound = max(bound, hints.narrowest() if isinstance(hints, Family) else _size_bound([hints]))
+    mask = best_reachable(entries, info, bound)
     if mask:
         return Hint(mask, False), "narrowest", bound
     return Hint(info.nodes, False), "nothing", bound

@@ -11,7 +11,8 @@ from mooring.core.bits import mask_of
 from mooring.core.errors import InputError
 from mooring.core.gotext import quote
 from mooring.topologymanager.distances import NUMAInfo
-from mooring.topologymanager.hints import Hint, Hints, ResourceHints, merge_entries
+from mooring.topologymanager.entries import ResourceHints, merge_entries
+from mooring.topologymanager.hints import Hint, Hints
 from mooring.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE, merge
 from mooring.topologymanager.options import parse_options
 

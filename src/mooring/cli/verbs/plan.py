@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit, json_text, warn
-from mooring.cli.inputs import NodeOptions, plan_of
-from mooring.planner.plan import Plan, plan_document
+from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
+from mooring.cli.destination import check_destination
+from mooring.cli.inputs import NodeOptions, check_folder, plan_of
+
+if TYPE_CHECKING:
+    from mooring.planner.plan import Plan
 
 EPILOG = """\b
 Examples:
@@ -44,15 +48,21 @@ def command(
 
     Exit code 1 when a pod is rejected or the kubelet would not start.
     """
+    check_destination(to)
+    if save:
+        _check_save(save, state)
     plan = plan_of(NodeOptions(manifests, machine, config, state, active))
-    if form in ("json", "yaml"):
-        document = plan_document(plan)
-        emit(json_text(document) if form == "json" else _yaml(document), to)
-    else:
-        warn(plan.findings)
-        emit(_text(plan, wide=form == "wide", plain=bool(to)), to)
+    # Saved first: an answer that is on the screen is complete, with everything that was asked for.
     if save and plan.refusal is None:
         _save(plan, save)
+    if form in ("json", "yaml"):
+        from mooring.planner.plan_document import plan_document  # noqa: PLC0415 - only for these formats
+
+        document = plan_document(plan)
+        emit_document(json_text(document) if form == "json" else _yaml(document), to)
+    else:
+        warn(plan.findings)
+        emit(_text(plan, wide=form == "wide", to=to), to)
     return YES if plan.is_yes else NO
 
 
@@ -62,10 +72,28 @@ def _yaml(document: object) -> str:
     return yaml_text(document)
 
 
-def _text(plan: Plan, *, wide: bool, plain: bool) -> str:
+def _text(plan: Plan, *, wide: bool, to: str) -> str:
     from mooring.cli.plan_text import plan_text  # noqa: PLC0415 - rich is not needed for JSON
 
-    return plan_text(plan, wide=wide, plain=plain)
+    return plan_text(plan, wide=wide, to=to)
+
+
+def _check_save(save: str, state: str) -> None:
+    """Refuse a directory that cannot take the state files, before anything is computed.
+
+    Raises:
+        InputError: it is no directory, or the one whose files are continued from: these are never written.
+    """
+    check_folder(save, "--save-state", may_be_missing=True)
+    if state and Path(save).resolve() == Path(state).resolve():
+        from mooring.core.errors import InputError  # noqa: PLC0415 - only for the mistake
+
+        raise InputError(
+            "is also the directory of --state, whose files are never written",
+            source=save,
+            field="--save-state",
+            remedy="name another directory",
+        )
 
 
 def _save(plan: Plan, folder: str) -> None:

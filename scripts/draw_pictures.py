@@ -1,0 +1,48 @@
+"""Draw the pictures of the docs again: ``make pictures``.
+
+Every picture is the answer of one command on shipped input, so that it can never tell anything else than the code does.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "images"
+EXAMPLE = "-f examples/pods.yaml --machine epyc-7763-2s-nps4 --config examples/kubelet.yaml"
+PICTURES: Mapping[str, str] = {
+    "node.svg": f"mooring show {EXAMPLE} -o svg",
+    "memory-only-nodes.svg": "mooring show --machine xeonmax-9460-2s-snc4-flat -o svg",
+    "hybrid.svg": "mooring show --machine i7-1370p -o svg",
+}
+"""File in docs/images -> the command that draws it."""
+
+
+def drawn(command: str) -> str:
+    """Return the picture that a command draws.
+
+    Raises:
+        CalledProcessError: the command failed.
+    """
+    arguments = shlex.split(command)[1:]
+    finished = subprocess.run(  # noqa: S603 - the commands above
+        [sys.executable, "-m", "mooring", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return finished.stdout
+
+
+def main() -> int:
+    """Draw all pictures."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, command in PICTURES.items():
+        (FOLDER / name).write_text(drawn(command), encoding="utf-8")
+        print(f"docs/images/{name}: {command}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

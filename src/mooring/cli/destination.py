@@ -1,0 +1,110 @@
+"""Where answers go: standard output, or a file that is replaced whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+from mooring.core.errors import InputError
+
+STANDARD_OUTPUT = "-"
+"""Names standard output as a destination."""
+
+_REMEDY = "name a file in a directory that can be written"
+
+
+def check_destination(to: str) -> None:
+    """Refuse a destination that cannot work before anything is computed.
+
+    Raises:
+        InputError: it is a directory, or its directory is missing or may not be written.
+    """
+    if to in ("", STANDARD_OUTPUT):
+        return
+    path = Path(to)
+    try:
+        if path.is_dir():
+            raise InputError("is a directory", source=to, field="--to", remedy="name a file in it")
+        if path.exists() and not path.is_file():
+            return
+        folder = path.resolve().parent
+        if not folder.is_dir():
+            raise InputError(f"no such directory: {folder}", source=to, field="--to", remedy="make it first")
+        if not os.access(folder, os.W_OK):
+            raise InputError(f"cannot write in {folder}", source=to, field="--to", remedy=_REMEDY)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unwritable(to, error) from None
+
+
+def write_answer(data: bytes, to: str) -> None:
+    """Write an answer to standard output or to a file.
+
+    A file appears with all of the answer or stays as it was; links are followed, devices and pipes are written to.
+
+    Raises:
+        InputError: that fails.
+        BrokenPipeError: the reader of standard output went away.
+    """
+    if to in ("", STANDARD_OUTPUT):
+        _print(data)
+        return
+    try:
+        path = Path(to).resolve()
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+        else:
+            _replace(path, data)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unwritable(to, error) from None
+
+
+def _print(data: bytes) -> None:
+    if sys.stdout is None:
+        raise InputError("is closed", source="standard output", remedy="open it, or name a file with --to")
+    sys.stdout.flush()
+    stream = getattr(sys.stdout, "buffer", None)
+    try:
+        if stream is None:
+            sys.stdout.write(data.decode())
+        else:
+            stream.write(data)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        drop_unwritten()
+        reason = error.strerror or str(error)
+        raise InputError(
+            f"cannot be written: {reason.lower()}", source="standard output", remedy="redirect it elsewhere"
+        ) from None
+
+
+def drop_unwritten() -> None:
+    """Point standard output nowhere: the interpreter would try once more, in vain, to write what is buffered."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (AttributeError, OSError, ValueError):
+        return
+
+
+def _replace(path: Path, data: bytes) -> None:
+    # Not the tempfile module: its files are for the owner only, and an answer is as readable as any other new file.
+    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(4).hex()}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            temporary.chmod(stat.S_IMODE(path.stat().st_mode))
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _unwritable(to: str, error: Exception) -> InputError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return InputError(f"cannot be written: {reason.lower()}", source=to, field="--to", remedy=_REMEDY)

@@ -1,0 +1,52 @@
+"""Pages stay short, every page is in the index, and the README says first what a newcomer needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mooring.cli.main import VERBS
+from mooring.core.config import FIXABLE_DEFECTS
+from mooring.core.gates import GATES
+from mooring.cpumanager.options import OPTION_GROUPS
+from mooring.discovery.shipped import shipped_names
+from mooring.manifest.kubelet_fields import READ
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+LONGEST_PAGE = 250
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_no_page_is_longer_than_a_reader_stays() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("**/*.md")]
+    long = {str(page.relative_to(ROOT)) for page in pages if len(page.read_text("utf-8").splitlines()) > LONGEST_PAGE}
+    assert long == set()
+
+
+def test_the_index_lists_every_page() -> None:
+    index = text_of("docs/README.md")
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.glob("**/*.md")} - {"README.md"}
+    assert {page for page in pages if f"]({page})" not in index} == set()
+
+
+def test_the_readme_opens_with_a_picture_and_the_two_commands() -> None:
+    lines = text_of("README.md").splitlines()
+    opening = "\n".join(lines[:40])
+    assert 80 <= len(lines) <= 200
+    assert lines[0] == "# Mooring"
+    assert all(part in opening for part in ("docs/images/node.svg", "make demo", "make test"))
+
+
+def test_the_reference_names_everything_that_can_be_written() -> None:
+    configuration = text_of("docs/reference/configuration.md")
+    written = {*READ, *GATES, *OPTION_GROUPS}
+    assert {name for name in written if f"`{name}`" not in configuration} == set()
+    defects = text_of("docs/reference/defects.md")
+    assert {name for name in FIXABLE_DEFECTS if f"`{name}`" not in defects} == set()
+    machines = text_of("docs/reference/machines.md")
+    assert {name for name in shipped_names() if f"`{name}`" not in machines} == set()
+    commands = text_of("docs/reference/command-line.md")
+    assert {verb for verb in VERBS if f"## mooring {verb}" not in commands} == set()

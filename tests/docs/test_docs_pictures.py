@@ -1,0 +1,24 @@
+"""The committed pictures are what the commands draw; ``make pictures`` draws them again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_committed_pictures_are_what_the_commands_draw(draw_pictures: ModuleType) -> None:
+    different = [
+        name
+        for name, command in draw_pictures.PICTURES.items()
+        if (draw_pictures.FOLDER / name).read_text(encoding="utf-8") != draw_pictures.drawn(command)
+    ]
+    assert not different, "make pictures draws them again; look at them before you keep them"
+
+
+def test_every_picture_has_a_command_and_a_page(draw_pictures: ModuleType) -> None:
+    committed = {picture.name for picture in draw_pictures.FOLDER.iterdir()}
+    assert committed == set(draw_pictures.PICTURES)
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")))
+    assert [name for name in sorted(committed) if f"images/{name}" not in pages] == []
