@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test test-pythons check lint types walls docs-links bench lock clean
+.PHONY: help demo test test-pythons check lint types walls docs-links docs pictures bench lock clean
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
@@ -16,6 +16,8 @@ help:
 	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs"
 	@echo "make test-pythons  run the tests on every Python 3.11 to 3.13 that is found"
 	@echo "make bench         run the benchmarks"
+	@echo "make docs          write into the docs what their examples print now"
+	@echo "make pictures      draw the pictures of the docs again"
 	@echo "make lock          pin the newest allowed dependencies"
 
 $(STAMP): requirements.lock pyproject.toml
@@ -49,6 +51,12 @@ walls: $(STAMP)
 
 docs-links: $(STAMP)
 	$(BIN)/python scripts/check_links.py
+
+docs: $(STAMP)
+	$(BIN)/python scripts/refresh_docs.py
+
+pictures: $(STAMP)
+	$(BIN)/python scripts/draw_pictures.py
 
 bench: $(STAMP)
 	$(BIN)/python -m pytest benchmarks -q -p no:xdist --benchmark-columns=min,median,max,rounds --benchmark-sort=name

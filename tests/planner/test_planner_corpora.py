@@ -6,7 +6,6 @@ import re
 from hashlib import sha256
 
 import pytest
-
 from tests.planner.recordings import CORPORA, lines
 
 ROW = re.compile(r"^\| (\S+) \| (\d+) \| [^|]+ \| `([0-9a-f]{64})` \|$", re.MULTILINE)

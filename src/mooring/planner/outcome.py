@@ -14,6 +14,7 @@ from mooring.core.bits import list_text, members
 from mooring.core.decision import Placement
 from mooring.node import Decision
 from mooring.topologymanager.entries import AnyHints, ResourceHints
+from mooring.planner.simulation import StateTexts
 from mooring.topologymanager.hints import Hint, Hints
 from mooring.topologymanager.wide import Family
 
@@ -39,6 +40,19 @@ def decision_fields(decision: Decision) -> dict[str, Any]:
         fields["hints"] = {name: resource_fields(hints) for name, hints in decision.hints.items()}
     if decision.pod_hints is not None:
         fields["podHints"] = resource_fields(decision.pod_hints)
+    return fields
+
+
+def state_fields(files: StateTexts, before_start: StateTexts | None = None) -> dict[str, str]:
+    """Return the texts of the state files after a step.
+
+    Args:
+        files: after the step.
+        before_start: before the containers of an admitted pod started; told only where that changed something.
+    """
+    fields = {"cpuManagerState": files.cpu or "", "memoryManagerState": files.memory or ""}
+    if before_start is not None and before_start.memory != files.memory:
+        fields["memoryManagerStateAdmitted"] = before_start.memory or ""
     return fields
 
 

@@ -18,6 +18,7 @@ from mooring.core.pod import Pod
 from mooring.node import Decision
 from mooring.node.resources import check_fit
 from mooring.planner.held import Held, adopted, held_by_others, held_findings
+from mooring.planner.remedies import remedy
 from mooring.planner.simulation import Kubelet, Start, StateTexts, start_kubelet
 from mooring.planner.why import Circumstances, why, why_crash, why_out_of
 
@@ -69,7 +70,13 @@ class Plan:
     strangers: Mapping[str, Held]
     """State entries without a given pod: uid -> what it holds."""
     unasked: tuple[Pod, ...] = ()
-    """Pods after the one from which the kubelet would not return."""
+    """Pods that nobody was there to ask: all of them when the kubelet would not start, else those after the one from
+    which it would not return."""
+
+    @property
+    def remedy(self) -> str:
+        """What to do when the kubelet would not start, where that is known."""
+        return remedy(self.refusal) if self.refusal is not None else ""
 
     @property
     def is_yes(self) -> bool:
@@ -101,7 +108,7 @@ def make_plan(
     noticed = [*findings, *machine.findings, *_device_findings((*active, *pods))]
     start = _started(machine, config, mooring, files or StateTexts())
     if start.kubelet is None:
-        return Plan(machine, start.refusal, (), None, start.files, tuple(noticed), {})
+        return Plan(machine, start.refusal, (), None, start.files, tuple(noticed), {}, unasked=(*active, *pods))
     kubelet = start.kubelet
     others = held_by_others(kubelet.node, {pod.uid for pod in active})
     given = {pod.uid: pod for pod in pods}

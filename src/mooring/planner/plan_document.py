@@ -36,7 +36,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     if plan.kubelet:
         document["reservedCPUs"] = str(reserved_cpus(plan.kubelet))
         document["numaNodes"] = numa_fields(plan.kubelet)
-    if plan.unasked:
+    if plan.kubelet and plan.unasked:
         document["unasked"] = [{"uid": pod.uid, "namespace": pod.namespace, "name": pod.name} for pod in plan.unasked]
     document["findings"] = [
         {"severity": finding.severity, "subject": finding.subject, "message": finding.message}

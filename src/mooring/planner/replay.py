@@ -19,7 +19,7 @@ from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Admit, MergeCase, Remove, Restart, Scenario, Step
 from mooring.node import Decision, Readmission
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
-from mooring.planner.outcome import decision_fields, device_fields
+from mooring.planner.outcome import decision_fields, device_fields, state_fields
 from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 from mooring.topologymanager import merge_hints
 
@@ -112,21 +112,18 @@ class _Run:
             self._endless = True
             return None
         fields = self._decision_fields(decision)
-        before = kubelet.files.memory
+        before = kubelet.files
         if decision.admitted:
             kubelet = kubelet.start_containers(step.pod.uid)
         self._kubelet = kubelet
-        fields.update(_state_fields(kubelet.files))
-        if kubelet.files.memory != before:
-            fields["memoryManagerStateAdmitted"] = before
-        return fields
+        return {**fields, **state_fields(kubelet.files, before)}
 
     def _restart(self, kubelet: Kubelet, step: Restart) -> dict[str, Any]:
         pods = kubelet.node.active.values()
         start = kubelet.restarted(step.kubelet)
         if start.kubelet is None:
             self._kubelet = None
-            return {**_refusal_fields(start.refusal), **_state_fields(start.files)}
+            return {**_refusal_fields(start.refusal), **state_fields(start.files)}
         fields: dict[str, Any] = {"start": _start_fields(start.kubelet)}
         self._kubelet, readmission = start.kubelet.readmit(pods)
         fields["readmitted"] = self._readmission_fields(readmission)
@@ -155,11 +152,7 @@ def _refusal_fields(refusal: StartRefusal | None) -> dict[str, Any]:
 
 
 def _start_fields(kubelet: Kubelet) -> dict[str, Any]:
-    return {"sharedPool": str(kubelet.node.shared_pool), **_state_fields(kubelet.files)}
-
-
-def _state_fields(files: StateTexts) -> dict[str, str]:
-    return {"cpuManagerState": files.cpu or "", "memoryManagerState": files.memory or ""}
+    return {"sharedPool": str(kubelet.node.shared_pool), **state_fields(kubelet.files)}
 
 
 def _file_fields(files: StateTexts) -> dict[str, str]:

@@ -1,32 +1,28 @@
 """One sentence in plain words: why a pod was placed, shared or rejected.
 
-Made from the facts that the engine reported during the decision; nothing is computed again and nothing is guessed.
+Made from the facts that the engine reported during the decision and from the machine; nothing is guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+import re
 
 from mooring.core.cpuset import CPUSet
-from mooring.core.pod import Pod, QoS
+from mooring.core.decision import Rejection
+from mooring.core.pod import ContainerKind, QoS
 from mooring.core.topology import Topology
-from mooring.cpumanager.facts import CPUHintsAsked, CPUsTaken, ExclusiveCPUsCounted, WholeCoresChecked
 from mooring.node import Decision
-from mooring.node.settings import Settings
-from mooring.topologymanager.facts import HintsMerged
+from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
+from mooring.planner.circumstances import Circumstances
+from mooring.planner.phrases import count, fewest_nodes, nodes, nodes_of
+from mooring.planner.why_affinity import why_affinity
+from mooring.planner.why_allocation import why_empty_shared_pool, why_smt, why_unexpected
+from mooring.render.wording import size
+from mooring.topologymanager.merge import BEST_EFFORT, NONE
 
-Fact = TypeVar("Fact")
+__all__ = ["Circumstances", "why", "why_crash", "why_out_of"]
 
-
-@dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What a sentence may need besides the decision."""
-
-    settings: Settings
-    pod: Pod
-    facts: Sequence[object]
+_OUT_OF = re.compile(r"resource: (\S+), requested: (\d+), used: (\d+), capacity: (\d+)")
 
 
 def why(decision: Decision, circumstances: Circumstances) -> str:
@@ -38,49 +34,112 @@ def why(decision: Decision, circumstances: Circumstances) -> str:
         )
     if decision.admitted:
         return _why_admitted(decision, circumstances)
-    if decision.reason == "TopologyAffinityError":
-        return _why_affinity(circumstances)
+    if decision.reason == TOPOLOGY_AFFINITY_ERROR:
+        return why_affinity(decision, circumstances)
     if decision.reason == "SMTAlignmentError":
-        return _why_smt(circumstances)
-    return _why_unexpected(decision, circumstances)
+        return why_smt(decision, circumstances)
+    if decision.reason == "EmptyPodSharedPoolError":
+        return why_empty_shared_pool(decision)
+    return why_unexpected(decision, circumstances)
 
 
-def _last(facts: Iterable[object], kind: type[Fact]) -> Fact | None:
-    found: Fact | None = None
-    for fact in facts:
-        if isinstance(fact, kind):
-            found = fact
-    return found
+def why_crash(crash: str) -> str:
+    """Return the sentence for a pod on which the kubelet crashes."""
+    return f"The kubelet would crash on this admission: {crash}."
+
+
+def why_out_of(rejection: Rejection) -> str:
+    """Return the sentence for the node resources check, which comes after the managers."""
+    found = _OUT_OF.search(rejection.message)
+    if found is None:
+        return "The resource managers accepted it, but the node has too little left."
+    resource = found.group(1)
+    requested, used, capacity = (int(text) for text in found.groups()[1:])
+    if resource == "pods":
+        return f"The resource managers accepted it, but the node already runs {used} pods, and maxPods is {capacity}."
+    left = _amount(resource, max(capacity - used, 0))
+    return (
+        f"The resource managers accepted it, but it requests {_amount(resource, requested)} of {resource}, and "
+        f"{left} of the node's {_amount(resource, capacity)} are left: the kubelet adds up the requests of all pods."
+    )
+
+
+def _amount(resource: str, amount: int) -> str:
+    if resource == "cpu":
+        return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
+    return size(amount) if resource in ("memory", "ephemeral-storage") or "hugepages" in resource else str(amount)
 
 
 def _why_admitted(decision: Decision, circumstances: Circumstances) -> str:
-    held = {name: placement.cpus for name, placement in decision.containers.items() if placement.cpus}
-    if not held:
-        return f"It runs in the shared pool: {_why_shared(circumstances)}."
     topology = circumstances.settings.topology
-    every = CPUSet()
+    parts = [_cpu_sentence(decision, circumstances, topology)]
+    tied = sorted({node for placement in decision.containers.values() for node in placement.mems})
+    if tied:
+        parts.append(f"Its memory is tied to {nodes(tied)}.")
+    return " ".join(parts)
+
+
+def _cpu_sentence(decision: Decision, circumstances: Circumstances, topology: Topology | None) -> str:
+    held = {name: placement.cpus for name, placement in decision.containers.items() if placement.cpus}
+    if not held or topology is None:
+        return f"It runs in the shared pool: {_why_shared(circumstances)}."
+    every = CPUSet(decision.pod.cpus.mask)
     for cpus in held.values():
         every |= cpus
-    where = _places(topology, every)
-    shared = len(decision.containers) - len(held)
-    rest = (
-        f"; {_count(shared, 'container')} without a claim to exclusive CPUs {_runs(shared)} in the shared pool"
-        if shared
-        else ""
-    )
-    merged = _last(circumstances.facts, HintsMerged)
-    not_best = ""
-    if merged is not None and not merged.result.preferred:
-        not_best = ", although fewer would do on an empty node: best-effort takes what there is"
-    return f"Its {_count(len(every), 'exclusive CPU')} {_come(len(every))} from {where}{not_best}{rest}."
+    comes = "comes" if len(every) == 1 else "come"
+    where = nodes(nodes_of(topology, every.mask))
+    return f"Its {count(len(every), 'exclusive CPU')} {comes} from {where}{_remarks(decision, circumstances, topology)}."
 
 
-def _runs(count: int) -> str:
-    return "runs" if count == 1 else "run"
+def _remarks(decision: Decision, circumstances: Circumstances, topology: Topology) -> str:
+    remarks = [_spread(decision, circumstances, topology), _stranded(decision, circumstances)]
+    shared = sum(1 for placement in decision.containers.values() if not placement.cpus)
+    if shared:
+        runs = "runs" if shared == 1 else "run"
+        remarks.append(f"{count(shared, 'container')} without a claim to exclusive CPUs {runs} in the shared pool")
+    return "".join(f"; {remark}" for remark in remarks if remark)
 
 
-def _come(count: int) -> str:
-    return "comes" if count == 1 else "come"
+def _spread(decision: Decision, circumstances: Circumstances, topology: Topology) -> str:
+    """Say which container is spread over more NUMA nodes than its number of CPUs asks for, and why."""
+    for name, placement in decision.containers.items():
+        used = len(nodes_of(topology, placement.cpus.mask))
+        fewest = fewest_nodes(topology, len(placement.cpus))
+        if placement.cpus and 0 < fewest < used:
+            return (
+                f"{name} is spread over {used} NUMA nodes although {fewest} could hold it on an empty node"
+                f"{_why_spread(circumstances)}"
+            )
+    return ""
+
+
+def _why_spread(circumstances: Circumstances) -> str:
+    policy = circumstances.settings.topology_policy
+    cpu = circumstances.settings.cpu
+    if cpu is not None and cpu.rules.distribute:
+        return ", as distribute-cpus-across-numa may do"
+    if policy == NONE:
+        return ": topology manager policy none does not look at NUMA nodes"
+    return ": best-effort takes what there is" if policy == BEST_EFFORT else ""
+
+
+def _stranded(decision: Decision, circumstances: Circumstances) -> str:
+    """Say how many CPUs were for ended init containers alone and stay bound (kubernetes/kubernetes#112228)."""
+    of_init = of_others = CPUSet()
+    for container in circumstances.pod.containers:
+        cpus = decision.containers[container.name].cpus
+        if container.kind is ContainerKind.INIT:
+            of_init |= cpus
+        else:
+            of_others |= cpus
+    idle = len(of_init - of_others)
+    if not idle or decision.pod.cpus:
+        return ""
+    return f"{idle} of them {'is' if idle == 1 else 'are'} for init containers only and {_stay(idle)} bound to the pod"
+
+
+def _stay(number: int) -> str:
+    return "stays" if number == 1 else "stay"
 
 
 def _why_shared(circumstances: Circumstances) -> str:
@@ -89,99 +148,8 @@ def _why_shared(circumstances: Circumstances) -> str:
         return "the CPU manager policy is none, so nobody gets exclusive CPUs"
     if pod.qos is not QoS.GUARANTEED:
         return f"its QoS class is {pod.qos.value}, and only Guaranteed pods get exclusive CPUs"
-    if pod.is_pod_level:
+    if settings.pod_level.leaves_out(pod):
         return "it has pod-level resources, and the gate PodLevelResourceManagers is off"
+    if settings.pod_level.manages(pod):
+        return "no part of it asks for a whole number of CPUs with requests equal to limits"
     return "no container asks for a whole number of CPUs"
-
-
-def _places(topology: Topology | None, cpus: CPUSet) -> str:
-    if topology is None:
-        return "the machine"
-    nodes = [node for node, mask in topology.numa.items() if mask & cpus.mask]
-    return f"NUMA node{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}"
-
-
-def _why_affinity(circumstances: Circumstances) -> str:
-    asked = _last(circumstances.facts, CPUHintsAsked)
-    merged = _last(circumstances.facts, HintsMerged)
-    settings = circumstances.settings
-    policy = settings.topology_policy
-    if settings.cpu is None or asked is None:
-        return f"The topology policy {policy} found no set of NUMA nodes that suits every resource."
-    topology = settings.cpu.topology
-    who = f"Container {asked.container}" if asked.container else "The pod as a whole"
-    asks = f"{who} asks for {_count(asked.need, 'exclusive CPU')}"
-    if asked.mismatch:
-        return f"{asks}, but it holds another number of CPUs since before the restart of the kubelet."
-    usable = (asked.available | asked.reusable).bit_count()
-    if usable < asked.need:
-        return f"{asks}, but only {usable} are free on the whole node."
-    if asked.reusable:
-        return f"{asks}, and {_why_stay(topology, asked)}."
-    free = _free_per_node(topology, CPUSet(asked.available))
-    if policy == "single-numa-node":
-        return f"{asks}, and no single NUMA node has that many free: {free}."
-    nodes = merged.result.numa if merged is not None else None
-    needed = f"at least {len(nodes)} NUMA nodes" if nodes else "more NUMA nodes than necessary"
-    wide = f"which now takes {needed} although fewer would do on an empty node"
-    return f"{asks}, {wide}, and {policy} refuses that: {free}."
-
-
-def _why_stay(topology: Topology, asked: CPUHintsAsked) -> str:
-    """Say that init containers pin the pod to a node (kubernetes/kubernetes#123816)."""
-    nodes = [mask for mask in topology.numa.values() if mask & asked.reusable]
-    usable = (sum(nodes) & (asked.available | asked.reusable)).bit_count()
-    where = _places(topology, CPUSet(asked.reusable))
-    return (
-        f"the kubelet makes it stay on {where}, where an init container of the pod got its CPUs; "
-        f"counting those, {usable} are free there"
-    )
-
-
-def _free_per_node(topology: Topology, available: CPUSet) -> str:
-    counts: dict[int, list[int]] = {}
-    for node, mask in topology.numa.items():
-        counts.setdefault((mask & available.mask).bit_count(), []).append(node)
-    parts = [
-        f"{count} free on node{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}"
-        for count, nodes in sorted(counts.items(), reverse=True)
-    ]
-    return "; ".join(parts)
-
-
-def _why_smt(circumstances: Circumstances) -> str:
-    checked = _last(circumstances.facts, WholeCoresChecked)
-    if checked is None:
-        return "full-pcpus-only gives whole cores only."
-    need, group = checked.need, checked.group
-    if need % group:
-        below, above = need // group * group, (need // group + 1) * group
-        ask = f"ask for {below} or {above}" if below else f"ask for {above}"
-        rule = f"{need} is not a multiple of the {group} CPUs of a core"
-        return f"full-pcpus-only gives whole cores only, and {rule}: {ask}."
-    return (
-        f"Container {checked.container} asks for {need} CPUs in whole cores, "
-        f"and {checked.available} are left on cores without a reserved CPU."
-    )
-
-
-def _why_unexpected(decision: Decision, circumstances: Circumstances) -> str:
-    taken = _last(circumstances.facts, CPUsTaken)
-    counted = _last(circumstances.facts, ExclusiveCPUsCounted)
-    if taken is not None and taken.error:
-        free = taken.pool.bit_count()
-        if taken.need > free:
-            return (
-                f"Container {taken.container} asks for {_count(taken.need, 'exclusive CPU')}, but only {free} are free."
-            )
-        return (
-            f"Container {taken.container} asks for {_count(taken.need, 'exclusive CPU')}; {free} are free, "
-            "but the kubelet's algorithm fails on how they lie."
-        )
-    if counted is not None:
-        return f"Container {counted.container} could not be served: {decision.message}."
-    return f"The managers refused it: {decision.message}."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

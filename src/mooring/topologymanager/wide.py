@@ -48,7 +48,10 @@ class SocketRule:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """All sets of nodes that meet some demands, and a few more that are listed."""
+    """All sets of nodes that meet some demands, and a few more that are listed.
+
+    Members lie inside the machine's nodes: every provider knows only these.
+    """
 
     universe: int
     """Members hold only these nodes (listed ones may hold others)."""
@@ -146,11 +149,13 @@ def sets_of_size(universe: int, size: int, around: int, demands: Sequence[Demand
         held.append(held[-1] + (around >> node & 1))
 
     def walk(position: int, left: int, chosen: int, missing: tuple[int, ...]) -> Iterator[int]:
+        if held[position] > left:
+            return
         if left == 0:
             if all(demand.is_met(chosen) for demand in demands):
                 yield chosen
             return
-        if position < left or held[position] > left:
+        if position < left:
             return
         if any(table[position][left] < need for table, need in zip(tables, missing, strict=True)):
             return

@@ -1,0 +1,88 @@
+"""Phrases that several sentences share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from mooring.core.bits import list_text, mask_of
+from mooring.core.topology import Topology
+from mooring.render.wording import size
+
+NAMED_SETS = 3
+"""How many sets of NUMA nodes a sentence names."""
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> count(1, "exclusive CPU"), count(2, "NUMA node")
+    ('1 exclusive CPU', '2 NUMA nodes')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def nodes(ids: Iterable[int]) -> str:
+    """Return NUMA nodes by their ids.
+
+    >>> nodes([2]), nodes([0, 1, 2, 5])
+    ('NUMA node 2', 'NUMA nodes 0-2,5')
+    """
+    known = sorted(set(ids))
+    # A machine without node directories can have a "node" -1, which no mask can name.
+    text = list_text(mask_of(known)) if all(node >= 0 for node in known) else ",".join(map(str, known))
+    return f"NUMA node{'s' if len(known) > 1 else ''} {text}"
+
+
+def nodes_of(topology: Topology, cpus: int) -> list[int]:
+    """Return the ids of the NUMA nodes of some CPUs (a mask), ascending."""
+    return [node for node, mask in topology.numa.items() if mask & cpus]
+
+
+def who(container: str) -> str:
+    """Return the subject of a sentence; an empty name stands for the whole pod."""
+    return f"Container {container}" if container else "The pod as a whole"
+
+
+def per_node(amounts: Mapping[int, int], unit: str = "") -> str:
+    """Return an amount for each NUMA node, nodes with the same amount together, the largest first.
+
+    >>> per_node({0: 4, 1: 8, 2: 8, 3: 8})
+    '8 on NUMA nodes 1-3, 4 on NUMA node 0'
+    """
+    together: dict[int, list[int]] = {}
+    for node, amount in amounts.items():
+        together.setdefault(amount, []).append(node)
+    return ", ".join(
+        f"{size(amount) if unit == 'bytes' else amount} on {nodes(members)}"
+        for amount, members in sorted(together.items(), reverse=True)
+    )
+
+
+def fewest_nodes(topology: Topology, need: int) -> int:
+    """Return how many NUMA nodes it takes at least for so many CPUs, reserved ones counted; 0 when there are too few.
+
+    This is what the kubelet measures a hint by.
+    """
+    total = 0
+    for number, mask in enumerate(sorted(topology.numa.values(), key=int.bit_count, reverse=True), 1):
+        total += mask.bit_count()
+        if total >= need:
+            return number
+    return 0
+
+
+def amounts_text(amounts: Mapping[str, int]) -> str:
+    """Return amounts of memory by type.
+
+    >>> amounts_text({"memory": 2**30, "hugepages-2Mi": 2**21})
+    '1 GiB of memory and 2 MiB of hugepages-2Mi'
+    """
+    return " and ".join(f"{size(amount)} of {resource}" for resource, amount in amounts.items())
+
+
+def node_sets(masks: Iterable[int], members: Mapping[int, list[int]]) -> str:
+    """Return sets of NUMA nodes as alternatives, the smallest first."""
+    ordered = sorted((members[mask] for mask in masks), key=lambda ids: (len(ids), ids))
+    named = " or ".join(nodes(ids).removeprefix("NUMA ") for ids in ordered[:NAMED_SETS])
+    more = len(ordered) - NAMED_SETS
+    return f"{named} or {more} more" if more > 0 else named

@@ -1,0 +1,208 @@
+"""Why the topology manager did not admit a pod, in plain words.
+
+Every figure comes from the facts of the merge that failed, and every claim is checked against them before it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mooring.core.bits import members
+from mooring.core.topology import Topology
+from mooring.cpumanager.facts import CPUHintsAsked
+from mooring.memorymanager.facts import MemoryHintsAsked
+from mooring.memorymanager.reserved import is_memory
+from mooring.node import Decision
+from mooring.node.facts import HintsGiven
+from mooring.planner.circumstances import Circumstances, last, last_merge
+from mooring.planner.phrases import amounts_text, count, fewest_nodes, node_sets, nodes, nodes_of, per_node, who
+from mooring.render.wording import size
+from mooring.topologymanager.hints import Hints
+from mooring.topologymanager.merge import SINGLE_NUMA_NODE
+
+CPU = "cpu"
+MEMORY = "memory"
+
+
+def why_affinity(decision: Decision, circumstances: Circumstances) -> str:
+    """Return the sentence for a pod that the topology policy does not admit."""
+    facts = last_merge(circumstances.facts)
+    given = last(facts, HintsGiven)
+    policy = circumstances.settings.topology_policy
+    if given is None:
+        return f"The topology policy {policy} found no set of NUMA nodes that suits every resource."
+    hints = _by_provider(given.hints)
+    stuck = [name for name, found in hints.items() if not _acceptable(found, policy)]
+    subject = who(given.container)
+    if not stuck:
+        return f"{subject} {_conflict(hints, policy)}."
+    first, *others = stuck
+    sentence = f"{subject} {_clause(first, hints[first], facts, decision, circumstances)}."
+    if others:
+        sentence += f" Its {' and '.join(_label(name) for name in others)} alone would be refused as well."
+    return sentence
+
+
+def _by_provider(hints: Mapping[str, Hints | None]) -> dict[str, Hints]:
+    """Return what has an opinion: cpu first, all types of memory as one (their hints are the same), then devices."""
+    found = {name: value for name, value in hints.items() if value is not None}
+    merged: dict[str, Hints] = {}
+    if CPU in found:
+        merged[CPU] = found.pop(CPU)
+    memory = [name for name in found if is_memory(name)]
+    for name in sorted(memory, key=lambda name: (name != MEMORY, name)):
+        merged.setdefault(MEMORY, found[name])
+        del found[name]
+    return {**merged, **dict(sorted(found.items()))}
+
+
+def _acceptable(hints: Hints, policy: str) -> bool:
+    """Tell whether the policy could admit on these hints alone."""
+    return True in hints.nil or bool(_wanted(hints, policy))
+
+
+def _wanted(hints: Hints, policy: str) -> tuple[int, ...]:
+    if policy == SINGLE_NUMA_NODE:
+        return tuple(mask for mask in hints.preferred if mask.bit_count() == 1)
+    return hints.preferred
+
+
+def _label(name: str) -> str:
+    return "CPUs" if name == CPU else name
+
+
+def _conflict(hints: Mapping[str, Hints], policy: str) -> str:
+    """Say that every resource could be served well, but not all in the same place."""
+    parts = []
+    for name, found in hints.items():
+        masks = _wanted(found, policy)
+        if masks and True not in found.nil:
+            sets = node_sets(masks, {mask: list(members(mask)) for mask in masks})
+            parts.append(f"its {_label(name)} on {sets}")
+    placed = ", ".join(parts)
+    return f"could have {placed}; there is no choice that suits all of them, and {policy} admits nothing else"
+
+
+def _clause(
+    name: str, hints: Hints, facts: Sequence[object], decision: Decision, circumstances: Circumstances
+) -> str:
+    if name == CPU:
+        topology = circumstances.settings.cpu.topology if circumstances.settings.cpu is not None else None
+        asked = last(facts, CPUHintsAsked)
+        if topology is None or asked is None:
+            return "has containers with exclusive CPUs that use up all of its CPUs, so that the others have none to share"
+        return f"asks for {count(asked.need, 'exclusive CPU')}, {_cpus(asked, hints, topology, decision, circumstances)}"
+    if name == MEMORY:
+        return _memory(hints, facts, circumstances.settings.topology_policy)
+    policy = circumstances.settings.topology_policy
+    if not hints:
+        return f"asks for more of {name} than there is, or for another number than it holds"
+    return f"asks for {name} that {policy} cannot have near enough to each other"
+
+
+def _cpus(
+    asked: CPUHintsAsked, hints: Hints, topology: Topology, decision: Decision, circumstances: Circumstances
+) -> str:
+    policy = circumstances.settings.topology_policy
+    if asked.mismatch:
+        return _mismatch(asked)
+    usable = asked.available | asked.reusable
+    if usable.bit_count() < asked.need:
+        return f"but only {usable.bit_count()} are free on the whole node"
+    if asked.reusable:
+        return _pinned(asked, hints, topology, policy)
+    if asked.available == _held(asked, decision):
+        where = nodes(nodes_of(topology, asked.available))
+        return f"and those that it holds already are on {where}, which {policy} refuses when it is admitted again"
+    return _scattered(asked, hints, topology, policy)
+
+
+def _held(asked: CPUHintsAsked, decision: Decision) -> int:
+    """Return what the container, or the pod's containers together, have in the state."""
+    held = 0
+    for name, placement in decision.containers.items():
+        if asked.container in ("", name):
+            held |= placement.cpus.mask
+    return held
+
+
+def _mismatch(asked: CPUHintsAsked) -> str:
+    if asked.container:
+        return (
+            f"but holds {asked.available.bit_count()} since it was admitted before, and the kubelet takes another "
+            "number for impossible"
+        )
+    return "but one of its containers holds another number of CPUs than it asks for since it was admitted before"
+
+
+def _pinned(asked: CPUHintsAsked, hints: Hints, topology: Topology, policy: str) -> str:
+    """Say that CPUs of the pod's earlier containers pin it to their nodes (kubernetes/kubernetes#123816)."""
+    home = nodes_of(topology, asked.reusable)
+    whose = "an init container of the pod got its CPUs" if asked.container else "containers of the pod have CPUs"
+    stay = f"and the kubelet makes it stay on {nodes(home)}, where {whose}"
+    inside = topology.cpus_in_numa(sum(1 << node for node in home if node >= 0))
+    usable = (inside & (asked.available | asked.reusable)).bit_count()
+    if policy != SINGLE_NUMA_NODE:
+        return f"{stay}: it would take {_wider(asked, hints, topology)}, and {policy} refuses that"
+    if len(home) > 1:
+        return f"{stay}; single-numa-node allows only one"
+    free = _free(topology, asked.available)
+    better = [node for node, number in free.items() if number >= asked.need and node not in home]
+    although = f", although {nodes(better)} {'has' if len(better) == 1 else 'have'} enough" if better else ""
+    return f"{stay}; counting those, {usable} can be had there{although}"
+
+
+def _scattered(asked: CPUHintsAsked, hints: Hints, topology: Topology, policy: str) -> str:
+    free = _free(topology, asked.available)
+    listed = f"free are {per_node(free)}"
+    if policy == SINGLE_NUMA_NODE:
+        if max(mask.bit_count() for mask in topology.numa.values()) < asked.need:
+            return "and no NUMA node of this machine has that many"
+        return f"and no single NUMA node has that many free: {listed}"
+    return f"for which it would take {_wider(asked, hints, topology)}, and {policy} refuses that: {listed}"
+
+
+def _wider(asked: CPUHintsAsked, hints: Hints, topology: Topology) -> str:
+    """Return how many nodes it takes now, and how many have so many CPUs at all."""
+    now = min((mask.bit_count() for mask in hints.others), default=0)
+    fewest = fewest_nodes(topology, asked.need)
+    if not fewest < now:
+        return "other NUMA nodes than it prefers"
+    has = "has" if fewest == 1 else "have"
+    return f"{count(now, 'NUMA node')} although {fewest} {has} that many CPUs (used and reserved ones counted)"
+
+
+def _free(topology: Topology, available: int) -> dict[int, int]:
+    return {node: (mask & available).bit_count() for node, mask in topology.numa.items()}
+
+
+def _memory(hints: Hints, facts: Sequence[object], policy: str) -> str:
+    asked = last(facts, MemoryHintsAsked)
+    if asked is None or asked.hints is None:
+        if not hints:
+            return "has containers with memory of their own that use up all of its memory, so that the others have none"
+        held = node_sets(hints.preferred, {mask: list(members(mask)) for mask in hints.preferred})
+        return f"holds memory on {held}, which {policy} refuses when it is admitted again"
+    asks = f"asks for {amounts_text(asked.requests)}"
+    if policy == SINGLE_NUMA_NODE:
+        return f"{asks}, and no single NUMA node can give that: {_memory_per_node(asked)}"
+    now = min((mask.bit_count() for mask in hints.others), default=0)
+    return f"{asks}, which takes {count(now, 'NUMA node')} now and fewer on an empty node, and {policy} refuses that"
+
+
+def _memory_per_node(asked: MemoryHintsAsked) -> str:
+    """Return what stands against each node: too little is free, or it belongs to a group of several."""
+    grouped = {node for group in asked.groups for node in group}
+    parts = []
+    for resource, amount in asked.requests.items():
+        free = {node: types.get(resource, 0) for node, types in asked.free.items() if node not in grouped}
+        short = {node: left for node, left in free.items() if left < amount}
+        if short:
+            noun = "" if resource == MEMORY else f" of {resource}"
+            parts.append(f"free are {per_node(short, 'bytes')}{noun}")
+    parts += [f"{nodes(group)} serve others as one group" for group in asked.groups]
+    return "; ".join(parts) or f"the largest has {size(max(_totals(asked), default=0))} free"
+
+
+def _totals(asked: MemoryHintsAsked) -> list[int]:
+    return [sum(types.values()) for types in asked.free.values()]

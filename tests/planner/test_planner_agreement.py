@@ -1,0 +1,294 @@
+"""The comparison with a recording finds every change, and excuses exactly what the kubelet leaves open."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.planner.recordings import recorded
+
+from mooring.planner.agreement import ABSENT, Difference, differences
+
+Path = tuple[str | int, ...]
+
+NOTES = ("nondeterministic", "startErrorAlternatives")
+"""Members of an outcome that speak about it and are no answers."""
+
+SAMPLES = {
+    "admission-config-errors.jsonl.gz": (0, 254, 638),
+    "admission-cpu-distributed.jsonl.gz": (1, 228),
+    "admission-devices.jsonl.gz": (3, 100),
+    "admission-lifecycle-restart.jsonl.gz": (0, 32, 500),
+    "admission-memory.jsonl.gz": (5, 700),
+    "admission-numa-large.jsonl.gz": (60,),
+    "admission-podlevel.jsonl.gz": (20, 900),
+    "admission-topology.jsonl.gz": (7, 800),
+    "real-kubelet.jsonl.gz": (0,),
+    "state-files.jsonl.gz": (217, 400),
+}
+MEMBERS = [*NOTES, "steps", "readmitted", "start", "startError", "devices", "memoryManagerState", "c"]
+
+LEAVES = 120
+"""Leaves that are changed in each scenario."""
+
+
+def outcomes(name: str) -> list[dict[str, Any]]:
+    contents = list(recorded(name))
+    return [contents[index]["expect"] for index in SAMPLES[name]]
+
+
+def leaves(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield the path of everything that is neither a mapping nor a list with members."""
+    if isinstance(value, dict) and value:
+        for name in value:
+            if name not in NOTES:
+                yield from leaves(value[name], (*path, name))
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from leaves(item, (*path, index))
+    else:
+        yield path
+
+
+def changed(value: Any) -> Any:
+    """Return another value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, str):
+        return value[:-1] if value else "0"
+    return [] if value is None else None
+
+
+def with_change(answer: Any, path: Path, change: Callable[[Any], Any] = changed) -> Any:
+    """Return a copy of the answer with one member changed."""
+    mutant = copy.deepcopy(answer)
+    place = mutant
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = change(place[path[-1]])
+    return mutant
+
+
+def field_name(path: Path) -> str:
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+def names_its_place(found: list[Difference], path: Path) -> bool:
+    """Tell whether a difference points at the path, or at the whole value that is shown there."""
+    return any(field_name(path).startswith(difference.field) for difference in found)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_recording_agrees_with_itself(name: str) -> None:
+    for outcome in outcomes(name):
+        assert differences(outcome, copy.deepcopy(outcome)) == []
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_changed_leaf_is_found_and_named(name: str) -> None:
+    for outcome in outcomes(name):
+        paths = [path for path in leaves(outcome) if not left_open(outcome, path)]
+        for path in paths[:: max(1, len(paths) // LEAVES)]:
+            if gives_nothing(outcome, path):
+                continue
+            found = differences(outcome, with_change(outcome, path))
+            assert names_its_place(found, path), field_name(path)
+
+
+def left_open(outcome: dict[str, Any], path: Path) -> bool:
+    return "devices" in path and "ids" in path and "devices.ids" in outcome.get("nondeterministic", ())
+
+
+def gives_nothing(outcome: dict[str, Any], path: Path) -> bool:
+    """Tell whether the leaf is a step that was not observable: nothing is compared there."""
+    return path[0] == "steps" and len(path) == 2 and outcome["steps"][path[1]] in (None, {})
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_dropped_field_is_found(name: str) -> None:
+    for outcome in outcomes(name):
+        for field in outcome:
+            if field in NOTES:
+                continue
+            answer = {known: value for known, value in outcome.items() if known != field}
+            assert Difference(field, outcome[field], ABSENT) in differences(outcome, answer)
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name != "admission-config-errors.jsonl.gz"])
+def test_missing_and_additional_steps_are_found(name: str) -> None:
+    for outcome in outcomes(name):
+        steps = outcome.get("steps", [])
+        for index in range(len(steps)):
+            answer = {**outcome, "steps": steps[:index]}
+            expected = [Difference(f"steps[{at}]", steps[at], ABSENT) for at in range(index, len(steps))]
+            assert differences(outcome, answer) == expected
+        if steps:
+            longer = {**outcome, "steps": [*steps, steps[-1]]}
+            assert differences(outcome, longer) == [Difference(f"steps[{len(steps)}]", ABSENT, steps[-1])]
+
+
+def test_a_missing_readmission_is_found() -> None:
+    outcome = {"steps": [{"readmitted": [{"uid": "a"}, {"uid": "b"}]}]}
+    answer = {"steps": [{"readmitted": [{"uid": "b"}]}]}
+    assert [difference.field for difference in differences(outcome, answer)] == [
+        "steps[0].readmitted[0].uid",
+        "steps[0].readmitted[1]",
+    ]
+
+
+def test_one_cpu_and_one_hint_are_pointed_at() -> None:
+    outcome = {"steps": [{"containers": {"c0": {"cpus": "1-2", "mems": ""}}, "hints": {"c0": {"cpu": []}}}]}
+    answer = {"steps": [{"containers": {"c0": {"cpus": "1,3", "mems": ""}}, "hints": {"c0": {"cpu": None}}}]}
+    assert differences(outcome, answer) == [
+        Difference("steps[0].containers.c0.cpus", "1-2", "1,3"),
+        Difference("steps[0].hints.c0.cpu", [], None),
+    ]
+
+
+def test_additional_containers_and_resources_are_found() -> None:
+    outcome = {"steps": [{"hints": {"c0": {"cpu": None}}, "containers": {}}]}
+    answer = {
+        "steps": [{"hints": {"c0": {"cpu": None, "memory": None}}, "containers": {"x": {"cpus": "", "mems": ""}}}]
+    }
+    assert [difference.field for difference in differences(outcome, answer)] == [
+        "steps[0].hints.c0.memory",
+        "steps[0].containers.x",
+    ]
+
+
+def test_fields_that_were_not_recorded_are_not_compared() -> None:
+    assert differences({"start": {"sharedPool": "0"}}, {"start": {"sharedPool": "0", "more": 1}, "note": 2}) == []
+
+
+def test_a_start_that_should_have_failed_is_found() -> None:
+    outcome = {"startError": "no", "startErrorStage": "start"}
+    assert [difference.field for difference in differences(outcome, {"start": {}})] == ["startError", "startErrorStage"]
+    assert differences({"start": {"sharedPool": "0"}}, outcome) == [Difference("start", {"sharedPool": "0"}, ABSENT)]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(MEMBERS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(JSON.filter(lambda value: isinstance(value, dict)), JSON.filter(lambda value: isinstance(value, dict)))
+def test_any_two_documents_can_be_compared(outcome: dict[str, Any], answer: dict[str, Any]) -> None:
+    found = differences(outcome, answer)
+    if all(name in NOTES or (name in answer and outcome[name] == answer[name]) for name in outcome):
+        assert found == []
+    assert differences(outcome, copy.deepcopy(outcome)) == []
+
+
+def test_a_state_text_nested_deeply_is_a_difference_like_any_other() -> None:
+    deep = json.dumps({"data": "[" * 5000 + "]" * 5000})
+    assert differences({"memoryManagerState": deep}, {"memoryManagerState": ""}) != []
+
+
+# What is excused.
+
+GATES = (
+    "error: [A is enabled, but depends on features that are disabled: [X, Y], "
+    "B is enabled, but depends on features that are disabled: [X]]"
+)
+
+
+def test_gate_messages_may_come_in_any_order() -> None:
+    swapped = (
+        "error: [B is enabled, but depends on features that are disabled: [X], "
+        "A is enabled, but depends on features that are disabled: [Y, X]]"
+    )
+    assert differences({"startError": GATES}, {"startError": swapped}) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GATES.replace("error", "Error"),
+        GATES.replace("[X, Y]", "[X]"),
+        GATES.replace("B is", "C is"),
+        "error: A is enabled, but depends on features that are disabled: [X, Y]",
+    ],
+)
+def test_nothing_else_about_gate_messages_may_differ(text: str) -> None:
+    assert differences({"startError": GATES}, {"startError": text}) != []
+
+
+def test_any_recorded_alternative_of_a_refusal_will_do_and_no_other() -> None:
+    outcome = {"startError": "a", "startErrorAlternatives": ["b", "a"], "nondeterministic": ["startError"]}
+    assert differences(outcome, {"startError": "b"}) == []
+    assert differences(outcome, {"startError": "c"}) == [Difference("startError", "a", "c")]
+
+
+def memory_state(*blocks: dict[str, Any], checksum: int = 1, policy: str = "Static", pod: str = "u") -> str:
+    """Return the text of a memory state file with these blocks of one container and of one pod."""
+    machine = {"0": {"numberOfAssignments": 1, "memoryMap": {}, "cells": [0]}}
+    entries = {pod: {"c": list(blocks)}}
+    data = {
+        "policyName": "Static",
+        "machineState": machine,
+        "entries": entries,
+        "podEntries": {pod: {"memoryBlocks": list(blocks)}},
+    }
+    outer = {"policyName": policy, "machineState": machine, "entries": entries, "checksum": checksum}
+    return json.dumps({**outer, "data": json.dumps(data), "dataChecksum": checksum + len(blocks)})
+
+
+MEMORY = {"numaAffinity": [0], "type": "memory", "size": 512}
+HUGE = {"numaAffinity": [0], "type": "hugepages-2Mi", "size": 1024}
+FIELDS = ("memoryManagerState", "memoryManagerStateAdmitted")
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_memory_blocks_of_a_container_may_come_in_any_order(field: str) -> None:
+    left, right = memory_state(MEMORY, HUGE, checksum=1), memory_state(HUGE, MEMORY, checksum=2)
+    assert differences({field: left}, {field: right}) == []
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        memory_state(MEMORY, HUGE, checksum=2),
+        memory_state(HUGE, {**MEMORY, "size": 513}, checksum=2),
+        memory_state(HUGE, {**MEMORY, "numaAffinity": [1]}, checksum=2),
+        memory_state(HUGE, MEMORY, HUGE, checksum=2),
+        memory_state(HUGE, MEMORY, checksum=2, policy="None"),
+        memory_state(HUGE, MEMORY, checksum=2, pod="v"),
+        memory_state(HUGE),
+        memory_state(MEMORY, HUGE).replace('{"policyName"', '{ "policyName"', 1),
+        "",
+        "{}",
+        "[]",
+    ],
+)
+def test_nothing_else_about_memory_state_may_differ(field: str, text: str) -> None:
+    state = memory_state(MEMORY, HUGE)
+    assert differences({field: state}, {field: text}) == [Difference(field, state, text)]
+
+
+def test_the_order_of_memory_blocks_is_no_excuse_for_the_cpu_state() -> None:
+    left, right = memory_state(MEMORY, HUGE, checksum=1), memory_state(HUGE, MEMORY, checksum=2)
+    assert differences({"cpuManagerState": left}, {"cpuManagerState": right}) != []
+
+
+def test_which_of_equal_devices_is_open_only_where_it_was_seen_to_be() -> None:
+    left = {"steps": [{"devices": {"c": {"r": {"ids": ["a"], "numa": [[0]]}}}}]}
+    right = {"steps": [{"devices": {"c": {"r": {"ids": ["b"], "numa": [[0]]}}}}]}
+    other_node = {"steps": [{"devices": {"c": {"r": {"ids": ["a"], "numa": [[1]]}}}}]}
+    assert differences({**left, "nondeterministic": ["devices.ids"]}, right) == []
+    assert differences(left, right) != []
+    assert differences({**left, "nondeterministic": ["memoryManagerState"]}, right) != []
+    assert differences({**left, "nondeterministic": ["devices.ids"]}, other_node) != []
+    assert differences({**left, "nondeterministic": ["devices.ids"]}, {"steps": [{"devices": {"c": {}}}]}) != []
