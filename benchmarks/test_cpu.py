@@ -47,9 +47,7 @@ def test_admission_decision(benchmark: BenchmarkFixture, policy: str, nodes: int
 def test_admission_with_text_of_the_state_file(
     benchmark: BenchmarkFixture, nodes: int, cpus: int, share: float
 ) -> None:
-    start = start_kubelet(
-        machine(nodes, cpus), config("best-effort", nodes * cpus), MooringConfig(), StateTexts()
-    )
+    start = start_kubelet(machine(nodes, cpus), config("best-effort", nodes * cpus), MooringConfig(), StateTexts())
     kubelet = start.kubelet
     assert kubelet is not None
     for number in range(int(nodes * cpus * share) // 4):

@@ -123,7 +123,7 @@ def _console(block: str) -> str:
 def _commands(block: str) -> Iterator[tuple[str, str]]:
     """Yield each command of a block with the output that the page shows for it."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        command, shown = re.fullmatch(r"((?:.*\\\n)*.*\n)(.*)", part, re.DOTALL).groups()  # type: ignore[union-attr]
+        command, shown = re.fullmatch(r"((?:[^\n]*\\\n)*[^\n]*\n)(.*)", part, re.DOTALL).groups()  # type: ignore[union-attr]
         yield command.rstrip("\n"), shown
 
 

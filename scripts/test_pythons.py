@@ -1,6 +1,7 @@
 """Run the tests on every supported Python that is found; name the ones that are not.
 
-Each gets an environment of its own under .venvs. The interpreter of .venv itself is covered by `make test` and left out.
+Each gets an environment of its own under .venvs. The interpreter of .venv itself is covered by `make test`, so it is
+left out.
 """
 
 from __future__ import annotations

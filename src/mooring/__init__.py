@@ -1,12 +1,21 @@
 """Mooring: the kubelet's node resource managers as values and functions.
 
-The public names are gathered here lazily, so that ``import mooring`` costs next to nothing; everything else is found in the
-rooms described in ``docs/architecture.md``.
+The public names are gathered here lazily, so that ``import mooring`` costs next to nothing; everything else is found
+in the rooms described in ``docs/architecture.md``.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    # Type checkers do not follow __getattr__; nothing is imported here when the program runs.
+    from mooring.core.cpuset import CPUSet
+    from mooring.core.errors import MooringError
+    from mooring.core.machine import Machine
+    from mooring.node import Node
+    from mooring.topologymanager import merge_hints
 
 __version__ = "0.1.0"
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from mooring.core.errors import InputError
 from mooring.discovery import loader
-from mooring.discovery.document import machine_document
 from mooring.discovery.loader import load_machine
+from mooring.discovery.machine_document import machine_document
 from mooring.discovery.machineinfo_json import machine_info_json
 from mooring.discovery.shipped import shipped_machine
 
@@ -208,15 +208,23 @@ def test_any_text_is_a_machine_or_refused_as_input(
         assert load_machine(source).info.num_cores > 0
 
 
-def test_the_document_of_a_machine_has_both_views_and_the_findings() -> None:
+def test_the_document_of_a_machine_has_the_hardware_and_the_findings() -> None:
     document = machine_document(shipped_machine("xeon-6230-2s-snc2"))
     assert (document["apiVersion"], document["kind"], document["name"]) == (
         "mooring/v1alpha1",
         "Machine",
         "xeon-6230-2s-snc2",
     )
-    assert document["kubeletError"] == ""
-    assert document["hardware"] is not None
+    assert document["cpus"]
     assert document["findings"]
-    described = load_machine(f"{CORPUS}#tiny-1")
-    assert machine_document(described)["hardware"] is None
+
+
+def test_the_document_of_a_machine_info_says_what_the_kubelet_sees() -> None:
+    document = machine_document(load_machine(f"{CORPUS}#t-2s12"))
+    assert document["online"] == "0-11"
+    counts = document["counts"]
+    assert isinstance(counts, dict)
+    assert (counts["pus"], counts["cores"], counts["packages"]) == (12, 6, 2)
+    findings = document["findings"]
+    assert isinstance(findings, list)
+    assert findings[-1]["subject"] == "source"

@@ -107,9 +107,7 @@ def compared(
     return not_preferred(current, candidate, bound, distances)
 
 
-def not_preferred(
-    current: PlainHint, candidate: PlainHint, bound: int, distances: Distances | None
-) -> PlainHint:
+def not_preferred(current: PlainHint, candidate: PlainHint, bound: int, distances: Distances | None) -> PlainHint:
     """The table of topology-manager.md section 3."""
     a, b = len(current.nodes or ()), len(candidate.nodes or ())
     if a > bound:

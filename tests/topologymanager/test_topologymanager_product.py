@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from tests.topologymanager.plain_merge import Nodes, PlainHint, Provider, plain_merge
 
 from mooring import merge_hints
 from mooring.topologymanager import MergeResult, families
-from tests.topologymanager.plain_merge import Nodes, PlainHint, Provider, plain_merge
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 IDS = tuple(range(8))
@@ -54,10 +54,10 @@ def provider_lists(lists: st.SearchStrategy[list[PlainHint]]) -> st.SearchStrate
     return st.none() | filled | filled
 
 
-def distance_rows(draw: st.DrawFn, nodes: Nodes) -> dict[int, list[int]]:
-    """Rows indexed by node id, neither symmetric nor alike on the diagonal."""
+def distance_rows(nodes: Nodes) -> st.SearchStrategy[dict[int, list[int]] | None]:
+    """Rows indexed by node id, neither symmetric nor alike on the diagonal; or none."""
     row = st.lists(st.integers(10, 13), min_size=len(IDS), max_size=len(IDS))
-    return {node: draw(row) for node in sorted(nodes)}
+    return st.none() | st.fixed_dictionaries(dict.fromkeys(sorted(nodes), row))
 
 
 def own(provider: Provider) -> dict[str, Any] | None:
@@ -104,7 +104,7 @@ def product_size(providers: Sequence[Provider]) -> int:
 @given(st.data(), node_sets, st.sampled_from(POLICIES))
 def test_any_hints_merge_as_the_product_does(data: st.DataObject, nodes: Nodes, policy: str) -> None:
     providers = data.draw(st.lists(provider_lists(any_lists(nodes)), max_size=3))
-    distances = distance_rows(data.draw, nodes) if data.draw(FLAGS) else None
+    distances = data.draw(distance_rows(nodes))
     result = merged(policy, providers, nodes, distances)
     event(f"preferred={result.preferred}")
     assert result == expected(policy, providers, nodes, distances)
@@ -117,7 +117,7 @@ def test_capacities_merge_as_the_product_does(data: st.DataObject, nodes: Nodes,
     providers = data.draw(
         st.lists(provider_lists(lists), max_size=3).filter(lambda given: product_size(given) <= 31 * 31 * 5)
     )
-    distances = distance_rows(data.draw, nodes) if data.draw(FLAGS) else None
+    distances = data.draw(distance_rows(nodes))
     assert merged(policy, providers, nodes, distances) == expected(policy, providers, nodes, distances)
 
 
@@ -168,7 +168,7 @@ def test_machines_too_wide_for_families_merge_as_the_product_does() -> None:
 
 def test_full_lists_of_sixteen_nodes_end() -> None:
     nodes = range(16)
-    full = [mask for mask in range(1, 1 << 16)]
+    full = list(range(1, 1 << 16))
     lists = [
         [{"numa": [node for node in nodes if mask >> node & 1], "preferred": mask in wanted} for mask in full]
         for wanted in ({0b1}, {0b10})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,10 @@ class StateFolder:
     def write_cpu(self, text: str) -> None:
         """Replace the CPU manager's state file; see :func:`write_atomically`."""
         write_atomically(self.root / CPU_FILE, text)
+
+    def write_both(self, cpu: str, memory: str) -> None:
+        """Replace both files. Raises InputError as :func:`write_together`."""
+        write_together(self.root, {CPU_FILE: cpu, MEMORY_FILE: memory})
 
     def write_memory(self, text: str) -> None:
         """Replace the memory manager's state file; see :func:`write_atomically`."""
@@ -103,28 +108,51 @@ def write_atomically(path: Path, text: str) -> None:
     Raises:
         InputError: when that fails. The target is whole even then, and no temporary file is left.
     """
+    write_together(path.parent, {path.name: text})
+
+
+def write_together(folder: Path, texts: Mapping[str, str]) -> None:
+    """Replace several files of one folder, each atomically, with one flush of the folder at the end.
+
+    All texts are on the disk before the first file is replaced.
+
+    Raises:
+        InputError: when that fails. Every target is whole even then, and no temporary file is left.
+    """
+    current = ""
     try:
-        _replace(path, text.encode(errors="surrogateescape"))
+        temporaries: dict[str, str] = {}
+        try:
+            for current, text in texts.items():
+                temporaries[current] = _on_disk(folder, current, text.encode(errors="surrogateescape"))
+            for current in list(temporaries):
+                Path(temporaries[current]).replace(folder / current)
+                del temporaries[current]
+        except BaseException:
+            for temporary in temporaries.values():
+                Path(temporary).unlink(missing_ok=True)
+            raise
+        _sync_directory(folder)
     except (OSError, ValueError) as error:
         raise InputError(
             f"cannot be written: {_reason(error)}",
-            source=str(path),
+            source=str(folder / current),
             remedy="check the directory, its space and permissions",
         ) from None
 
 
-def _replace(path: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}", dir=path.parent)
+def _on_disk(folder: Path, name: str, data: bytes) -> str:
+    """Write a temporary file beside ``name`` and return its path once the disk has it."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{name}", dir=folder)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - the descriptor is what there is
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
+    return temporary
 
 
 def _sync_directory(directory: Path) -> None:

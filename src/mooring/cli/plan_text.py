@@ -2,58 +2,77 @@
 
 from __future__ import annotations
 
-from io import StringIO
+from collections.abc import Iterator
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
+from mooring.cli.terminal import text_for, width_for
 from mooring.planner.picture import plan_rows, plan_view, policies
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
-from mooring.render.console import plain as plain_text
-from mooring.render.console import write
+from mooring.planner.simulation import Kubelet
 from mooring.render.tables import numa_table, placements_table
+from mooring.render.wording import clean
 
 
-def plan_text(plan: Plan, *, wide: bool, plain: bool) -> str:
-    """Return the answer as text for the terminal, or without any styling for a file."""
-    console = Console()
-    body = _body(plan, console.width, wide=wide)
-    if plain:
-        return plain_text(body, max(console.width, 100))
-    captured = Console(
-        file=StringIO(),
-        width=console.width,
-        force_terminal=console.is_terminal,
-        no_color=console.no_color,
-        color_system="auto" if console.is_terminal else None,
-    )
-    write(captured, body)
-    output = captured.file
-    return output.getvalue() if isinstance(output, StringIO) else ""
+def plan_text(plan: Plan, *, wide: bool, to: str) -> str:
+    """Return the answer as text for the terminal, or without any styling for the file ``to``."""
+    return text_for(Group(*_parts(plan, width_for(to), wide=wide)), to)
 
 
-def _body(plan: Plan, width: int, *, wide: bool) -> RenderableType:
+def _parts(plan: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:
     if plan.kubelet is None:
-        message = plan.refusal.message if plan.refusal else ""
-        return Group(Text("The kubelet would not start:", "bold"), Text(f"  {message}"))
+        yield from _refusal(plan)
+        return
     view = plan_view(plan)
-    admitted = sum(answer.admitted for answer in plan.answers)
-    rejected = len(plan.answers) - admitted
-    pool = plan.kubelet.node.shared_pool
-    return Group(
-        Text.assemble((view.name, "bold"), f": {view.title}"),
-        Text(policies(plan.kubelet), "dim"),
-        Text(""),
-        placements_table(plan_rows(plan, why_admitted=wide), wide=wide),
-        Text(""),
-        Text(f"{_pods(admitted)} admitted, {rejected} rejected."),
-        Text(
-            f"Shared pool: {len(pool)} CPUs ({pool or 'empty'}); reserved: {reserved_cpus(plan.kubelet) or 'none'}; "
-            f"still free for exclusive use: {len(free_cpus(plan.kubelet))}."
-        ),
-        Text(""),
-        numa_table(view, width),
+    yield Text.assemble((view.name, "bold"), f": {view.title}")
+    yield Text(policies(plan.kubelet), "dim")
+    yield Text("")
+    if plan.answers:
+        yield placements_table(plan_rows(plan, wide=wide), wide=wide)
+        yield Text("")
+        yield Text(_counts(plan))
+    yield from (Text(line) for line in _pools(plan.kubelet))
+    yield Text("")
+    yield numa_table(view, width)
+
+
+def _refusal(plan: Plan) -> Iterator[RenderableType]:
+    yield Text("The kubelet would not start:", "bold")
+    yield Padding(Text(clean(plan.refusal.message) if plan.refusal else ""), (0, 0, 0, 2))
+    if plan.remedy:
+        yield Text(plan.remedy)
+
+
+def _counts(plan: Plan) -> str:
+    """Return how many pods were admitted, refused and not asked."""
+    ran = [answer for answer in plan.answers if answer.running]
+    new = [answer for answer in plan.answers if not answer.running]
+    sentences = []
+    if new:
+        rejected = sum(not answer.admitted for answer in new)
+        sentences.append(f"{_pods(len(new) - rejected)} admitted, {rejected} rejected.")
+    if ran:
+        refused = sum(not answer.admitted for answer in ran)
+        sentences.append(f"Of {_pods(len(ran))} that ran already, {refused or 'none'} would be refused.")
+    if plan.unasked:
+        sentences.append(f"{len(plan.unasked)} not asked, because the kubelet would not return.")
+    return " ".join(sentences)
+
+
+def _pools(kubelet: Kubelet) -> Iterator[str]:
+    reserved = reserved_cpus(kubelet)
+    if kubelet.settings.cpu is None:
+        yield "CPU manager policy none: every container may run on all CPUs, and none gets CPUs of its own."
+        return
+    pool, free = kubelet.node.shared_pool, free_cpus(kubelet)
+    yield (
+        f"Shared pool: {len(pool)} CPUs ({pool or 'empty'}); reserved: {reserved or 'none'}; "
+        f"still free for exclusive use: {len(free)}."
     )
+    if not pool:
+        yield "Nothing is left for containers without exclusive CPUs, nor for the system."
 
 
 def _pods(count: int) -> str:

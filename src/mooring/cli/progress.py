@@ -3,23 +3,85 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 Item = TypeVar("Item")
 
+PATIENCE = 0.7
+"""Seconds that a run may take without a bar."""
 
-def counted(items: Iterable[Item], what: str, *, quiet: bool = False) -> Iterator[Item]:
-    """Yield the items and show how many there were; nothing is shown where nobody watches."""
-    if quiet or not sys.stderr.isatty():
-        yield from items
-        return
-    from rich.console import Console  # noqa: PLC0415 - only for the bar
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - as above
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        for item in items:
-            yield item
-            progress.advance(task)
+class Watched:
+    """Items counted before somebody's eyes: after a while a bar appears, and lines are printed above it.
+
+    Nothing is drawn where standard error is no terminal.
+    """
+
+    def __init__(self, what: str, total: Callable[[], int | None]) -> None:
+        self._what = what
+        self._total = total
+        self._watched = sys.stderr is not None and sys.stderr.isatty()
+        self._progress: Progress | None = None
+
+    def items(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield the items and count them."""
+        if not self._watched:
+            yield from items
+            return
+        begin, done = time.monotonic(), 0
+        try:
+            for item in items:
+                yield item
+                done += 1
+                if self._progress is not None:
+                    self._progress.update(self._progress.task_ids[0], completed=done)
+                elif time.monotonic() - begin > PATIENCE:
+                    self._progress = self._begun(done)
+        finally:
+            if self._progress is not None:
+                self._progress.stop()
+                self._progress = None
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let something be printed while the bar stands aside."""
+        if self._progress is None or not sys.stdout.isatty():
+            yield
+            return
+        self._progress.stop()
+        yield
+        sys.stdout.flush()
+        self._progress.start()
+
+    def _begun(self, done: int) -> Progress:
+        from rich.console import Console  # noqa: PLC0415 - only for the bar
+        from rich.progress import (  # noqa: PLC0415 - as above
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            # Answers on standard output are not the bar's business, least of all when they go to a file.
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        progress.add_task(self._what, total=self._total(), completed=done)
+        progress.start()
+        return progress

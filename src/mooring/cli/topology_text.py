@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from mooring.cli.terminal import text_for
 from mooring.core.hardware import Hardware, HardwareNode
 from mooring.core.machine import Finding, Machine
 from mooring.discovery.machine_document import hardware_as_told
 from mooring.render.build import build_view
-from mooring.render.console import plain
 from mooring.render.wording import size
 
 WIDEST_DISTANCES = 16
 """Distances of more nodes than this are left to ``-o json``."""
 
 
-def topology_text(machine: Machine) -> str:
-    """Return the text for a terminal of the present width."""
+def topology_text(machine: Machine, to: str = "") -> str:
+    """Return the text for a terminal of the present width, or for the file ``to``."""
     hardware = machine.hardware or hardware_as_told(machine.info)
     view = build_view(machine)
     parts: list[RenderableType] = [
@@ -37,7 +37,7 @@ def topology_text(machine: Machine) -> str:
         told = [finding for finding in machine.findings if finding.severity == severity]
         if told:
             parts += [Text(""), Text(heading), *_findings(told)]
-    return plain(Group(*parts), Console().width)
+    return text_for(Group(*parts), to)
 
 
 def _grid() -> Table:

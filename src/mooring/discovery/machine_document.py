@@ -14,6 +14,9 @@ from mooring.core.machineinfo import Core, MachineInfo, Node
 from mooring.discovery.hardware_document import hardware_document
 from mooring.discovery.kubeletview import kubelet_view
 
+API_VERSION = "mooring/v1alpha1"
+"""Version of the document."""
+
 L3 = 3
 """Level of the caches that are listed as ``l3``."""
 
@@ -25,6 +28,8 @@ def machine_document(machine: Machine) -> dict[str, object]:
         told = Finding("info", "source", "a MachineInfo tells what the kubelet sees, not what the hardware is")
         findings = (*findings, told)
     return {
+        "apiVersion": API_VERSION,
+        "kind": "Machine",
         "name": machine.name,
         **hardware_document(machine.hardware or hardware_as_told(machine.info)),
         "findings": [

@@ -97,9 +97,7 @@ def free_in(nodes: Mapping[int, NodeState], mask: int, resource: str) -> int:
 
 
 def _serves(nodes: Mapping[int, NodeState], mask: int, requests: Requests, extra: Mapping[str, int]) -> bool:
-    """Tell whether the nodes of a mask have, and are allowed to give, what is asked; ``extra`` counts on top of
-    free.
-    """
+    """Tell whether the nodes of a mask can give what is asked; ``extra`` counts on top of what is free."""
     for resource, amount in requests.items():
         allocatable = 0
         for node in members(mask):

@@ -61,6 +61,8 @@ class Admission:
     observer: Observer | None
     hints: dict[str, ResourceHints] = field(default_factory=dict)
     pod_hints: ResourceHints | None = None
+    asked: set[str] = field(default_factory=set)
+    """Managers that have dropped their stale state."""
 
     def run(self) -> Verdict:
         """Decide; None means that the pod is admitted."""
@@ -119,19 +121,25 @@ class Admission:
                 return verdict
         return None
 
-    # Stale state goes when a manager is asked, and only once a pod: nothing becomes stale during an admission.
+    # Stale state goes when a manager is asked for the first time: nothing becomes stale during an admission.
 
     def _clean_devices(self) -> None:
-        if self.sources_ready:
+        if self._is_first_question("devices"):
             self.providers = without_stale_devices(self.providers, self.active)
 
     def _clean_cpus(self) -> None:
-        if self.sources_ready:
+        if self._is_first_question("cpus"):
             self.providers = without_stale_cpus(self.settings, self.providers, self.active, self.observer)
 
     def _clean_memory(self) -> None:
-        if self.sources_ready:
+        if self._is_first_question("memory"):
             self.providers = without_stale_memory(self.settings, self.providers, self.active, self.observer)
+
+    def _is_first_question(self, manager: str) -> bool:
+        if not self.sources_ready or manager in self.asked:
+            return False
+        self.asked.add(manager)
+        return True
 
     def _clean_all(self) -> None:
         self._clean_devices()

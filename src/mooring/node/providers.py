@@ -6,7 +6,7 @@ section 6.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.core.observer import Observer
@@ -87,18 +87,12 @@ def after_removal(
 
 
 def _stale(assignments: Mapping[str, Mapping[str, object]], active: Mapping[str, Pod]) -> list[tuple[str, str]]:
-    return sorted(
-        (uid, container)
-        for uid, containers in assignments.items()
-        for container in _stale_containers(containers, active.get(uid))
-    )
-
-
-def _stale_containers(containers: Mapping[str, object], pod: Pod | None) -> Iterable[str]:
-    if pod is None:
-        return containers
-    known = {container.name for container in pod.containers}
-    return [name for name in containers if name not in known]
+    stale: list[tuple[str, str]] = []
+    for uid, containers in assignments.items():
+        pod = active.get(uid)
+        known = () if pod is None else [container.name for container in pod.containers]
+        stale += [(uid, container) for container in containers if container not in known]
+    return sorted(stale)
 
 
 def _report(stale: list[tuple[str, str]], observer: Observer | None) -> None:

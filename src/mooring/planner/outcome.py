@@ -13,8 +13,8 @@ from typing import Any
 from mooring.core.bits import list_text, members
 from mooring.core.decision import Placement
 from mooring.node import Decision
-from mooring.topologymanager.entries import AnyHints, ResourceHints
 from mooring.planner.simulation import StateTexts
+from mooring.topologymanager.entries import AnyHints, ResourceHints
 from mooring.topologymanager.hints import Hint, Hints
 from mooring.topologymanager.wide import Family
 

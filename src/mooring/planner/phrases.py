@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from mooring.core.bits import list_text, mask_of
+from mooring.core.bits import list_text, mask_of, members
 from mooring.core.topology import Topology
 from mooring.render.wording import size
 
@@ -53,8 +53,8 @@ def per_node(amounts: Mapping[int, int], unit: str = "") -> str:
     for node, amount in amounts.items():
         together.setdefault(amount, []).append(node)
     return ", ".join(
-        f"{size(amount) if unit == 'bytes' else amount} on {nodes(members)}"
-        for amount, members in sorted(together.items(), reverse=True)
+        f"{size(amount) if unit == 'bytes' else amount} on {nodes(ids)}"
+        for amount, ids in sorted(together.items(), reverse=True)
     )
 
 
@@ -80,9 +80,13 @@ def amounts_text(amounts: Mapping[str, int]) -> str:
     return " and ".join(f"{size(amount)} of {resource}" for resource, amount in amounts.items())
 
 
-def node_sets(masks: Iterable[int], members: Mapping[int, list[int]]) -> str:
-    """Return sets of NUMA nodes as alternatives, the smallest first."""
-    ordered = sorted((members[mask] for mask in masks), key=lambda ids: (len(ids), ids))
-    named = " or ".join(nodes(ids).removeprefix("NUMA ") for ids in ordered[:NAMED_SETS])
-    more = len(ordered) - NAMED_SETS
-    return f"{named} or {more} more" if more > 0 else named
+def node_sets(masks: Iterable[int]) -> str:
+    """Return sets of NUMA nodes (masks) as alternatives, the smallest first.
+
+    >>> node_sets([0b110, 0b1]), node_sets([1, 2, 4, 8, 16])
+    ('node 0 or nodes 1-2', 'node 0 or node 1 or node 2 or 2 more')
+    """
+    ordered = sorted((list(members(mask)) for mask in masks), key=lambda ids: (len(ids), ids))
+    named = [nodes(ids).removeprefix("NUMA ") for ids in ordered[:NAMED_SETS]]
+    more = len(ordered) - len(named)
+    return " or ".join([*named, f"{more} more"] if more else named)

@@ -7,19 +7,26 @@ from collections.abc import Iterator
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.core.topology import Topology
+from mooring.node.node import numa_of_blocks
+from mooring.planner.phrases import nodes_of
 from mooring.planner.plan import Answer, Plan, free_cpus, reserved_cpus
 from mooring.planner.simulation import Kubelet
 from mooring.render.build import Owner, Pools, build_view
-from mooring.render.view import NodeView, PlacementRow, RejectedPod
+from mooring.render.view import MemoryUse, NodeView, PlacementRow, RejectedPod
+
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+"""What Go's ParseBool takes for true."""
 
 
 def plan_view(plan: Plan) -> NodeView:
     """Return the picture of the node after the plan; of the bare machine when the kubelet would not start."""
     if plan.kubelet is None:
-        return build_view(plan.machine, subtitle="the kubelet would not start")
+        message = plan.refusal.message if plan.refusal else ""
+        caption = [f"The kubelet would not start: {message}", *([plan.remedy] if plan.remedy else [])]
+        return build_view(plan.machine, subtitle="the kubelet would not start", caption=caption)
     kubelet = plan.kubelet
     rejected = [
-        RejectedPod(_pod_name(answer), answer.decision.reason or "endless", answer.why)
+        RejectedPod(_pod_name(answer), answer.decision.reason or _verdict(answer), answer.why)
         for answer in plan.answers
         if not answer.admitted
     ]
@@ -27,6 +34,7 @@ def plan_view(plan: Plan) -> NodeView:
         plan.machine,
         owners=list(_owners(plan, kubelet)),
         pools=_pools(kubelet),
+        memory=_memory(kubelet),
         rejected=rejected,
         subtitle=policies(kubelet),
     )
@@ -37,68 +45,98 @@ def machine_view(machine: Machine) -> NodeView:
     return build_view(machine)
 
 
+def policies(kubelet: Kubelet) -> str:
+    """Return the policies and the options that are on, in one line."""
+    config = kubelet.settings.config
+    parts = [f"CPU manager {config.cpu_manager_policy}"]
+    parts += sorted(name for name, value in config.cpu_manager_policy_options.items() if value in _TRUE)
+    scope = f", scope {config.topology_manager_scope}" if config.topology_manager_policy != "none" else ""
+    parts.append(f"topology manager {config.topology_manager_policy}{scope}")
+    if config.memory_manager_policy != "None":
+        parts.append(f"memory manager {config.memory_manager_policy}")
+    return " · ".join(parts)
+
+
 def _pools(kubelet: Kubelet) -> Pools:
     if kubelet.settings.cpu is None:
         return Pools(reserved=reserved_cpus(kubelet))
     return Pools(reserved_cpus(kubelet), CPUSet(kubelet.node.cpu.default), free_cpus(kubelet))
 
 
-def policies(kubelet: Kubelet) -> str:
-    """Return the policies and the options that are on, in one line."""
-    config = kubelet.settings.config
-    parts = [f"CPU manager {config.cpu_manager_policy}"]
-    parts += sorted(
-        name for name, value in config.cpu_manager_policy_options.items() if value.lower() in ("true", "1", "t")
-    )
-    scope = f", scope {config.topology_manager_scope}" if config.topology_manager_policy != "none" else ""
-    parts.append(f"topology manager {config.topology_manager_policy}{scope}")
-    return " · ".join(parts)
+def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
+    """Return the memory manager's account of ordinary memory; empty under its policy ``None``."""
+    tables = {node: state.memory.get("memory") for node, state in kubelet.node.memory.nodes.items()}
+    return {
+        node: MemoryUse(table.system_reserved, table.reserved) for node, table in tables.items() if table is not None
+    }
 
 
 def _owners(plan: Plan, kubelet: Kubelet) -> Iterator[Owner]:
+    """Yield who holds CPUs: of a pod first what it holds as a whole, then its containers in their order."""
     pods = {answer.pod.uid: answer.pod for answer in plan.answers}
-    for uid, held in kubelet.node.cpu.assignments.items():
+    state, memory = kubelet.node.cpu, kubelet.node.memory
+    for uid in dict.fromkeys([*state.pods, *state.assignments]):
         pod = pods.get(uid)
+        held = state.assignments.get(uid, {})
         name = f"{pod.namespace}/{pod.name}" if pod is not None else uid
+        if uid in state.pods:
+            blocks = memory.pods.get(uid, ())
+            yield Owner(name, uid, CPUSet(state.pods[uid]), numa_of_blocks(blocks))
         order = [container.name for container in pod.containers] if pod is not None else sorted(held)
-        for container in (name for name in order if name in held):
-            yield Owner(f"{name}/{container}", uid, CPUSet(held[container]))
+        for container in order:
+            if container in held:
+                blocks = memory.assignments.get(uid, {}).get(container, ())
+                yield Owner(f"{name}/{container}", uid, CPUSet(held[container]), numa_of_blocks(blocks))
 
 
-def plan_rows(plan: Plan, *, why_admitted: bool) -> list[PlacementRow]:
+def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
     """Return one row for each container of an admitted pod, and one for each pod that was not admitted.
 
     Args:
         plan: what was decided.
-        why_admitted: whether admitted pods have their sentence too.
+        wide: whether every row says everything; else admitted pods go without their sentence, and what was said of
+            the pod before is not said again.
     """
     rows: list[PlacementRow] = []
     topology = plan.kubelet.settings.topology if plan.kubelet else None
+    before: Answer | None = None
     for answer in plan.answers:
-        rows.extend(_rows(answer, topology, why=answer.why if why_admitted else ""))
+        if answer.admitted:
+            rows.extend(_admitted_rows(answer, topology, why=answer.why if wide else ""))
+        else:
+            same = not wide and before is not None and _full_why(before) == _full_why(answer)
+            why = f"For the same reason as {_pod_name(before)}." if same and before is not None else _full_why(answer)
+            rows.append(PlacementRow(_pod_name(answer), "", _verdict(answer), admitted=False, why=why))
+            if same:
+                continue
+        before = answer if not answer.admitted else None
     return rows
 
 
-def _rows(answer: Answer, topology: Topology | None, *, why: str) -> Iterator[PlacementRow]:
-    decision, name = answer.decision, _pod_name(answer)
-    if not answer.admitted:
-        yield PlacementRow(
-            name, "", "rejected" if decision.reason else "endless", admitted=False, why=_full_why(answer)
-        )
-        return
-    for position, (container, placement) in enumerate(decision.containers.items()):
+def _admitted_rows(answer: Answer, topology: Topology | None, *, why: str) -> Iterator[PlacementRow]:
+    name = f"{_pod_name(answer)} (runs already)" if answer.running else _pod_name(answer)
+    for position, (container, placement) in enumerate(answer.decision.containers.items()):
         cpus = placement.cpus
+        known = topology is not None and bool(cpus)
         yield PlacementRow(
             pod=name,
             container=container,
             verdict="exclusive" if cpus else "shared",
             admitted=True,
             cpus=cpus,
-            cpu_nodes=_nodes(topology, cpus),
+            cpu_nodes=tuple(nodes_of(topology, cpus.mask)) if topology is not None and known else (),
             memory_nodes=placement.mems,
-            alignment=_alignment(topology, cpus) if cpus and topology is not None else "",
+            alignment=_alignment(topology, cpus) if topology is not None and known else "",
             why=why if position == 0 else "",
         )
+
+
+def _verdict(answer: Answer) -> str:
+    if answer.crash:
+        return "crash"
+    if answer.decision.endless is not None:
+        return "endless"
+    return "refused though it ran already" if answer.running else "rejected"
 
 
 def _full_why(answer: Answer) -> str:
@@ -108,12 +146,6 @@ def _full_why(answer: Answer) -> str:
 
 def _pod_name(answer: Answer) -> str:
     return f"{answer.pod.namespace}/{answer.pod.name}"
-
-
-def _nodes(topology: Topology | None, cpus: CPUSet) -> tuple[int, ...]:
-    if topology is None:
-        return ()
-    return tuple(node for node, mask in topology.numa.items() if mask & cpus.mask)
 
 
 def _alignment(topology: Topology, cpus: CPUSet) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from mooring.core.config import MooringConfig
 from mooring.core.decision import StartRefusal
-from mooring.core.errors import InputError, UnsupportedError
+from mooring.core.errors import InputError, KubeletCrashError, UnsupportedError
 from mooring.core.machineinfo import MachineInfo
 from mooring.devicemanager.state import DeviceState
 from mooring.manifest.devices import device_table
@@ -48,16 +48,15 @@ def replay_scenario(scenario: Scenario, machines: Mapping[str, MachineInfo]) -> 
     """
     info = machines.get(scenario.machine)
     if info is None:
-        raise InputError(
-            f"no machine is called {scenario.machine!r}",
-            source=scenario.id,
-            field="machine",
-            remedy="give the file that describes it with --machines",
-        )
+        problem = f"no machine is called {scenario.machine!r:.80}" if scenario.machine else "is missing"
+        remedy = "name a machine of a file that is given with --machines, a shipped one, or write sockets=2 cores=16"
+        raise InputError(problem, source=scenario.id, field="machine", remedy=remedy)
     try:
         return {"id": scenario.id, "expect": _Run(scenario, info).outcome()}
     except UnsupportedError as error:
         return {"id": scenario.id, "unsupported": str(error)}
+    except KubeletCrashError as error:
+        return {"id": scenario.id, "unsupported": f"the kubelet would crash: {error}"}
 
 
 class _Run:

@@ -1,18 +1,20 @@
-"""Replaying whole files, with the machines that lie beside them."""
+"""Replaying whole files."""
 
 from __future__ import annotations
 
+import gzip
+import os
+import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
-from mooring.discovery.machineinfo_json import machines_of_lines
-from mooring.manifest.scenario import MergeCase, load_scenarios
+from mooring.manifest.scenario import MergeCase, Scenario, load_scenarios
 from mooring.planner.agreement import Difference, differences
 from mooring.planner.replay import replay_merge, replay_scenario
+from mooring.planner.scenario_machines import load_machines, machine_files, machines_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,9 @@ class Outcome:
     id: str
     answer: dict[str, Any]
     """``{"id", "expect"}``, ``{"id", "result"}`` or ``{"id", "unsupported"}``."""
-    differences: tuple[Difference, ...] = field(default=())
+    differences: tuple[Difference, ...] = ()
+    compared: bool = False
+    """Whether there was a recording to compare with, and it was."""
 
     @property
     def unsupported(self) -> bool:
@@ -30,50 +34,58 @@ class Outcome:
         return "unsupported" in self.answer
 
 
-def machine_files(file: Path) -> list[Path]:
-    """Return the machine descriptions beside a scenario file."""
-    try:
-        return sorted(file.parent.glob("*machines.jsonl"))
-    except OSError as error:
-        raise InputError(f"the folder cannot be read ({error.strerror})", source=str(file.parent)) from None
-
-
-def load_machines(files: Sequence[Path]) -> dict[str, MachineInfo]:
-    """Read machine descriptions by name; a name in a later file wins.
-
-    Raises:
-        InputError: a file cannot be read or understood.
-    """
-    machines: dict[str, MachineInfo] = {}
-    for file in files:
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise InputError(f"the file cannot be read ({error.strerror})", source=str(file)) from None
-        for described in machines_of_lines(data, str(file)):
-            machines[described.name] = described.info
-    return machines
-
-
-def replay_file(file: Path, machines: Sequence[Path], *, compare: bool) -> Iterator[Outcome]:
+def replay_file(
+    file: str | os.PathLike[str], machines: Sequence[str | os.PathLike[str]] = (), *, compare: bool = False
+) -> Iterator[Outcome]:
     """Replay every line of a file.
 
     Args:
-        file: JSON lines, gzip, or one YAML scenario.
-        machines: machine descriptions; empty for those beside the file.
+        file: JSON lines (also gzip), YAML or JSON documents; ``-`` for JSON lines from standard input.
+        machines: files with machine descriptions; empty for those beside the file.
         compare: whether to compare with the recorded answers.
 
     Raises:
         InputError: a file or a line cannot be read or understood.
     """
+    file = os.fspath(file)
     known: dict[str, MachineInfo] | None = None
-    for case in load_scenarios(file):
+    for number, case in enumerate(load_scenarios(file), 1):
         if isinstance(case, MergeCase):
-            answer = replay_merge(case)
-            found = differences({"result": case.result}, answer) if compare and case.result else []
-        else:
-            if known is None:
-                known = load_machines(machines or machine_files(file))
-            answer = replay_scenario(case, known)
-            found = differences(case.expect, answer["expect"]) if compare and case.expect and "expect" in answer else []
-        yield Outcome(case.id, answer, tuple(found))
+            yield _merged(case, compare=compare)
+            continue
+        if known is None:
+            known = load_machines([os.fspath(path) for path in machines] or machine_files(file))
+        # Scenarios written by hand may go without a name.
+        named = case if case.id else replace(case, id=_name(file, number))
+        yield _replayed(named, known, compare=compare)
+
+
+def _merged(case: MergeCase, *, compare: bool) -> Outcome:
+    answer = replay_merge(case)
+    if not (compare and case.result):
+        return Outcome(case.id, answer)
+    return Outcome(case.id, answer, tuple(differences({"result": case.result}, answer)), compared=True)
+
+
+def _replayed(case: Scenario, known: dict[str, MachineInfo], *, compare: bool) -> Outcome:
+    answer = replay_scenario(case, machines_for(case, known))
+    if not (compare and case.expect and "expect" in answer):
+        return Outcome(case.id, answer)
+    return Outcome(case.id, answer, tuple(differences(case.expect, answer["expect"])), compared=True)
+
+
+def _name(file: str, number: int) -> str:
+    stem = "scenario" if file == "-" else Path(file).name.split(".")[0]
+    return stem if number == 1 else f"{stem}-{number}"
+
+
+def count_lines(file: str) -> int | None:
+    """Return how many lines a file of JSON lines has, for a progress bar; None when that is not known beforehand."""
+    path = Path(file)
+    try:
+        if not path.is_file() or not path.name.endswith((".jsonl", ".jsonl.gz")):
+            return None
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            return sum(1 for line in stream if not line.isspace())
+    except (OSError, EOFError, ValueError, zlib.error):
+        return None

@@ -59,15 +59,18 @@ def why_out_of(rejection: Rejection) -> str:
         return f"The resource managers accepted it, but the node already runs {used} pods, and maxPods is {capacity}."
     left = _amount(resource, max(capacity - used, 0))
     return (
-        f"The resource managers accepted it, but it requests {_amount(resource, requested)} of {resource}, and "
-        f"{left} of the node's {_amount(resource, capacity)} are left: the kubelet adds up the requests of all pods."
+        f"The resource managers accepted it, but it requests {_amount(resource, requested)}, and of the "
+        f"{_amount(resource, capacity)} that the node's pods may request together only {left} are left."
     )
 
 
 def _amount(resource: str, amount: int) -> str:
+    """Return an amount in the units of the check: thousandths of a CPU, bytes, or pieces."""
     if resource == "cpu":
-        return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
-    return size(amount) if resource in ("memory", "ephemeral-storage") or "hugepages" in resource else str(amount)
+        number = f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
+        return f"{number} CPU{'' if amount == 1000 else 's'}"
+    in_bytes = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
+    return f"{size(amount) if in_bytes else amount} of {resource}"
 
 
 def _why_admitted(decision: Decision, circumstances: Circumstances) -> str:
@@ -88,7 +91,9 @@ def _cpu_sentence(decision: Decision, circumstances: Circumstances, topology: To
         every |= cpus
     comes = "comes" if len(every) == 1 else "come"
     where = nodes(nodes_of(topology, every.mask))
-    return f"Its {count(len(every), 'exclusive CPU')} {comes} from {where}{_remarks(decision, circumstances, topology)}."
+    return (
+        f"Its {count(len(every), 'exclusive CPU')} {comes} from {where}{_remarks(decision, circumstances, topology)}."
+    )
 
 
 def _remarks(decision: Decision, circumstances: Circumstances, topology: Topology) -> str:

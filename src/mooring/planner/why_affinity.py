@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mooring.core.bits import members
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.memorymanager.facts import MemoryHintsAsked
@@ -15,9 +14,11 @@ from mooring.memorymanager.reserved import is_memory
 from mooring.node import Decision
 from mooring.node.facts import HintsGiven
 from mooring.planner.circumstances import Circumstances, last, last_merge
+from mooring.planner.opinions import is_impossible, is_indifferent, narrowest, suffices, wanted_sets
 from mooring.planner.phrases import amounts_text, count, fewest_nodes, node_sets, nodes, nodes_of, per_node, who
 from mooring.render.wording import size
-from mooring.topologymanager.hints import Hints
+from mooring.topologymanager.distances import NUMAInfo
+from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 
 CPU = "cpu"
@@ -28,14 +29,14 @@ def why_affinity(decision: Decision, circumstances: Circumstances) -> str:
     """Return the sentence for a pod that the topology policy does not admit."""
     facts = last_merge(circumstances.facts)
     given = last(facts, HintsGiven)
-    policy = circumstances.settings.topology_policy
+    policy, numa = circumstances.settings.topology_policy, circumstances.settings.numa
     if given is None:
         return f"The topology policy {policy} found no set of NUMA nodes that suits every resource."
     hints = _by_provider(given.hints)
-    stuck = [name for name, found in hints.items() if not _acceptable(found, policy)]
+    stuck = [name for name, found in hints.items() if not suffices(found, policy, numa)]
     subject = who(given.container)
     if not stuck:
-        return f"{subject} {_conflict(hints, policy)}."
+        return f"{subject} {_conflict(hints, policy, numa)}."
     first, *others = stuck
     sentence = f"{subject} {_clause(first, hints[first], facts, decision, circumstances)}."
     if others:
@@ -43,10 +44,10 @@ def why_affinity(decision: Decision, circumstances: Circumstances) -> str:
     return sentence
 
 
-def _by_provider(hints: Mapping[str, Hints | None]) -> dict[str, Hints]:
+def _by_provider(hints: Mapping[str, AnyHints | None]) -> dict[str, AnyHints]:
     """Return what has an opinion: cpu first, all types of memory as one (their hints are the same), then devices."""
     found = {name: value for name, value in hints.items() if value is not None}
-    merged: dict[str, Hints] = {}
+    merged: dict[str, AnyHints] = {}
     if CPU in found:
         merged[CPU] = found.pop(CPU)
     memory = [name for name in found if is_memory(name)]
@@ -56,52 +57,43 @@ def _by_provider(hints: Mapping[str, Hints | None]) -> dict[str, Hints]:
     return {**merged, **dict(sorted(found.items()))}
 
 
-def _acceptable(hints: Hints, policy: str) -> bool:
-    """Tell whether the policy could admit on these hints alone."""
-    return True in hints.nil or bool(_wanted(hints, policy))
-
-
-def _wanted(hints: Hints, policy: str) -> tuple[int, ...]:
-    if policy == SINGLE_NUMA_NODE:
-        return tuple(mask for mask in hints.preferred if mask.bit_count() == 1)
-    return hints.preferred
-
-
 def _label(name: str) -> str:
     return "CPUs" if name == CPU else name
 
 
-def _conflict(hints: Mapping[str, Hints], policy: str) -> str:
+def _conflict(hints: Mapping[str, AnyHints], policy: str, numa: NUMAInfo) -> str:
     """Say that every resource could be served well, but not all in the same place."""
-    parts = []
-    for name, found in hints.items():
-        masks = _wanted(found, policy)
-        if masks and True not in found.nil:
-            sets = node_sets(masks, {mask: list(members(mask)) for mask in masks})
-            parts.append(f"its {_label(name)} on {sets}")
-    placed = ", ".join(parts)
-    return f"could have {placed}; there is no choice that suits all of them, and {policy} admits nothing else"
+    parts = [
+        f"its {_label(name)} on {node_sets(wanted_sets(found, policy, numa))}"
+        for name, found in hints.items()
+        if not is_indifferent(found)
+    ]
+    return f"could have {', '.join(parts)}; no choice suits all of them, and {policy} admits nothing else"
 
 
 def _clause(
-    name: str, hints: Hints, facts: Sequence[object], decision: Decision, circumstances: Circumstances
+    name: str, hints: AnyHints, facts: Sequence[object], decision: Decision, circumstances: Circumstances
 ) -> str:
     if name == CPU:
         topology = circumstances.settings.cpu.topology if circumstances.settings.cpu is not None else None
         asked = last(facts, CPUHintsAsked)
         if topology is None or asked is None:
-            return "has containers with exclusive CPUs that use up all of its CPUs, so that the others have none to share"
-        return f"asks for {count(asked.need, 'exclusive CPU')}, {_cpus(asked, hints, topology, decision, circumstances)}"
+            return (
+                "has containers with exclusive CPUs that use up all of its CPUs, so that the others have none to share"
+            )
+        return (
+            f"asks for {count(asked.need, 'exclusive CPU')}, {_cpus(asked, hints, topology, decision, circumstances)}"
+        )
     if name == MEMORY:
-        return _memory(hints, facts, circumstances.settings.topology_policy)
+        return _memory(hints, facts, decision, circumstances.settings.topology_policy)
     policy = circumstances.settings.topology_policy
-    if not hints:
+    if is_impossible(hints):
         return f"asks for more of {name} than there is, or for another number than it holds"
     return f"asks for {name} that {policy} cannot have near enough to each other"
 
 
 def _cpus(
-    asked: CPUHintsAsked, hints: Hints, topology: Topology, decision: Decision, circumstances: Circumstances
+    asked: CPUHintsAsked, hints: AnyHints, topology: Topology, decision: Decision, circumstances: Circumstances
 ) -> str:
     policy = circumstances.settings.topology_policy
     if asked.mismatch:
@@ -135,7 +127,7 @@ def _mismatch(asked: CPUHintsAsked) -> str:
     return "but one of its containers holds another number of CPUs than it asks for since it was admitted before"
 
 
-def _pinned(asked: CPUHintsAsked, hints: Hints, topology: Topology, policy: str) -> str:
+def _pinned(asked: CPUHintsAsked, hints: AnyHints, topology: Topology, policy: str) -> str:
     """Say that CPUs of the pod's earlier containers pin it to their nodes (kubernetes/kubernetes#123816)."""
     home = nodes_of(topology, asked.reusable)
     whose = "an init container of the pod got its CPUs" if asked.container else "containers of the pod have CPUs"
@@ -152,7 +144,7 @@ def _pinned(asked: CPUHintsAsked, hints: Hints, topology: Topology, policy: str)
     return f"{stay}; counting those, {usable} can be had there{although}"
 
 
-def _scattered(asked: CPUHintsAsked, hints: Hints, topology: Topology, policy: str) -> str:
+def _scattered(asked: CPUHintsAsked, hints: AnyHints, topology: Topology, policy: str) -> str:
     free = _free(topology, asked.available)
     listed = f"free are {per_node(free)}"
     if policy == SINGLE_NUMA_NODE:
@@ -162,9 +154,9 @@ def _scattered(asked: CPUHintsAsked, hints: Hints, topology: Topology, policy: s
     return f"for which it would take {_wider(asked, hints, topology)}, and {policy} refuses that: {listed}"
 
 
-def _wider(asked: CPUHintsAsked, hints: Hints, topology: Topology) -> str:
+def _wider(asked: CPUHintsAsked, hints: AnyHints, topology: Topology) -> str:
     """Return how many nodes it takes now, and how many have so many CPUs at all."""
-    now = min((mask.bit_count() for mask in hints.others), default=0)
+    now = narrowest(hints)
     fewest = fewest_nodes(topology, asked.need)
     if not fewest < now:
         return "other NUMA nodes than it prefers"
@@ -176,17 +168,17 @@ def _free(topology: Topology, available: int) -> dict[int, int]:
     return {node: (mask & available).bit_count() for node, mask in topology.numa.items()}
 
 
-def _memory(hints: Hints, facts: Sequence[object], policy: str) -> str:
+def _memory(hints: AnyHints, facts: Sequence[object], decision: Decision, policy: str) -> str:
     asked = last(facts, MemoryHintsAsked)
     if asked is None or asked.hints is None:
-        if not hints:
+        if is_impossible(hints):
             return "has containers with memory of their own that use up all of its memory, so that the others have none"
-        held = node_sets(hints.preferred, {mask: list(members(mask)) for mask in hints.preferred})
-        return f"holds memory on {held}, which {policy} refuses when it is admitted again"
+        held = {node for placement in decision.containers.values() for node in placement.mems}
+        return f"holds memory on {nodes(held)}, which {policy} refuses when it is admitted again"
     asks = f"asks for {amounts_text(asked.requests)}"
     if policy == SINGLE_NUMA_NODE:
         return f"{asks}, and no single NUMA node can give that: {_memory_per_node(asked)}"
-    now = min((mask.bit_count() for mask in hints.others), default=0)
+    now = narrowest(hints)
     return f"{asks}, which takes {count(now, 'NUMA node')} now and fewer on an empty node, and {policy} refuses that"
 
 

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from mooring.cli import options
 from mooring.cli.answer import NO, YES
-from mooring.cli.progress import counted
-from mooring.planner.replay_file import Outcome, replay_file
+from mooring.cli.destination import write_answer
+from mooring.cli.progress import Watched
+
+if TYPE_CHECKING:
+    from mooring.planner.replay_file import Outcome
 
 EPILOG = """\b
 Examples:
   mooring replay tests/corpora/admission-cpu-packed.jsonl.gz --check
   mooring replay scenario.yaml --machines machines.jsonl -o jsonl
+
+A scenario names its machine: one of the machine descriptions, a shipped machine, or compact text
+(machine: sockets=2 numa=4 cores=16 ...).
 """
 
 SHOWN_DIFFERENCES = 5
 """Differences printed for one scenario; the rest is counted."""
+
+LONGEST_VALUE = 200
+"""Characters of a value that are printed in a difference."""
 
 
 @click.command("replay", epilog=EPILOG)
@@ -37,50 +46,67 @@ SHOWN_DIFFERENCES = 5
 @click.option("--check", is_flag=True, help="Compare with the recorded answers.")
 @options.output(("text", "jsonl"), "text")
 def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, check: bool) -> int:
-    """Run scenario files (JSON lines, gzip, or one YAML scenario) and print or compare the answers.
+    """Run scenario files (JSON lines, gzip, or YAML) and print or compare the answers.
 
     Exit code 1 when an answer differs from its recording or a scenario is not supported.
     """
-    tally = _Tally()
+    from mooring.planner.replay_file import count_lines, replay_file  # noqa: PLC0415 - not for --help
+
+    is_yes = True
     for file in files:
-        outcomes = replay_file(Path(file), [Path(path) for path in machines], compare=check)
-        for outcome in counted(outcomes, file, quiet=form == "jsonl" and sys.stdout.isatty()):
+        tally = _Tally()
+        watched = Watched(Path(file).name, partial(count_lines, file))
+        for outcome in watched.items(replay_file(file, machines, compare=check)):
             tally.add(outcome)
-            if form == "jsonl":
-                click.echo(msgspec.json.encode(outcome.answer))
-            for line in _difference_lines(outcome):
-                click.echo(line, err=form == "jsonl")
+            with watched.aside():
+                _say(outcome, form)
         if form == "text":
             click.echo(tally.line(file, check=check))
-        tally.next_file()
-    return YES if tally.is_yes else NO
+        is_yes = is_yes and tally.is_yes
+    return YES if is_yes else NO
+
+
+def _say(outcome: Outcome, form: str) -> None:
+    """Print an answer as a document, and what people should know of it: beside a document on standard error."""
+    if form == "jsonl":
+        write_answer(msgspec.json.encode(outcome.answer) + b"\n", "")
+    for line in _lines(outcome):
+        click.echo(line, err=form == "jsonl")
 
 
 class _Tally:
-    """Counts of one file, and whether everything agreed so far."""
+    """Counts of one file."""
 
     def __init__(self) -> None:
-        self.is_yes = True
-        self.next_file()
-
-    def next_file(self) -> None:
-        self._scenarios = self._differing = self._unsupported = 0
+        self._scenarios = self._agreeing = self._differing = self._unsupported = 0
 
     def add(self, outcome: Outcome) -> None:
+        """Count one answer."""
         self._scenarios += 1
         self._differing += bool(outcome.differences)
+        self._agreeing += outcome.compared and not outcome.differences
         self._unsupported += outcome.unsupported
-        self.is_yes = self.is_yes and not outcome.differences and not outcome.unsupported
+
+    @property
+    def is_yes(self) -> bool:
+        """Tell whether everything is supported and nothing differs."""
+        return not self._differing and not self._unsupported
 
     def line(self, file: str, *, check: bool) -> str:
-        parts = [f"{Path(file).name}: {self._scenarios} scenarios"]
+        """Return the counts in words."""
+        parts = [f"{Path(file).name}: {self._scenarios} scenario{'' if self._scenarios == 1 else 's'}"]
         if check:
-            parts.append(f"{self._scenarios - self._differing - self._unsupported} agree, {self._differing} differ")
+            parts.append(f"{self._agreeing} agree, {self._differing} differ")
+            unknown = self._scenarios - self._agreeing - self._differing - self._unsupported
+            parts += [f"{unknown} have no recorded answer"] if unknown else []
         parts.append(f"{self._unsupported} not supported")
         return ", ".join(parts)
 
 
-def _difference_lines(outcome: Outcome) -> Iterator[str]:
+def _lines(outcome: Outcome) -> Iterator[str]:
+    """Yield what is to be said of an answer besides the answer: differences, and why it is not supported."""
+    if outcome.unsupported:
+        yield f"{outcome.id}: not supported: {outcome.answer['unsupported']}"
     for difference in outcome.differences[:SHOWN_DIFFERENCES]:
         recorded, answered = _short(difference.recorded), _short(difference.answered)
         yield f"{outcome.id}: {difference.field}: recorded {recorded}, answered {answered}"
@@ -90,4 +116,4 @@ def _difference_lines(outcome: Outcome) -> Iterator[str]:
 
 def _short(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
-    return text if len(text) <= 200 else f"{text[:200]}..."
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."

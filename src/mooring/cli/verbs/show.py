@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit, warn
+from mooring.cli.answer import NO, YES, emit, emit_document, warn
+from mooring.cli.destination import check_destination
 from mooring.cli.inputs import NodeOptions, plan_of
-from mooring.render.view import NodeView
+
+if TYPE_CHECKING:
+    from mooring.render.view import NodeView
 
 EPILOG = """\b
 Examples:
@@ -48,21 +53,25 @@ def command(
     width: int | None,
     to: str,
 ) -> int:
-    """Draw sockets, NUMA nodes, caches, cores and CPUs, coloured by owner."""
+    """Draw sockets, NUMA nodes, caches, cores and CPUs, coloured by owner.
+
+    Exit code 1 when a pod is rejected or the kubelet would not start.
+    """
+    check_destination(to)
     view, is_yes = _view(NodeOptions(manifests, machine, config, state, active))
     if form == "svg":
         from mooring.render.svg import svg_text  # noqa: PLC0415 - only for this format
 
-        emit(svg_text(view), to)
+        emit_document(svg_text(view), to)
     else:
-        _draw(view, width, to)
+        emit(_terminal(view, width, to), to)
     return YES if is_yes else NO
 
 
 def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
     from mooring.planner.picture import machine_view, plan_view  # noqa: PLC0415 - after the options are known to be good
 
-    if not inputs.manifests and not inputs.active and not inputs.state:
+    if not inputs.describes_node:
         from mooring.discovery.loader import load_machine  # noqa: PLC0415 - as above
 
         return machine_view(load_machine(inputs.machine)), True
@@ -70,17 +79,14 @@ def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
     warn(plan.findings)
     if plan.refusal is not None:
         click.echo(f"The kubelet would not start: {plan.refusal.message}", err=True)
-    return plan_view(plan), plan.refusal is None
+        if plan.remedy:
+            click.echo(plan.remedy, err=True)
+    return plan_view(plan), plan.is_yes
 
 
-def _draw(view: NodeView, width: int | None, to: str) -> None:
-    from rich.console import Console  # noqa: PLC0415 - only for the terminal
+def _terminal(view: NodeView, width: int | None, to: str) -> str:
+    from mooring.cli.terminal import text_for, width_for  # noqa: PLC0415 - only for the terminal
+    from mooring.render.terminal import picture  # noqa: PLC0415 - as above
 
-    from mooring.render.console import plain  # noqa: PLC0415 - as above
-    from mooring.render.terminal import picture, show  # noqa: PLC0415 - as above
-
-    if to:
-        columns = width or 100
-        emit(plain(picture(view, columns), columns), to)
-    else:
-        show(view, Console(width=width) if width else Console())
+    columns = width or width_for(to)
+    return text_for(picture(view, columns), to, columns)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit, json_text
-from mooring.core.machine import Machine
+from mooring.cli.answer import NO, YES, emit, emit_document, json_text
+from mooring.cli.destination import check_destination
+
+if TYPE_CHECKING:
+    from mooring.core.machine import Machine
 
 EPILOG = """\b
 Examples:
@@ -25,6 +30,7 @@ def command(machine: str, form: str, to: str) -> int:
 
     With -o machineinfo, exit code 1 when the kubelet could not describe the machine.
     """
+    check_destination(to)
     from mooring.discovery.loader import load_machine  # noqa: PLC0415 - after the options are known to be good
 
     loaded = load_machine(machine)
@@ -33,17 +39,17 @@ def command(machine: str, form: str, to: str) -> int:
     if form == "text":
         from mooring.cli.topology_text import topology_text  # noqa: PLC0415 - rich is not needed for JSON
 
-        emit(topology_text(loaded), to)
+        emit(topology_text(loaded, to), to)
         return YES
     from mooring.discovery.machine_document import machine_document  # noqa: PLC0415 - only for these formats
 
     document = machine_document(loaded)
     if form == "json":
-        emit(json_text(document), to)
+        emit_document(json_text(document), to)
     else:
         from mooring.manifest.yaml_writer import yaml_text  # noqa: PLC0415 - only for this format
 
-        emit(yaml_text(document), to)
+        emit_document(yaml_text(document), to)
     return YES
 
 
@@ -51,7 +57,7 @@ def _machine_info(machine: Machine, to: str) -> int:
     from mooring.discovery.machineinfo_json import machine_info_json  # noqa: PLC0415 - only for this format
 
     if machine.info_error:
-        emit(machine.info_error)
+        emit(machine.info_error, to)
         return NO
-    emit(machine_info_json(machine.info), to)
+    emit_document(machine_info_json(machine.info), to)
     return YES

@@ -1,0 +1,77 @@
+"""Packed, spread and uncore-aligned taking equal the plain form of the specification."""
+
+from __future__ import annotations
+
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+from tests.cpumanager.machines import nested_topologies, subsets_of, text, topologies
+from tests.cpumanager.plain_taking import TakingError, plain_take
+
+from mooring.core.bits import mask_of, members
+from mooring.core.topology import Topology
+from mooring.cpumanager.packed import take_packed
+from mooring.cpumanager.rules import TakeError, TakeRules
+
+FIXABLE = st.sampled_from([frozenset[str](), frozenset({"average-sizes"})])
+
+
+def expected(topology: Topology, available: int, need: int, rules: TakeRules, *, uncore: bool) -> object:
+    try:
+        taken = plain_take(
+            topology, set(members(available)), need, spread=rules.spread, uncore=uncore, fixed=rules.fixed_defects
+        )
+    except TakingError as error:
+        return TakeError(str(error))
+    return mask_of(taken)
+
+
+@settings(max_examples=500)
+@given(st.data(), topologies(), st.booleans(), st.booleans(), FIXABLE)
+def test_taking_equals_the_plain_form(
+    data: st.DataObject, topology: Topology, spread: bool, uncore: bool, fixed: frozenset[str]
+) -> None:
+    available = data.draw(subsets_of(topology.all_cpus))
+    need = data.draw(st.integers(-1, available.bit_count() + 1))
+    rules = TakeRules(spread=spread, fixed_defects=fixed)
+    taken = take_packed(topology, available, need, rules, uncore=uncore)
+    event(f"numa first {topology.numa_first}, uncore {uncore}")
+    assert text(taken) == text(expected(topology, available, need, rules, uncore=uncore))
+
+
+@settings(max_examples=150)
+@given(st.data(), nested_topologies(), st.booleans(), st.booleans())
+def test_with_true_sizes_exactly_the_wanted_cpus_are_taken_from_those_available(
+    data: st.DataObject, topology: Topology, spread: bool, uncore: bool
+) -> None:
+    available = data.draw(subsets_of(topology.all_cpus))
+    need = data.draw(st.integers(0, available.bit_count()))
+    rules = TakeRules(spread=spread, fixed_defects=frozenset({"average-sizes", "odd-uncore"}))
+    taken = take_packed(topology, available, need, rules, uncore=uncore)
+    assert isinstance(taken, int)
+    assert taken & ~available == 0
+    assert taken.bit_count() == need
+
+
+@settings(max_examples=150)
+@given(st.data(), nested_topologies(threads=2), st.booleans())
+def test_on_even_machines_the_average_is_the_true_size(data: st.DataObject, topology: Topology, uncore: bool) -> None:
+    assume(all(mask.bit_count() == topology.cpus_per_socket for mask in topology.sockets.values()))
+    available = data.draw(subsets_of(topology.all_cpus))
+    need = data.draw(st.integers(0, available.bit_count()))
+    as_is = take_packed(topology, available, need, TakeRules(), uncore=uncore)
+    fixed = take_packed(topology, available, need, TakeRules(fixed_defects=frozenset({"average-sizes"})), uncore=uncore)
+    assert text(as_is) == text(fixed)
+
+
+@settings(max_examples=150)
+@given(st.data(), nested_topologies(threads=2))
+def test_a_room_in_one_uncore_is_found_once_odd_uncore_is_fixed(data: st.DataObject, topology: Topology) -> None:
+    available = data.draw(subsets_of(topology.all_cpus))
+    need = data.draw(st.integers(1, max(1, available.bit_count())))
+    smallest = min(cpus.bit_count() for cpus in (*topology.uncores.values(), *topology.numa.values()))
+    room = [cpus for cpus in topology.uncores.values() if (cpus & available).bit_count() >= need]
+    assume(room and need < smallest and need < topology.cpus_per_uncore)
+    rules = TakeRules(fixed_defects=frozenset({"average-sizes", "odd-uncore"}))
+    taken = take_packed(topology, available, need, rules, uncore=True)
+    assert isinstance(taken, int)
+    assert any(taken & ~cpus == 0 for cpus in room)
