@@ -14,8 +14,8 @@ machine = click.option(
     "machine",
     default="",
     metavar="MACHINE",
-    help="A shipped name, compact text (sockets=2 numa=4 cores=16 ...), a sysfs folder or tarball, "
-    "MachineInfo JSON, or FILE.jsonl#NAME. Default: this computer.",
+    help="A shipped name, compact text (sockets=2 numa=4 cores=16 ...), a sysfs folder or tarball, MachineInfo JSON, "
+    "or FILE.jsonl#NAME. Default: this computer.",
 )
 
 manifests = click.option(
@@ -71,5 +71,9 @@ def output(formats: tuple[str, ...], default: str) -> Callable[[Function], Funct
 
 
 to_file = click.option(
-    "--to", "to", default="", metavar="FILE", help="Write the answer to a file instead of the terminal."
+    "--to",
+    "to",
+    default="",
+    metavar="FILE",
+    help="Write the answer to a file instead of the terminal; - is standard output.",
 )

@@ -21,6 +21,22 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class PCIDevice:
+    """One device on a PCI bus, as sysfs tells it."""
+
+    address: str
+    """Domain, bus, device and function, such as ``0000:3b:00.0``."""
+    class_code: str
+    """Six hexadecimal digits: base class, subclass, interface; ``030200`` is a 3D controller."""
+    vendor: str
+    """Four hexadecimal digits."""
+    device: str
+    """Four hexadecimal digits."""
+    numa: int | None
+    """Its NUMA node; None when the kernel does not know it (it writes -1)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """A machine as read from somewhere."""
 
@@ -31,5 +47,7 @@ class Machine:
     """The truth, when the source tells it (sysfs does, MachineInfo does not)."""
     info_error: str = ""
     """cAdvisor's error when it cannot describe the machine; a kubelet would not start."""
+    pci: tuple[PCIDevice, ...] = ()
+    """PCI devices by address, where sysfs tells them; a declaration of devices can choose from them."""
     findings: tuple[Finding, ...] = ()
     """Where the kubelet's view is wrong, and what was odd while reading."""

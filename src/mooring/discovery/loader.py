@@ -84,6 +84,7 @@ def _from_tree(path: str) -> Machine:
     from mooring.discovery.differences import differences  # noqa: PLC0415 - as above
     from mooring.discovery.hardware import read_hardware  # noqa: PLC0415 - as above
     from mooring.discovery.hardware_findings import hardware_findings  # noqa: PLC0415 - as above
+    from mooring.discovery.pci import read_pci_devices  # noqa: PLC0415 - as above
     from mooring.discovery.tree import open_tree  # noqa: PLC0415 - as above
 
     tree = open_tree(path)
@@ -92,7 +93,14 @@ def _from_tree(path: str) -> Machine:
     _refuse_absurd_ids(answer.info, tree.name)
     found = (*_refusals(answer), *hardware_findings(tree, hardware), *differences(answer.info, hardware))
     name = LIVE if path == "/" else _base_name(path)
-    return Machine(name=name, info=answer.info, hardware=hardware, info_error=answer.info_error, findings=found)
+    return Machine(
+        name=name,
+        info=answer.info,
+        hardware=hardware,
+        info_error=answer.info_error,
+        pci=read_pci_devices(tree),
+        findings=found,
+    )
 
 
 def _refusals(answer: CadvisorAnswer) -> Iterator[Finding]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
+from mooring.manifest import devices as declared
 from mooring.manifest import kubelet_config as kubelet
 from mooring.manifest import mooring_config as mooring
+from mooring.manifest.devices import Declared
 from mooring.manifest.document import Document
 from mooring.manifest.documents import load_documents
 from mooring.manifest.fields import kind_of, text_at
@@ -22,12 +24,14 @@ class NodeConfiguration:
 
     kubelet: KubeletConfig
     mooring: MooringConfig
+    devices: Declared = field(default_factory=dict)
+    """Resources of device plugins, listed or to be chosen from the machine's PCI devices."""
     findings: tuple[Finding, ...] = ()
     """What was odd in the files, such as fields that the kubelet does not know."""
 
 
 def load_config(*paths: str | os.PathLike[str]) -> NodeConfiguration:
-    """Read a kubelet's configuration and Mooring's own, each at most once, in one file or in several.
+    """Read a kubelet's configuration, Mooring's own and declared devices, each at most once, in one file or in several.
 
     What is missing has its defaults: the kubelet's as of v1.37.1, and nothing switched on for Mooring.
 
@@ -50,7 +54,11 @@ def load_config(*paths: str | os.PathLike[str]) -> NodeConfiguration:
     if mooring.KIND in found:
         content, source = found[mooring.KIND]
         mooring_part = mooring.mooring_config(content, source=source)
-    return NodeConfiguration(kubelet_part, mooring_part, tuple(findings))
+    devices: Declared = {}
+    if declared.KIND in found:
+        content, source = found[declared.KIND]
+        devices = declared.declared_devices(content, source=source)
+    return NodeConfiguration(kubelet_part, mooring_part, devices, tuple(findings))
 
 
 def _recognised(document: Document) -> tuple[str, dict[str, Any]]:
@@ -61,12 +69,12 @@ def _recognised(document: Document) -> tuple[str, dict[str, Any]]:
         kind = text_at(content, "kind")
     except InputError as error:
         raise error.at(document.source) from None
-    if kind == mooring.KIND:
-        return mooring.KIND, content
+    if kind in (mooring.KIND, declared.KIND):
+        return kind, content
     if kubelet.is_kubelet_config(content):
         return kubelet.KIND, content
     raise InputError(
         f"{kind!r:.60} is no configuration" if kind else "no field of a configuration in it",
         source=document.source,
-        remedy=f"write kind: {kubelet.KIND} or kind: {mooring.KIND}",
+        remedy=f"write kind: {kubelet.KIND}, {mooring.KIND} or {declared.KIND}",
     )

@@ -1,20 +1,51 @@
-"""Devices as people write them: resource -> list of ``{id, numa, unhealthy?}``."""
+"""Devices as people write them: listed by hand, or chosen from the machine's PCI devices.
+
+A document of kind ``NodeDevices`` says which resources the node's device plugins would offer. Scenarios list devices only.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mooring.core.errors import InputError
+from mooring.core.machine import PCIDevice
 from mooring.devicemanager.state import Device
-from mooring.manifest.fields import flag_at, name_at, wrong_kind
+from mooring.manifest.fields import flag_at, mapping_at, name_at, text_at, wrong_kind
 
+KIND = "NodeDevices"
+API_VERSION = "mooring/v1alpha1"
 HIGHEST_NODE = 63
 """The kubelet's masks of NUMA nodes have 64 bits."""
 
+_SELECTORS = ("class", "vendor", "device")
 
-def device_table(content: Mapping[str, Any]) -> dict[str, tuple[Device, ...]]:
-    """Return the devices of each resource.
+
+@dataclass(frozen=True, slots=True)
+class PCISelector:
+    """Which PCI devices make a resource; hexadecimal texts without 0x, empty for any."""
+
+    class_prefix: str = ""
+    """Beginning of the class code: ``03`` for display controllers, ``0302`` for 3D controllers."""
+    vendor: str = ""
+    device: str = ""
+
+    def chooses(self, found: PCIDevice) -> bool:
+        """Tell whether a PCI device belongs to the resource."""
+        return (
+            found.class_code.startswith(self.class_prefix)
+            and self.vendor in ("", found.vendor)
+            and self.device in ("", found.device)
+        )
+
+
+Declared = Mapping[str, tuple[Device, ...] | PCISelector]
+"""Resource -> its devices, or how to choose them on the machine."""
+
+
+def device_table(content: Mapping[str, Any], field: str = "devices") -> dict[str, tuple[Device, ...]]:
+    """Return the listed devices of each resource.
 
     Raises:
         InputError: naming the resource and the device.
@@ -22,16 +53,67 @@ def device_table(content: Mapping[str, Any]) -> dict[str, tuple[Device, ...]]:
     >>> device_table({"example/gpu": [{"id": "gpu0", "numa": [0]}]})
     {'example/gpu': (Device(id='gpu0', numa=(0,), healthy=True),)}
     """
-    table: dict[str, tuple[Device, ...]] = {}
-    for resource, items in content.items():
-        field = f"devices.{resource}"
-        if not isinstance(items, list):
-            raise wrong_kind(items, "a list of devices", field)
-        devices = tuple(_device(item, f"{field}[{index}]") for index, item in enumerate(items))
-        if len({device.id for device in devices}) != len(devices):
-            raise InputError("two devices have the same id", field=field, remedy="give each device its own id")
-        table[resource] = devices
-    return table
+    return {resource: _listed(items, f"{field}.{resource}") for resource, items in content.items()}
+
+
+def declared_devices(content: Mapping[str, Any], *, source: str) -> Declared:
+    """Return what a document of kind ``NodeDevices`` declares.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    try:
+        version = text_at(content, "apiVersion", API_VERSION)
+        if version != API_VERSION:
+            raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+        unknown = sorted(str(field) for field in content if field not in ("apiVersion", "kind", "devices"))
+        if unknown:
+            raise InputError("is no field of NodeDevices", field=unknown[0], remedy="write devices:")
+        declared: dict[str, tuple[Device, ...] | PCISelector] = {}
+        for resource, items in mapping_at(content, "devices").items():
+            field = f"devices.{resource}"
+            declared[resource] = _selector(items, field) if isinstance(items, dict) else _listed(items, field)
+    except InputError as error:
+        raise error.at(source) from None
+    return declared
+
+
+def offered_devices(declared: Declared, pci: tuple[PCIDevice, ...]) -> dict[str, tuple[Device, ...]]:
+    """Return the devices of each resource on a machine with these PCI devices."""
+    return {
+        resource: tuple(
+            Device(found.address, None if found.numa is None else (found.numa,))
+            for found in pci
+            if devices.chooses(found)
+        )
+        if isinstance(devices, PCISelector)
+        else devices
+        for resource, devices in declared.items()
+    }
+
+
+def _selector(content: Mapping[str, Any], field: str) -> PCISelector:
+    chosen = mapping_at(content, "pci") if set(content) == {"pci"} else {}
+    if not chosen or not set(chosen) <= set(_SELECTORS):
+        raise InputError(
+            "must list devices or choose them",
+            field=field,
+            remedy='write - {id: gpu0, numa: [0]}, or pci: {class: "0302", vendor: "10de"}',
+        )
+    texts = {name: text_at(chosen, name).lower().removeprefix("0x") for name in _SELECTORS}
+    for name, text in texts.items():
+        if not all(digit in "0123456789abcdef" for digit in text):
+            raise InputError(f"{text!r:.40} is not hexadecimal", field=f"{field}.pci.{name}", remedy='write "10de"')
+    return PCISelector(texts["class"], texts["vendor"], texts["device"])
+
+
+def _listed(items: Any, field: str) -> tuple[Device, ...]:
+    if not isinstance(items, list):
+        raise wrong_kind(items, "a list of devices", field)
+    devices = tuple(_device(item, f"{field}[{index}]") for index, item in enumerate(items))
+    if len({device.id for device in devices}) != len(devices):
+        raise InputError("two devices have the same id", field=field, remedy="give each device its own id")
+    return devices
 
 
 def _device(item: Any, field: str) -> Device:
@@ -42,8 +124,11 @@ def _device(item: Any, field: str) -> Device:
         isinstance(numa, list) and all(type(node) is int and 0 <= node <= HIGHEST_NODE for node in numa)
     ):
         raise InputError("is no list of NUMA nodes", field=f"{field}.numa", remedy="write numa: [0] or leave it out")
-    return Device(
-        id=name_at(item, "id"),
-        numa=None if numa is None else tuple(numa),
-        healthy=not flag_at(item, "unhealthy", default=False),
-    )
+    try:
+        return Device(
+            id=name_at(item, "id"),
+            numa=None if numa is None else tuple(numa),
+            healthy=not flag_at(item, "unhealthy", default=False),
+        )
+    except InputError as error:
+        raise InputError(error.problem, field=f"{field}.{error.field}", remedy=error.remedy) from None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
 from mooring.manifest.scenario import MergeCase, Scenario, load_scenarios
 from mooring.planner.agreement import Difference, differences
@@ -21,12 +22,18 @@ from mooring.planner.scenario_machines import load_machines, machine_files, mach
 class Outcome:
     """The answer to one line."""
 
-    id: str
+    case: Scenario | MergeCase
+    """What was asked."""
     answer: dict[str, Any]
     """``{"id", "expect"}``, ``{"id", "result"}`` or ``{"id", "unsupported"}``."""
     differences: tuple[Difference, ...] = ()
     compared: bool = False
     """Whether there was a recording to compare with, and it was."""
+
+    @property
+    def id(self) -> str:
+        """Name of the scenario."""
+        return self.case.id
 
     @property
     def unsupported(self) -> bool:
@@ -57,21 +64,25 @@ def replay_file(
             known = load_machines([os.fspath(path) for path in machines] or machine_files(file))
         # Scenarios written by hand may go without a name.
         named = case if case.id else replace(case, id=_name(file, number))
-        yield _replayed(named, known, compare=compare)
+        try:
+            yield _replayed(named, known, compare=compare)
+        except InputError as error:
+            place = f"{file}: {error.source}"
+            raise InputError(error.problem, source=place, field=error.field, remedy=error.remedy) from None
 
 
 def _merged(case: MergeCase, *, compare: bool) -> Outcome:
     answer = replay_merge(case)
     if not (compare and case.result):
-        return Outcome(case.id, answer)
-    return Outcome(case.id, answer, tuple(differences({"result": case.result}, answer)), compared=True)
+        return Outcome(case, answer)
+    return Outcome(case, answer, tuple(differences({"result": case.result}, answer)), compared=True)
 
 
 def _replayed(case: Scenario, known: dict[str, MachineInfo], *, compare: bool) -> Outcome:
     answer = replay_scenario(case, machines_for(case, known))
     if not (compare and case.expect and "expect" in answer):
-        return Outcome(case.id, answer)
-    return Outcome(case.id, answer, tuple(differences(case.expect, answer["expect"])), compared=True)
+        return Outcome(case, answer)
+    return Outcome(case, answer, tuple(differences(case.expect, answer["expect"])), compared=True)
 
 
 def _name(file: str, number: int) -> str:

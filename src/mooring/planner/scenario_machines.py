@@ -47,7 +47,7 @@ def load_machines(files: Sequence[str]) -> dict[str, MachineInfo]:
     """
     machines: dict[str, MachineInfo] = {}
     for file in files:
-        if file.endswith(".jsonl"):
+        if file.endswith(".jsonl") or not Path(file).exists():
             machines.update((described.name, described.info) for described in machines_of_lines(_read(file), file))
         else:
             machine = load_machine(file)

@@ -23,8 +23,9 @@ Examples:
   mooring replay tests/corpora/admission-cpu-packed.jsonl.gz --check
   mooring replay scenario.yaml --machines machines.jsonl -o jsonl
 
-A scenario names its machine: one of the machine descriptions, a shipped machine, or compact text
-(machine: sockets=2 numa=4 cores=16 ...).
+\b
+A scenario names its machine: one of the machine descriptions, a shipped
+machine, or compact text (machine: sockets=2 numa=4 cores=16 ...).
 """
 
 SHOWN_DIFFERENCES = 5
@@ -59,17 +60,22 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
         for outcome in watched.items(replay_file(file, machines, compare=check)):
             tally.add(outcome)
             with watched.aside():
-                _say(outcome, form)
+                _say(outcome, form, check=check)
         if form == "text":
             click.echo(tally.line(file, check=check))
         is_yes = is_yes and tally.is_yes
     return YES if is_yes else NO
 
 
-def _say(outcome: Outcome, form: str) -> None:
-    """Print an answer as a document, and what people should know of it: beside a document on standard error."""
+def _say(outcome: Outcome, form: str, *, check: bool) -> None:
+    """Print an answer, and what people should know of it: beside a document on standard error."""
     if form == "jsonl":
         write_answer(msgspec.json.encode(outcome.answer) + b"\n", "")
+    elif not check:
+        from mooring.cli.replay_text import replay_lines  # noqa: PLC0415 - not for comparing
+
+        for line in replay_lines(outcome):
+            click.echo(line)
     for line in _lines(outcome):
         click.echo(line, err=form == "jsonl")
 
@@ -94,7 +100,8 @@ class _Tally:
 
     def line(self, file: str, *, check: bool) -> str:
         """Return the counts in words."""
-        parts = [f"{Path(file).name}: {self._scenarios} scenario{'' if self._scenarios == 1 else 's'}"]
+        name = "standard input" if file == "-" else Path(file).name
+        parts = [f"{name}: {self._scenarios} scenario{'' if self._scenarios == 1 else 's'}"]
         if check:
             parts.append(f"{self._agreeing} agree, {self._differing} differ")
             unknown = self._scenarios - self._agreeing - self._differing - self._unsupported

@@ -1,0 +1,69 @@
+"""``mooring replay -o text``: what became of each step, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mooring.manifest.scenario import Admit, MergeCase, Remove, Scenario, Step
+from mooring.planner.replay_file import Outcome
+
+
+def replay_lines(outcome: Outcome) -> Iterator[str]:
+    """Yield the lines of one answer: the scenario, then each step."""
+    case, answer = outcome.case, outcome.answer
+    if isinstance(case, MergeCase):
+        yield f"{case.id}: {_merge_words(answer['result'])}"
+    elif "expect" in answer:
+        yield from _scenario_lines(case, answer["expect"])
+
+
+def _merge_words(result: Mapping[str, Any]) -> str:
+    nodes = "no mask" if result["numa"] is None else f"NUMA nodes {','.join(map(str, result['numa']))}"
+    preferred = "preferred" if result["preferred"] else "not preferred"
+    return f"{nodes}, {preferred}, {'admitted' if result['admitted'] else 'not admitted'}"
+
+
+def _scenario_lines(case: Scenario, expect: Mapping[str, Any]) -> Iterator[str]:
+    if "startError" in expect:
+        yield f"{case.id}: the kubelet would not start: {expect['startError']}"
+        return
+    start = expect["start"]
+    yield f"{case.id}: started, shared pool {start['sharedPool'] or 'empty'}"
+    for back in start.get("readmitted", ()):
+        yield f"  running {back['uid']}: {_verdict(back)}"
+    results = expect.get("steps", [])
+    for step, result in zip(case.steps, results, strict=False):
+        yield f"  {_step_words(step)}: {_result_words(step, result)}"
+    if expect.get("endless"):
+        named = _step_words(case.steps[len(results)]) if len(results) < len(case.steps) else "the last step"
+        yield f"  {named}: the kubelet would never return"
+
+
+def _step_words(step: Step) -> str:
+    if isinstance(step, Admit):
+        return f"admit {step.pod.namespace}/{step.pod.name}"
+    return f"remove {step.uid}" if isinstance(step, Remove) else "restart"
+
+
+def _result_words(step: Step, result: Mapping[str, Any]) -> str:
+    if isinstance(step, Admit):
+        return _verdict(result)
+    if "startError" in result:
+        return f"the kubelet would not start: {result['startError']}"
+    if isinstance(step, Remove):
+        return f"shared pool {result['sharedPool'] or 'empty'}"
+    refused = [back for back in result["readmitted"] if not back["admitted"]]
+    kept = len(result["readmitted"]) - len(refused)
+    words = "".join(f"; {back['uid']} refused: {back['reason']}: {back['message']}" for back in refused)
+    return f"{kept} pod{'' if kept == 1 else 's'} admitted again{words}"
+
+
+def _verdict(result: Mapping[str, Any]) -> str:
+    if not result["admitted"]:
+        return f"{result['reason']}: {result['message']}"
+    parts = []
+    for name, held in result["containers"].items():
+        mems = f" memory {held['mems']}" if held["mems"] else ""
+        parts.append(f"{name} {held['cpus'] or 'shared'}{mems}")
+    return f"admitted; {', '.join(parts)}"
