@@ -248,7 +248,10 @@ def test_moorings_own_document_is_checked_strictly(content: Mapping[str, Any], m
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("kind: Pod", "'Pod' is no configuration; write kind: KubeletConfiguration or kind: MooringConfiguration"),
+        (
+            "kind: Pod",
+            "'Pod' is no configuration; write kind: KubeletConfiguration, MooringConfiguration or NodeDevices",
+        ),
         ("foo: 1", "no field of a configuration in it"),
         ("- 1", "a configuration must be a mapping, not a list"),
         ("kind: [a]", ": kind: must be a text, not a list"),

@@ -1,6 +1,6 @@
 """PCI devices and their NUMA nodes.
 
-Source: the kernel's Documentation/ABI/testing/sysfs-bus-pci (class, vendor, device, numa_node; -1 stands for "unknown").
+Source: the kernel's Documentation/ABI/testing/sysfs-bus-pci (class, vendor, device, numa_node; -1 is "unknown").
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Devices as people write them: listed by hand, or chosen from the machine's PCI devices.
 
-A document of kind ``NodeDevices`` says which resources the node's device plugins would offer. Scenarios list devices only.
+A document of kind ``NodeDevices`` says which resources the node's device plugins would offer. Scenarios list devices
+only.
 """
 
 from __future__ import annotations
@@ -63,18 +64,22 @@ def declared_devices(content: Mapping[str, Any], *, source: str) -> Declared:
         InputError: it is not valid.
     """
     try:
-        version = text_at(content, "apiVersion", API_VERSION)
-        if version != API_VERSION:
-            raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
-        unknown = sorted(str(field) for field in content if field not in ("apiVersion", "kind", "devices"))
-        if unknown:
-            raise InputError("is no field of NodeDevices", field=unknown[0], remedy="write devices:")
-        declared: dict[str, tuple[Device, ...] | PCISelector] = {}
-        for resource, items in mapping_at(content, "devices").items():
-            field = f"devices.{resource}"
-            declared[resource] = _selector(items, field) if isinstance(items, dict) else _listed(items, field)
+        return _declared(content)
     except InputError as error:
         raise error.at(source) from None
+
+
+def _declared(content: Mapping[str, Any]) -> Declared:
+    version = text_at(content, "apiVersion", API_VERSION)
+    if version != API_VERSION:
+        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+    unknown = sorted(str(field) for field in content if field not in ("apiVersion", "kind", "devices"))
+    if unknown:
+        raise InputError("is no field of NodeDevices", field=unknown[0], remedy="write devices:")
+    declared: dict[str, tuple[Device, ...] | PCISelector] = {}
+    for resource, items in mapping_at(content, "devices").items():
+        field = f"devices.{resource}"
+        declared[resource] = _selector(items, field) if isinstance(items, dict) else _listed(items, field)
     return declared
 
 
