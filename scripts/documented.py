@@ -133,7 +133,13 @@ def _run(command: str) -> tuple[str, int]:
     if words[0] == "mooring" and not NEEDS_A_SHELL.search(command):
         return _run_here(words[1:])
     finished = subprocess.run(  # noqa: S602 - the commands of our own pages, pipes and all
-        command, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=SECONDS
+        command,
+        shell=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        check=False,
+        timeout=SECONDS,
     )
     return _trimmed(finished.stdout), finished.returncode
 

@@ -91,7 +91,7 @@ def test_whatever_is_declared_is_understood_or_refused_in_one_line(devices: dict
         declared = declared_devices(document(devices), source="d.yaml")
     except InputError as error:
         lines = str(error).splitlines()
-        assert len(lines) == 1  # noqa: PT017 - only one of the two ways raises
+        assert len(lines) == 1
     else:
         assert offered_devices(declared, (GPU, NIC)).keys() == devices.keys()
 

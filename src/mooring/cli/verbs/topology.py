@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from mooring.cli import options
 from mooring.cli.answer import NO, YES, emit, emit_document, json_text
 from mooring.cli.destination import check_destination
-
-if TYPE_CHECKING:
-    from mooring.core.machine import Machine
+from mooring.core.errors import InputError
 
 EPILOG = """\b
 Examples:
@@ -33,9 +29,9 @@ def command(machine: str, form: str, to: str) -> int:
     check_destination(to)
     from mooring.discovery.loader import load_machine  # noqa: PLC0415 - after the options are known to be good
 
-    loaded = load_machine(machine)
     if form == "machineinfo":
-        return _machine_info(loaded, to)
+        return _machine_info(machine, to)
+    loaded = load_machine(machine)
     if form == "text":
         from mooring.cli.topology_text import topology_text  # noqa: PLC0415 - rich is not needed for JSON
 
@@ -53,11 +49,33 @@ def command(machine: str, form: str, to: str) -> int:
     return YES
 
 
-def _machine_info(machine: Machine, to: str) -> int:
+def _machine_info(source: str, to: str) -> int:
+    from mooring.discovery.loader import load_machine  # noqa: PLC0415 - as above
     from mooring.discovery.machineinfo_json import machine_info_json  # noqa: PLC0415 - only for this format
 
-    if machine.info_error:
-        emit(machine.info_error, to)
+    try:
+        machine = load_machine(source)
+    except InputError:
+        # The hardware cannot be made out; what cAdvisor says of it is asked for all the same.
+        failed = _cadvisor_error(source)
+        if not failed:
+            raise
+    else:
+        failed = machine.info_error
+    if failed:
+        emit(failed, to)
         return NO
     emit_document(machine_info_json(machine.info), to)
     return YES
+
+
+def _cadvisor_error(source: str) -> str:
+    """Return why cAdvisor cannot describe a tree; empty when it can, or when the source is no snapshot of a machine."""
+    from mooring.discovery.cadvisor import read_machine_info  # noqa: PLC0415 - only for broken machines
+    from mooring.discovery.tree import open_tree  # noqa: PLC0415 - as above
+
+    try:
+        tree = open_tree(source)
+        return read_machine_info(tree).info_error if tree.exists("proc/cpuinfo") else ""
+    except InputError:
+        return ""
