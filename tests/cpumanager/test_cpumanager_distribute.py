@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from mooring.core.bits import mask_of, members
@@ -54,6 +55,10 @@ def expected(topology: Topology, available: int, need: int, rules: TakeRules) ->
     return mask_of(taken)
 
 
+def without_saved_combo(rules: TakeRules) -> TakeRules:
+    return replace(rules, fixed_defects=rules.fixed_defects | {"saved-combo"})
+
+
 @st.composite
 def wide_machines(draw: st.DrawFn) -> tuple[Topology, int]:
     """Return a machine of up to nine nodes on two sockets, two threads a core, and some available CPUs."""
@@ -76,6 +81,8 @@ def wide_machines(draw: st.DrawFn) -> tuple[Topology, int]:
 @given(st.data(), topologies(most_nodes=5), RULES)
 def test_distribution_equals_the_plain_form(data: st.DataObject, topology: Topology, rules: TakeRules) -> None:
     available = data.draw(subsets_of(topology.all_cpus))
+    # The specification does not say what becomes of a node that is listed under two sockets.
+    assume(topology.numa_first or all(len(sockets) == 1 for sockets in topology.sockets_of_node.values()))
     need = data.draw(st.integers(-1, available.bit_count() + 1))
     taken = take_distributed(topology, available, need, rules)
     event(type(taken).__name__)
@@ -88,9 +95,11 @@ def test_distribution_over_many_nodes_equals_the_plain_form(
     data: st.DataObject, machine: tuple[Topology, int], rules: TakeRules
 ) -> None:
     topology, available = machine
-    need = data.draw(st.integers(1, max(1, available.bit_count())))
+    group = topology.cpus_per_core if rules.whole_cores else 1
+    need = group * data.draw(st.integers(1, max(1, available.bit_count() // group)))
     taken = take_distributed(topology, available, need, rules)
     event(type(taken).__name__)
+    event(f"saved-combo matters: {taken != take_distributed(topology, available, need, without_saved_combo(rules))}")
     assert text(taken) == text(expected(topology, available, need, rules))
 
 
@@ -99,13 +108,7 @@ def test_distribution_over_many_nodes_equals_the_plain_form(
 def test_with_all_defects_fixed_the_wanted_cpus_are_taken_from_those_available(
     data: st.DataObject, topology: Topology, rules: TakeRules
 ) -> None:
-    fixed = TakeRules(
-        spread=rules.spread,
-        distribute=True,
-        whole_cores=rules.whole_cores,
-        align_by_socket=rules.align_by_socket,
-        fixed_defects=frozenset(DEFECTS),
-    )
+    fixed = replace(rules, fixed_defects=frozenset(DEFECTS))
     available = data.draw(subsets_of(topology.all_cpus))
     need = data.draw(st.integers(1, max(1, available.bit_count())))
     taken = take_distributed(topology, available, need, fixed)
@@ -131,7 +134,7 @@ def test_a_remembered_subset_changes_exactly_behind_the_kept_prefix(length: int)
             seen.append(subset)
             path.append(tuple(subset.values()))
             for found, kept in zip(subsets, seen, strict=False):
-                assert tuple(kept.values()) == claimed_positions(found, path[-1], len(subsets[-1]) and count)
+                assert tuple(kept.values()) == claimed_positions(found, path[-1], count)
             return len(seen) < 60
 
         visit_subsets(range(count), length, lambda subset, s=remembered, v=visited: visit(subset, s, v))  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,7 @@ def _check_standard_input(options: NodeOptions) -> None:
         for source in sources
         if source == STANDARD_INPUT
     ]
+    check_open(named)
     if len(named) > 1:
         raise InputError(
             "can be read only once",
@@ -78,6 +80,16 @@ def _check_standard_input(options: NodeOptions) -> None:
             field=" and ".join(dict.fromkeys(named)),
             remedy="give all but one of them a file",
         )
+
+
+def check_open(wanted: Sequence[object]) -> None:
+    """Refuse to read standard input, when somebody wants it, where there is none.
+
+    Raises:
+        InputError: it is closed.
+    """
+    if wanted and sys.stdin is None:
+        raise InputError("is closed", source="standard input", remedy="open it, or name a file")
 
 
 def _check_distinct(active: Sequence[Pod], pods: Sequence[Pod]) -> None:

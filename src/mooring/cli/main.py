@@ -48,6 +48,14 @@ Exit codes:
 """
 
 
+_HINTS = {
+    "plan": "; manifests are given with -f FILE",
+    "show": "; manifests are given with -f FILE",
+    "topology": "; a machine is given with --machine MACHINE",
+}
+"""Verb -> what somebody who typed a name without its option should know."""
+
+
 class Verbs(click.Group):
     """A group whose verbs are imported when they are called."""
 
@@ -165,9 +173,8 @@ def _usage_line(error: click.ClickException, arguments: Sequence[str]) -> str:
     verb = next((word for word in arguments if word in VERBS), "")
     command = context.command_path if context is not None else f"mooring {verb}".rstrip()
     message = " ".join(error.format_message().split()).rstrip(".")
-    if message.startswith("Got unexpected extra argument") and command.endswith((" plan", " show")):
-        message += "; manifests are given with -f"
-    return f"{command}: {message[:1].lower()}{message[1:]}; see {command} --help"
+    hint = _HINTS.get(verb, "") if message.startswith(("Got unexpected extra argument", "Missing option '-f'")) else ""
+    return f"{command}: {message[:1].lower()}{message[1:]}{hint}; see {command} --help"
 
 
 def _report_defect(error: BaseException) -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -23,10 +23,17 @@ class Watched:
     Nothing is drawn where standard error is no terminal.
     """
 
-    def __init__(self, what: str, total: Callable[[], int | None]) -> None:
+    def __init__(self, what: str, total: Callable[[], int | None], *, on_screen: bool) -> None:
+        """Prepare the bar.
+
+        Args:
+            what: its title.
+            total: tells how many items there are, asked only when the bar is drawn.
+            on_screen: whether there is to be a bar also where standard output is a terminal.
+        """
         self._what = what
         self._total = total
-        self._watched = sys.stderr is not None and sys.stderr.isatty()
+        self._watched = _is_terminal(sys.stderr) and (on_screen or not _is_terminal(sys.stdout))
         self._progress: Progress | None = None
 
     def items(self, items: Iterable[Item]) -> Iterator[Item]:
@@ -51,7 +58,7 @@ class Watched:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Let something be printed while the bar stands aside."""
-        if self._progress is None or not sys.stdout.isatty():
+        if self._progress is None or not _is_terminal(sys.stdout):
             yield
             return
         self._progress.stop()
@@ -85,3 +92,8 @@ class Watched:
         progress.add_task(self._what, total=self._total(), completed=done)
         progress.start()
         return progress
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Tell whether somebody watches; a closed stream is None."""
+    return stream is not None and stream.isatty()

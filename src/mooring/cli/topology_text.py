@@ -9,15 +9,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mooring.cli.terminal import text_for
+from mooring.cli.terminal import text_for, width_for
 from mooring.core.hardware import Hardware, HardwareNode
 from mooring.core.machine import Finding, Machine
 from mooring.discovery.machine_document import hardware_as_told
 from mooring.render.build import build_view
-from mooring.render.wording import size
-
-WIDEST_DISTANCES = 16
-"""Distances of more nodes than this are left to ``-o json``."""
+from mooring.render.wording import clean, core_kind_name, size
 
 
 def topology_text(machine: Machine, to: str = "") -> str:
@@ -31,8 +28,8 @@ def topology_text(machine: Machine, to: str = "") -> str:
         Text(""),
         _nodes(hardware),
     ]
-    if hardware.distances and 1 < len(hardware.distance_nodes) <= WIDEST_DISTANCES:
-        parts += [Text(""), Text("Distances between NUMA nodes"), _distances(hardware)]
+    if hardware.distances and len(hardware.distance_nodes) > 1:
+        parts += [Text(""), *_distances(hardware, width_for(to))]
     for severity, heading in (("warning", "The kubelet sees this machine differently"), ("info", "Worth knowing")):
         told = [finding for finding in machine.findings if finding.severity == severity]
         if told:
@@ -67,10 +64,17 @@ def _fact_rows(machine: Machine, hardware: Hardware) -> Iterator[tuple[str, str]
     yield "Cores", f"{hardware.num_cores} with {_threads(hardware)}"
     if hardware.num_l3:
         yield "L3 caches", f"{hardware.num_l3} of {_sharers(hardware)} CPUs"
+    yield from _kinds(hardware)
+    memory = machine.info.memory_capacity or sum(node.memory_bytes for node in hardware.nodes)
+    yield "Memory", size(memory) if memory else "unknown"
+
+
+def _kinds(hardware: Hardware) -> Iterator[tuple[str, str]]:
+    """Yield the kinds of cores of a hybrid machine; the ranks are by speed, where the machine tells it."""
+    ranks = sorted(kind.efficiency for kind in hardware.kinds)
     for kind in hardware.kinds:
-        rank = f"rank {kind.efficiency}" if kind.efficiency >= 0 else "rank unknown"
-        yield f"Cores of {rank}", str(kind.cpus)
-    yield "Memory", size(machine.info.memory_capacity)
+        name = core_kind_name(kind.efficiency, ranks) if kind.efficiency >= 0 else "core kind, speed unknown"
+        yield f"{name[:1].upper()}{name[1:]}", f"{len(kind.cpus)} CPUs ({kind.cpus})"
 
 
 def _threads(hardware: Hardware) -> str:
@@ -117,16 +121,27 @@ def _pages(node: HardwareNode) -> str:
     return ", ".join(f"{pool.count} x {size(pool.size_bytes)}" for pool in node.hugepages if pool.count) or "–"
 
 
-def _distances(hardware: Hardware) -> Table:
+def _distances(hardware: Hardware, width: int) -> Iterator[RenderableType]:
+    """Yield the table of distances, or where it is when it does not fit: cut off it would mislead."""
+    heading = "Distances between NUMA nodes"
+    rows = tuple(zip(hardware.distance_nodes, hardware.distances or (), strict=True))
+    cells = [str(value) for node, row in rows for value in (node, *row)]
+    if (len(rows) + 1) * (max(map(len, cells)) + 2) > width:
+        yield Text(f"{heading}: too many for {width} columns; -o json has them")
+        return
+    yield Text(heading)
     table = _grid()
     table.add_column("", justify="right")
-    for node in hardware.distance_nodes:
+    for node, _ in rows:
         table.add_column(str(node), justify="right", no_wrap=True)
-    for node, row in zip(hardware.distance_nodes, hardware.distances or (), strict=True):
+    for node, row in rows:
         table.add_row(str(node), *(str(value) for value in row))
-    return table
+    yield table
 
 
 def _findings(findings: list[Finding]) -> Iterator[RenderableType]:
     for finding in findings:
-        yield Padding(Text(f"{finding.subject}: {finding.message}"), (0, 0, 0, 2))
+        # Most messages name their subject themselves.
+        told = finding.subject.lower() in finding.message.lower()
+        text = finding.message if told else f"{finding.subject}: {finding.message}"
+        yield Padding(Text(clean(text)), (0, 0, 0, 2))

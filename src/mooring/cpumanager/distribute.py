@@ -118,11 +118,14 @@ def _claim(
     share = need // size // group * group
     for position in combo.positions:
         share = min(share, (nodes[position][1] & available).bit_count() // group * group)
-    taken = 0
+    taken, missing = 0, need
     for position in combo.positions:
-        part = take_packed(topology, nodes[position][1] & available, share, rules, uncore=False)
+        # Not all of them are left where an earlier share took a whole socket by its average size (average-sizes).
+        left = nodes[position][1] & available & ~taken
+        part = take_packed(topology, left, share, rules, uncore=False)
         if isinstance(part, int):
             taken |= part
+            missing -= part.bit_count()
     rest = need - share * size
     while rest > 0:
         before = rest
@@ -135,10 +138,10 @@ def _claim(
             part = take_packed(topology, left, group, rules, uncore=False)
             if isinstance(part, int):
                 taken |= part
+                missing -= part.bit_count()
             rest -= group
         if rest == before:
-            return _stuck(need - taken.bit_count(), rules)
-    missing = need - taken.bit_count()
+            return _stuck(missing, rules)
     if missing > 0:
         return TakeError(f"accounting error, not enough CPUs allocated, remaining: {missing}")
     if missing < 0:

@@ -13,6 +13,7 @@ import msgspec
 from mooring.cli import options
 from mooring.cli.answer import NO, YES
 from mooring.cli.destination import write_answer
+from mooring.cli.inputs import STANDARD_INPUT, check_open
 from mooring.cli.progress import Watched
 
 if TYPE_CHECKING:
@@ -53,31 +54,24 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
     """
     from mooring.planner.replay_file import count_lines, replay_file  # noqa: PLC0415 - not for --help
 
+    check_open([file for file in files if file == STANDARD_INPUT])
     is_yes = True
     for file in files:
         tally = _Tally()
-        watched = Watched(Path(file).name, partial(count_lines, file))
+        # Answers that run over the screen one by one are progress enough.
+        watched = Watched(Path(file).name, partial(count_lines, file), on_screen=form == "text" and check)
         for outcome in watched.items(replay_file(file, machines, compare=check)):
             tally.add(outcome)
-            with watched.aside():
-                _say(outcome, form, check=check)
+            if form == "jsonl":
+                write_answer(msgspec.json.encode(outcome.answer) + b"\n", "")
+            lines = [*_lines(outcome, answers=form == "text" and not check)]
+            if lines:
+                with watched.aside():
+                    click.echo("\n".join(lines), err=form == "jsonl")
         if form == "text":
             click.echo(tally.line(file, check=check))
         is_yes = is_yes and tally.is_yes
     return YES if is_yes else NO
-
-
-def _say(outcome: Outcome, form: str, *, check: bool) -> None:
-    """Print an answer, and what people should know of it: beside a document on standard error."""
-    if form == "jsonl":
-        write_answer(msgspec.json.encode(outcome.answer) + b"\n", "")
-    elif not check:
-        from mooring.cli.replay_text import replay_lines  # noqa: PLC0415 - not for comparing
-
-        for line in replay_lines(outcome):
-            click.echo(line)
-    for line in _lines(outcome):
-        click.echo(line, err=form == "jsonl")
 
 
 class _Tally:
@@ -100,7 +94,7 @@ class _Tally:
 
     def line(self, file: str, *, check: bool) -> str:
         """Return the counts in words."""
-        name = "standard input" if file == "-" else Path(file).name
+        name = "standard input" if file == STANDARD_INPUT else Path(file).name
         parts = [f"{name}: {self._scenarios} scenario{'' if self._scenarios == 1 else 's'}"]
         if check:
             parts.append(f"{self._agreeing} agree, {self._differing} differ")
@@ -110,8 +104,12 @@ class _Tally:
         return ", ".join(parts)
 
 
-def _lines(outcome: Outcome) -> Iterator[str]:
-    """Yield what is to be said of an answer besides the answer: differences, and why it is not supported."""
+def _lines(outcome: Outcome, *, answers: bool) -> Iterator[str]:
+    """Yield what people should know: the answer if wanted, differences, and why a scenario is not supported."""
+    if answers:
+        from mooring.cli.replay_text import replay_lines  # noqa: PLC0415 - not for comparing
+
+        yield from replay_lines(outcome)
     if outcome.unsupported:
         yield f"{outcome.id}: not supported: {outcome.answer['unsupported']}"
     for difference in outcome.differences[:SHOWN_DIFFERENCES]:
