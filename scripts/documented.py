@@ -38,6 +38,8 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_LINE = re.compile(r"# file: (\S+)\n")
 NEEDS_A_SHELL = re.compile(r"[|<>;&*$`]")
 SECONDS = 120
+DEFECT = 70
+"""Exit code of an error of Mooring itself: no page shall show that."""
 
 
 def pages() -> list[Path]:
@@ -116,6 +118,8 @@ def _console(block: str) -> str:
             output = f"{code}\n"
         else:
             output, code = _run(command.replace("\\\n", " "))
+            if code == DEFECT:
+                raise RuntimeError(f"{command}: {output}")
         parts.append(f"$ {command}\n{shown if matches(shown, output) else output}")
     return "".join(parts)
 

@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from mooring.core.topology import Topology
 from tests.cpumanager.plain_taking import PlainTaking, TakingError, numa_of, plain_take
+
+from mooring.core.topology import Topology
 
 
 class NeverReturnsError(Exception):
@@ -186,9 +187,7 @@ class PlainDistribution:
         def take(node: int, count: int) -> None:
             nonlocal left, taken, missing
             try:
-                part = plain_take(
-                    self.topology, self.cpus_of(node) & left, count, spread=self.spread, fixed=self.fixed
-                )
+                part = plain_take(self.topology, self.cpus_of(node) & left, count, spread=self.spread, fixed=self.fixed)
             except TakingError:
                 return
             left, taken, missing = left - part, taken | part, missing - len(part)

@@ -109,12 +109,17 @@ def write_atomically(path: Path, text: str) -> None:
         InputError: when that fails. The target is whole even then, and no temporary file is left.
     """
     write_together(path.parent, {path.name: text})
+    try:
+        _sync_directory(path.parent)
+    except OSError as error:
+        raise _unwritable(path, error) from None
 
 
 def write_together(folder: Path, texts: Mapping[str, str]) -> None:
-    """Replace several files of one folder, each atomically, with one flush of the folder at the end.
+    """Replace several files of one folder, each atomically.
 
-    All texts are on the disk before the first file is replaced.
+    All texts are on the disk before the first file is replaced. The renames themselves are not waited for, as in the
+    kubelet: a node that loses the last ones with its power has lost its containers too, and finds whole files.
 
     Raises:
         InputError: when that fails. Every target is whole even then, and no temporary file is left.
@@ -132,13 +137,13 @@ def write_together(folder: Path, texts: Mapping[str, str]) -> None:
             for temporary in temporaries.values():
                 Path(temporary).unlink(missing_ok=True)
             raise
-        _sync_directory(folder)
     except (OSError, ValueError) as error:
-        raise InputError(
-            f"cannot be written: {_reason(error)}",
-            source=str(folder / current),
-            remedy="check the directory, its space and permissions",
-        ) from None
+        raise _unwritable(folder / current, error) from None
+
+
+def _unwritable(path: Path, error: OSError | ValueError) -> InputError:
+    remedy = "check the directory, its space and permissions"
+    return InputError(f"cannot be written: {_reason(error)}", source=str(path), remedy=remedy)
 
 
 def _on_disk(folder: Path, name: str, data: bytes) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mooring.core.errors import InputError
+from mooring.core.machine import Finding
 
 if TYPE_CHECKING:
-    from mooring.core.config import KubeletConfig, MooringConfig
-    from mooring.core.machine import Finding
     from mooring.core.pod import Pod
+    from mooring.manifest.configuration import NodeConfiguration
     from mooring.planner.plan import Plan
     from mooring.planner.simulation import StateTexts
 
@@ -43,6 +43,7 @@ def plan_of(options: NodeOptions) -> Plan:
         InputError: something cannot be read or understood.
     """
     from mooring.discovery.loader import load_machine  # noqa: PLC0415 - after the options are known to be good
+    from mooring.manifest.devices import offered_devices  # noqa: PLC0415 - as above
     from mooring.manifest.gates import PodGates  # noqa: PLC0415 - as above
     from mooring.manifest.pod_files import load_pods  # noqa: PLC0415 - as above
     from mooring.planner.plan import make_plan  # noqa: PLC0415 - as above
@@ -50,9 +51,9 @@ def plan_of(options: NodeOptions) -> Plan:
     _check_standard_input(options)
     state = read_state(options.state)
     machine = load_machine(options.machine)
-    kubelet, mooring, findings = read_config(options.config)
-    noticed = list(findings)
-    gates = PodGates.of(kubelet.feature_gates)
+    configuration = read_config(options.config)
+    noticed = list(configuration.findings)
+    gates = PodGates.of(configuration.kubelet.feature_gates)
     active = load_pods(options.active, gates=gates, report=noticed.append)
     pods = load_pods(options.manifests, gates=gates, report=noticed.append)
     if options.manifests and not pods:
@@ -62,7 +63,16 @@ def plan_of(options: NodeOptions) -> Plan:
             remedy="give pods or workloads with -f",
         )
     _check_distinct(active, pods)
-    return make_plan(machine, kubelet, mooring, pods, files=state, active=active, findings=noticed)
+    return make_plan(
+        machine,
+        configuration.kubelet,
+        configuration.mooring,
+        pods,
+        files=state,
+        active=active,
+        devices=offered_devices(configuration.devices, machine.pci),
+        findings=noticed,
+    )
 
 
 def _check_standard_input(options: NodeOptions) -> None:
@@ -103,23 +113,20 @@ def _check_distinct(active: Sequence[Pod], pods: Sequence[Pod]) -> None:
             )
 
 
-def read_config(paths: Sequence[str]) -> tuple[KubeletConfig, MooringConfig, tuple[Finding, ...]]:
+def read_config(paths: Sequence[str]) -> NodeConfiguration:
     """Read a configuration; without one the kubelet's defaults, and a word about what that means."""
-    if not paths:
-        from mooring.core.config import KubeletConfig, MooringConfig  # noqa: PLC0415 - each branch has its own
-        from mooring.core.machine import Finding  # noqa: PLC0415 - as above
+    from mooring.manifest.configuration import load_config  # noqa: PLC0415 - as above
 
-        finding = Finding(
-            "warning",
-            "configuration",
-            "none given: the kubelet's defaults have CPU manager policy none, under which nobody gets exclusive CPUs "
-            "(give a KubeletConfiguration with --config)",
-        )
-        return KubeletConfig(), MooringConfig(), (finding,)
-    from mooring.manifest.configuration import load_config  # noqa: PLC0415 - only where it is asked for
-
-    loaded = load_config(*paths)
-    return loaded.kubelet, loaded.mooring, loaded.findings
+    configuration = load_config(*paths)
+    if paths:
+        return configuration
+    finding = Finding(
+        "warning",
+        "configuration",
+        "none given: the kubelet's defaults have CPU manager policy none, under which nobody gets exclusive CPUs "
+        "(give a KubeletConfiguration with --config)",
+    )
+    return replace(configuration, findings=(finding,))
 
 
 def read_state(folder: str) -> StateTexts:

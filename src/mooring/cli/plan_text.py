@@ -13,7 +13,7 @@ from mooring.planner.picture import plan_rows, plan_view, policies
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.planner.simulation import Kubelet
 from mooring.render.tables import numa_table, placements_table
-from mooring.render.wording import clean
+from mooring.render.wording import clean, plural
 
 
 def plan_text(plan: Plan, *, wide: bool, to: str) -> str:
@@ -52,10 +52,10 @@ def _counts(plan: Plan) -> str:
     sentences = []
     if new:
         rejected = sum(not answer.admitted for answer in new)
-        sentences.append(f"{_pods(len(new) - rejected)} admitted, {rejected} rejected.")
+        sentences.append(f"{plural(len(new) - rejected, 'pod')} admitted, {rejected} rejected.")
     if ran:
         refused = sum(not answer.admitted for answer in ran)
-        sentences.append(f"Of {_pods(len(ran))} that ran already, {refused or 'none'} would be refused.")
+        sentences.append(f"Of {plural(len(ran), 'pod')} that ran already, {refused or 'none'} would be refused.")
     if plan.unasked:
         sentences.append(f"{len(plan.unasked)} not asked, because the kubelet would not return.")
     return " ".join(sentences)
@@ -68,12 +68,8 @@ def _pools(kubelet: Kubelet) -> Iterator[str]:
         return
     pool, free = kubelet.node.shared_pool, free_cpus(kubelet)
     yield (
-        f"Shared pool: {len(pool)} CPUs ({pool or 'empty'}); reserved: {reserved or 'none'}; "
+        f"Shared pool: {plural(len(pool), 'CPU')} ({pool or 'empty'}); reserved: {reserved or 'none'}; "
         f"still free for exclusive use: {len(free)}."
     )
     if not pool:
         yield "Nothing is left for containers without exclusive CPUs, nor for the system."
-
-
-def _pods(count: int) -> str:
-    return f"{count} pod{'' if count == 1 else 's'}"

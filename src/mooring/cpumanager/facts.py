@@ -17,6 +17,25 @@ class ExclusiveCPUsCounted:
 
 
 @dataclass(frozen=True, slots=True)
+class CPUPinningRequested:
+    """A container with a claim to exclusive CPUs is about to be served, from the node or from its pod's partition."""
+
+    pod: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class CPUPinningFailed:
+    """A container, or a pod as a whole, was not served."""
+
+    pod: str
+    container: str
+    """Empty for the whole pod."""
+    error: str
+    """The kubelet's text."""
+
+
+@dataclass(frozen=True, slots=True)
 class CPUHintsAsked:
     """What the CPU manager's hints were made from."""
 
@@ -78,12 +97,47 @@ class CPUsTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class CPUsAssigned:
+    """CPUs left the shared pool, or were reused from an init container, and are stored."""
+
+    pod: str
+    container: str
+    """Empty for the partition of a whole pod."""
+    cpus: int
+    held: int
+    """CPUs in the sets of all containers of the node, this one included. The sets of a pod with a partition come later,
+    so that its CPUs are not among them yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class CPUsReleased:
-    """A container's CPUs went back to the shared pool."""
+    """A container is gone and its CPUs, or those of its pod's partition, went back to the shared pool."""
 
     pod: str
     container: str
     cpus: int
+    """Empty when the pod's other containers hold them all."""
+    held: int
+    """CPUs in the sets of the containers that are left on the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKept:
+    """A container is gone; its CPUs stay with the pod's partition until the pod's last container goes (KEP-5526)."""
+
+    pod: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodShareCut:
+    """It is decided which CPUs of the pod's partition one of its containers gets (KEP-5526)."""
+
+    pod: str
+    container: str
+    cpus: int
+    exclusive: bool
+    """Whether the container has a claim of its own; else it shares what is left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
-from mooring.core.pod import ContainerKind, Pod
+from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.cpumanager.choice import check_whole_cores, take_near
-from mooring.cpumanager.facts import PodPartitioned
+from mooring.cpumanager.facts import CPUPinningFailed, CPUPinningRequested, CPUsAssigned, PodPartitioned, PodShareCut
 from mooring.cpumanager.pod_budget import EMPTY_SHARED_POOL, shared_pool_error
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
@@ -45,10 +45,21 @@ def allocate_pod(
         The state that stays behind, and the answer: an error in the middle leaves the partition taken (v1.37.1 does
         not roll back).
     """
-    # 1-3. A whole number of CPUs, somebody to use them, whole cores.
+    # 1. Without a whole number of CPUs for the pod there is nothing to do; from here on every error counts.
     need = exclusive_cpus_of_pod(pod, policy.gates)
     if need == 0:
         return state, Allocated(state, reusable)
+    left, answer = _partitioned(policy, state, pod, need, affinity, observer)
+    if isinstance(answer, AllocationError) and observer is not None:
+        observer(CPUPinningFailed(pod.uid, "", answer.message))
+    return left, Allocated(left, reusable) if answer is None else answer
+
+
+def _partitioned(
+    policy: StaticPolicy, state: CPUState, pod: Pod, need: int, affinity: int | None, observer: Observer | None
+) -> tuple[CPUState, AllocationError | Endless | None]:
+    """Return the state that stays behind, and what kept the pod from its partition of ``need`` CPUs."""
+    # 2-3. Somebody to use them, whole cores.
     empty = shared_pool_error(pod, need, policy.gates)
     if empty:
         return state, AllocationError(empty, EMPTY_SHARED_POOL)
@@ -62,10 +73,12 @@ def allocate_pod(
         return state, AllocationError(bubble.message)
     if isinstance(bubble, Endless):
         return state, bubble
-    # 7. Stored before it is divided.
+    # 6-7. Reported and stored before it is divided.
     state = replace(state, default=state.default & ~bubble, pods={**state.pods, pod.uid: bubble})
+    if observer is not None:
+        observer(CPUsAssigned(pod.uid, "", bubble, state.held))
     # 8-10. The containers' sets.
-    sets = _divided(policy, pod, bubble)
+    sets = _divided(policy, pod, bubble, observer)
     if isinstance(sets, TakeError):
         return state, AllocationError(sets.message)
     if isinstance(sets, Endless):
@@ -79,10 +92,12 @@ def allocate_pod(
     )
     if observer is not None:
         observer(PodPartitioned(pod.uid, bubble, sets))
-    return stored, Allocated(stored, reusable)
+    return stored, None
 
 
-def _divided(policy: StaticPolicy, pod: Pod, bubble: int) -> dict[str, int] | TakeError | Endless:
+def _divided(
+    policy: StaticPolicy, pod: Pod, bubble: int, observer: Observer | None
+) -> dict[str, int] | TakeError | Endless:
     """Return the CPUs of each container, in the order of the specification."""
     sets: dict[str, int] = {}
     of_sidecars = of_apps = 0
@@ -90,6 +105,8 @@ def _divided(policy: StaticPolicy, pod: Pod, bubble: int) -> dict[str, int] | Ta
         count = exclusive_cpus(pod, container, policy.gates)
         pool = bubble & ~of_sidecars & ~of_apps
         if count:
+            if observer is not None:
+                observer(CPUPinningRequested(pod.uid, container.name))
             taken = take(policy.topology, pool, count, policy.rules)
             if not isinstance(taken, int):
                 return taken
@@ -100,5 +117,16 @@ def _divided(policy: StaticPolicy, pod: Pod, bubble: int) -> dict[str, int] | Ta
                 of_apps |= taken
         elif container.kind is ContainerKind.INIT:
             sets[container.name] = pool
+        else:
+            continue
+        _report_share(observer, pod, container, sets[container.name], exclusive=count > 0)
     rest = bubble & ~of_sidecars & ~of_apps
+    for container in pod.containers:
+        if container.name not in sets:
+            _report_share(observer, pod, container, rest, exclusive=False)
     return {container.name: sets.get(container.name, rest) for container in pod.containers}
+
+
+def _report_share(observer: Observer | None, pod: Pod, container: Container, cpus: int, *, exclusive: bool) -> None:
+    if observer is not None:
+        observer(PodShareCut(pod.uid, container.name, cpus, exclusive))

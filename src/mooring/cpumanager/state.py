@@ -32,3 +32,16 @@ class CPUState:
 
     baselines: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """What each container got at first, as masks (gate InPlacePodVerticalScalingExclusiveCPUs)."""
+
+    @property
+    def held(self) -> int:
+        """CPUs in the sets of all containers, as one mask; CPUs that only a pod's partition holds are not among them.
+
+        >>> CPUState("static", 0b1, {"one": {"main": 0b10}, "two": {"main": 0b1100}}).held
+        14
+        """
+        cpus = 0
+        for containers in self.assignments.values():
+            for mask in containers.values():
+                cpus |= mask
+        return cpus

@@ -14,7 +14,15 @@ from mooring.core.gotext import quote
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.cpumanager.choice import check_whole_cores, take_near
-from mooring.cpumanager.facts import CPUsReleased, ExclusiveCPUsCounted, ExistingCPUsKept
+from mooring.cpumanager.facts import (
+    CPUPinningFailed,
+    CPUPinningRequested,
+    CPUsAssigned,
+    CPUsReleased,
+    ExclusiveCPUsCounted,
+    ExistingCPUsKept,
+    PartitionKept,
+)
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.rules import TakeError
@@ -126,6 +134,26 @@ def allocate(
         observer(ExclusiveCPUsCounted(pod.uid, container.name, need))
     if need == 0 or policy.gates.leaves_out(pod):
         return Allocated(state, reusable)
+    # 3. From here on every error counts as a failure to pin.
+    if observer is not None:
+        observer(CPUPinningRequested(pod.uid, container.name))
+    answer = _pinned(policy, state, reusable, pod, container, need, affinity, observer)
+    if observer is not None and isinstance(answer, AllocationError):
+        observer(CPUPinningFailed(pod.uid, container.name, answer.message))
+    return answer
+
+
+def _pinned(
+    policy: StaticPolicy,
+    state: CPUState,
+    reusable: Reusable,
+    pod: Pod,
+    container: Container,
+    need: int,
+    affinity: int | None,
+    observer: Observer | None,
+) -> Allocated | AllocationError | Endless:
+    """Serve a container that has a claim to ``need`` exclusive CPUs."""
     # 4. An existing assignment wins; its size is not compared (since 1.37 also before the check of whole cores).
     existing = state.assignments.get(pod.uid, {}).get(container.name, 0)
     if existing:
@@ -148,6 +176,8 @@ def allocate(
     assigned[pod.uid] = {**state.assignments.get(pod.uid, {}), container.name: taken}
     baselines = with_baselines(state, pod.uid, {container.name: taken})
     stored = replace(state, default=state.default & ~taken, assignments=assigned, baselines=baselines)
+    if observer is not None:
+        observer(CPUsAssigned(pod.uid, container.name, taken, stored.held))
     return Allocated(stored, reusable.after(pod.uid, container, taken))
 
 
@@ -171,24 +201,21 @@ def remove(
     assignments = {uid: held for uid, held in state.assignments.items() if uid != pod}
     if rest:
         assignments[pod] = rest
-    pods = state.pods
-    if policy.gates.managers and pod in pods:
-        released = 0 if rest else pods[pod]
-        if not rest:
-            pods = {uid: cpus for uid, cpus in pods.items() if uid != pod}
+    left = replace(state, assignments=assignments, baselines=_without_baseline(state, pod, container))
+    if policy.gates.managers and pod in state.pods:
+        if rest:
+            if observer is not None:
+                observer(PartitionKept(pod, container))
+            return left
+        released = state.pods[pod]
+        left = replace(left, pods={uid: cpus for uid, cpus in state.pods.items() if uid != pod})
     else:
         released = containers[container]
         for cpus in rest.values():
             released &= ~cpus
     if observer is not None:
-        observer(CPUsReleased(pod, container, released))
-    return replace(
-        state,
-        default=state.default | released,
-        assignments=assignments,
-        pods=pods,
-        baselines=_without_baseline(state, pod, container),
-    )
+        observer(CPUsReleased(pod, container, released, left.held))
+    return replace(left, default=left.default | released)
 
 
 def _without_baseline(state: CPUState, pod: str, container: str) -> Mapping[str, Mapping[str, int]]:

@@ -10,6 +10,26 @@ from mooring.topologymanager.entries import AnyHints
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryPinningRequested:
+    """A container, or a pod as a whole, is about to get memory, or to keep what it has."""
+
+    pod: str
+    container: str
+    """Empty for the whole pod, whose containers follow one by one (KEP-5526)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPinningFailed:
+    """A container, or a pod as a whole, was not served."""
+
+    pod: str
+    container: str
+    """Empty for the whole pod."""
+    error: str
+    """The kubelet's text."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryHintsAsked:
     """What the memory manager's hints were made from, and what they are."""
 
@@ -50,3 +70,14 @@ class MemoryReleased:
     pod: str
     container: str
     blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPartitioned:
+    """The memory of a pod-level pod is divided among its containers (KEP-5526)."""
+
+    pod: str
+    exclusive: tuple[str, ...]
+    """Containers with requests of their own."""
+    shared: tuple[str, ...]
+    """Containers that share what is left."""

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 from mooring.core.bits import mask_of, members
+from mooring.core.errors import KubeletCrashError
 from mooring.memorymanager.requests import Requests
+from mooring.memorymanager.reuse import NOTHING_LEFT, Leftover
 from mooring.memorymanager.state import MemoryTable, NodeState
 from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.hints import Hints
@@ -18,11 +20,10 @@ from mooring.topologymanager.wide import Demand, Family, sets_of_size
 MOST_LISTED = 8
 """Largest number of NUMA nodes for which hints are listed; with more of them they are described."""
 
-ReusableByMask = Mapping[int, Mapping[str, int]]
-"""Mask of NUMA nodes -> memory type -> bytes that ended init containers of the pod leave there."""
 
-
-def calculate_hints(nodes: Mapping[int, NodeState], requests: Requests, reusable: ReusableByMask) -> AnyHints | None:
+def calculate_hints(
+    nodes: Mapping[int, NodeState], requests: Requests, leftover: Leftover = NOTHING_LEFT
+) -> AnyHints | None:
     """Return the node sets that can serve the requests; None when there is none.
 
     The same masks hold for every requested type. None means "no opinion" to the topology manager: the failure shows
@@ -31,17 +32,19 @@ def calculate_hints(nodes: Mapping[int, NodeState], requests: Requests, reusable
     Args:
         nodes: the machine state.
         requests: memory type -> bytes; not empty.
-        reusable: memory of ended init containers, which counts for the identical mask only (defect exact-mask-reuse).
+        leftover: memory of ended init containers of the same pod.
+
+    Raises:
+        KubeletCrashError: a node does not list a requested type.
     """
     ids = tuple(sorted(nodes))
     if len(ids) > MOST_LISTED:
-        return _family(nodes, ids, requests, reusable)
+        return _family(nodes, ids, requests, leftover)
     found = [index for index in _enough(nodes, ids, requests) if index]
     masks = set(_as_masks(found, ids))
-    for mask, amounts in reusable.items():
-        if _serves(nodes, mask, requests, amounts):
-            masks.add(mask)
-    masks = _respecting_groups(nodes, masks)
+    if leftover.amounts:
+        masks.update(mask for mask in _reusing(ids, leftover) if _serves(nodes, mask, requests, leftover))
+    masks = _respecting_groups(leftover.ungrouped(nodes), masks)
     if not masks:
         return None
     smallest = _smallest_size(_allocatable(nodes, ids, tuple(requests)), tuple(requests.values()), len(ids))
@@ -51,31 +54,37 @@ def calculate_hints(nodes: Mapping[int, NodeState], requests: Requests, reusable
 
 
 def _family(
-    nodes: Mapping[int, NodeState], ids: tuple[int, ...], requests: Requests, reusable: ReusableByMask
+    nodes: Mapping[int, NodeState], ids: tuple[int, ...], requests: Requests, leftover: Leftover
 ) -> AnyHints | None:
     """Describe the same hints: nodes without assignments combine freely, all other members are listed."""
     width = max(ids) + 1
+    grown = leftover.amounts if leftover.assignments is not None else {}
     demands = tuple(
-        Demand(amount, _weights(nodes, width, resource, lambda table: table.free))
+        Demand(
+            amount,
+            _weights(nodes, width, resource, lambda table: table.free),
+            bonuses=tuple((mask, types[resource]) for mask, types in grown.items() if types.get(resource)),
+        )
         for resource, amount in requests.items()
     )
-    whole = [
+    whole = tuple(
         Demand(amount, _weights(nodes, width, resource, lambda table: table.allocatable))
         for resource, amount in requests.items()
-    ]
+    )
     everything = mask_of(ids)
     sizes = range(1, len(ids) + 1)
     smallest = next((size for size in sizes if any(True for _ in sets_of_size(everything, size, 0, whole))), len(ids))
-    free_nodes = mask_of(node for node in ids if nodes[node].assignments == 0)
-    groups = {mask_of(state.cells) for state in nodes.values() if state.assignments > 0}
-    serving = {mask for mask in groups if _serves(nodes, mask, requests, {})}
-    serving.update(mask for mask, amounts in reusable.items() if _serves(nodes, mask, requests, amounts))
+    grouped = leftover.ungrouped(nodes)
+    free_nodes = mask_of(node for node in ids if grouped[node].assignments == 0)
+    candidates = {mask_of(state.cells) for state in grouped.values() if state.assignments > 0}.union(leftover.amounts)
+    serving = {mask for mask in candidates if _serves(nodes, mask, requests, leftover)}
     family = Family(
         free_nodes,
-        demands,
+        # What is taken over may make up for memory that the nodes cannot have: they must be able to.
+        (*demands, *whole) if grown else demands,
         smallest,
-        listed=tuple(sorted(_respecting_groups(nodes, serving))),
-        barred=frozenset(1 << node for node in ids if len(nodes[node].cells) > 1),
+        listed=tuple(sorted(_respecting_groups(grouped, serving))),
+        barred=frozenset(1 << node for node in ids if len(grouped[node].cells) > 1),
     )
     return family if family.listed or family.first_of_size_up() is not None else None
 
@@ -83,27 +92,43 @@ def _family(
 def _weights(
     nodes: Mapping[int, NodeState], width: int, resource: str, amount: Callable[[MemoryTable], int]
 ) -> tuple[int, ...]:
-    tables = [nodes[node].memory.get(resource) if node in nodes else None for node in range(width)]
-    return tuple(amount(table) if table is not None else 0 for table in tables)
+    return tuple(amount(_table(nodes, node, resource)) if node in nodes else 0 for node in range(width))
+
+
+def _table(nodes: Mapping[int, NodeState], node: int, resource: str) -> MemoryTable:
+    table = nodes[node].memory.get(resource)
+    if table is None:
+        raise KubeletCrashError(
+            f"NUMA node {node} does not list {resource}: the kubelet crashes when a container asks for a type of "
+            "memory that some node does not have"
+        )
+    return table
 
 
 def free_in(nodes: Mapping[int, NodeState], mask: int, resource: str) -> int:
-    """Return the free bytes of one type on the nodes of a mask; a node without the type has none."""
-    total = 0
-    for node in members(mask):
-        table = nodes[node].memory.get(resource) if node in nodes else None
-        total += table.free if table is not None else 0
-    return total
+    """Return the free bytes of one type on the nodes of a mask.
+
+    Raises:
+        KubeletCrashError: one of the nodes does not list the type.
+    """
+    return sum(_table(nodes, node, resource).free for node in members(mask))
 
 
-def _serves(nodes: Mapping[int, NodeState], mask: int, requests: Requests, extra: Mapping[str, int]) -> bool:
-    """Tell whether the nodes of a mask can give what is asked; ``extra`` counts on top of what is free."""
+def _reusing(ids: tuple[int, ...], leftover: Leftover) -> Iterable[int]:
+    """Return the node sets for which memory of ended init containers counts."""
+    if leftover.assignments is None:
+        return leftover.amounts
+    sets = _as_masks(list(range(1, 1 << len(ids))), ids)
+    return [mask for mask in sets if any(not own & ~mask for own in leftover.amounts)]
+
+
+def _serves(nodes: Mapping[int, NodeState], mask: int, requests: Requests, leftover: Leftover) -> bool:
+    """Tell whether the nodes of a mask can give what is asked; what is left counts on top of what is free."""
+    extra = leftover.within(mask)
     for resource, amount in requests.items():
-        allocatable = 0
-        for node in members(mask):
-            table = nodes[node].memory.get(resource) if node in nodes else None
-            allocatable += table.allocatable if table is not None else 0
-        if allocatable < amount or free_in(nodes, mask, resource) + extra.get(resource, 0) < amount:
+        if sum(_table(nodes, node, resource).allocatable for node in members(mask)) < amount:
+            return False
+        if free_in(nodes, mask, resource) + extra.get(resource, 0) < amount:
             return False
     return True
 
@@ -117,8 +142,7 @@ def _enough(nodes: Mapping[int, NodeState], ids: tuple[int, ...], requests: Requ
     for resource, amount in requests.items():
         sums = [0]
         for node in ids:
-            table = nodes[node].memory.get(resource)
-            free = table.free if table is not None else 0
+            free = _table(nodes, node, resource).free
             sums += [total + free for total in sums]
         found = [index for index in found if sums[index] >= amount]
     return found
@@ -159,11 +183,7 @@ def _is_group(nodes: Mapping[int, NodeState], group: int) -> bool:
 def _allocatable(
     nodes: Mapping[int, NodeState], ids: tuple[int, ...], resources: tuple[str, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    rows = []
-    for resource in resources:
-        tables = (nodes[node].memory.get(resource) for node in ids)
-        rows.append(tuple(table.allocatable if table is not None else 0 for table in tables))
-    return tuple(rows)
+    return tuple(tuple(_table(nodes, node, resource).allocatable for node in ids) for resource in resources)
 
 
 @lru_cache(maxsize=256)

@@ -13,15 +13,22 @@ from mooring.core.observer import Observer
 from mooring.core.pod import ContainerKind, Pod, QoS
 from mooring.core.podlevel import PodLevelGates
 from mooring.memorymanager.account import charge
-from mooring.memorymanager.facts import MemoryAssigned
+from mooring.memorymanager.facts import (
+    MemoryAssigned,
+    MemoryPartitioned,
+    MemoryPinningFailed,
+    MemoryPinningRequested,
+)
 from mooring.memorymanager.pod_budget import EMPTY_SHARED_POOL, shared_pool_error
+from mooring.memorymanager.pod_partition import blocks_of, partition
+from mooring.memorymanager.pod_restore import POD_RESTART, restored_blocks, without_pod
+from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.requests import Requests, container_requests, pod_requests
-from mooring.memorymanager.state import Block, MemoryState, NodeState
+from mooring.memorymanager.reuse import ContainerBlocks, ReusableMemory
+from mooring.memorymanager.state import MemoryState, NodeState
 from mooring.memorymanager.static import (
     MemoryAllocated,
-    MemoryPolicy,
     MemoryRefusal,
-    ReusableMemory,
     choose_nodes,
 )
 from mooring.topologymanager.hints import Hint
@@ -51,12 +58,32 @@ def allocate_pod(
     requests = pod_requests(pod, policy.gates)
     if isinstance(requests, str) or not requests:
         return MemoryAllocated(state, reusable)
+    # 2. From here on every error counts as a failure to pin.
+    if observer is not None:
+        observer(MemoryPinningRequested(pod.uid, ""))
+    answer = _partitioned(policy, state, pod, requests, affinity, observer)
+    if isinstance(answer, MemoryRefusal):
+        if observer is not None:
+            observer(MemoryPinningFailed(pod.uid, "", answer.message))
+        return answer
+    return MemoryAllocated(answer, reusable)
+
+
+def _partitioned(
+    policy: MemoryPolicy, state: MemoryState, pod: Pod, requests: Requests, affinity: Hint, observer: Observer | None
+) -> MemoryState | MemoryRefusal:
+    """Return the state with the pod's memory divided among its containers, or the kubelet's error."""
     # 2. Someone would share nothing.
     empty = shared_pool_error(pod, requests, policy.gates)
     if empty:
         return MemoryRefusal(empty, EMPTY_SHARED_POOL)
+    if POD_RESTART in policy.fixed_defects:
+        restored = restored_blocks(policy, state, pod, requests)
+        if restored is not None:
+            return _completed(state, pod, restored)
+        state = without_pod(state, pod.uid)
     # 3. The nodes.
-    chosen = choose_nodes(state.nodes, requests, {}, affinity)
+    chosen = choose_nodes(state.nodes, requests, affinity)
     if isinstance(chosen, MemoryRefusal):
         return chosen
     # 4-5. The pod's blocks, the machine, the containers' blocks.
@@ -64,46 +91,32 @@ def allocate_pod(
     nodes: Mapping[int, NodeState] = state.nodes
     for resource in sorted(requests):
         nodes = charge(nodes, chosen.mask, resource, requests[resource])
-    pods = {**state.pods, pod.uid: _blocks(cells, requests)}
-    held = {name: _blocks(cells, share) for name, share in _partition(pod, requests, policy.gates).items()}
+    pods = {**state.pods, pod.uid: blocks_of(cells, requests)}
+    held = {name: blocks_of(cells, share) for name, share in partition(pod, requests, policy.gates).items()}
     assignments = {**state.assignments, pod.uid: {**state.assignments.get(pod.uid, {}), **held}}
     if observer is not None:
         blocks = pods[pod.uid]
         observer(MemoryAssigned(pod.uid, "", affinity.mask, chosen.mask, chosen.way, blocks, ""))
-    return MemoryAllocated(replace(state, nodes=nodes, assignments=assignments, pods=pods), reusable)
+        _report_partition(observer, pod, policy.gates)
+    return replace(state, nodes=nodes, assignments=assignments, pods=pods)
 
 
-def _blocks(cells: tuple[int, ...], amounts: Requests) -> tuple[Block, ...]:
-    return tuple(Block(cells, resource, amounts[resource]) for resource in sorted(amounts) if amounts[resource] > 0)
+def _completed(state: MemoryState, pod: Pod, restored: ContainerBlocks) -> MemoryState:
+    """Return the state with what containers missed; the very same one when they missed nothing."""
+    if restored == state.assignments.get(pod.uid):
+        return state
+    return replace(state, assignments={**state.assignments, pod.uid: restored})
 
 
-def _partition(pod: Pod, budget: Requests, gates: PodLevelGates) -> dict[str, Requests]:
-    """Return each container's share: its own requests, or what is left for those who share.
-
-    A regular init container without requests shares what the sidecars before it leave; everybody else without requests
-    shares what sidecars and exclusive apps leave.
-    """
-    shares: dict[str, Requests] = {}
-    sidecars: dict[str, int] = {}
-    apps: dict[str, int] = {}
-    late = []
+def _report_partition(observer: Observer, pod: Pod, gates: PodLevelGates) -> None:
+    """Report who asked for a part: every init container, and the apps that have requests of their own."""
+    exclusive = tuple(
+        container.name
+        for container in pod.containers
+        if (own := container_requests(pod, container, gates)) and not isinstance(own, str)
+    )
     for container in pod.containers:
-        own = container_requests(pod, container, gates)
-        own = {} if isinstance(own, str) else own
-        if own:
-            shares[container.name] = own
-            totals = {ContainerKind.SIDECAR: sidecars, ContainerKind.APP: apps}.get(container.kind)
-            if totals is not None:
-                for resource, amount in own.items():
-                    totals[resource] = totals.get(resource, 0) + amount
-        elif container.kind is ContainerKind.INIT:
-            shares[container.name] = _less(budget, sidecars)
-        else:
-            late.append(container.name)
-    rest = _less(_less(budget, sidecars), apps)
-    shares.update(dict.fromkeys(late, rest))
-    return {container.name: shares[container.name] for container in pod.containers}
-
-
-def _less(budget: Requests, taken: Requests) -> Requests:
-    return {resource: amount - taken.get(resource, 0) for resource, amount in budget.items()}
+        if container.kind is not ContainerKind.APP or container.name in exclusive:
+            observer(MemoryPinningRequested(pod.uid, container.name))
+    shared = tuple(container.name for container in pod.containers if container.name not in exclusive)
+    observer(MemoryPartitioned(pod.uid, exclusive, shared))

@@ -6,19 +6,19 @@ memory-manager.md section 4.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from mooring.core.bits import mask_of
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod, QoS
+from mooring.memorymanager import regenerated
 from mooring.memorymanager.facts import MemoryHintsAsked
 from mooring.memorymanager.hints import calculate_hints
 from mooring.memorymanager.pod_budget import shared_pool_error
+from mooring.memorymanager.pod_restore import POD_RESTART, is_served_as_a_whole, restored_blocks, without_pod
+from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.requests import Requests, container_requests, pod_requests
-from mooring.memorymanager.state import Block, MemoryState
-from mooring.memorymanager.static import MemoryPolicy, ReusableMemory
-from mooring.topologymanager.entries import AnyHints, ResourceHints
-from mooring.topologymanager.hints import IMPOSSIBLE, Hints
+from mooring.memorymanager.reuse import ReusableMemory, leftover_for
+from mooring.memorymanager.state import MemoryState
+from mooring.topologymanager.entries import ResourceHints
+from mooring.topologymanager.hints import IMPOSSIBLE
 
 
 def container_hints(
@@ -37,18 +37,16 @@ def container_hints(
         return None
     existing = state.assignments.get(pod.uid, {}).get(container.name)
     if existing is not None:
-        return _regenerated(policy, existing, requests)
-    return _calculated(state, reusable, pod, container.name, requests, observer)
+        return regenerated.container_hints(policy, container, existing, requests)
+    if is_served_as_a_whole(policy, state, pod):
+        return None
+    return _calculated(policy, state, reusable, pod, container.name, requests, observer)
 
 
 def pod_hints(
     policy: MemoryPolicy, state: MemoryState, reusable: ReusableMemory, pod: Pod, observer: Observer | None = None
 ) -> ResourceHints | None:
-    """Return the hints for a whole pod; None when it has no opinion.
-
-    When the pod has blocks already, those of its first container that has any are held against the request of the
-    whole pod, so that a pod with several of them loses its opinion at a restart (defect memory-nil-hints).
-    """
+    """Return the hints for a whole pod; None when it has no opinion."""
     if pod.qos is not QoS.GUARANTEED or policy.gates.leaves_out(pod):
         return None
     requests = pod_requests(pod, policy.gates)
@@ -56,14 +54,18 @@ def pod_hints(
         return None
     if policy.gates.manages(pod) and shared_pool_error(pod, requests, policy.gates):
         return dict.fromkeys(requests, IMPOSSIBLE)
+    if policy.gates.manages(pod) and POD_RESTART in policy.fixed_defects:
+        if restored_blocks(policy, state, pod, requests) is not None:
+            return regenerated.hints_as_in_kubelet(state.pods[pod.uid], requests)
+        state = without_pod(state, pod.uid)
     held = state.assignments.get(pod.uid, {})
-    for container in pod.containers:
-        if container.name in held:
-            return _regenerated(policy, held[container.name], requests)
-    return _calculated(state, reusable, pod, "", requests, observer)
+    if any(container.name in held for container in pod.containers):
+        return regenerated.pod_hints(policy, pod, held, requests)
+    return _calculated(policy, state, reusable, pod, "", requests, observer)
 
 
 def _calculated(
+    policy: MemoryPolicy,
     state: MemoryState,
     reusable: ReusableMemory,
     pod: Pod,
@@ -71,7 +73,8 @@ def _calculated(
     requests: Requests,
     observer: Observer | None,
 ) -> ResourceHints | None:
-    hints = calculate_hints(state.nodes, requests, reusable.of(pod.uid))
+    leftover = leftover_for(policy.fixed_defects, reusable, pod, container, state.assignments.get(pod.uid, {}))
+    hints = calculate_hints(state.nodes, requests, leftover)
     if observer is not None:
         observer(
             MemoryHintsAsked(
@@ -89,22 +92,3 @@ def _calculated(
             )
         )
     return None if hints is None else dict.fromkeys(requests, hints)
-
-
-def _regenerated(policy: MemoryPolicy, blocks: tuple[Block, ...], requests: Requests) -> ResourceHints | None:
-    """Return one preferred hint for each type, from blocks that the container has already.
-
-    Defect memory-nil-hints: where blocks and requests disagree the kubelet has no opinion instead of calling it
-    impossible.
-    """
-    mismatch: Mapping[str, Hints] | None = None
-    if "memory-nil-hints" in policy.fixed_defects:
-        mismatch = dict.fromkeys(requests, IMPOSSIBLE)
-    if len(blocks) != len(requests):
-        return mismatch
-    hints: dict[str, AnyHints | None] = {}
-    for block in blocks:
-        if requests.get(block.type) != block.size or not block.numa:
-            return mismatch
-        hints[block.type] = Hints(preferred=(mask_of(block.numa),))
-    return hints

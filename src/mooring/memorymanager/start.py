@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from mooring.core.bits import mask_of
 from mooring.memorymanager.account import charge
+from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.state import Block, MemoryState, NodeState
-from mooring.memorymanager.static import MemoryPolicy
 
 EMPTY_WITH_ASSIGNMENTS = "[memorymanager] machine state can not be empty when it has memory assignments"
 DIFFERENT = "[memorymanager] the expected machine state is different from the real one"

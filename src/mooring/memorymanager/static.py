@@ -6,70 +6,34 @@ Source: kubelet v1.37.1, memorymanager policy_static.go; spec: memory-manager.md
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from mooring.core.bits import mask_of, members
 from mooring.core.observer import Observer
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import Container, Pod, QoS
 from mooring.memorymanager.account import charge, release
-from mooring.memorymanager.facts import MemoryAssigned, MemoryReleased
-from mooring.memorymanager.hints import ReusableByMask, calculate_hints, free_in
+from mooring.memorymanager.facts import (
+    MemoryAssigned,
+    MemoryPinningFailed,
+    MemoryPinningRequested,
+    MemoryReleased,
+)
+from mooring.memorymanager.hints import calculate_hints, free_in
+from mooring.memorymanager.pod_restore import is_served_as_a_whole
+from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.requests import Requests, container_requests
 from mooring.memorymanager.reserved import MEMORY
+from mooring.memorymanager.reuse import NOTHING_LEFT, Leftover, ReusableMemory, leftover_for, take_over
 from mooring.memorymanager.state import Block, MemoryState, NodeState
 from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.hints import Hint
 from mooring.topologymanager.wide import Family
-
-STATIC = "Static"
 
 NO_DEFAULT = "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
 NO_PREFERRED_DEFAULT = "[memorymanager] failed to find the default preferred hint"
 NO_EXTENSION = "[memorymanager] failed to find NUMA nodes to extend the current topology hint"
 NO_PREFERRED_EXTENSION = "[memorymanager] failed to find the extended preferred hint"
 VIOLATION = "[memorymanager] preferred hint violates NUMA node allocation"
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPolicy:
-    """Everything that the policy knows before the first pod."""
-
-    default_nodes: Mapping[int, NodeState]
-    """The machine state of an empty node."""
-    gates: PodLevelGates = field(default_factory=PodLevelGates)
-    fixed_defects: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class ReusableMemory:
-    """Memory that ended init containers of the pod now being admitted leave to its later containers.
-
-    Kept in memory only; admitting another pod forgets it (spec: memory-manager.md section 5.1).
-    """
-
-    pod: str = ""
-    amounts: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    """Mask of NUMA nodes -> memory type -> bytes."""
-
-    def of(self, pod: str) -> ReusableByMask:
-        """Return the record of a pod; empty for every other."""
-        return self.amounts if pod == self.pod else {}
-
-    def after(self, pod: str, container: Container, blocks: tuple[Block, ...]) -> ReusableMemory:
-        """Return the record after a container got its blocks.
-
-        Init containers leave the largest of what was there and what they have; all others use it up.
-        """
-        amounts = {mask: dict(types) for mask, types in self.of(pod).items()}
-        for block in blocks:
-            types = amounts.setdefault(mask_of(block.numa), {})
-            known = types.get(block.type, 0)
-            if container.kind is ContainerKind.INIT:
-                types[block.type] = max(known, block.size)
-            else:
-                types[block.type] = max(known - block.size, 0)
-        return ReusableMemory(pod, amounts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,25 +89,47 @@ def allocate(
         return MemoryRefusal(requests)
     if not requests:
         return MemoryAllocated(state, reusable)
+    # 4. From here on every error counts as a failure to pin.
+    if observer is not None:
+        observer(MemoryPinningRequested(pod.uid, container.name))
+    answer = _pinned(policy, state, reusable, pod, container, requests, affinity, observer)
+    if observer is not None and isinstance(answer, MemoryRefusal):
+        observer(MemoryPinningFailed(pod.uid, container.name, answer.message))
+    return answer
+
+
+def _pinned(
+    policy: MemoryPolicy,
+    state: MemoryState,
+    reusable: ReusableMemory,
+    pod: Pod,
+    container: Container,
+    requests: Requests,
+    affinity: Hint,
+    observer: Observer | None,
+) -> MemoryAllocated | MemoryRefusal:
+    """Serve a container that asks for memory."""
     # 5. Existing blocks are kept.
     existing = state.assignments.get(pod.uid, {}).get(container.name)
     if existing is not None:
         return MemoryAllocated(state, reusable.after(pod.uid, container, existing))
+    if is_served_as_a_whole(policy, state, pod):
+        return MemoryAllocated(state, reusable)
     # 6-8. The nodes.
-    left = reusable.of(pod.uid)
-    chosen = choose_nodes(state.nodes, requests, left, affinity)
+    held = state.assignments.get(pod.uid, {})
+    leftover = leftover_for(policy.fixed_defects, reusable, pod, container.name, held)
+    chosen = choose_nodes(state.nodes, requests, affinity, leftover)
     if isinstance(chosen, MemoryRefusal):
         _report(observer, pod, container, affinity, Chosen(0, ""), (), chosen.message)
         return chosen
     # 9-10. The blocks.
     cells = tuple(members(chosen.mask))
     blocks = tuple(Block(cells, resource, requests[resource]) for resource in sorted(requests))
+    taken = take_over(leftover, pod, container.name, held, blocks)
     nodes: Mapping[int, NodeState] = state.nodes
     for block in blocks:
-        spare = left.get(chosen.mask, {}).get(block.type, 0)
-        nodes = charge(nodes, chosen.mask, block.type, block.size - min(spare, block.size))
-    held = _without_reused(pod, container, state.assignments.get(pod.uid, {}), blocks)
-    assignments = {**state.assignments, pod.uid: {**held, container.name: blocks}}
+        nodes = charge(nodes, chosen.mask, block.type, block.size - taken.amounts[block.type])
+    assignments = {**state.assignments, pod.uid: {**taken.held, container.name: blocks}}
     _report(observer, pod, container, affinity, chosen, blocks, "")
     return MemoryAllocated(
         replace(state, nodes=nodes, assignments=assignments), reusable.after(pod.uid, container, blocks)
@@ -164,7 +150,7 @@ def _report(
 
 
 def choose_nodes(
-    nodes: Mapping[int, NodeState], requests: Requests, reusable: ReusableByMask, affinity: Hint
+    nodes: Mapping[int, NodeState], requests: Requests, affinity: Hint, leftover: Leftover = NOTHING_LEFT
 ) -> Chosen | MemoryRefusal:
     """Return the nodes that serve the requests, or the kubelet's error.
 
@@ -173,7 +159,7 @@ def choose_nodes(
     """
     mask, preferred, way = affinity.mask, affinity.preferred, "affinity"
     if mask is None:
-        best = _best(calculate_hints(nodes, requests, reusable), 0)
+        best = _best(calculate_hints(nodes, requests, leftover), 0)
         if best is None:
             return MemoryRefusal(NO_DEFAULT)
         if preferred and not best.preferred:
@@ -181,14 +167,14 @@ def choose_nodes(
         mask, preferred, way = best.mask or 0, best.preferred, "default"
     if any(free_in(nodes, mask, resource) < amount for resource, amount in requests.items()):
         # The kubelet looks only at the hints for ordinary memory here.
-        hints = calculate_hints(nodes, requests, reusable) if MEMORY in requests else None
+        hints = calculate_hints(nodes, requests, leftover) if MEMORY in requests else None
         best = _best(hints, mask)
         if best is None:
             return MemoryRefusal(NO_EXTENSION)
         if preferred and not best.preferred:
             return MemoryRefusal(NO_PREFERRED_EXTENSION)
         mask, way = best.mask or 0, "extended"
-    if mask.bit_count() > 1 and _violates_groups(nodes, mask):
+    if mask.bit_count() > 1 and _violates_groups(leftover.ungrouped(nodes), mask):
         return MemoryRefusal(VIOLATION)
     return Chosen(mask, way)
 
@@ -214,33 +200,6 @@ def _violates_groups(nodes: Mapping[int, NodeState], mask: int) -> bool:
         and (len(nodes[node].cells) == 1 or mask_of(nodes[node].cells) != mask)
         for node in members(mask)
     )
-
-
-def _without_reused(
-    pod: Pod, container: Container, held: Mapping[str, tuple[Block, ...]], blocks: tuple[Block, ...]
-) -> dict[str, tuple[Block, ...]]:
-    """Shrink the blocks of earlier init containers by what the new blocks take over from them.
-
-    So the sum of a pod's blocks stays what the machine is charged. Blocks may shrink to nothing and stay (spec:
-    memory-manager.md section 5.3).
-    """
-    reduced = dict(held)
-    for block in blocks:
-        size = block.size
-        for earlier in pod.containers:
-            if earlier.name == container.name:
-                break
-            if earlier.kind is not ContainerKind.INIT or earlier.name not in reduced:
-                continue
-            kept = []
-            for old in reduced[earlier.name]:
-                taken = 0
-                if old.type == block.type and mask_of(old.numa) == mask_of(block.numa):
-                    taken = min(old.size, size)
-                    size -= taken
-                kept.append(replace(old, size=old.size - taken) if taken else old)
-            reduced[earlier.name] = tuple(kept)
-    return reduced
 
 
 def remove(

@@ -23,7 +23,14 @@ from mooring.memorymanager import policy_hints as memory_hints
 from mooring.memorymanager.static import MemoryRefusal
 from mooring.memorymanager.static import allocate as allocate_memory
 from mooring.node.decision import NO_AFFINITY
-from mooring.node.facts import HintsGiven, PodRejected
+from mooring.node.facts import (
+    AdmissionBegun,
+    AdmissionEndless,
+    ContainerAdmitted,
+    HintsGiven,
+    PodAdmitted,
+    PodRejected,
+)
 from mooring.node.providers import Providers, without_stale_cpus, without_stale_devices, without_stale_memory
 from mooring.node.settings import Settings
 from mooring.topologymanager.entries import AnyHints, ResourceHints, merge_entries
@@ -66,14 +73,16 @@ class Admission:
 
     def run(self) -> Verdict:
         """Decide; None means that the pod is admitted."""
+        if self.observer is not None:
+            self.observer(AdmissionBegun(self.pod.uid))
         if self.settings.topology_policy == NONE:
             verdict = self._without_hints()
         elif self.settings.pod_scope:
             verdict = self._pod_scope()
         else:
             verdict = self._container_scope()
-        if self.observer is not None and isinstance(verdict, Rejection):
-            self.observer(PodRejected(self.pod.uid, verdict.reason, verdict.message))
+        if self.observer is not None:
+            self.observer(_ended(self.pod, verdict))
         return verdict
 
     @property
@@ -103,6 +112,8 @@ class Admission:
             verdict = self._allocate(container)
             if verdict is not None:
                 return verdict
+            if self.observer is not None:
+                self.observer(ContainerAdmitted(self.pod.uid, container.name))
         return None
 
     def _pod_scope(self) -> Verdict:
@@ -272,6 +283,15 @@ def _joined(given: tuple[ResourceHints | None, ...]) -> ResourceHints:
     for hints in given:
         joined.update(hints or {})
     return joined
+
+
+def _ended(pod: Pod, verdict: Verdict) -> PodAdmitted | PodRejected | AdmissionEndless:
+    """Return the fact with which an admission ends."""
+    if isinstance(verdict, Rejection):
+        return PodRejected(pod.uid, verdict.reason, verdict.message)
+    if isinstance(verdict, Endless):
+        return AdmissionEndless(pod.uid, verdict.defect)
+    return PodAdmitted(pod.uid, pod)
 
 
 def _rejection(message: str, reason: str) -> Rejection:

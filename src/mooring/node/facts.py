@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mooring.core.pod import Pod
+from mooring.cpumanager.state import CPUState
+from mooring.node.settings import Settings
 from mooring.topologymanager.entries import ResourceHints
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletStarted:
+    """The managers have started on their checkpoint files; running pods are not admitted again yet."""
+
+    settings: Settings
+    cpu: CPUState
+    """The CPU manager's state after the start, filled where it was fresh."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionBegun:
+    """The topology manager is asked about a pod, new or running since before a restart."""
+
+    pod: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +37,50 @@ class HintsGiven:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerAdmitted:
+    """Container scope: the hints of one container merged, and every provider served it."""
+
+    pod: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodAdmitted:
+    """The managers accept the pod. Other admission handlers of the kubelet may still reject it."""
+
+    pod: str
+    declared: Pod
+    """The pod itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodRejected:
     """The admission failed."""
 
     pod: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionEndless:
+    """The kubelet would not return from this admission; the node stays what it was before."""
+
+    pod: str
+    defect: str
+    """Name of the defect (spec: README.md section 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodWithdrawn:
+    """A pod that the managers had accepted was rejected by another admission handler, such as the node resources check.
+
+    The node emits it when it is told so.
+    """
+
+    pod: str
+    declared: Pod
+    """The pod itself."""
     reason: str
     message: str
 

@@ -22,6 +22,7 @@ from mooring.memorymanager.state import Block, MemoryState
 from mooring.memorymanager.static import remove as remove_memory
 from mooring.node.admission import Admission, Verdict
 from mooring.node.decision import NO_AFFINITY, Decision, Readmission, Removal
+from mooring.node.facts import KubeletStarted, PodWithdrawn
 from mooring.node.providers import Providers, after_removal
 from mooring.node.settings import Settings, build_settings
 from mooring.node.start import Restored, start_managers
@@ -67,13 +68,17 @@ class Node:
         return node
 
     @staticmethod
-    def start(settings: Settings, restored: Restored | None = None) -> Node | StartRefusal:
+    def start(
+        settings: Settings, restored: Restored | None = None, observer: Observer | None = None
+    ) -> Node | StartRefusal:
         """Start a kubelet on what its checkpoint files hold, or on none."""
         started = start_managers(settings, restored or Restored())
         if started.refusal is not None:
             return started.refusal
         if started.cpu is None or started.memory is None:
             raise AssertionError("a start without a refusal has both states")
+        if observer is not None:
+            observer(KubeletStarted(settings, started.cpu))
         return Node(settings, Providers(started.cpu, started.memory))
 
     @property
@@ -124,11 +129,18 @@ class Node:
         """Return the node with pods that run already and are not decided about: their state stays and is not stale."""
         return replace(self, active={**self.active, **{pod.uid: pod for pod in pods}})
 
-    def withdraw(self, uid: str) -> Node:
+    def withdraw(self, uid: str, rejection: Rejection | None = None, observer: Observer | None = None) -> Node:
         """Return the node after something else than the managers refused a pod that they had accepted.
 
         The pod leaves the active list; what it was given stays until the managers are asked again.
+
+        Args:
+            uid: of the pod.
+            rejection: the other's words, for the observer.
+            observer: hears of a rejection of an active pod.
         """
+        if observer is not None and rejection is not None and uid in self.active:
+            observer(PodWithdrawn(uid, self.active[uid], rejection.reason, rejection.message))
         active = {known: pod for known, pod in self.active.items() if known != uid}
         return replace(self, active=active, started=self.started - {uid})
 
@@ -152,7 +164,9 @@ class Node:
         """
         settings = settings or self.settings
         started = (
-            settings if isinstance(settings, StartRefusal) else Node.start(settings, Restored(self.cpu, self.memory))
+            settings
+            if isinstance(settings, StartRefusal)
+            else Node.start(settings, Restored(self.cpu, self.memory), observer)
         )
         if isinstance(started, StartRefusal):
             return started

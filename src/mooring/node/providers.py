@@ -16,8 +16,8 @@ from mooring.cpumanager.static import Reusable
 from mooring.cpumanager.static import remove as remove_cpus
 from mooring.devicemanager.allocation import drop_stale
 from mooring.devicemanager.state import DeviceState, ReusableDevices
+from mooring.memorymanager.reuse import ReusableMemory
 from mooring.memorymanager.state import MemoryState
-from mooring.memorymanager.static import ReusableMemory
 from mooring.memorymanager.static import remove as remove_memory
 from mooring.node.facts import StaleStateRemoved
 from mooring.node.settings import Settings

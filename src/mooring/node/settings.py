@@ -22,9 +22,9 @@ from mooring.cpumanager.options import check_against_machine, parse_options
 from mooring.cpumanager.policy import STATIC, StaticPolicy
 from mooring.cpumanager.take import take
 from mooring.memorymanager.machine import default_machine_state
+from mooring.memorymanager.policy import STATIC as MEMORY_STATIC
+from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.reserved import reserved_table
-from mooring.memorymanager.static import STATIC as MEMORY_STATIC
-from mooring.memorymanager.static import MemoryPolicy
 from mooring.node.reservation import Reservation, reserve
 from mooring.node.validation import SCOPES, validate
 from mooring.topologymanager.distances import NUMAInfo

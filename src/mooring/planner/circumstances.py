@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from mooring.core.pod import Pod
+from mooring.devicemanager.state import DeviceState
 from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings
 from mooring.topologymanager.facts import HintsMerged
@@ -24,6 +25,8 @@ class Circumstances:
     """Everything that the engine reported, in order."""
     memory: MemoryState
     """The memory manager's state after the decision."""
+    devices: DeviceState = field(default_factory=DeviceState)
+    """The device manager's state after the decision."""
 
 
 def last(facts: Iterable[object], kind: type[Fact]) -> Fact | None:

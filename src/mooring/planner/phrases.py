@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mooring.core.bits import list_text, mask_of, members
+from mooring.core.quantity import Quantity
 from mooring.core.topology import Topology
 from mooring.render.wording import size
 
@@ -43,7 +44,7 @@ def who(container: str) -> str:
     return f"Container {container}" if container else "The pod as a whole"
 
 
-def per_node(amounts: Mapping[int, int], unit: str = "") -> str:
+def per_node(amounts: Mapping[int, int], text: Callable[[int], str] = str) -> str:
     """Return an amount for each NUMA node, nodes with the same amount together, the largest first.
 
     >>> per_node({0: 4, 1: 8, 2: 8, 3: 8})
@@ -52,32 +53,68 @@ def per_node(amounts: Mapping[int, int], unit: str = "") -> str:
     together: dict[int, list[int]] = {}
     for node, amount in amounts.items():
         together.setdefault(amount, []).append(node)
-    return ", ".join(
-        f"{size(amount) if unit == 'bytes' else amount} on {nodes(ids)}"
-        for amount, ids in sorted(together.items(), reverse=True)
-    )
+    return ", ".join(f"{text(amount)} on {nodes(ids)}" for amount, ids in sorted(together.items(), reverse=True))
 
 
-def fewest_nodes(topology: Topology, need: int) -> int:
-    """Return how many NUMA nodes it takes at least for so many CPUs, reserved ones counted; 0 when there are too few.
+def only(number: int, noun: str = "") -> str:
+    """Return how little there is, with its verb.
 
-    This is what the kubelet measures a hint by.
+    >>> only(0), only(1), only(5), only(3, "CPU")
+    ('none is', 'only 1 is', 'only 5 are', 'only 3 CPUs are')
+    """
+    if number == 0:
+        return f"no {noun} is" if noun else "none is"
+    amount = count(number, noun) if noun else str(number)
+    return f"only {amount} {'is' if number == 1 else 'are'}"
+
+
+def joined(parts: Sequence[str]) -> str:
+    """Return parts as an enumeration.
+
+    >>> joined(["a"]), joined(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def fewest_nodes(topology: Topology, need: int, reserved: int = 0) -> int:
+    """Return how many NUMA nodes it takes at least for so many CPUs; 0 when there are too few.
+
+    The kubelet measures a hint by this number with reserved CPUs counted; what an empty machine could do leaves out
+    the CPUs of the mask ``reserved``.
     """
     total = 0
-    for number, mask in enumerate(sorted(topology.numa.values(), key=int.bit_count, reverse=True), 1):
-        total += mask.bit_count()
+    sizes = sorted(((mask & ~reserved).bit_count() for mask in topology.numa.values()), reverse=True)
+    for number, amount in enumerate(sizes, 1):
+        total += amount
         if total >= need:
             return number
     return 0
 
 
-def amounts_text(amounts: Mapping[str, int]) -> str:
+def sizes(*amounts: int) -> Callable[[int], str]:
+    """Return how to write these amounts of bytes: shortly, but never two different ones alike.
+
+    >>> text = sizes(2**34, 2**34 - 4096)
+    >>> text(2**34), text(2**34 - 4096), sizes(2**30)(2**30)
+    ('16Gi', '16777212Ki', '1 GiB')
+    """
+    if len({size(amount) for amount in amounts}) == len(set(amounts)):
+        return size
+    return _exactly
+
+
+def _exactly(amount: int) -> str:
+    return str(Quantity.of_bytes(amount))
+
+
+def amounts_text(amounts: Mapping[str, int], text: Callable[[int], str] = size) -> str:
     """Return amounts of memory by type.
 
     >>> amounts_text({"memory": 2**30, "hugepages-2Mi": 2**21})
     '1 GiB of memory and 2 MiB of hugepages-2Mi'
     """
-    return " and ".join(f"{size(amount)} of {resource}" for resource, amount in amounts.items())
+    return joined([f"{text(amount)} of {resource}" for resource, amount in amounts.items()])
 
 
 def node_sets(masks: Iterable[int]) -> str:

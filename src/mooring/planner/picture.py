@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
@@ -94,23 +95,34 @@ def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
 
     Args:
         plan: what was decided.
-        wide: whether every row says everything; else admitted pods go without their sentence, and what was said of
-            the pod before is not said again.
+        wide: whether every pod has its rows, and every row says everything; else admitted pods go without their
+            sentence, and neighbours that are refused for the same reason are told together.
     """
-    rows: list[PlacementRow] = []
     topology = plan.kubelet.settings.topology if plan.kubelet else None
-    before: Answer | None = None
-    for answer in plan.answers:
-        if answer.admitted:
-            rows.extend(_admitted_rows(answer, topology, why=answer.why if wide else ""))
+    rows: list[PlacementRow] = []
+    for _, group in groupby(enumerate(plan.answers), key=lambda item: _likeness(*item, wide=wide)):
+        answers = [answer for _, answer in group]
+        if answers[0].admitted:
+            rows.extend(_admitted_rows(answers[0], topology, why=answers[0].why if wide else ""))
         else:
-            same = not wide and before is not None and _full_why(before) == _full_why(answer)
-            why = f"For the same reason as {_pod_name(before)}." if same and before is not None else _full_why(answer)
-            rows.append(PlacementRow(_pod_name(answer), "", _verdict(answer), admitted=False, why=why))
-            if same:
-                continue
-        before = answer if not answer.admitted else None
+            rows.extend(_refused_rows(answers))
     return rows
+
+
+def _likeness(position: int, answer: Answer, *, wide: bool) -> object:
+    """Return what neighbours share that are told together: pods refused for the same reason, such as replicas."""
+    return position if wide or answer.admitted else (_verdict(answer), _full_why(answer))
+
+
+def _refused_rows(answers: list[Answer]) -> Iterator[PlacementRow]:
+    first, *others = answers
+    yield PlacementRow(_pod_name(first), "", _verdict(first), admitted=False, why=_full_why(first))
+    if others:
+        name = _pod_name(others[0])
+        if len(others) > 1:
+            name = f"{name} to {_pod_name(others[-1])} ({len(others)} pods)"
+        why = f"For the same reason as {_pod_name(first)}."
+        yield PlacementRow(name, "", _verdict(first), admitted=False, why=why)
 
 
 def _admitted_rows(answer: Answer, topology: Topology | None, *, why: str) -> Iterator[PlacementRow]:

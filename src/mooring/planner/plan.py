@@ -6,7 +6,7 @@ have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mooring.core.config import KubeletConfig, MooringConfig
@@ -15,6 +15,7 @@ from mooring.core.decision import Placement, StartRefusal
 from mooring.core.errors import KubeletCrashError
 from mooring.core.machine import Finding, Machine
 from mooring.core.pod import Pod
+from mooring.devicemanager.state import Device, DeviceState
 from mooring.node import Decision
 from mooring.node.resources import check_fit
 from mooring.planner.held import Held, adopted, held_by_others, held_findings
@@ -92,6 +93,7 @@ def make_plan(
     *,
     files: StateTexts | None = None,
     active: Sequence[Pod] = (),
+    devices: Mapping[str, tuple[Device, ...]] | None = None,
     findings: Iterable[Finding] = (),
 ) -> Plan:
     """Admit the pods in order on a node, fresh or continuing from state files.
@@ -102,14 +104,16 @@ def make_plan(
         mooring: which defects are fixed.
         pods: to be admitted, in order.
         files: texts of existing state files.
-        active: pods that run already; they are admitted again at the start.
+        active: pods that run already; they are admitted again at the start. What they hold of devices is in the
+            device manager's own checkpoint, which is not read: devices are given to them anew.
+        devices: resource -> devices of the node's device plugins.
         findings: what was noticed while reading the input.
     """
-    noticed = [*findings, *machine.findings, *_device_findings((*active, *pods))]
+    noticed = [*findings, *machine.findings, *_device_findings((*active, *pods), devices or {})]
     start = _started(machine, config, mooring, files or StateTexts())
     if start.kubelet is None:
         return Plan(machine, start.refusal, (), None, start.files, tuple(noticed), {}, unasked=(*active, *pods))
-    kubelet = start.kubelet
+    kubelet = start.kubelet.with_devices(DeviceState(devices or {}))
     others = held_by_others(kubelet.node, {pod.uid for pod in active})
     given = {pod.uid: pod for pod in pods}
     noticed += held_findings(others, given)
@@ -151,7 +155,9 @@ def _answered(kubelet: Kubelet, pod: Pod, *, running: bool) -> tuple[Kubelet, An
             after, decision = kubelet.decide(pod, facts.append)
     except KubeletCrashError as error:
         return kubelet, _crashed(kubelet, pod, str(error), running=running)
-    sentence = why(decision, Circumstances(kubelet.settings, pod, facts, after.node.memory))
+    sentence = why(
+        decision, Circumstances(kubelet.settings, pod, facts, after.node.memory, after.node.providers.devices)
+    )
     before_start = after.files
     if decision.admitted:
         others = [other for uid, other in after.node.active.items() if uid != pod.uid]
@@ -192,19 +198,21 @@ def _unasked_finding(last: Answer, unasked: Sequence[Pod]) -> Finding:
     )
 
 
-def _device_findings(pods: Iterable[Pod]) -> list[Finding]:
+def _device_findings(pods: Iterable[Pod], devices: Collection[str]) -> list[Finding]:
     """Say which resources of the pods a plan knows nothing of: whoever serves them may have a say in the placement."""
     unknown: dict[str, int] = {}
     for pod in pods:
         names = {name for container in pod.containers for name in container.limits if _is_extended(name)}
+        names.difference_update(devices)
         for name in names:
             unknown[name] = unknown.get(name, 0) + 1
     return [
         Finding(
             "warning",
             name,
-            f"a plan has no devices, and {count} pod{' asks' if count == 1 else 's ask'} for this resource: it counts "
-            "as available, and the NUMA nodes of its devices are not taken into account",
+            f"{count} pod{' asks' if count == 1 else 's ask'} for this resource, and no devices are declared: it "
+            "counts as available, and the NUMA nodes of its devices are not taken into account (declare them in a "
+            "document of kind NodeDevices, given with --config)",
         )
         for name, count in sorted(unknown.items())
     ]

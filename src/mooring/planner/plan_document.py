@@ -8,7 +8,7 @@ from typing import Any
 from mooring import KUBELET_VERSION
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import Node as NUMANode
-from mooring.planner.outcome import decision_fields, state_fields
+from mooring.planner.outcome import decision_fields, device_fields, state_fields
 from mooring.planner.plan import Answer, Plan, free_cpus, reserved_cpus
 from mooring.planner.simulation import Kubelet
 
@@ -59,7 +59,10 @@ def _pod_fields(answer: Answer) -> dict[str, Any]:
         fields["endless"] = decision.endless.defect
     if answer.crash:
         fields["crash"] = answer.crash
-    return {**fields, **decision_fields(decision), **state_fields(answer.files, answer.before_start)}
+    fields |= decision_fields(decision)
+    if decision.devices:
+        fields["devices"] = device_fields(decision)
+    return {**fields, **state_fields(answer.files, answer.before_start)}
 
 
 def numa_fields(kubelet: Kubelet) -> list[dict[str, Any]]:

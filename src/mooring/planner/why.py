@@ -11,10 +11,11 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Rejection
 from mooring.core.pod import ContainerKind, QoS
 from mooring.core.topology import Topology
+from mooring.devicemanager.state import Device
 from mooring.node import Decision
 from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
 from mooring.planner.circumstances import Circumstances
-from mooring.planner.phrases import count, fewest_nodes, nodes, nodes_of
+from mooring.planner.phrases import count, fewest_nodes, joined, nodes, nodes_of
 from mooring.planner.why_affinity import why_affinity
 from mooring.planner.why_allocation import why_empty_shared_pool, why_smt, why_unexpected
 from mooring.render.wording import size
@@ -57,11 +58,11 @@ def why_out_of(rejection: Rejection) -> str:
     requested, used, capacity = (int(text) for text in found.groups()[1:])
     if resource == "pods":
         return f"The resource managers accepted it, but the node already runs {used} pods, and maxPods is {capacity}."
+    asks = f"The resource managers accepted it, but it requests {_amount(resource, requested)}, and"
+    if not used:
+        return f"{asks} all pods of the node together may request only {_amount(resource, capacity)}."
     left = _amount(resource, max(capacity - used, 0))
-    return (
-        f"The resource managers accepted it, but it requests {_amount(resource, requested)}, and of the "
-        f"{_amount(resource, capacity)} that the node's pods may request together only {left} are left."
-    )
+    return f"{asks} of the {_amount(resource, capacity)} that all pods together may request only {left} are left."
 
 
 def _amount(resource: str, amount: int) -> str:
@@ -79,7 +80,23 @@ def _why_admitted(decision: Decision, circumstances: Circumstances) -> str:
     tied = sorted({node for placement in decision.containers.values() for node in placement.mems})
     if tied:
         parts.append(f"Its memory is tied to {nodes(tied)}.")
+    parts += [f"{_devices(resource, found)}." for resource, found in _all_devices(decision).items()]
     return " ".join(parts)
+
+
+def _all_devices(decision: Decision) -> dict[str, list[Device]]:
+    """Return what the containers hold of each resource, each device once."""
+    found: dict[str, dict[str, Device]] = {}
+    for resources in decision.devices.values():
+        for resource, devices in resources.items():
+            found.setdefault(resource, {}).update((device.id, device) for device in devices)
+    return {resource: list(devices.values()) for resource, devices in found.items()}
+
+
+def _devices(resource: str, devices: list[Device]) -> str:
+    ids = joined([device.id for device in devices])
+    near = {node for device in devices for node in device.numa or ()}
+    return f"Of {resource} it gets {ids}" + (f" on {nodes(near)}" if near else "")
 
 
 def _cpu_sentence(decision: Decision, circumstances: Circumstances, topology: Topology | None) -> str:
@@ -107,12 +124,13 @@ def _remarks(decision: Decision, circumstances: Circumstances, topology: Topolog
 
 def _spread(decision: Decision, circumstances: Circumstances, topology: Topology) -> str:
     """Say which container is spread over more NUMA nodes than its number of CPUs asks for, and why."""
+    reserved = circumstances.settings.cpu.reserved if circumstances.settings.cpu is not None else 0
     for name, placement in decision.containers.items():
         used = len(nodes_of(topology, placement.cpus.mask))
-        fewest = fewest_nodes(topology, len(placement.cpus))
+        fewest = fewest_nodes(topology, len(placement.cpus), reserved)
         if placement.cpus and 0 < fewest < used:
             return (
-                f"{name} is spread over {used} NUMA nodes although {fewest} could hold it on an empty node"
+                f"{name} is spread over {used} NUMA nodes although {fewest} could hold it on an empty machine"
                 f"{_why_spread(circumstances)}"
             )
     return ""

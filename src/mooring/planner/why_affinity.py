@@ -9,14 +9,26 @@ from collections.abc import Mapping, Sequence
 
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import CPUHintsAsked
+from mooring.devicemanager.hints import device_requests, pod_device_requests
 from mooring.memorymanager.facts import MemoryHintsAsked
 from mooring.memorymanager.reserved import is_memory
 from mooring.node import Decision
 from mooring.node.facts import HintsGiven
 from mooring.planner.circumstances import Circumstances, last, last_merge
 from mooring.planner.opinions import is_impossible, is_indifferent, narrowest, suffices, wanted_sets
-from mooring.planner.phrases import amounts_text, count, fewest_nodes, node_sets, nodes, nodes_of, per_node, who
-from mooring.render.wording import size
+from mooring.planner.phrases import (
+    amounts_text,
+    count,
+    fewest_nodes,
+    joined,
+    node_sets,
+    nodes,
+    nodes_of,
+    only,
+    per_node,
+    sizes,
+    who,
+)
 from mooring.topologymanager.distances import NUMAInfo
 from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
@@ -40,7 +52,7 @@ def why_affinity(decision: Decision, circumstances: Circumstances) -> str:
     first, *others = stuck
     sentence = f"{subject} {_clause(first, hints[first], facts, decision, circumstances)}."
     if others:
-        sentence += f" Its {' and '.join(_label(name) for name in others)} alone would be refused as well."
+        sentence += f" Its {joined([_label(name) for name in others])} alone would be refused as well."
     return sentence
 
 
@@ -86,10 +98,24 @@ def _clause(
         )
     if name == MEMORY:
         return _memory(hints, facts, decision, circumstances.settings.topology_policy)
-    policy = circumstances.settings.topology_policy
-    if is_impossible(hints):
-        return f"asks for more of {name} than there is, or for another number than it holds"
-    return f"asks for {name} that {policy} cannot have near enough to each other"
+    return _devices(name, hints, facts, circumstances)
+
+
+def _devices(name: str, hints: AnyHints, facts: Sequence[object], circumstances: Circumstances) -> str:
+    policy, state, pod = circumstances.settings.topology_policy, circumstances.devices, circumstances.pod
+    given = last(facts, HintsGiven)
+    container = given.container if given is not None else ""
+    if container:
+        wanted = next((device_requests(one, state) for one in pod.containers if one.name == container), {})
+        held = state.held_by(pod.uid, container, name)
+    else:
+        wanted, held = pod_device_requests(pod, state), state.held_by_pod(pod.uid, name)
+    asks = f"asks for {wanted.get(name, 0)} of {name}"
+    if not is_impossible(hints):
+        return f"{asks}, which {policy} would have nearer to each other than those that are left"
+    if held:
+        return f"{asks}, but holds {len(held)} since it was admitted before, and another number is impossible"
+    return f"{asks}, but {only(len(state.available(name)))} left"
 
 
 def _cpus(
@@ -100,7 +126,9 @@ def _cpus(
         return _mismatch(asked)
     usable = asked.available | asked.reusable
     if usable.bit_count() < asked.need:
-        return f"but only {usable.bit_count()} are free on the whole node"
+        return f"but {only(usable.bit_count())} free on the whole node"
+    if policy == SINGLE_NUMA_NODE and max(mask.bit_count() for mask in topology.numa.values()) < asked.need:
+        return "and no NUMA node of this machine has that many"
     if asked.reusable:
         return _pinned(asked, hints, topology, policy)
     if asked.available == _held(asked, decision):
@@ -148,8 +176,6 @@ def _scattered(asked: CPUHintsAsked, hints: AnyHints, topology: Topology, policy
     free = _free(topology, asked.available)
     listed = f"free are {per_node(free)}"
     if policy == SINGLE_NUMA_NODE:
-        if max(mask.bit_count() for mask in topology.numa.values()) < asked.need:
-            return "and no NUMA node of this machine has that many"
         return f"and no single NUMA node has that many free: {listed}"
     return f"for which it would take {_wider(asked, hints, topology)}, and {policy} refuses that: {listed}"
 
@@ -175,26 +201,26 @@ def _memory(hints: AnyHints, facts: Sequence[object], decision: Decision, policy
             return "has containers with memory of their own that use up all of its memory, so that the others have none"
         held = {node for placement in decision.containers.values() for node in placement.mems}
         return f"holds memory on {nodes(held)}, which {policy} refuses when it is admitted again"
-    asks = f"asks for {amounts_text(asked.requests)}"
     if policy == SINGLE_NUMA_NODE:
-        return f"{asks}, and no single NUMA node can give that: {_memory_per_node(asked)}"
-    now = narrowest(hints)
-    return f"{asks}, which takes {count(now, 'NUMA node')} now and fewer on an empty node, and {policy} refuses that"
+        return _no_single_node(asked)
+    asks, now = f"asks for {amounts_text(asked.requests)}", count(narrowest(hints), "NUMA node")
+    return f"{asks}, which takes {now} now and fewer on an empty machine, and {policy} refuses that"
 
 
-def _memory_per_node(asked: MemoryHintsAsked) -> str:
-    """Return what stands against each node: too little is free, or it belongs to a group of several."""
+def _no_single_node(asked: MemoryHintsAsked) -> str:
+    """Say what stands against each node: too little is free, or it belongs to a group of several."""
     grouped = {node for group in asked.groups for node in group}
-    parts = []
-    for resource, amount in asked.requests.items():
-        free = {node: types.get(resource, 0) for node, types in asked.free.items() if node not in grouped}
-        short = {node: left for node, left in free.items() if left < amount}
-        if short:
-            noun = "" if resource == MEMORY else f" of {resource}"
-            parts.append(f"free are {per_node(short, 'bytes')}{noun}")
+    free = {node: types for node, types in asked.free.items() if node not in grouped}
+    short = {
+        resource: {node: types.get(resource, 0) for node, types in free.items() if types.get(resource, 0) < amount}
+        for resource, amount in asked.requests.items()
+    }
+    text = sizes(*asked.requests.values(), *(left for lefts in short.values() for left in lefts.values()))
+    parts = [
+        f"free{'' if resource == MEMORY else f' {resource}'}: {per_node(lefts, text)}"
+        for resource, lefts in short.items()
+        if lefts
+    ]
     parts += [f"{nodes(group)} serve others as one group" for group in asked.groups]
-    return "; ".join(parts) or f"the largest has {size(max(_totals(asked), default=0))} free"
-
-
-def _totals(asked: MemoryHintsAsked) -> list[int]:
-    return [sum(types.values()) for types in asked.free.values()]
+    listed = f" ({'; '.join(parts)})" if parts else ""
+    return f"asks for {amounts_text(asked.requests, text)}, and no single NUMA node can give that{listed}"

@@ -9,11 +9,11 @@ from mooring.core.pod import ContainerKind
 from mooring.cpumanager.facts import CPUsTaken, WholeCoresChecked
 from mooring.memorymanager import static as memory_static
 from mooring.memorymanager.facts import MemoryAssigned
+from mooring.memorymanager.hints import free_in
 from mooring.memorymanager.requests import container_requests, pod_requests
 from mooring.node import Decision
 from mooring.planner.circumstances import Circumstances, last
-from mooring.planner.phrases import amounts_text, count, nodes, who
-from mooring.render.wording import size
+from mooring.planner.phrases import amounts_text, count, nodes, only, sizes, who
 
 DEVICES = "requested number of devices unavailable"
 
@@ -33,7 +33,7 @@ def why_smt(decision: Decision, circumstances: Circumstances) -> str:
     left = any(decision.containers[name].cpus for name in init if name in decision.containers)
     uncounted = "; those that its init containers have are not counted" if left else ""
     return (
-        f"{asks} in whole cores, but only {checked.available} of the shared pool lie on cores without a reserved "
+        f"{asks} in whole cores, but {only(checked.available, 'CPU')} in the shared pool on cores without a reserved "
         f"CPU{uncounted}."
     )
 
@@ -58,7 +58,7 @@ def why_unexpected(decision: Decision, circumstances: Circumstances) -> str:
     if "[memorymanager]" in decision.message:
         return _why_memory(decision, circumstances)
     if DEVICES in decision.message:
-        return "It asks for more devices than are free."
+        return f"It asks for more devices than are left ({_inner(decision.message)})."
     taken = last(circumstances.facts, CPUsTaken)
     if taken is None or not taken.error:
         return f"A resource manager could not serve it ({_inner(decision.message)})."
@@ -66,7 +66,7 @@ def why_unexpected(decision: Decision, circumstances: Circumstances) -> str:
     usable = taken.pool.bit_count()
     if taken.need > usable:
         also = ", those of its init containers included" if taken.reusable else ""
-        return f"{asks}, but only {usable} can be had{also}."
+        return f"{asks}, but {only(usable)} left{also}."
     return (
         f"{asks} and {usable} can be had, but the kubelet's way of taking them fails on how they lie ({taken.error})."
     )
@@ -84,25 +84,40 @@ def _why_memory(decision: Decision, circumstances: Circumstances) -> str:
     container = failed.container if failed is not None else ""
     requests = _requests(container, circumstances)
     asks = f"{who(container)} asks for {amounts_text(requests)}" if requests else f"{who(container)} asks for memory"
-    chosen = nodes(members(failed.affinity)) if failed is not None and failed.affinity else "the chosen NUMA nodes"
-    return f"{asks}{_memory_clause(message, chosen, requests, circumstances)}."
+    affinity = failed.affinity if failed is not None else None
+    return f"{asks}{_memory_clause(message, affinity, requests, circumstances)}."
 
 
-def _memory_clause(message: str, chosen: str, requests: Mapping[str, int], circumstances: Circumstances) -> str:
+def _memory_clause(
+    message: str, affinity: int | None, requests: Mapping[str, int], circumstances: Circumstances
+) -> str:
     if message == memory_static.NO_DEFAULT:
         return _nowhere(requests, circumstances)
     if message == memory_static.NO_PREFERRED_DEFAULT:
-        return ", which takes more NUMA nodes now than on an empty node, and the topology manager allows no more"
+        return ", which takes more NUMA nodes now than on an empty machine, and the topology manager allows no more"
+    chosen = nodes(members(affinity)) if affinity else "the NUMA nodes of its choice"
     if message == memory_static.NO_EXTENSION:
-        return f"; {chosen} cannot give that, and no wider set of nodes that the kubelet allows can"
+        return f"; {_too_little(chosen, affinity, requests, circumstances)}, and no wider set may be used"
     if message == memory_static.NO_PREFERRED_EXTENSION:
-        return (
-            f"; {chosen} cannot give that, and a wider set of nodes would be more than on an empty node, which the "
-            "topology manager does not allow"
-        )
+        short = _too_little(chosen, affinity, requests, circumstances)
+        return f"; {short}, and a wider set would be more than it takes on an empty machine"
     if message == memory_static.VIOLATION:
         return f"; {chosen} would have to form a group, but some of them serve other containers outside of it"
     return f", and the memory manager could not serve it ({message.removeprefix('[memorymanager] ')})"
+
+
+def _too_little(chosen: str, affinity: int | None, requests: Mapping[str, int], circumstances: Circumstances) -> str:
+    """Say how much the chosen nodes have of what they have too little of."""
+    for resource, amount in requests.items() if affinity else ():
+        free = free_in(circumstances.memory.nodes, affinity or 0, resource)
+        if free < amount:
+            left = f"only {sizes(free, amount)(free)} of {resource}" if free else f"no {resource}"
+            return f"{chosen}, chosen for it, {_has(affinity)} {left} free"
+    return f"{chosen} cannot give that"
+
+
+def _has(nodes_mask: int | None) -> str:
+    return "has" if nodes_mask is not None and nodes_mask.bit_count() == 1 else "have"
 
 
 def _nowhere(requests: Mapping[str, int], circumstances: Circumstances) -> str:
@@ -111,8 +126,8 @@ def _nowhere(requests: Mapping[str, int], circumstances: Circumstances) -> str:
         tables = [state.memory.get(resource) for state in circumstances.memory.nodes.values()]
         free = sum(table.free for table in tables if table is not None)
         if free < amount:
-            noun = "" if resource == "memory" else f" of {resource}"
-            return f", but only {size(free)}{noun} are free on the whole node"
+            left = f"only {sizes(free, amount)(free)} of {resource}" if free else f"no {resource}"
+            return f", but {left} is free on the whole node"
     return ", but no set of NUMA nodes can give that: nodes that serve other containers may not join a new group"
 
 

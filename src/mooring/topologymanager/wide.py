@@ -24,12 +24,20 @@ class Demand:
     sources: tuple[int, ...] | None = None
     """Where one thing can lie on several nodes, such as a device: the node mask of each. Each counts once; the weights
     are then what each node could contribute at most."""
+    bonuses: tuple[tuple[int, int], ...] = ()
+    """Node sets, and what comes on top for a set that holds all of their nodes."""
 
     def is_met(self, mask: int) -> bool:
         """Tell whether the nodes of ``mask`` have enough."""
         if self.sources is not None:
             return sum(1 for source in self.sources if source & mask) >= self.need
-        return sum(self.weights[node] for node in members(mask)) >= self.need
+        bonus = sum(amount for own, amount in self.bonuses if not own & ~mask)
+        return sum(self.weights[node] for node in members(mask)) + bonus >= self.need
+
+    @property
+    def need_at_least(self) -> int:
+        """What the weights of any set that meets the demand add up to at least."""
+        return self.need - sum(amount for _, amount in self.bonuses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +174,7 @@ def sets_of_size(universe: int, size: int, around: int, demands: Sequence[Demand
         yield from walk(position - 1, left - 1, chosen | 1 << node, rest)
 
     if size <= len(nodes) and not around & ~universe:
-        yield from walk(len(nodes), size, 0, tuple(demand.need for demand in demands))
+        yield from walk(len(nodes), size, 0, tuple(demand.need_at_least for demand in demands))
 
 
 def _best_sums(nodes: tuple[int, ...], weights: tuple[int, ...], most: int) -> list[list[int]]:

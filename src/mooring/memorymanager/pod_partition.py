@@ -1,0 +1,52 @@
+"""How the memory of a pod-level pod is divided among its containers.
+
+Source: kubelet v1.37.1, memorymanager policy_static.go (AllocatePod), KEP-5526; spec: pod-level.md section 4.
+"""
+
+from __future__ import annotations
+
+from mooring.core.pod import ContainerKind, Pod
+from mooring.core.podlevel import PodLevelGates
+from mooring.memorymanager.requests import Requests, container_requests
+from mooring.memorymanager.state import Block
+
+
+def partition(pod: Pod, budget: Requests, gates: PodLevelGates) -> dict[str, Requests]:
+    """Return each container's share: its own requests, or what is left for those who share.
+
+    A regular init container without requests shares what the sidecars before it leave; everybody else without requests
+    shares what sidecars and exclusive apps leave.
+    """
+    shares: dict[str, Requests] = {}
+    sidecars: dict[str, int] = {}
+    apps: dict[str, int] = {}
+    late = []
+    for container in pod.containers:
+        own = container_requests(pod, container, gates)
+        own = {} if isinstance(own, str) else own
+        if own:
+            shares[container.name] = own
+            totals = {ContainerKind.SIDECAR: sidecars, ContainerKind.APP: apps}.get(container.kind)
+            if totals is not None:
+                for resource, amount in own.items():
+                    totals[resource] = totals.get(resource, 0) + amount
+        elif container.kind is ContainerKind.INIT:
+            shares[container.name] = _less(budget, sidecars)
+        else:
+            late.append(container.name)
+    rest = _less(_less(budget, sidecars), apps)
+    shares.update(dict.fromkeys(late, rest))
+    return {container.name: shares[container.name] for container in pod.containers}
+
+
+def _less(budget: Requests, taken: Requests) -> Requests:
+    return {resource: amount - taken.get(resource, 0) for resource, amount in budget.items()}
+
+
+def blocks_of(cells: tuple[int, ...], amounts: Requests) -> tuple[Block, ...]:
+    """Return the blocks of a share on the nodes of the pod; nothing is written down where nothing is left.
+
+    >>> blocks_of((0,), {"memory": 5, "hugepages-2Mi": 0})
+    (Block(numa=(0,), type='memory', size=5),)
+    """
+    return tuple(Block(cells, resource, amounts[resource]) for resource in sorted(amounts) if amounts[resource] > 0)

@@ -1,0 +1,25 @@
+"""What the static policy knows before the first pod.
+
+Source: kubelet v1.37.1, memorymanager policy_static.go; spec: memory-manager.md section 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mooring.core.podlevel import PodLevelGates
+from mooring.memorymanager.state import NodeState
+
+STATIC = "Static"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPolicy:
+    """Everything that the policy knows before the first pod."""
+
+    default_nodes: Mapping[int, NodeState]
+    """The machine state of an empty node."""
+    gates: PodLevelGates = field(default_factory=PodLevelGates)
+    fixed_defects: frozenset[str] = frozenset()
+    """Defects of v1.37.1 that are not to be reproduced (spec: README.md section 5)."""
