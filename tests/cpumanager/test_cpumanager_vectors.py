@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.cpumanager.machines import FIXTURES, fixture, mask, text
+from tests.cpumanager.pods import container, guaranteed, static_policy
 
 from mooring.core.decision import Endless
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.cpumanager.policy import AllocationError, StaticPolicy
+from mooring.cpumanager.policy import AllocationError
 from mooring.cpumanager.rules import TakeError, TakeRules
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Allocated, Reusable, allocate
@@ -224,44 +223,34 @@ ADMITTED = [
 ]
 
 
-def policy_of(name: str, rules: TakeRules, reserved: str) -> StaticPolicy:
-    topology = fixture(name)
-    return StaticPolicy(topology, rules, mask(reserved), topology.core_siblings(mask(reserved)))
-
-
-def guaranteed(need: int) -> tuple[Pod, Container]:
-    amounts = {"cpu": Quantity.parse(str(need)), "memory": Quantity.parse("1Gi")}
-    container = Container("c", requests=amounts, limits=amounts)
-    return Pod("u", "p", containers=(container,), qos=QoS.GUARANTEED), container
-
-
 @pytest.mark.parametrize(("name", "rules", "reserved", "default", "need", "expected"), ADMITTED)
 def test_admitted_placements(
     name: str, rules: TakeRules, reserved: str, default: str, need: int, expected: str
 ) -> None:
-    pod, container = guaranteed(need)
+    pod = guaranteed("u", container("c", str(need)))
     state = CPUState("static", mask(default), {})
-    answer = allocate(policy_of(name, rules, reserved), state, Reusable(), pod, container, None)
+    answer = allocate(
+        static_policy(name, rules=rules, reserved=reserved), state, Reusable(), pod, pod.containers[0], None
+    )
     assert isinstance(answer, Allocated)
     assert text(answer.state.assignments["u"]["c"]) == expected
     assert answer.state.default == mask(default) & ~mask(expected)
 
 
 def test_an_existing_set_wins_over_the_check_of_whole_cores() -> None:
-    pod, container = guaranteed(6)
+    pod = guaranteed("u", container("c", "6"))
     held = {"u": {"c": mask("2-4,8-10")}}
     state = CPUState("static", mask("0,1,5,6,7,11"), held)
-    answer = allocate(
-        policy_of("2S12", TakeRules(whole_cores=True), "0,1,6,7"), state, Reusable(), pod, container, None
-    )
+    policy = static_policy("2S12", rules=TakeRules(whole_cores=True), reserved="0,1,6,7")
+    answer = allocate(policy, state, Reusable(), pod, pod.containers[0], None)
     assert isinstance(answer, Allocated)
     assert answer.state is state
 
 
 def test_whole_cores_beside_reserved_cpus_do_not_count() -> None:
-    pod, container = guaranteed(10)
-    policy = policy_of("2S12", TakeRules(whole_cores=True), "0,1,6,7")
-    answer = allocate(policy, CPUState("static", mask("0-11"), {}), Reusable(), pod, container, None)
+    pod = guaranteed("u", container("c", "10"))
+    policy = static_policy("2S12", rules=TakeRules(whole_cores=True), reserved="0,1,6,7")
+    answer = allocate(policy, CPUState("static", mask("0-11"), {}), Reusable(), pod, pod.containers[0], None)
     assert answer == AllocationError(
         "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 8, requested CPUs = 10, "
         "CPUs per core = 2",

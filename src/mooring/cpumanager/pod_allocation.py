@@ -5,20 +5,22 @@ Source: kubelet v1.37.1, cpumanager policy_static.go (AllocatePod), KEP-5526; sp
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
-from mooring.core.pod import Container, ContainerKind, Pod
+from mooring.core.pod import Pod
 from mooring.cpumanager.choice import check_whole_cores, take_near
-from mooring.cpumanager.facts import CPUPinningFailed, CPUPinningRequested, CPUsAssigned, PodPartitioned, PodShareCut
+from mooring.cpumanager.facts import CPUPinningFailed, CPUsAssigned, ExistingCPUsKept, PodPartitioned
 from mooring.cpumanager.pod_budget import EMPTY_SHARED_POOL, shared_pool_error
+from mooring.cpumanager.pod_partition import divided
+from mooring.cpumanager.pod_restore import POD_RESTART, restored_sets, without_pod
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
-from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.cpumanager.requests import exclusive_cpus_of_pod
 from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Allocated, Reusable, with_baselines
-from mooring.cpumanager.take import take
 
 
 def allocate_pod(
@@ -43,16 +45,33 @@ def allocate_pod(
 
     Returns:
         The state that stays behind, and the answer: an error in the middle leaves the partition taken (v1.37.1 does
-        not roll back).
+        not roll back; with defect pod-restart fixed nothing is left behind).
     """
     # 1. Without a whole number of CPUs for the pod there is nothing to do; from here on every error counts.
     need = exclusive_cpus_of_pod(pod, policy.gates)
     if need == 0:
         return state, Allocated(state, reusable)
-    left, answer = _partitioned(policy, state, pod, need, affinity, observer)
+    if POD_RESTART in policy.rules.fixed_defects:
+        left, answer = _restored(policy, state, pod, need, affinity, observer)
+    else:
+        left, answer = _partitioned(policy, state, pod, need, affinity, observer)
     if isinstance(answer, AllocationError) and observer is not None:
         observer(CPUPinningFailed(pod.uid, "", answer.message))
     return left, Allocated(left, reusable) if answer is None else answer
+
+
+def _restored(
+    policy: StaticPolicy, state: CPUState, pod: Pod, need: int, affinity: int | None, observer: Observer | None
+) -> tuple[CPUState, AllocationError | Endless | None]:
+    """Keep what the pod has, complete it, or give it back and begin anew; an error leaves the state as it was."""
+    sets = restored_sets(policy, state, pod, need)
+    if sets is not None:
+        if observer is not None:
+            observer(ExistingCPUsKept(pod.uid, "", state.pods[pod.uid]))
+        complete = sets == state.assignments.get(pod.uid)
+        return state if complete else _with_sets(state, pod.uid, sets), None
+    left, answer = _partitioned(policy, without_pod(state, pod.uid), pod, need, affinity, observer)
+    return (left if answer is None else state), answer
 
 
 def _partitioned(
@@ -78,55 +97,18 @@ def _partitioned(
     if observer is not None:
         observer(CPUsAssigned(pod.uid, "", bubble, state.held))
     # 8-10. The containers' sets.
-    sets = _divided(policy, pod, bubble, observer)
+    sets = divided(policy, pod, bubble, observer)
     if isinstance(sets, TakeError):
         return state, AllocationError(sets.message)
     if isinstance(sets, Endless):
         return state, sets
     # 11. Stored.
-    held = {**state.assignments.get(pod.uid, {}), **sets}
-    stored = replace(
-        state,
-        assignments={**state.assignments, pod.uid: held},
-        baselines=with_baselines(state, pod.uid, sets),
-    )
+    stored = _with_sets(state, pod.uid, sets)
     if observer is not None:
         observer(PodPartitioned(pod.uid, bubble, sets))
     return stored, None
 
 
-def _divided(
-    policy: StaticPolicy, pod: Pod, bubble: int, observer: Observer | None
-) -> dict[str, int] | TakeError | Endless:
-    """Return the CPUs of each container, in the order of the specification."""
-    sets: dict[str, int] = {}
-    of_sidecars = of_apps = 0
-    for container in pod.containers:
-        count = exclusive_cpus(pod, container, policy.gates)
-        pool = bubble & ~of_sidecars & ~of_apps
-        if count:
-            if observer is not None:
-                observer(CPUPinningRequested(pod.uid, container.name))
-            taken = take(policy.topology, pool, count, policy.rules)
-            if not isinstance(taken, int):
-                return taken
-            sets[container.name] = taken
-            if container.kind is ContainerKind.SIDECAR:
-                of_sidecars |= taken
-            elif container.kind is ContainerKind.APP:
-                of_apps |= taken
-        elif container.kind is ContainerKind.INIT:
-            sets[container.name] = pool
-        else:
-            continue
-        _report_share(observer, pod, container, sets[container.name], exclusive=count > 0)
-    rest = bubble & ~of_sidecars & ~of_apps
-    for container in pod.containers:
-        if container.name not in sets:
-            _report_share(observer, pod, container, rest, exclusive=False)
-    return {container.name: sets.get(container.name, rest) for container in pod.containers}
-
-
-def _report_share(observer: Observer | None, pod: Pod, container: Container, cpus: int, *, exclusive: bool) -> None:
-    if observer is not None:
-        observer(PodShareCut(pod.uid, container.name, cpus, exclusive))
+def _with_sets(state: CPUState, uid: str, sets: Mapping[str, int]) -> CPUState:
+    held = {**state.assignments.get(uid, {}), **sets}
+    return replace(state, assignments={**state.assignments, uid: held}, baselines=with_baselines(state, uid, sets))

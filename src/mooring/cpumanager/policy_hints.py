@@ -11,6 +11,7 @@ from mooring.core.pod import Container, Pod
 from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.cpumanager.hints import generate_hints
 from mooring.cpumanager.pod_budget import shared_pool_error
+from mooring.cpumanager.pod_restore import POD_RESTART, restored_sets, without_pod
 from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.cpumanager.state import CPUState
@@ -56,6 +57,8 @@ def pod_hints(
         return None
     if policy.gates.manages(pod) and shared_pool_error(pod, need, policy.gates):
         return {CPU: IMPOSSIBLE}
+    if policy.gates.manages(pod) and POD_RESTART in policy.rules.fixed_defects:
+        return _answer(policy, _asked_for_restored(policy, state, pod, need), observer)
     held = 0
     mismatch = False
     for container in pod.containers:
@@ -70,6 +73,13 @@ def pod_hints(
             pod.uid, "", need, available_cpus(policy, state), reusable.of(pod.uid) | held, mismatch=False
         )
     return _answer(policy, asked, observer)
+
+
+def _asked_for_restored(policy: StaticPolicy, state: CPUState, pod: Pod, need: int) -> CPUHintsAsked:
+    """Ask for what the pod keeps, or for what there is when it gives back what it has (defect pod-restart fixed)."""
+    if restored_sets(policy, state, pod, need) is not None:
+        return CPUHintsAsked(pod.uid, "", need, state.pods[pod.uid], 0, mismatch=False)
+    return CPUHintsAsked(pod.uid, "", need, available_cpus(policy, without_pod(state, pod.uid)), 0, mismatch=False)
 
 
 def _answer(policy: StaticPolicy, asked: CPUHintsAsked, observer: Observer | None) -> ResourceHints:

@@ -29,7 +29,7 @@ MAX_MEMBERS: Final = 1_000_000
 MAX_PATH_CHARS: Final = 4096
 """Longest member name and link target; the kernel's PATH_MAX."""
 
-_REMEDY: Final = "make the archive again, for instance with hwloc-gather-topology or tar -czf of sys and proc"
+_REMEDY: Final = "make the archive again: copy the files of sys and proc to a folder first, then pack that folder"
 _TOP_FOLDERS: Final = frozenset({"sys", "proc"})
 """A top level that holds one of these is the root of a machine."""
 _BLOCK: Final = 512

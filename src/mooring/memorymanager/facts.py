@@ -81,3 +81,14 @@ class MemoryPartitioned:
     """Containers with requests of their own."""
     shared: tuple[str, ...]
     """Containers that share what is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartLeftToChance:
+    """The memory manager starts on its file, but the kubelet does so only when it happens to take the right order.
+
+    It charges the assignments in random order and refuses its own file when a node ends in another group than before.
+    """
+
+    nodes: tuple[int, ...]
+    """NUMA nodes that serve a group of nodes and, apart from it, other sets of nodes."""

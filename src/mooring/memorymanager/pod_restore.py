@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from mooring.core.bits import mask_of
 from mooring.core.pod import ContainerKind, Pod
 from mooring.memorymanager.account import release
 from mooring.memorymanager.pod_partition import blocks_of, partition
@@ -54,8 +53,8 @@ def restored_blocks(
 
 def _same(blocks: tuple[Block, ...], others: tuple[Block, ...]) -> bool:
     """Compare without order: that of several types is random in files of the kubelet."""
-    return sorted((block.type, block.size, mask_of(block.numa)) for block in blocks) == sorted(
-        (block.type, block.size, mask_of(block.numa)) for block in others
+    return sorted((block.type, block.size, sorted(block.numa)) for block in blocks) == sorted(
+        (block.type, block.size, sorted(block.numa)) for block in others
     )
 
 

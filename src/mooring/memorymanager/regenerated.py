@@ -11,7 +11,6 @@ than they asked for: later containers take over from them.
 
 from __future__ import annotations
 
-from mooring.core.bits import mask_of
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.requests import Requests, container_requests
@@ -32,7 +31,9 @@ def container_hints(
     """Return the hints for a container that has blocks; None when the kubelet has no opinion."""
     if MEMORY_NIL_HINTS not in policy.fixed_defects:
         return hints_as_in_kubelet(blocks, requests)
-    return _on(_nodes_of(blocks), requests) if _fits(container, blocks, requests) else _impossible(requests)
+    if not _fits(container, blocks, requests):
+        return dict.fromkeys(requests, IMPOSSIBLE)
+    return {block.type: Hints(preferred=(block.mask,)) for block in blocks}
 
 
 def pod_hints(policy: MemoryPolicy, pod: Pod, held: ContainerBlocks, requests: Requests) -> ResourceHints | None:
@@ -44,9 +45,10 @@ def pod_hints(policy: MemoryPolicy, pod: Pod, held: ContainerBlocks, requests: R
     for container in holders:
         own = container_requests(pod, container, policy.gates)
         if isinstance(own, str) or not _fits(container, held[container.name], own):
-            return _impossible(requests)
-        nodes |= _nodes_of(held[container.name])
-    return _on(nodes, requests)
+            return dict.fromkeys(requests, IMPOSSIBLE)
+        for block in held[container.name]:
+            nodes |= block.mask
+    return dict.fromkeys(requests, Hints(preferred=(nodes,)))
 
 
 def hints_as_in_kubelet(blocks: tuple[Block, ...], requests: Requests) -> ResourceHints | None:
@@ -62,7 +64,7 @@ def hints_as_in_kubelet(blocks: tuple[Block, ...], requests: Requests) -> Resour
     for block in blocks:
         if requests.get(block.type) != block.size or not all(0 <= node <= HIGHEST_NODE for node in block.numa):
             return None
-        masks[block.type] += (mask_of(block.numa),)
+        masks[block.type] += (block.mask,)
     return {resource: Hints(preferred=found) for resource, found in masks.items()}
 
 
@@ -73,15 +75,3 @@ def _fits(container: Container, blocks: tuple[Block, ...], requests: Requests) -
     if container.kind is ContainerKind.INIT:
         return all(size <= requests[resource] for resource, size in sizes.items())
     return sizes == requests
-
-
-def _nodes_of(blocks: tuple[Block, ...]) -> int:
-    return mask_of(node for block in blocks for node in block.numa)
-
-
-def _on(nodes: int, requests: Requests) -> ResourceHints:
-    return dict.fromkeys(requests, Hints(preferred=(nodes,)))
-
-
-def _impossible(requests: Requests) -> ResourceHints:
-    return dict.fromkeys(requests, IMPOSSIBLE)

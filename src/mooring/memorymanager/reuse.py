@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from mooring.core.bits import mask_of
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.memorymanager.state import Block, NodeState
 
@@ -49,7 +48,7 @@ class ReusableMemory:
         """
         amounts = {mask: dict(types) for mask, types in self.of(pod).items()}
         for block in blocks:
-            types = amounts.setdefault(mask_of(block.numa), {})
+            types = amounts.setdefault(block.mask, {})
             known = types.get(block.type, 0)
             if container.kind is ContainerKind.INIT:
                 types[block.type] = max(known, block.size)
@@ -116,7 +115,7 @@ def leftover_for(
     assignments: dict[int, int] = {}
     for earlier in _init_containers_before(pod, container):
         for block in held.get(earlier, ()):
-            types = found.setdefault(mask_of(block.numa), {})
+            types = found.setdefault(block.mask, {})
             types[block.type] = types.get(block.type, 0) + block.size
             for node in block.numa:
                 assignments[node] = assignments.get(node, 0) + 1
@@ -144,7 +143,7 @@ def take_over(
     reduced = dict(held)
     amounts: dict[str, int] = {}
     for block in blocks:
-        mask, size = mask_of(block.numa), block.size
+        mask, size = block.mask, block.size
         for earlier in _init_containers_before(pod, container):
             if earlier not in reduced:
                 continue
@@ -157,14 +156,13 @@ def take_over(
         amounts[block.type] = block.size - size
     if leftover.assignments is None:
         # The kubelet shrinks blocks and charges the machine by two records, which a restart in between sets apart.
-        spare = leftover.within(mask_of(blocks[0].numa)) if blocks else {}
+        spare = leftover.within(blocks[0].mask) if blocks else {}
         amounts = {block.type: min(spare.get(block.type, 0), block.size) for block in blocks}
     return TakenOver(reduced, amounts)
 
 
 def _counts(leftover: Leftover, old: Block, mask: int) -> bool:
-    own = mask_of(old.numa)
-    return own == mask if leftover.assignments is None else not own & ~mask
+    return old.mask == mask if leftover.assignments is None else not old.mask & ~mask
 
 
 def _init_containers_before(pod: Pod, container: str) -> Iterator[str]:

@@ -5,82 +5,118 @@ Source: kubelet v1.37.1, memorymanager policy_static.go (Start, validateState); 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from mooring.core.bits import mask_of
-from mooring.memorymanager.account import charge
+from mooring.core.errors import KubeletCrashError
+from mooring.core.observer import Observer
+from mooring.memorymanager.facts import StartLeftToChance
 from mooring.memorymanager.policy import MemoryPolicy
+from mooring.memorymanager.replay import Containers, contested_nodes, nodes_left_to_chance, replayed, replayed_to
 from mooring.memorymanager.state import Block, MemoryState, NodeState
 
 EMPTY_WITH_ASSIGNMENTS = "[memorymanager] machine state can not be empty when it has memory assignments"
 DIFFERENT = "[memorymanager] the expected machine state is different from the real one"
 
+Nodes = Mapping[int, NodeState]
 
-def start(policy: MemoryPolicy, state: MemoryState) -> MemoryState | str:
+
+def start(policy: MemoryPolicy, state: MemoryState, observer: Observer | None = None) -> MemoryState | str:
     """Return the state, filled where it is fresh, or the kubelet's error text.
 
     Any change of the machine's memory, of its pools of huge pages or of the reservations makes the state differ, and
-    the kubelet then does not start until the file is deleted (kubernetes/kubernetes#131253).
+    the kubelet then does not start until the file is deleted (kubernetes/kubernetes#131253). With groups of several
+    nodes the kubelet may start or fail by chance; then this starts, and says so to the observer.
+
+    Raises:
+        KubeletCrashError: the state is right, but nodes of one group do not list the same types.
     """
     # 1. A fresh state gets the default.
     if not state.nodes:
         if state.assignments:
             return EMPTY_WITH_ASSIGNMENTS
         return replace(state, nodes=policy.default_nodes)
-    # 2. What the assignments lead to. The kubelet replays them in random order; here in the order that keeps groups
-    # together.
-    expected: Mapping[int, NodeState] = policy.default_nodes
-    for pod, container, block in _replayed(policy, state):
-        for node in block.numa:
-            known = expected.get(node)
-            where = f"[memorymanager] (pod: {pod}, container: {container}) the memory assignment uses"
-            if known is None:
-                return f"{where} the NUMA that does not exist"
-            if block.type not in known.memory:
-                return f"{where} memory resource that does not exist"
-        expected = charge(expected, mask_of(block.numa), block.type, block.size)
+    # 2. What the assignments lead to.
+    empty = policy.default_nodes
+    wrong = _unknown(policy, state)
+    if wrong:
+        return wrong
+    if not _is_same_machine(empty, state.nodes):
+        return DIFFERENT
+    pods = _blocks_by_pod(policy, state)
+
+    def is_recorded(expected: Nodes) -> bool:
+        return all(_is_equal(expected, state.nodes, node) for node in expected)
+
     # 3. Is it the state?
-    return state if _equal(expected, state.nodes) else DIFFERENT
+    if contested_nodes(pods):
+        if replayed_to(empty, pods, state.nodes, is_recorded) is None:
+            return DIFFERENT
+    elif not is_recorded(replayed(empty, pods)):
+        return DIFFERENT
+    _check_groups(state.nodes)
+    by_chance = nodes_left_to_chance(pods, state.nodes)
+    if by_chance and observer is not None:
+        observer(StartLeftToChance(by_chance))
+    return state
 
 
-def _replayed(policy: MemoryPolicy, state: MemoryState) -> Iterator[tuple[str, str, Block]]:
+def _unknown(policy: MemoryPolicy, state: MemoryState) -> str:
+    """Return the kubelet's text for the first block of a node or type that the machine does not have."""
     for pod in sorted(state.assignments):
-        if policy.gates.managers and pod in state.pods:
-            for block in state.pods[pod]:
-                yield pod, "", block
-            continue
-        for container in sorted(state.assignments[pod]):
-            for block in state.assignments[pod][container]:
-                yield pod, container, block
+        for container, blocks in _counted(policy, state, pod).items():
+            for block in blocks:
+                where = f"[memorymanager] (pod: {pod}, container: {container}) the memory assignment uses"
+                for node in block.numa:
+                    if node not in policy.default_nodes:
+                        return f"{where} the NUMA that does not exist"
+                    if block.type not in policy.default_nodes[node].memory:
+                        return f"{where} memory resource that does not exist"
+    return ""
 
 
-def _equal(expected: Mapping[int, NodeState], real: Mapping[int, NodeState]) -> bool:
-    """Compare two machine states: free and reserved memory only as sums over each group."""
-    if expected.keys() != real.keys():
-        return False
-    return all(_equal_node(expected, real, node) for node in expected)
+def _counted(policy: MemoryPolicy, state: MemoryState, pod: str) -> Mapping[str, tuple[Block, ...]]:
+    """Return the blocks that a pod counts with: its own, if it has any (KEP-5526), else its containers'."""
+    if policy.gates.managers and pod in state.pods:
+        return {"": state.pods[pod]}
+    return {container: state.assignments[pod][container] for container in sorted(state.assignments[pod])}
 
 
-def _equal_node(expected: Mapping[int, NodeState], real: Mapping[int, NodeState], node: int) -> bool:
+def _blocks_by_pod(policy: MemoryPolicy, state: MemoryState) -> list[Containers]:
+    return [tuple(_counted(policy, state, pod).values()) for pod in sorted(state.assignments)]
+
+
+def _is_same_machine(expected: Nodes, real: Nodes) -> bool:
+    """Compare what no assignment changes: nodes, types, totals, reservations."""
+    return expected.keys() == real.keys() and all(
+        _fixed(expected[node]) == _fixed(real[node]) and set(real[node].cells) <= real.keys() for node in expected
+    )
+
+
+def _fixed(node: NodeState) -> dict[str, tuple[int, int, int]]:
+    return {name: (table.total, table.system_reserved, table.allocatable) for name, table in node.memory.items()}
+
+
+def _is_equal(expected: Nodes, real: Nodes, node: int) -> bool:
+    """Compare what assignments change: free and reserved memory only as sums over the node's group."""
     left, right = expected[node], real[node]
     if left.assignments != right.assignments or set(left.cells) != set(right.cells):
         return False
-    if left.memory.keys() != right.memory.keys():
-        return False
-    for resource, table in left.memory.items():
-        other = right.memory[resource]
-        if (table.total, table.system_reserved, table.allocatable) != (
-            other.total,
-            other.system_reserved,
-            other.allocatable,
-        ):
-            return False
-        if _sums(expected, left.cells, resource) != _sums(real, right.cells, resource):
-            return False
-    return True
+    return all(_sums(expected, left.cells, name) == _sums(real, right.cells, name) for name in left.memory)
 
 
-def _sums(nodes: Mapping[int, NodeState], cells: tuple[int, ...], resource: str) -> tuple[int, int]:
-    tables = [nodes[cell].memory[resource] for cell in cells if cell in nodes and resource in nodes[cell].memory]
+def _sums(nodes: Nodes, cells: tuple[int, ...], resource: str) -> tuple[int, int]:
+    tables = [nodes[cell].memory[resource] for cell in cells if resource in nodes[cell].memory]
     return sum(table.free for table in tables), sum(table.reserved for table in tables)
+
+
+def _check_groups(nodes: Nodes) -> None:
+    """Raise where the kubelet follows a table that is not there while it sums up a group."""
+    for node, state in nodes.items():
+        for resource in state.memory:
+            lacking = [cell for cell in state.cells if resource not in nodes[cell].memory]
+            if lacking:
+                raise KubeletCrashError(
+                    f"NUMA node {lacking[0]} does not list {resource} and node {node} of its group does: the kubelet "
+                    "crashes when it starts on such a group"
+                )

@@ -25,7 +25,7 @@ from mooring.node.decision import NO_AFFINITY, Decision, Readmission, Removal
 from mooring.node.facts import KubeletStarted, PodWithdrawn
 from mooring.node.providers import Providers, after_removal
 from mooring.node.settings import Settings, build_settings
-from mooring.node.start import Restored, start_managers
+from mooring.node.start import Restored, start_managers, written
 from mooring.topologymanager.hints import Hint
 
 
@@ -72,7 +72,7 @@ class Node:
         settings: Settings, restored: Restored | None = None, observer: Observer | None = None
     ) -> Node | StartRefusal:
         """Start a kubelet on what its checkpoint files hold, or on none."""
-        started = start_managers(settings, restored or Restored())
+        started = start_managers(settings, restored or Restored(), observer)
         if started.refusal is not None:
             return started.refusal
         if started.cpu is None or started.memory is None:
@@ -166,7 +166,7 @@ class Node:
         started = (
             settings
             if isinstance(settings, StartRefusal)
-            else Node.start(settings, Restored(self.cpu, self.memory), observer)
+            else Node.start(settings, written(settings, self.cpu, self.memory), observer)
         )
         if isinstance(started, StartRefusal):
             return started

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
+from mooring.cpumanager.pod_restore import without_orphans as without_orphaned_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Reusable
 from mooring.cpumanager.static import remove as remove_cpus
 from mooring.devicemanager.allocation import drop_stale
 from mooring.devicemanager.state import DeviceState, ReusableDevices
+from mooring.memorymanager.pod_restore import without_orphans as without_orphaned_memory
 from mooring.memorymanager.reuse import ReusableMemory
 from mooring.memorymanager.state import MemoryState
 from mooring.memorymanager.static import remove as remove_memory
@@ -42,14 +44,12 @@ def without_stale_cpus(
     policy = settings.cpu
     if policy is None:
         return providers
-    state = providers.cpu
+    state = without_orphaned_cpus(policy, providers.cpu, active)
     stale = _stale(state.assignments, active)
-    if not stale:
-        return providers
     for uid, container in stale:
         state = remove_cpus(policy, state, uid, container, observer)
     _report(stale, observer)
-    return replace(providers, cpu=state)
+    return providers if state is providers.cpu else replace(providers, cpu=state)
 
 
 def without_stale_memory(
@@ -59,14 +59,12 @@ def without_stale_memory(
     policy = settings.memory
     if policy is None:
         return providers
-    state = providers.memory
+    state = without_orphaned_memory(policy, providers.memory, active)
     stale = _stale(state.assignments, active)
-    if not stale:
-        return providers
     for uid, container in stale:
         state = remove_memory(policy, state, uid, container, observer)
     _report(stale, observer)
-    return replace(providers, memory=state)
+    return providers if state is providers.memory else replace(providers, memory=state)
 
 
 def without_stale_devices(providers: Providers, active: Mapping[str, Pod]) -> Providers:
@@ -96,5 +94,5 @@ def _stale(assignments: Mapping[str, Mapping[str, object]], active: Mapping[str,
 
 
 def _report(stale: list[tuple[str, str]], observer: Observer | None) -> None:
-    if observer is not None:
+    if stale and observer is not None:
         observer(StaleStateRemoved(tuple(sorted({uid for uid, _ in stale}))))

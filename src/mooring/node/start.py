@@ -6,9 +6,10 @@ cpu-manager.md section 2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mooring.core.decision import StartRefusal
+from mooring.core.observer import Observer
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import start
 from mooring.memorymanager.start import start as start_memory
@@ -38,15 +39,34 @@ class Started:
     refusal: StartRefusal | None
 
 
-def start_managers(settings: Settings, restored: Restored) -> Started:
+def written(settings: Settings, cpu: CPUState, memory: MemoryState) -> Restored:
+    """Return what a kubelet finds in files that were written from these states.
+
+    Entries of whole pods are written and read only with the gate PodLevelResourceManagers (spec: state-files.md
+    section 2): without it they are forgotten, while their containers keep their own.
+    """
+    if not settings.pod_level.managers:
+        cpu, memory = replace(cpu, pods={}), replace(memory, pods={})
+    return Restored(cpu, memory)
+
+
+def start_managers(settings: Settings, restored: Restored, observer: Observer | None = None) -> Started:
     """Start the CPU manager, then the memory manager, then check the reservation against the machine.
 
     When the CPU manager fails the memory manager's file is neither read nor made.
+
+    Args:
+        settings: configuration and policies.
+        restored: what the files hold.
+        observer: receives what was found.
+
+    Raises:
+        KubeletCrashError: the memory manager's file has a group of nodes that do not list the same types of memory.
     """
     cpu = _start_cpu_manager(settings, restored.cpu)
     if isinstance(cpu, StartRefusal):
         return Started(None, None, cpu)
-    memory = _start_memory_manager(settings, restored.memory)
+    memory = _start_memory_manager(settings, restored.memory, observer)
     if isinstance(memory, StartRefusal):
         return Started(cpu, None, memory)
     overcommitted = settings.reservation.overcommitment()
@@ -69,7 +89,9 @@ def _start_cpu_manager(settings: Settings, state: CPUState | StartRefusal | None
     return started
 
 
-def _start_memory_manager(settings: Settings, state: MemoryState | StartRefusal | None) -> MemoryState | StartRefusal:
+def _start_memory_manager(
+    settings: Settings, state: MemoryState | StartRefusal | None, observer: Observer | None
+) -> MemoryState | StartRefusal:
     if isinstance(state, StartRefusal):
         return state
     policy = settings.config.memory_manager_policy
@@ -79,7 +101,7 @@ def _start_memory_manager(settings: Settings, state: MemoryState | StartRefusal 
         return StartRefusal("start", restore_error("memory", policy_mismatch("memory", policy, state.policy)))
     if settings.memory is None:
         return state
-    started = start_memory(settings.memory, state)
+    started = start_memory(settings.memory, state, observer)
     if isinstance(started, str):
         return StartRefusal("start", f"start memory manager error: {started}")
     return started

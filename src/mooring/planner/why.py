@@ -174,5 +174,7 @@ def _why_shared(circumstances: Circumstances) -> str:
     if settings.pod_level.leaves_out(pod):
         return "it has pod-level resources, and the gate PodLevelResourceManagers is off"
     if settings.pod_level.manages(pod):
-        return "no part of it asks for a whole number of CPUs with requests equal to limits"
+        as_a_whole = settings.pod_scope and settings.topology_policy != NONE
+        who = "the pod as a whole asks for no" if as_a_whole else "no container asks for a"
+        return f"{who} whole number of CPUs" + ("" if as_a_whole else " with requests equal to limits")
     return "no container asks for a whole number of CPUs"

@@ -11,6 +11,8 @@ from mooring.core.topology import Topology
 from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.devicemanager.hints import device_requests, pod_device_requests
 from mooring.memorymanager.facts import MemoryHintsAsked
+from mooring.memorymanager.pod_budget import shared_pool_error
+from mooring.memorymanager.requests import pod_requests
 from mooring.memorymanager.reserved import is_memory
 from mooring.node import Decision
 from mooring.node.facts import HintsGiven
@@ -29,6 +31,7 @@ from mooring.planner.phrases import (
     sizes,
     who,
 )
+from mooring.planner.why_allocation import nothing_to_share
 from mooring.topologymanager.distances import NUMAInfo
 from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
@@ -90,14 +93,12 @@ def _clause(
         topology = circumstances.settings.cpu.topology if circumstances.settings.cpu is not None else None
         asked = last(facts, CPUHintsAsked)
         if topology is None or asked is None:
-            return (
-                "has containers with exclusive CPUs that use up all of its CPUs, so that the others have none to share"
-            )
+            return nothing_to_share("no cpus available")
         return (
             f"asks for {count(asked.need, 'exclusive CPU')}, {_cpus(asked, hints, topology, decision, circumstances)}"
         )
     if name == MEMORY:
-        return _memory(hints, facts, decision, circumstances.settings.topology_policy)
+        return _memory(hints, facts, decision, circumstances)
     return _devices(name, hints, facts, circumstances)
 
 
@@ -194,17 +195,23 @@ def _free(topology: Topology, available: int) -> dict[int, int]:
     return {node: (mask & available).bit_count() for node, mask in topology.numa.items()}
 
 
-def _memory(hints: AnyHints, facts: Sequence[object], decision: Decision, policy: str) -> str:
-    asked = last(facts, MemoryHintsAsked)
+def _memory(hints: AnyHints, facts: Sequence[object], decision: Decision, circumstances: Circumstances) -> str:
+    asked, policy = last(facts, MemoryHintsAsked), circumstances.settings.topology_policy
     if asked is None or asked.hints is None:
         if is_impossible(hints):
-            return "has containers with memory of their own that use up all of its memory, so that the others have none"
+            return nothing_to_share(_shared_memory_error(circumstances))
         held = {node for placement in decision.containers.values() for node in placement.mems}
         return f"holds memory on {nodes(held)}, which {policy} refuses when it is admitted again"
     if policy == SINGLE_NUMA_NODE:
         return _no_single_node(asked)
     asks, now = f"asks for {amounts_text(asked.requests)}", count(narrowest(hints), "NUMA node")
     return f"{asks}, which takes {now} now and fewer on an empty machine, and {policy} refuses that"
+
+
+def _shared_memory_error(circumstances: Circumstances) -> str:
+    pod, policy = circumstances.pod, circumstances.settings.memory
+    asked = pod_requests(pod, policy.gates) if policy is not None else {}
+    return shared_pool_error(pod, asked, policy.gates) if policy is not None and not isinstance(asked, str) else ""
 
 
 def _no_single_node(asked: MemoryHintsAsked) -> str:

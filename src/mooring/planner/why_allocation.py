@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from mooring.core.bits import members
@@ -46,10 +47,20 @@ def _by_average(circumstances: Circumstances, group: int) -> str:
 
 def why_empty_shared_pool(decision: Decision) -> str:
     """Return the sentence for a pod whose exclusive containers leave nothing to share (KEP-5526)."""
-    what = "CPUs" if "cpu" in decision.message else "memory"
+    return f"The pod as a whole {nothing_to_share(decision.message)}: ask for more in the pod's own resources."
+
+
+def nothing_to_share(message: str) -> str:
+    """Return the clause for the kubelet's text about an empty shared pool of a pod.
+
+    >>> nothing_to_share("pod rejected, pod has shared init containers but no cpus available for them")
+    'has containers with CPUs of their own that use up all of its CPUs, so that the others have none to share'
+    """
+    found = re.search(r"(?:container (\S+) requests equals|no (\S+) available)", message)
+    named = (found.group(1) or found.group(2)) if found is not None else "cpu"
+    what = "CPUs" if named in ("cpu", "cpus") else named
     return (
-        f"The containers with {what} of their own use up all {what} of the pod, so that its other containers have "
-        "none to share: ask for more in the pod's own resources."
+        f"has containers with {what} of their own that use up all of its {what}, so that the others have none to share"
     )
 
 

@@ -99,8 +99,5 @@ def _check_save(save: str, state: str) -> None:
 def _save(plan: Plan, folder: str) -> None:
     from mooring.checkpoint.store import StateFolder, make_folder  # noqa: PLC0415 - only where it is asked for
 
-    files = StateFolder(make_folder(Path(folder)))
-    if plan.files.cpu is not None:
-        files.write_cpu(plan.files.cpu)
-    if plan.files.memory is not None:
-        files.write_memory(plan.files.memory)
+    # Empty texts never come up: a kubelet that started has made both files.
+    StateFolder(make_folder(Path(folder))).write_both(plan.files.cpu or "", plan.files.memory or "")

@@ -1,0 +1,95 @@
+"""CPU sets: values with the text form and the parse errors of the kubelet (topology.md section 6)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
+
+sets = st.frozensets(st.integers(0, 130), max_size=30)
+
+
+@given(sets)
+def test_texts_read_back(numbers: frozenset[int]) -> None:
+    cpus = CPUSet.from_ids(numbers)
+    assert CPUSet.parse(str(cpus)) == cpus
+    assert set(cpus) == numbers
+    assert (len(cpus), bool(cpus)) == (len(numbers), bool(numbers))
+
+
+@given(sets, sets)
+def test_operations_are_those_of_sets(left: frozenset[int], right: frozenset[int]) -> None:
+    one, other = CPUSet.from_ids(left), CPUSet.from_ids(right)
+    assert set(one | other) == left | right
+    assert set(one & other) == left & right
+    assert set(one - other) == left - right
+    assert (one <= other) == (left <= right)
+    assert (one == other) == (left == right)
+    assert all((number in one) == (number in left) for number in range(-2, 135))
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("", ()),
+        ("0", (0,)),
+        ("3-3", (3,)),
+        ("0-2,1-3", (0, 1, 2, 3)),
+        ("5,1,1", (1, 5)),
+        ("+1", (1,)),
+        ("001", (1,)),
+        ("1-+3", (1, 2, 3)),
+    ],
+)
+def test_what_the_kubelet_reads(text: str, cpus: tuple[int, ...]) -> None:
+    assert CPUSet.parse(text) == CPUSet.of(*cpus)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x", 'strconv.Atoi: parsing "x": invalid syntax'),
+        ("1.3", 'strconv.Atoi: parsing "1.3": invalid syntax'),
+        (" 1", 'strconv.Atoi: parsing " 1": invalid syntax'),
+        ("1,", 'strconv.Atoi: parsing "": invalid syntax'),
+        (",", 'strconv.Atoi: parsing "": invalid syntax'),
+        ("-1", 'strconv.Atoi: parsing "": invalid syntax'),
+        ("1-", 'strconv.Atoi: parsing "": invalid syntax'),
+        ("1-2-3", 'strconv.Atoi: parsing "2-3": invalid syntax'),
+        ("1--2", 'invalid range "1--2" (1 > -2)'),
+        ("3-1", 'invalid range "3-1" (3 > 1)'),
+        ("99999999999999999999", 'strconv.Atoi: parsing "99999999999999999999": value out of range'),
+        ("٣", 'strconv.Atoi: parsing "٣": invalid syntax'),
+    ],
+)
+def test_what_the_kubelet_refuses(text: str, message: str) -> None:
+    with pytest.raises(CPUSetSyntaxError) as error:
+        CPUSet.parse(text)
+    assert str(error.value) == message
+
+
+def test_ids_that_would_exhaust_the_memory_are_refused() -> None:
+    assert HIGHEST_CPU in CPUSet.parse(str(HIGHEST_CPU))
+    with pytest.raises(CPUSetSyntaxError, match="CPU ids must lie between"):
+        CPUSet.parse(f"0-{HIGHEST_CPU + 1}")
+
+
+@given(st.text(max_size=12) | st.text(alphabet="0123456789-,+", max_size=12))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        cpus = CPUSet.parse(text)
+    except CPUSetSyntaxError:
+        return
+    assert CPUSet.parse(str(cpus)) == cpus
+
+
+def test_values_cannot_change() -> None:
+    cpus = CPUSet.of(1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        cpus.mask = 2  # type: ignore[misc]
+    assert {cpus: 1}[CPUSet.parse("1")] == 1
+    assert repr(CPUSet.of(1, 2)) == "CPUSet('1-2')"

@@ -1,0 +1,90 @@
+"""Feature gates of the managers: defaults, locks, needs (configuration.md section 2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from mooring.core.gates import DECODE_PREFIX, GATES, FeatureGates, resolve_gates
+
+ON = {
+    "CPUManagerPolicyBetaOptions",
+    "CPUManagerPolicyOptions",
+    "CustomCPUCFSQuotaPeriod",
+    "DisableCPUQuotaWithExclusiveCPUs",
+    "DynamicResourceAllocation",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "KubeletPodResourcesDynamicResources",
+    "KubeletPodResourcesGet",
+    "KubeletPodResourcesListUseActivePods",
+    "MemoryQoS",
+    "PodLevelResources",
+    "PodLevelResourcesFixDefaulting",
+    "PodLevelResourcesFixKubeletQOSClass",
+    "TopologyManagerPolicyBetaOptions",
+    "TopologyManagerPolicyOptions",
+}
+OFF = {
+    "CPUManagerPolicyAlphaOptions",
+    "InPlacePodVerticalScalingExclusiveCPUs",
+    "InPlacePodVerticalScalingExclusiveMemory",
+    "InPlacePodVerticalScalingMemoryBackedVolumes",
+    "PodLevelResourceManagers",
+    "TopologyManagerPolicyAlphaOptions",
+    "WindowsCPUAndMemoryAffinity",
+}
+LOCKED = {
+    "CPUManagerPolicyOptions",
+    "DisableCPUQuotaWithExclusiveCPUs",
+    "DynamicResourceAllocation",
+    "InPlacePodVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "KubeletPodResourcesDynamicResources",
+    "KubeletPodResourcesGet",
+    "TopologyManagerPolicyOptions",
+}
+
+
+def error(**configured: bool) -> str:
+    resolved = resolve_gates(configured)
+    assert isinstance(resolved, str)
+    assert resolved.startswith(DECODE_PREFIX)
+    return resolved.removeprefix(DECODE_PREFIX)
+
+
+def test_defaults_of_this_release() -> None:
+    gates = resolve_gates({})
+    assert isinstance(gates, FeatureGates)
+    assert {name for name in GATES if gates[name]} == ON
+    assert {name for name in GATES if not gates[name]} == OFF
+    assert {name for name, gate in GATES.items() if gate.locked} == LOCKED
+
+
+@pytest.mark.parametrize("name", sorted(LOCKED))
+def test_locked_gates_take_their_own_value_only(name: str) -> None:
+    assert isinstance(resolve_gates({name: True}), FeatureGates)
+    assert error(**{name: False}) == f"cannot set feature gate {name} to false, feature is locked to true"
+
+
+@pytest.mark.parametrize("name", ["CPUManager", "MemoryManager", "TopologyManager", "Nonsense", "podLevelResources"])
+def test_unknown_and_removed_gates_are_refused(name: str) -> None:
+    assert error(**{name: True}) == f"unrecognized feature gate: {name}"
+
+
+def test_needs_are_checked_one_by_one_and_together() -> None:
+    needed = "is enabled, but depends on features that are disabled: [PodLevelResources]"
+    others = {
+        "PodLevelResourcesFixDefaulting": False,
+        "PodLevelResourcesFixKubeletQOSClass": False,
+        "InPlacePodLevelResourcesVerticalScaling": False,
+    }
+    assert isinstance(resolve_gates({"PodLevelResources": False, **others}), FeatureGates)
+    text = error(PodLevelResources=False, PodLevelResourceManagers=True, **others)
+    assert text == f"PodLevelResourceManagers {needed}"
+    names = [
+        "PodLevelResourcesFixKubeletQOSClass",
+        "PodLevelResourcesFixDefaulting",
+        "InPlacePodLevelResourcesVerticalScaling",
+    ]
+    assert error(PodLevelResources=False) == f"[{', '.join(f'{name} {needed}' for name in names)}]"

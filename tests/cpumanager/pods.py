@@ -1,0 +1,45 @@
+"""Small pods and policies."""
+
+from __future__ import annotations
+
+from tests.cpumanager.machines import fixture, mask
+
+from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.core.quantity import Quantity
+from mooring.cpumanager.policy import StaticPolicy
+from mooring.cpumanager.rules import TakeRules
+
+PACKED = TakeRules()
+
+
+def amounts(cpu: str, memory: str = "1Gi") -> dict[str, Quantity]:
+    """Return cpu and memory; an empty text leaves a resource out."""
+    texts = {"cpu": cpu, "memory": memory}
+    return {name: Quantity.parse(text) for name, text in texts.items() if text}
+
+
+def container(name: str, cpu: str = "", *, kind: ContainerKind = ContainerKind.APP, memory: str = "1Gi") -> Container:
+    """Return a container whose limits equal its requests."""
+    return Container(name, kind, amounts(cpu, memory), amounts(cpu, memory))
+
+
+def guaranteed(uid: str, *containers: Container, qos: QoS = QoS.GUARANTEED) -> Pod:
+    return Pod(uid, uid, containers=containers, qos=qos)
+
+
+def pod_level(uid: str, cpu: str, *containers: Container, qos: QoS = QoS.GUARANTEED) -> Pod:
+    """Return a pod with resources of its own, limits equal to requests."""
+    resources = PodResources(amounts(cpu, "4Gi"), amounts(cpu, "4Gi"))
+    return Pod(uid, uid, containers=containers, qos=qos, resources=resources)
+
+
+def static_policy(
+    name: str,
+    *,
+    rules: TakeRules = PACKED,
+    reserved: str = "",
+    strict: bool = False,
+) -> StaticPolicy:
+    topology = fixture(name)
+    cpus = mask(reserved)
+    return StaticPolicy(topology, rules, cpus, topology.core_siblings(cpus), strict_reservation=strict)

@@ -1,0 +1,199 @@
+"""Hints equal the plain loop over all sets of nodes, listed or described."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.cpumanager.machines import fixture, mask, subsets_of, topologies, true_counts
+from tests.cpumanager.plain_hints import PlainHints, plain_hints
+from tests.cpumanager.pods import container, guaranteed, pod_level, static_policy
+
+from mooring.core.bits import members
+from mooring.core.errors import KubeletCrashError
+from mooring.core.pod import ContainerKind
+from mooring.core.podlevel import PodLevelGates
+from mooring.core.topology import CPUPlace, Topology, build_topology
+from mooring.cpumanager.facts import CPUHintsAsked
+from mooring.cpumanager.hints import MOST_LISTED, generate_hints
+from mooring.cpumanager.policy_hints import container_hints, pod_hints
+from mooring.cpumanager.state import CPUState
+from mooring.cpumanager.static import Reusable
+from mooring.topologymanager.hints import IMPOSSIBLE, Hints
+
+
+def listed(topology: Topology, available: int, reusable: int, need: int, *, align: bool = False) -> PlainHints:
+    """Return the hints in the kubelet's order, from a list or from a description."""
+    hints = generate_hints(topology, available, reusable, need, align_by_socket=align)
+    as_list = hints if isinstance(hints, Hints) else hints.hints()
+    return [(hint.numa or (), hint.preferred) for hint in as_list]
+
+
+def expected(topology: Topology, available: int, reusable: int, need: int, *, align: bool = False) -> PlainHints:
+    return plain_hints(topology, set(members(available)), set(members(reusable)), need, align=align)
+
+
+@settings(max_examples=200)
+@given(st.data(), topologies(most_nodes=6), st.booleans())
+def test_hints_equal_the_plain_loop(data: st.DataObject, topology: Topology, align: bool) -> None:
+    available = data.draw(subsets_of(topology.all_cpus))
+    reusable = data.draw(st.one_of(st.just(0), subsets_of(topology.all_cpus)))
+    need = data.draw(st.integers(1, len(topology.places) + 2))
+    align = align and topology.num_sockets > 0
+    assert listed(topology, available, reusable, need, align=align) == expected(
+        topology, available, reusable, need, align=align
+    )
+
+
+@settings(max_examples=25)
+@given(st.data(), st.integers(MOST_LISTED + 1, MOST_LISTED + 2), st.booleans())
+def test_described_hints_equal_the_plain_loop(data: st.DataObject, nodes: int, align: bool) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 3), min_size=nodes, max_size=nodes))
+    split = data.draw(st.integers(1, nodes))
+    numbers = [node for node, size in enumerate(sizes) for _ in range(size)]
+    places = {cpu: CPUPlace(node, int(node >= split), cpu, 0) for cpu, node in enumerate(numbers)}
+    topology = build_topology(places, **true_counts(places))
+    available = data.draw(subsets_of(topology.all_cpus))
+    reusable = data.draw(st.sampled_from([0, 0, 1, 0b101]))
+    need = data.draw(st.integers(1, len(places)))
+    assert not isinstance(generate_hints(topology, topology.all_cpus, 0, 1, align_by_socket=False), Hints)
+    assert listed(topology, available, reusable, need, align=align) == expected(
+        topology, available, reusable, need, align=align
+    )
+
+
+# Rules one by one, on two nodes of six CPUs: even ones and odd ones.
+
+EVEN, ODD = mask("0,2,4,6,8,10"), mask("1,3,5,7,9,11")
+ALL = EVEN | ODD
+NOTHING = Reusable()
+
+
+def test_preference_looks_at_the_empty_machine() -> None:
+    topology = fixture("2S12")
+    assert listed(topology, ALL, 0, 6) == [((0,), True), ((1,), True), ((0, 1), False)]
+    assert listed(topology, mask("0-4"), 0, 4) == [((0, 1), False)]
+    assert listed(topology, ALL, 0, 7) == [((0, 1), True)]
+
+
+def test_more_cpus_than_the_machine_has_prefer_all_nodes_and_find_none() -> None:
+    assert listed(fixture("2S12"), ALL, 0, 13) == []
+
+
+def test_hints_hold_the_nodes_of_all_reusable_cpus() -> None:
+    topology = fixture("2S12")
+    assert listed(topology, ODD, mask("0"), 2) == [((0, 1), False)]
+    assert listed(topology, 0, mask("0,2"), 2) == [((0,), True), ((0, 1), False)]
+
+
+def test_a_cpu_both_available_and_reusable_counts_twice() -> None:
+    assert listed(fixture("2S12"), mask("0"), mask("0"), 2) == [((0,), True), ((0, 1), False)]
+
+
+def test_align_by_socket_prefers_every_set_with_as_few_sockets_as_needed() -> None:
+    topology = fixture("2S4N80")
+    sets = [nodes for nodes, preferred in listed(topology, topology.all_cpus, 0, 20, align=True) if preferred]
+    assert sets == [(0,), (1,), (2,), (3,), (0, 1), (2, 3)]
+    sets = [nodes for nodes, preferred in listed(topology, topology.all_cpus, 0, 41, align=True) if preferred]
+    assert sets == [(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3), (0, 1, 2, 3)]
+
+
+def test_align_by_socket_without_sockets_is_told_as_the_crash_it_is() -> None:
+    topology = replace(fixture("1S8"), num_sockets=0)
+    with pytest.raises(KubeletCrashError, match="divides by zero"):
+        generate_hints(topology, 1, 0, 1, align_by_socket=True)
+
+
+def test_nodes_without_cpus_take_no_part() -> None:
+    places = {0: CPUPlace(3, 0, 0, 0), 1: CPUPlace(5, 0, 1, 0)}
+    topology = build_topology(places, **true_counts(places))
+    assert listed(topology, 0b11, 0, 1) == [((3,), True), ((5,), True), ((3, 5), False)]
+
+
+# What is asked.
+
+
+def asked(state: CPUState, reusable: Reusable = NOTHING, need: int = 2) -> tuple[Hints | None, CPUHintsAsked | None]:
+    facts: list[object] = []
+    policy = static_policy("2S12", reserved="0")
+    pod = guaranteed("u", container("c", str(need)))
+    hints = container_hints(policy, state, reusable, pod, pod.containers[0], facts.append)
+    fact = facts[0] if facts else None
+    assert fact is None or isinstance(fact, CPUHintsAsked)
+    found = None if hints is None else hints["cpu"]
+    assert found is None or isinstance(found, Hints)
+    return found, fact
+
+
+def test_a_new_container_may_take_shared_cpus_and_those_of_its_init_containers() -> None:
+    _, fact = asked(CPUState("static", ALL, {}), Reusable("u", 0b100))
+    assert fact == CPUHintsAsked("u", "c", 2, ALL & ~1, 0b100, mismatch=False)
+    _, fact = asked(CPUState("static", ALL, {}), Reusable("other", 0b100))
+    assert fact == CPUHintsAsked("u", "c", 2, ALL & ~1, 0, mismatch=False)
+
+
+def test_a_container_with_cpus_gets_hints_for_just_these() -> None:
+    hints, fact = asked(CPUState("static", ALL & ~0b10100, {"u": {"c": 0b10100}}), Reusable("u", 0b10))
+    assert fact == CPUHintsAsked("u", "c", 2, 0b10100, 0, mismatch=False)
+    assert hints == Hints((0b1,), (0b11,))
+
+
+def test_a_set_of_another_size_makes_everything_impossible() -> None:
+    hints, fact = asked(CPUState("static", ALL & ~0b10100, {"u": {"c": 0b10100}}), need=3)
+    assert hints == IMPOSSIBLE
+    assert fact is not None
+    assert fact.mismatch
+
+
+def test_shared_and_left_out_containers_have_no_opinion() -> None:
+    state = CPUState("static", ALL, {})
+    policy = static_policy("2S12", reserved="0")
+    shared = guaranteed("u", container("c", "1500m"))
+    left_out = pod_level("u", "2", container("c", "2"))
+    for pod in (shared, left_out):
+        assert container_hints(policy, state, Reusable(), pod, pod.containers[0]) is None
+        assert pod_hints(policy, state, Reusable(), pod) is None
+
+
+def test_without_pod_level_resources_the_gate_of_the_managers_does_not_help() -> None:
+    gates = PodLevelGates(resources=False, managers=True)
+    policy = replace(static_policy("2S12", reserved="0"), gates=gates)
+    pod = pod_level("u", "2", container("c", "2"))
+    assert container_hints(policy, CPUState("static", ALL, {}), Reusable(), pod, pod.containers[0]) is None
+
+
+# Pod scope.
+
+
+def pod_asked(held: dict[str, int], reusable: Reusable = NOTHING) -> CPUHintsAsked:
+    facts: list[object] = []
+    policy = static_policy("2S12", reserved="0")
+    init = container("i", "3", kind=ContainerKind.INIT)
+    pod = guaranteed("u", init, container("a", "2"), container("b", "1"))
+    used = 0
+    for cpus in held.values():
+        used |= cpus
+    pod_hints(policy, CPUState("static", ALL & ~used, {"u": held}), reusable, pod, facts.append)
+    (fact,) = facts
+    assert isinstance(fact, CPUHintsAsked)
+    return fact
+
+
+def test_a_pod_asks_for_its_peak() -> None:
+    assert pod_asked({}) == CPUHintsAsked("u", "", 3, ALL & ~1, 0, mismatch=False)
+
+
+def test_a_pod_that_holds_its_peak_gets_hints_for_just_that() -> None:
+    fact = pod_asked({"i": mask("2,4,6"), "a": mask("2,4"), "b": mask("6")}, Reusable("u", 0b10))
+    assert fact == CPUHintsAsked("u", "", 3, mask("2,4,6"), 0, mismatch=False)
+
+
+def test_a_pod_that_holds_a_part_keeps_its_nodes() -> None:
+    fact = pod_asked({"a": mask("2,4")}, Reusable("u", 0b10))
+    assert fact == CPUHintsAsked("u", "", 3, ALL & ~1 & ~mask("2,4"), mask("1,2,4"), mismatch=False)
+
+
+def test_one_container_with_a_set_of_another_size_spoils_the_pod() -> None:
+    assert pod_asked({"i": mask("2,4,6"), "a": mask("2")}).mismatch

@@ -1,0 +1,116 @@
+"""How many exclusive CPUs a container and a pod ask for (spec: cpu-manager.md section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
+
+from mooring.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.core.podlevel import PodLevelGates
+from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+
+OFF = PodLevelGates()
+ON = PodLevelGates(managers=True)
+INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
+
+
+def count(pod: Pod, gates: PodLevelGates = OFF) -> int:
+    return exclusive_cpus(pod, pod.containers[0], gates)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "expected"),
+    [
+        ("1", 1),
+        ("2000m", 2),
+        ("2.0", 2),
+        ("1500m", 0),
+        ("999m", 0),
+        ("1001m", 0),
+        ("0", 0),
+        ("", 0),
+        # Amounts below one milli: both whole CPUs and millis are rounded up before they are compared.
+        ("0.0001", 0),
+        ("1.9999", 2),
+        ("1999.1m", 2),
+        ("2.0001", 0),
+        ("1k", 1000),
+    ],
+)
+def test_whole_numbers_of_cpus_are_exclusive(cpu: str, expected: int) -> None:
+    assert count(guaranteed("u", container("c", cpu))) == expected
+
+
+@pytest.mark.parametrize("qos", [QoS.BURSTABLE, QoS.BEST_EFFORT])
+def test_only_guaranteed_pods_have_exclusive_cpus(qos: QoS) -> None:
+    assert count(guaranteed("u", container("c", "2"), qos=qos)) == 0
+
+
+def test_the_request_counts_and_not_the_limit() -> None:
+    pod = guaranteed("u", Container("c", requests=amounts("2"), limits=amounts("3")))
+    assert count(pod) == 2
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "expected"),
+    [
+        (amounts("2"), amounts("2"), 2),
+        (amounts("2"), amounts("3"), 0),
+        (amounts("2", "1Gi"), amounts("2", "2Gi"), 0),
+        (amounts("2", ""), amounts("2", ""), 0),
+        (amounts("2", "0"), amounts("2", "0"), 0),
+        (amounts("2"), amounts("2", ""), 0),
+        (amounts("2"), amounts("2000m", "1024Mi"), 2),
+    ],
+)
+def test_in_a_pod_with_its_own_resources_limits_must_equal_requests(
+    requests: dict[str, object], limits: dict[str, object], expected: int
+) -> None:
+    pod = pod_level("u", "4", Container("c", requests=requests, limits=limits))  # type: ignore[arg-type]
+    assert count(pod, ON) == expected
+    assert count(pod, OFF) == 2
+
+
+def test_a_pod_with_its_own_resources_asks_for_these_when_they_are_managed() -> None:
+    pod = pod_level("u", "4", container("c", "2"))
+    assert exclusive_cpus_of_pod(pod, ON) == 4
+    assert exclusive_cpus_of_pod(pod, OFF) == 2
+    assert exclusive_cpus_of_pod(pod_level("u", "2500m", container("c", "2")), ON) == 0
+    assert exclusive_cpus_of_pod(replace(pod, qos=QoS.BURSTABLE), ON) == 0
+
+
+@pytest.mark.parametrize(
+    ("containers", "expected"),
+    [
+        ([(APP, "2"), (APP, "3")], 5),
+        ([(APP, "2"), (APP, "500m")], 2),
+        ([(INIT, "4"), (APP, "2"), (APP, "1")], 4),
+        ([(INIT, "2"), (INIT, "3"), (APP, "1")], 3),
+        ([(SIDECAR, "1"), (INIT, "3"), (APP, "2")], 4),
+        ([(INIT, "3"), (SIDECAR, "1"), (APP, "2")], 3),
+        ([(SIDECAR, "1"), (INIT, "1"), (SIDECAR, "2"), (INIT, "1"), (APP, "1")], 4),
+        ([(SIDECAR, "1"), (SIDECAR, "1"), (APP, "3")], 5),
+        ([(SIDECAR, "1"), (INIT, ""), (APP, "500m")], 1),
+        ([(INIT, ""), (APP, "")], 0),
+    ],
+)
+def test_a_pod_needs_its_peak(containers: list[tuple[ContainerKind, str]], expected: int) -> None:
+    made = [container(f"c{index}", cpu, kind=kind) for index, (kind, cpu) in enumerate(containers)]
+    assert exclusive_cpus_of_pod(guaranteed("u", *made), OFF) == expected
+
+
+@given(st.lists(st.tuples(st.sampled_from([INIT, SIDECAR]), st.integers(0, 4)), max_size=4), st.integers(0, 9))
+def test_the_peak_is_that_of_the_story_of_the_pod(init: list[tuple[ContainerKind, int]], apps: int) -> None:
+    """Play the pod: sidecars stay, init containers come and go, apps run with all sidecars."""
+    made = [container(f"i{index}", str(cpus), kind=kind) for index, (kind, cpus) in enumerate(init)]
+    running = peak = 0
+    for kind, cpus in init:
+        if kind is SIDECAR:
+            running += cpus
+        peak = max(peak, running + (cpus if kind is INIT else 0))
+    pod = guaranteed("u", *made, container("a", str(apps)))
+    assert exclusive_cpus_of_pod(pod, OFF) == max(peak, running + apps)

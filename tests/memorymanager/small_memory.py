@@ -1,0 +1,90 @@
+"""Small machines, pods and policies for tests of the memory manager. Sizes are plain numbers of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from mooring.core.bits import mask_of
+from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.core.podlevel import PodLevelGates
+from mooring.core.quantity import Quantity
+from mooring.memorymanager.policy import MemoryPolicy
+from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.topologymanager.hints import Hint
+
+APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
+BOTH = PodLevelGates(resources=True, managers=True)
+HUGE = "hugepages-2Mi"
+LARGE = "hugepages-1Gi"
+ANYWHERE = Hint(None, preferred=False)
+
+
+def table(allocatable: int) -> MemoryTable:
+    return MemoryTable(allocatable, 0, allocatable, 0, allocatable)
+
+
+def empty_nodes(*memory: int, **pools: Sequence[int]) -> dict[int, NodeState]:
+    """Return nodes 0, 1, ... with these bytes of memory; pools by the last part of their name, such as ``M2``."""
+    names = {"M2": HUGE, "G1": LARGE}
+    return {
+        node: NodeState(
+            0,
+            {
+                "memory": table(amount),
+                **{names[pool]: table(sizes[node]) for pool, sizes in pools.items() if sizes[node] is not None},
+            },
+            (node,),
+        )
+        for node, amount in enumerate(memory)
+    }
+
+
+def static(nodes: Mapping[int, NodeState], *fixed: str, gates: PodLevelGates | None = None) -> MemoryPolicy:
+    return MemoryPolicy(nodes, gates or PodLevelGates(), frozenset(fixed))
+
+
+def fresh(policy: MemoryPolicy) -> MemoryState:
+    return MemoryState("Static", policy.default_nodes, {})
+
+
+def amounts(memory: int | str | None, **others: int) -> dict[str, Quantity]:
+    names = {"M2": HUGE, "G1": LARGE, "cpu": "cpu"}
+    found = {} if memory is None else {"memory": Quantity.parse(str(memory))}
+    return {**found, **{names[name]: Quantity.parse(str(amount)) for name, amount in others.items()}}
+
+
+def container(
+    name: str, memory: int | str | None, kind: ContainerKind = APP, *, cpu: int = 1, **others: int
+) -> Container:
+    asked = amounts(memory, cpu=cpu, **others)
+    return Container(name, kind, asked, asked)
+
+
+def pod(*containers: Container, uid: str = "pod", qos: QoS = QoS.GUARANTEED) -> Pod:
+    return Pod(uid, uid, containers=containers, qos=qos)
+
+
+def pod_level(*containers: Container, memory: int, cpu: int = 8, uid: str = "pod", **others: int) -> Pod:
+    asked = amounts(memory, cpu=cpu, **others)
+    return replace(pod(*containers, uid=uid), resources=PodResources(asked, asked))
+
+
+def on(*nodes: int, preferred: bool = True) -> Hint:
+    return Hint(mask_of(nodes), preferred)
+
+
+def block(numa: Sequence[int], size: int, resource: str = "memory") -> Block:
+    return Block(tuple(numa), resource, size)
+
+
+def reserved(state: MemoryState, resource: str = "memory") -> list[int]:
+    return [node.memory[resource].reserved for node in state.nodes.values()]
+
+
+def groups(state: MemoryState) -> list[tuple[int, ...]]:
+    return [node.cells for node in state.nodes.values()]
+
+
+def counts(state: MemoryState) -> list[int]:
+    return [node.assignments for node in state.nodes.values()]

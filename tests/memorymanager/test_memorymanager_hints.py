@@ -1,0 +1,147 @@
+"""The hints of the memory manager are those of the plain loop of its specification, at every width."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+from tests.memorymanager.plain_hints import Nodes, generous_hints, plain_hints
+from tests.memorymanager.small_memory import HUGE, empty_nodes, table
+from tests.memorymanager.strategies_memory import Situation, situations
+
+from mooring.core.bits import members
+from mooring.core.errors import KubeletCrashError
+from mooring.memorymanager import hints as engine
+from mooring.memorymanager.account import charge
+from mooring.memorymanager.hints import calculate_hints
+from mooring.memorymanager.reuse import Leftover
+from mooring.memorymanager.state import NodeState
+from mooring.topologymanager.entries import AnyHints
+from mooring.topologymanager.hints import Hints
+from mooring.topologymanager.wide import Family
+
+
+def as_pairs(hints: AnyHints | None) -> list[tuple[Nodes, bool]]:
+    if hints is None:
+        return []
+    listed = hints.hints() if isinstance(hints, Family) else hints
+    return [(frozenset(hint.numa or ()), hint.preferred) for hint in listed]
+
+
+def by_sets(leftover: Leftover) -> dict[Nodes, dict[str, int]]:
+    return {frozenset(members(mask)): dict(types) for mask, types in leftover.amounts.items()}
+
+
+def expected(situation: Situation) -> list[tuple[Nodes, bool]]:
+    nodes, requests, leftover = situation.nodes, situation.requests, situation.leftover
+    if leftover.assignments is None:
+        return plain_hints(nodes, requests, by_sets(leftover))
+    return generous_hints(nodes, requests, by_sets(leftover), leftover.assignments)
+
+
+def described(situation: Situation) -> AnyHints | None:
+    ids = tuple(sorted(situation.nodes))
+    return engine._family(situation.nodes, ids, situation.requests, situation.leftover)
+
+
+@given(situations() | situations(generous=True))
+def test_hints_are_those_of_the_plain_loop_in_its_order(situation: Situation) -> None:
+    hints = calculate_hints(situation.nodes, situation.requests, situation.leftover)
+    assert hints is None or isinstance(hints, Hints)
+    pairs = as_pairs(hints)
+    event("none" if hints is None else "preferred" if hints.preferred else "not preferred")
+    assert pairs == expected(situation)
+    assert (hints is None) == (not pairs)
+
+
+@given(situations() | situations(generous=True))
+def test_described_hints_are_the_listed_ones_on_every_machine_that_can_be_listed(situation: Situation) -> None:
+    assert as_pairs(described(situation)) == expected(situation)
+    assert (described(situation) is None) == (not expected(situation))
+
+
+@given(situations(7, 10) | situations(9, 10, generous=True))
+def test_described_hints_are_the_listed_ones_on_wide_machines(situation: Situation) -> None:
+    found = described(situation)
+    assert as_pairs(found) == expected(situation)
+    if len(situation.nodes) > engine.MOST_LISTED:
+        assert calculate_hints(situation.nodes, situation.requests, situation.leftover) == found
+
+
+@given(situations() | situations(generous=True) | situations(7, 10), st.data())
+def test_the_best_hint_around_a_set_is_preferred_then_narrow_then_small(
+    situation: Situation, data: st.DataObject
+) -> None:
+    around = data.draw(st.sets(st.sampled_from(sorted(situation.nodes)), max_size=3))
+    fitting = [
+        (not preferred, len(nodes), sum(2**node for node in nodes))
+        for nodes, preferred in expected(situation)
+        if nodes >= around
+    ]
+    from mooring.memorymanager.static import _best
+
+    for hints in (described(situation), calculate_hints(situation.nodes, situation.requests, situation.leftover)):
+        best = _best(hints, sum(2**node for node in around))
+        assert (None if best is None else (not best.preferred, best.mask)) == (
+            (min(fitting)[0], min(fitting)[2]) if fitting else None
+        )
+
+
+def masks(nodes: dict[int, NodeState], requests: dict[str, int]) -> list[Nodes]:
+    return [chosen for chosen, _ in as_pairs(calculate_hints(nodes, requests))]
+
+
+def test_preferred_is_the_smallest_size_on_an_empty_machine_also_when_it_is_full_now() -> None:
+    nodes = charge(empty_nodes(8, 8), 0b01, "memory", 4)
+    nodes = charge(nodes, 0b10, "memory", 4)
+    assert calculate_hints(nodes, {"memory": 6}) is None  # both nodes serve others, so they form no group
+    empty = calculate_hints(empty_nodes(8, 8), {"memory": 6})
+    assert as_pairs(empty) == [(frozenset({0}), True), (frozenset({1}), True), (frozenset({0, 1}), False)]
+
+
+def test_nobody_is_preferred_when_the_smallest_size_is_taken() -> None:
+    nodes = charge(empty_nodes(8, 8, 8), 0b001, "memory", 8)
+    nodes = charge(nodes, 0b010, "memory", 8)
+    assert as_pairs(calculate_hints(nodes, {"memory": 4})) == [(frozenset({2}), True)]
+    nodes = charge(nodes, 0b100, "memory", 5)
+    assert calculate_hints(nodes, {"memory": 4}) is None
+
+
+def test_all_nodes_are_the_preferred_size_when_no_set_could_ever_serve() -> None:
+    assert calculate_hints(empty_nodes(4, 4), {"memory": 9}) is None
+
+
+def test_groups_in_use_are_kept_together() -> None:
+    nodes = charge(empty_nodes(8, 8, 8), 0b011, "memory", 10)
+    assert masks(nodes, {"memory": 2}) == [{2}, {0, 1}]
+    assert masks(nodes, {"memory": 12}) == []
+    assert masks(nodes, {"memory": 0}) == [{2}, {0, 1}]
+
+
+def test_a_node_with_an_assignment_of_its_own_forms_no_group() -> None:
+    nodes = charge(empty_nodes(8, 8, 8), 0b001, "memory", 1)
+    assert masks(nodes, {"memory": 1}) == [{0}, {1}, {2}, {1, 2}]
+
+
+def test_every_requested_type_has_to_fit_and_gets_the_same_sets() -> None:
+    nodes = empty_nodes(8, 8, M2=(0, 4))
+    assert masks(nodes, {"memory": 1, HUGE: 2}) == [{1}, {0, 1}]
+    assert masks(nodes, {HUGE: 5}) == []
+
+
+@pytest.mark.parametrize("memory", [(8, 8), (8,) * 9])
+def test_a_type_that_some_node_does_not_list_crashes_the_kubelet(memory: tuple[int, ...]) -> None:
+    nodes = empty_nodes(*memory)
+    nodes[0] = NodeState(0, {**nodes[0].memory, HUGE: table(4)}, (0,))
+    with pytest.raises(KubeletCrashError, match="NUMA node 1 does not list hugepages-2Mi"):
+        calculate_hints(nodes, {HUGE: 1})
+    assert calculate_hints(nodes, {"memory": 1}) is not None
+
+
+def test_sixty_four_nodes_are_described() -> None:
+    hints = calculate_hints(empty_nodes(*([8] * 64)), {"memory": 20})
+    family = cast(Family, hints)
+    assert isinstance(hints, Family)
+    assert (family.smallest, family.narrowest(), family.best_around(1 << 63)) == (3, 3, 1 << 63 | 0b11)

@@ -1,0 +1,157 @@
+"""Small nodes whose metrics are counted: machines, pods, and what an action changed in the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.core.machineinfo import Cache, Core, HugePages, MachineInfo
+from mooring.core.machineinfo import Node as NUMANode
+from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
+from mooring.core.quantity import Quantity
+from mooring.node import Decision, Node
+from mooring.node.metrics import Metrics, MetricsObserver, samples
+
+GIB = 2**30
+PAGES = "hugepages-2Mi"
+
+Numbers = dict[str, int]
+"""Series in text form without the kubelet's prefix -> value; see :func:`numbers`."""
+
+
+def machine(nodes: int = 2) -> MachineInfo:
+    """Return nodes of four cores with two threads each; two cores share an uncore cache; one socket per node.
+
+    CPU 8n+2c and the next one are the threads of core c of node n. Each node has 8 GiB, of which 1 GiB in pages of
+    2 MiB.
+    """
+    return MachineInfo(
+        num_cores=8 * nodes,
+        num_sockets=nodes,
+        memory_capacity=8 * GIB * nodes,
+        topology=tuple(
+            NUMANode(
+                node,
+                8 * GIB,
+                hugepages=(HugePages(2048, 512),),
+                cores=tuple(
+                    Core(
+                        core,
+                        (8 * node + 2 * core, 8 * node + 2 * core + 1),
+                        node,
+                        uncore_caches=(Cache(2 * node + core // 2, 0, "Unified", 3),),
+                    )
+                    for core in range(4)
+                ),
+            )
+            for node in range(nodes)
+        ),
+    )
+
+
+def config(
+    *,
+    cpu: str = "static",
+    memory: str = "None",
+    policy: str = "none",
+    scope: str = "container",
+    options: tuple[str, ...] = (),
+    gates: Mapping[str, bool] | None = None,
+) -> KubeletConfig:
+    """Return a configuration that keeps CPUs 0 and 1, and 1 GiB of node 0."""
+    reserved = (ReservedMemory(0, {"memory": "1Gi"}),) if memory == "Static" else ()
+    return KubeletConfig(
+        cpu_manager_policy=cpu,
+        cpu_manager_policy_options=dict.fromkeys(options, "true"),
+        memory_manager_policy=memory,
+        reserved_memory=reserved,
+        topology_manager_policy=policy,
+        topology_manager_scope=scope,
+        reserved_system_cpus="0-1",
+        kube_reserved={"memory": "1Gi"},
+        eviction_hard={},
+        feature_gates=gates or {},
+    )
+
+
+def amounts(cpu: str = "", memory: str = "", pages: str = "") -> ResourceList:
+    """Return resources; what is empty is not named."""
+    texts = {"cpu": cpu, "memory": memory, PAGES: pages}
+    return {resource: Quantity.parse(text) for resource, text in texts.items() if text}
+
+
+def container(
+    name: str, cpu: str = "2", memory: str = "1Gi", pages: str = "", kind: ContainerKind = ContainerKind.APP
+) -> Container:
+    """Return a container whose requests equal its limits."""
+    return Container(name, kind, amounts(cpu, memory, pages), amounts(cpu, memory, pages))
+
+
+def init(name: str, cpu: str = "2", memory: str = "1Gi") -> Container:
+    """Return a regular init container."""
+    return container(name, cpu, memory, kind=ContainerKind.INIT)
+
+
+def shared(name: str, kind: ContainerKind = ContainerKind.APP) -> Container:
+    """Return a container without requests."""
+    return Container(name, kind)
+
+
+def pod(uid: str, *containers: Container, qos: QoS = QoS.GUARANTEED) -> Pod:
+    """Return a pod without pod-level resources."""
+    return Pod(uid, uid, containers=containers, qos=qos)
+
+
+def pod_level(uid: str, cpu: str, memory: str, *containers: Container) -> Pod:
+    """Return a Guaranteed pod with pod-level resources."""
+    own = amounts(cpu, memory)
+    return Pod(uid, uid, containers=containers, qos=QoS.GUARANTEED, resources=PodResources(own, own))
+
+
+def numbers(metrics: Metrics) -> Numbers:
+    """Return every sample by its text, as in ``admission_rejections_total{reason="Other"}``; no histograms."""
+    found = {}
+    for name, labels, value in samples(metrics):
+        if "_duration_" not in name:
+            inside = ",".join(f'{label}="{text}"' for label, text in labels)
+            found[name.removeprefix("kubelet_") + (f"{{{inside}}}" if inside else "")] = value
+    return found
+
+
+class Metered:
+    """A node beside its numbers."""
+
+    def __init__(self, configuration: KubeletConfig, *, fixed: tuple[str, ...] = (), nodes: int = 2) -> None:
+        self.node = Node.fresh(machine(nodes), configuration, MooringConfig(fixed_defects=frozenset(fixed)))
+        self.observer = MetricsObserver(Metrics.initial(self.node.settings, self.node.cpu))
+
+    @property
+    def numbers(self) -> Numbers:
+        """All numbers now."""
+        return numbers(self.observer.metrics)
+
+    def admit(self, asked: Pod) -> Decision:
+        """Admit a pod and start its containers."""
+        self.node, decision = self.node.admit(asked, self.observer)
+        return decision
+
+    def remove(self, uid: str) -> None:
+        """Remove a pod."""
+        self.node, _ = self.node.remove(uid, self.observer)
+
+    def change(self, asked: Pod) -> Numbers:
+        """Admit a pod and return by how much each number changed."""
+        return self.changed_by(lambda: self.admit(asked))
+
+    def change_of_removal(self, uid: str) -> Numbers:
+        """Remove a pod and return by how much each number changed."""
+        return self.changed_by(lambda: self.remove(uid))
+
+    def changed_by(self, action: object) -> Numbers:
+        """Do something and return by how much each number changed; a new series counts from 0."""
+        before = self.numbers
+        assert callable(action)
+        action()
+        after = self.numbers
+        assert before.keys() <= after.keys()
+        return {series: value - before.get(series, 0) for series, value in after.items() if value != before.get(series)}

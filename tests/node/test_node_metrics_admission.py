@@ -1,0 +1,360 @@
+"""What the topology manager and the kubelet around it count of an admission; restarts, durations, observers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.node.metered import Metered, Numbers, amounts, config, container, machine, pod, pod_level, shared
+
+from mooring.core.decision import Rejection, StartRefusal
+from mooring.core.pod import Container, Pod, PodResources, QoS
+from mooring.cpumanager.facts import CPUsAssigned
+from mooring.devicemanager.state import Device
+from mooring.node import Node
+from mooring.node import metric_names as name
+from mooring.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted, PodAdmitted
+from mooring.node.metric_labels import REASONS, labels, pod_admission, rejection
+from mooring.node.metrics import Histogram, Metrics, MetricsObserver, fold, observe_duration, samples
+
+REQUESTS = "topology_manager_admission_requests_total"
+ERRORS = "topology_manager_admission_errors_total"
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+
+NIC = "vendor.example/nic"
+
+
+UNREADABLE = pod("a", container("one", memory="0.5Gi"))
+"""Its memory is no whole number to the kubelet: without a hint, and with an error when it is allocated."""
+
+
+def aligned(scope: str) -> str:
+    return f'container_aligned_compute_resources_count{{boundary="numa_node",scope="{scope}"}}'
+
+
+def not_aligned(scope: str) -> str:
+    return f'container_aligned_compute_resources_failure_count{{boundary="numa_node",scope="{scope}"}}'
+
+
+def rejections(reason: str) -> str:
+    return f'admission_rejections_total{{reason="{reason}"}}'
+
+
+def admissions(mode: str, qos: str = "Guaranteed") -> str:
+    return f'pod_level_resources_admission_total{{config_mode="{mode}",qos_class="{qos}"}}'
+
+
+def of_admission(change: Numbers) -> Numbers:
+    """Keep what the topology manager and the kubelet count."""
+    kept = ("topology_manager_", "admission_", "pod_level_", "container_aligned_")
+    return {series: by for series, by in change.items() if series.startswith(kept) and "uncore_cache" not in series}
+
+
+def asking_for_a_nic(uid: str) -> Pod:
+    wanted = {**amounts("1", "1Gi"), NIC: amounts("1")["cpu"]}
+    return pod(uid, Container("main", requests=wanted, limits=wanted))
+
+
+# The topology manager.
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_admission_is_a_request_under_every_policy(policy: str, scope: str) -> None:
+    metered = Metered(config(policy=policy, scope=scope))
+    change = metered.change(pod("a", shared("main"), qos=QoS.BEST_EFFORT))
+    assert change[REQUESTS] == 1
+    assert ERRORS not in change
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_error_of_a_provider_is_an_error_but_under_policy_none(policy: str, scope: str) -> None:
+    change = Metered(config(cpu="none", memory="Static", policy=policy, scope=scope)).change(UNREADABLE)
+    assert change[rejections("UnexpectedAdmissionError")] == 1
+    assert change.get(ERRORS, 0) == (0 if policy == "none" else 1)
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+@pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
+def test_a_hint_that_the_policy_rejects_is_an_error(policy: str, scope: str) -> None:
+    change = Metered(config(policy=policy, scope=scope)).change(pod("a", container("one", "20")))
+    assert (change[ERRORS], change[rejections("TopologyAffinityError")]) == (1, 1)
+
+
+def test_a_failed_device_counts_as_any_other_provider() -> None:
+    metered = Metered(config(policy="best-effort"))
+    metered.node = metered.node.with_devices({NIC: (Device("only", (0,)),)})
+    assert of_admission(metered.change(asking_for_a_nic("a"))) == {REQUESTS: 1, admissions("container_level"): 1}
+    change = of_admission(metered.change(asking_for_a_nic("b")))
+    assert change == {REQUESTS: 1, ERRORS: 1, rejections("UnexpectedAdmissionError"): 1}
+
+
+def test_only_single_numa_node_counts_alignment() -> None:
+    for policy in ("none", "best-effort", "restricted"):
+        for scope in ("container", "pod"):
+            metered = Metered(config(policy=policy, scope=scope))
+            metered.admit(pod("a", container("one", "2")))
+            metered.admit(pod("b", container("one", "10")))
+            metered.admit(pod("c", container("one", "10")))
+            found = metered.numbers
+            of_nodes = [series(one) for one in ("container", "pod") for series in (aligned, not_aligned)]
+            assert not any(found.get(series) for series in of_nodes)
+
+
+def test_container_scope_counts_each_container() -> None:
+    metered = Metered(config(policy="single-numa-node"))
+    change = of_admission(metered.change(pod("a", container("one", "2"), shared("two"), container("three", "4"))))
+    assert change == {REQUESTS: 1, aligned("container"): 3, admissions("container_level"): 1}
+
+
+def test_container_scope_counts_up_to_the_container_that_fails() -> None:
+    metered = Metered(config(policy="single-numa-node"))
+    asked = pod("a", container("one", "2"), container("two", "10"), container("three", "2"))
+    assert of_admission(metered.change(asked)) == {
+        REQUESTS: 1,
+        ERRORS: 1,
+        aligned("container"): 1,
+        not_aligned("container"): 1,
+        rejections("TopologyAffinityError"): 1,
+    }
+
+
+def test_pod_scope_counts_the_pod_once() -> None:
+    metered = Metered(config(policy="single-numa-node", scope="pod"))
+    change = of_admission(metered.change(pod("a", container("one", "2"), container("two", "4"))))
+    assert change == {REQUESTS: 1, aligned("pod"): 1, admissions("container_level"): 1}
+    assert of_admission(metered.change(pod("b", container("one", "6"), container("two", "4")))) == {
+        REQUESTS: 1,
+        ERRORS: 1,
+        not_aligned("pod"): 1,
+        rejections("TopologyAffinityError"): 1,
+    }
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_an_error_of_a_provider_is_no_failed_alignment(scope: str) -> None:
+    metered = Metered(config(cpu="none", memory="Static", policy="single-numa-node", scope=scope))
+    assert of_admission(metered.change(UNREADABLE)) == {
+        REQUESTS: 1,
+        ERRORS: 1,
+        rejections("UnexpectedAdmissionError"): 1,
+    }
+
+
+def test_pods_with_a_partition_count_as_pods() -> None:
+    managers = {"PodLevelResourceManagers": True}
+    metered = Metered(config(policy="single-numa-node", scope="pod", gates=managers))
+    change = of_admission(metered.change(pod_level("a", "4", "1Gi", container("one", "2"), shared("two"))))
+    assert change == {REQUESTS: 1, aligned("pod"): 1, admissions("pod_and_container_level"): 1}
+
+
+# Rejections.
+
+
+@pytest.mark.parametrize("reason", sorted(REASONS))
+def test_known_reasons_are_counted_under_their_own_name(reason: str) -> None:
+    assert rejection(reason) == (("reason", reason),)
+
+
+@pytest.mark.parametrize(
+    ("reason", "label"),
+    [
+        ("OutOfvendor.example/nic", "OutOfExtendedResources"),
+        ("OutOfhugepages-2Mi", "OutOfExtendedResources"),
+        ("OutOf", "OutOfExtendedResources"),
+        ("SMTAlignmentError", "Other"),
+        ("EmptyPodSharedPoolError", "Other"),
+        ("evicted", "Other"),
+        ("", "Other"),
+    ],
+)
+def test_other_reasons_are_counted_together(reason: str, label: str) -> None:
+    assert rejection(reason) == (("reason", label),)
+
+
+def test_a_rejection_of_the_managers_is_counted_by_its_reason() -> None:
+    metered = Metered(config(options=("full-pcpus-only",)))
+    assert metered.change(pod("a", container("one", "3")))[rejections("Other")] == 1
+    assert metered.change(pod("b", container("one", "16")))[rejections("Other")] == 1
+
+
+def test_a_pod_that_another_handler_rejects_is_no_admitted_pod() -> None:
+    metered = Metered(config(policy="best-effort"))
+    metered.admit(pod("a", container("one", "2")))
+    asked = pod("b", container("one", "2"), qos=QoS.GUARANTEED)
+
+    def refuse() -> None:
+        metered.admit(asked)
+        refusal = Rejection("OutOfmemory", "Node didn't have enough resource")
+        metered.node = metered.node.withdraw("b", refusal, metered.observer)
+
+    change = metered.changed_by(refuse)
+    assert of_admission(change) == {REQUESTS: 1, rejections("OutOfmemory"): 1}
+    assert metered.numbers[admissions("container_level")] == 1
+    # What it was given stays counted until the managers are asked again.
+    assert change["cpu_manager_exclusive_cpu_allocation_count"] == 2
+    assert metered.change_of_removal("")["cpu_manager_exclusive_cpu_allocation_count"] == -2
+
+
+def test_the_only_admitted_pod_leaves_no_series_behind_when_it_is_rejected_after_all() -> None:
+    metered = Metered(config())
+    metered.admit(pod("a", container("one", "2")))
+    metered.node = metered.node.withdraw("a", Rejection("OutOfcpu", ""), metered.observer)
+    assert admissions("container_level") not in metered.numbers
+
+
+def test_a_withdrawal_without_words_or_of_an_unknown_pod_counts_nothing() -> None:
+    metered = Metered(config())
+    metered.admit(pod("a", container("one", "2")))
+    before = metered.numbers
+    metered.node.withdraw("a", None, metered.observer)
+    metered.node.withdraw("unknown", Rejection("OutOfcpu", ""), metered.observer)
+    assert metered.numbers == before
+
+
+# Where resources are declared.
+
+
+@pytest.mark.parametrize(
+    ("declared", "mode", "qos"),
+    [
+        (pod("a", container("one")), "container_level", "Guaranteed"),
+        (pod("a", shared("one"), qos=QoS.BEST_EFFORT), "", "BestEffort"),
+        (
+            pod("a", shared("one"), Container("two", limits=amounts("1")), qos=QoS.BURSTABLE),
+            "container_level",
+            "Burstable",
+        ),
+        (pod_level("a", "2", "1Gi", shared("one")), "pod_level", "Guaranteed"),
+        (pod_level("a", "2", "1Gi", shared("one"), container("two", "1")), "pod_and_container_level", "Guaranteed"),
+        (replace(pod("a", shared("one"), qos=QoS.BEST_EFFORT), resources=PodResources()), "", "BestEffort"),
+    ],
+)
+def test_admitted_pods_are_counted_by_where_their_resources_are_declared(declared: Pod, mode: str, qos: str) -> None:
+    assert pod_admission(declared) == labels(config_mode=mode, qos_class=qos)
+    assert Metered(config()).change(declared)[admissions(mode, qos)] == 1
+
+
+def test_a_rejected_pod_is_not_counted_as_admitted() -> None:
+    assert not any("pod_level_" in series for series in Metered(config()).change(pod("a", container("one", "16"))))
+
+
+# An admission that never ends.
+
+
+def test_an_endless_admission_keeps_its_counts_and_gives_its_gauges_back() -> None:
+    metered = Metered(config())
+    metered.admit(pod("a", container("one", "2")))
+    before = metered.numbers
+    held = metered.node.cpu.held
+    told = [
+        AdmissionBegun("b"),
+        CPUsAssigned("b", "one", 0b1100 << 8, held | 0b1100 << 8),
+        AdmissionEndless("b", "group-loop"),
+    ]
+    after = Metered(config())
+    after.observer.metrics = fold(metered.observer.metrics, told)
+    grown = {series: value - before.get(series, 0) for series, value in after.numbers.items()}
+    assert {series: by for series, by in grown.items() if by} == {
+        REQUESTS: 1,
+        'container_aligned_compute_resources_count{boundary="uncore_cache",scope="container"}': 1,
+    }
+    assert after.numbers.keys() == before.keys()
+    assert after.observer.metrics.before is None
+
+
+def test_an_end_without_a_beginning_changes_nothing() -> None:
+    metrics = Metered(config()).observer.metrics
+    assert metrics.after(AdmissionEndless("b", "group-loop")) is metrics
+
+
+# The value and its observers.
+
+
+def test_a_restart_begins_anew_and_counts_the_pods_that_are_admitted_again() -> None:
+    metered = Metered(config(policy="best-effort"))
+    for uid in ("a", "b"):
+        metered.admit(pod(uid, container("one", "2")))
+    metered.admit(pod("c", container("one", "16")))
+    assert isinstance(metered.node.restart(observer=metered.observer), tuple)
+    found = metered.numbers
+    assert (found[REQUESTS], found[ERRORS]) == (2, 0)
+    assert rejections("UnexpectedAdmissionError") not in found
+    assert found["cpu_manager_pinning_requests_total"] == 2
+    assert found["cpu_manager_exclusive_cpu_allocation_count"] == 4
+
+
+def test_a_start_is_told_and_a_refused_one_is_not() -> None:
+    node = Metered(config()).node
+    told: list[object] = []
+    assert isinstance(Node.start(node.settings, observer=told.append), Node)
+    assert told == [KubeletStarted(node.settings, node.cpu)]
+    refused = Metered(config(policy="restricted", options=("full-pcpus-only",))).node
+    told.clear()
+    assert isinstance(refused.restart(StartRefusal("decode", "no"), told.append), StartRefusal)
+    assert told == []
+
+
+def test_an_observer_passes_everything_on() -> None:
+    node = Node.fresh(machine(), config())
+    asked = pod("a", container("one", "2"))
+    alone: list[object] = []
+    node.admit(asked, alone.append)
+    behind: list[object] = []
+    observer = MetricsObserver(Metrics.initial(node.settings, node.cpu), behind.append)
+    node.admit(asked, observer)
+    assert behind == alone
+    assert observer.metrics == fold(Metrics.initial(node.settings, node.cpu), alone)
+
+
+def test_facts_that_count_nowhere_leave_the_very_same_value() -> None:
+    metrics = Metered(config()).observer.metrics
+    assert metrics.after("a fact of somebody else") is metrics
+
+
+def test_metrics_are_values() -> None:
+    metrics = Metered(config()).observer.metrics
+    more = metrics.after(AdmissionBegun("a")).after(PodAdmitted("a", pod("a", container("one"))))
+    assert metrics.value(name.ADMISSION_REQUESTS) == 0
+    assert more.value(name.ADMISSION_REQUESTS) == 1
+    assert more.value(name.REJECTIONS, reason="Other") is None
+
+
+def test_samples_are_sorted_and_complete() -> None:
+    metrics = Metered(config(policy="single-numa-node")).observer.metrics
+    found = [sample for sample in samples(metrics) if "_duration_" not in sample[0]]
+    assert found == sorted(found)
+    assert len(found) == len(metrics.values)
+    assert all(one.startswith("kubelet_") for one, _, _ in found)
+
+
+@given(st.lists(st.integers(min_value=0, max_value=2000)))
+def test_durations_fall_into_the_kubelets_buckets(durations: list[int]) -> None:
+    metrics = Metrics.initial(NODE.settings, NODE.cpu)
+    for duration in durations:
+        metrics = observe_duration(metrics, duration)
+    found = [sample for sample in samples(metrics) if sample[0].startswith(name.ADMISSION_DURATION.name)]
+    buckets = {dict(given)["le"]: value for one, given, value in found if one.endswith("_bucket")}
+    limits = ["0.05", "0.1", "0.2", "0.4", "0.8", "1.6", "3.2", "6.4", "12.8", "25.6", "51.2", "102.4", "204.8"]
+    assert list(buckets) == [*limits, "409.6", "819.2", "+Inf"]
+    for limit, value in buckets.items():
+        assert value == sum(duration <= float(limit) for duration in durations)
+    sums = {one.rpartition("_")[2]: value for one, given, value in found if not given}
+    assert sums == {"sum": sum(durations), "count": len(durations)}
+
+
+def test_an_observation_on_a_bound_belongs_to_its_bucket() -> None:
+    empty = Histogram.of(name.RESIZE_DURATION)
+    assert empty.with_observation(10).with_observation(11).counts[:3] == (1, 1, 0)
+
+
+def test_an_observer_takes_durations_too() -> None:
+    observer = Metered(config()).observer
+    observer.observe_duration(7)
+    assert (name.ADMISSION_DURATION.name + "_sum", (), 7) in list(samples(observer.metrics))
+
+
+NODE = Node.fresh(machine(), config())

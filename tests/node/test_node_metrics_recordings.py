@@ -1,0 +1,255 @@
+"""Laws that hold between the numbers, the decisions and the state, after every step of recorded scenarios."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import pytest
+from tests.node.metered import Numbers, numbers
+from tests.planner.recordings import CORPORA, MACHINES
+
+from mooring.core.config import MooringConfig
+from mooring.core.errors import KubeletCrashError
+from mooring.core.machineinfo import MachineInfo
+from mooring.cpumanager.facts import CPUsAssigned, CPUsTaken
+from mooring.cpumanager.policy import available_cpus
+from mooring.devicemanager.state import DeviceState
+from mooring.manifest.devices import device_table
+from mooring.manifest.scenario import Admit, Remove, Scenario, load_scenarios
+from mooring.node import Decision, Readmission
+from mooring.node.facts import KubeletStarted
+from mooring.node.metrics import NUMA_GAUGE, Metrics, MetricsObserver
+from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.planner.scenario_machines import load_machines
+from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+
+EVERY = 4
+"""One scenario of so many is run."""
+
+ADMISSIONS = (
+    "admission-cpu-distributed",
+    "admission-cpu-packed",
+    "admission-cpu-uncore",
+    "admission-devices",
+    "admission-lifecycle-restart",
+    "admission-memory",
+    "admission-podlevel",
+    "admission-topology",
+    "real-kubelet",
+)
+
+REQUESTS = "topology_manager_admission_requests_total"
+SHARED_POOL = "cpu_manager_shared_pool_size_millicores"
+EXCLUSIVE = "cpu_manager_exclusive_cpu_allocation_count"
+ALIGNED = "container_aligned_compute_resources"
+PER_NUMA = "cpu_manager_allocation_per_numa"
+
+
+@dataclass
+class Watched:
+    """A kubelet, its numbers, and what they are held against, since its start."""
+
+    kubelet: Kubelet
+    observer: MetricsObserver = field(init=False)
+    facts: list[object] = field(default_factory=list)
+    start: Numbers = field(init=False)
+    decisions: list[Decision] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        node = self.kubelet.node
+        self.observer = MetricsObserver(Metrics.initial(node.settings, node.cpu), self.facts.append)
+        self.start = self.numbers
+
+    @property
+    def numbers(self) -> Numbers:
+        return numbers(self.observer.metrics)
+
+    @property
+    def reused(self) -> int:
+        """How many CPUs were handed out that were not in the shared pool: left by init containers."""
+        reused = 0
+        for taken, stored in zip(self.facts, self.facts[1:], strict=False):
+            if isinstance(taken, CPUsTaken) and isinstance(stored, CPUsAssigned):
+                reused += (taken.taken & taken.reusable).bit_count()
+        return reused
+
+    @property
+    def has_cpus_with_two_owners(self) -> bool:
+        """Whether a CPU was handed out that nobody could give (defect average-sizes)."""
+        return any(isinstance(fact, CPUsTaken) and fact.taken & ~fact.pool for fact in self.facts)
+
+
+@lru_cache(maxsize=1)
+def machines() -> dict[str, MachineInfo]:
+    return load_machines([str(path) for path in MACHINES])
+
+
+def run(scenario: Scenario, mooring: MooringConfig) -> Iterator[Watched]:
+    """Yield the kubelet after its start and after every step; a restart makes another one."""
+    files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
+    kubelet = start_kubelet(machines()[scenario.machine], scenario.kubelet, mooring, files).kubelet
+    if kubelet is None:
+        return
+    watched = Watched(kubelet.with_devices(DeviceState(device_table(scenario.devices))))
+    yield watched
+    if scenario.active:
+        watched.kubelet, readmission = watched.kubelet.readmit(scenario.active, watched.observer)
+        yield from readmitted(watched, readmission)
+    for step in scenario.steps:
+        if watched.decisions and watched.decisions[-1].endless:
+            return
+        if isinstance(step, Admit):
+            watched.kubelet, decision = watched.kubelet.admit(step.pod, watched.observer)
+            watched.decisions.append(decision)
+            yield watched
+        elif isinstance(step, Remove):
+            watched.kubelet, _ = watched.kubelet.remove(step.uid, watched.observer)
+            yield watched
+        else:
+            pods = watched.kubelet.node.active.values()
+            restarted = watched.kubelet.restarted(step.kubelet).kubelet
+            if restarted is None:
+                return
+            watched = Watched(restarted)
+            watched.kubelet, readmission = restarted.readmit(pods, watched.observer)
+            yield from readmitted(watched, readmission)
+
+
+def readmitted(watched: Watched, readmission: Readmission) -> Iterator[Watched]:
+    watched.decisions += readmission.decisions
+    yield watched
+
+
+def watched_kubelets(file: str, *, fixed: frozenset[str] = frozenset()) -> Iterator[Watched]:
+    """Yield the kubelets of a recording after every step."""
+    for number, scenario in enumerate(load_scenarios(CORPORA / f"{file}.jsonl.gz")):
+        if isinstance(scenario, Scenario) and number % EVERY == 0:
+            try:
+                yield from run(scenario, MooringConfig(fixed_defects=fixed))
+            except KubeletCrashError:
+                continue
+
+
+def total(found: Numbers, metric: str) -> int:
+    return sum(value for series, value in found.items() if series.partition("{")[0] == metric)
+
+
+def assert_counters_agree_with_decisions(watched: Watched) -> None:
+    found, settings = watched.numbers, watched.kubelet.settings
+    rejected = [decision for decision in watched.decisions if decision.rejection is not None]
+    admitted = [decision for decision in watched.decisions if decision.admitted]
+    assert found[REQUESTS] == len(watched.decisions)
+    expected = 0 if settings.topology_policy == "none" else len(rejected)
+    assert found["topology_manager_admission_errors_total"] == expected
+    assert total(found, "admission_rejections_total") == len(rejected)
+    reasons = Counter(decision.reason for decision in rejected)
+    by_affinity = reasons["TopologyAffinityError"]
+    assert found.get('admission_rejections_total{reason="TopologyAffinityError"}', 0) == by_affinity
+    if settings.gates["PodLevelResources"]:
+        assert total(found, "pod_level_resources_admission_total") == len(admitted)
+    scope = "pod" if settings.pod_scope else "container"
+    if settings.topology_policy == "single-numa-node":
+        assert found[f'{ALIGNED}_failure_count{{boundary="numa_node",scope="{scope}"}}'] == by_affinity
+        aligned = found[f'{ALIGNED}_count{{boundary="numa_node",scope="{scope}"}}']
+        least = len(admitted) if scope == "pod" else sum(len(decision.containers) for decision in admitted)
+        assert aligned == least if scope == "pod" else aligned >= least
+
+
+def assert_requests_and_errors_agree(watched: Watched) -> None:
+    found, settings = watched.numbers, watched.kubelet.settings
+    managed = settings.gates["PodLevelResourceManagers"]
+    for resource in ("cpu", "memory"):
+        requests = found[f"{resource}_manager_pinning_requests_total"]
+        errors = found[f"{resource}_manager_pinning_errors_total"]
+        # A whole pod whose CPUs are refused before they are cut is an error without a request.
+        assert requests >= errors or (managed and settings.pod_scope and resource == "cpu")
+        failed = [
+            value
+            for series, value in found.items()
+            if series.startswith("resource_manager_allocation_errors_") and f'"{resource}"' in series
+        ]
+        assert sum(failed) == (errors if managed else 0)
+    if not managed:
+        assert not [series for series in found if series.startswith("resource_manager_")]
+
+
+def assert_gauges_agree_with_the_state(watched: Watched) -> None:
+    found, node = watched.numbers, watched.kubelet.node
+    policy = node.settings.cpu
+    pool, start_pool = found[SHARED_POOL], watched.start[SHARED_POOL]
+    assert pool - start_pool == -1000 * (found[EXCLUSIVE] - watched.start[EXCLUSIVE])
+    if policy is None:
+        assert pool == 0
+    elif not watched.has_cpus_with_two_owners:
+        assert pool == 1000 * (available_cpus(policy, node.cpu).bit_count() - watched.reused)
+        if not node.settings.pod_level.managers:
+            assert found[EXCLUSIVE] == node.cpu.held.bit_count() + watched.reused
+
+
+def assert_numa_gauges_agree_with_the_state(watched: Watched, *, fixed: bool) -> None:
+    found, node = watched.numbers, watched.kubelet.node
+    policy = node.settings.cpu
+    if policy is None or node.settings.pod_level.managers or watched.has_cpus_with_two_owners:
+        return
+    for numa, inside in policy.topology.numa.items():
+        shown, count = found.get(f'{PER_NUMA}{{numa_node="{numa}"}}'), (node.cpu.held & inside).bit_count()
+        if count or fixed:
+            assert (shown or 0) == count
+        else:
+            assert shown is None or shown > 0
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("file", ADMISSIONS)
+def test_numbers_agree_with_decisions_and_state(file: str) -> None:
+    seen: Counter[str] = Counter()
+    for watched in watched_kubelets(file):
+        assert_counters_agree_with_decisions(watched)
+        assert_requests_and_errors_agree(watched)
+        assert_gauges_agree_with_the_state(watched)
+        assert_numa_gauges_agree_with_the_state(watched, fixed=False)
+        seen["steps"] += 1
+        seen["rejected"] += any(decision.rejection is not None for decision in watched.decisions)
+        seen["reused"] += watched.reused > 0
+        seen["exclusive"] += watched.numbers[EXCLUSIVE] > 0
+    assert seen["rejected"] > 5
+    assert seen["exclusive"] > 20
+    assert seen["steps"] > seen["exclusive"] or file == "real-kubelet"
+    if file == "admission-lifecycle-restart":
+        assert seen["reused"] > 10
+
+
+@pytest.mark.corpus
+def test_without_the_defect_numa_gauges_are_those_of_the_state() -> None:
+    returned = 0
+    for watched in watched_kubelets("admission-lifecycle-restart", fixed=frozenset({NUMA_GAUGE})):
+        assert_numa_gauges_agree_with_the_state(watched, fixed=True)
+        found = watched.numbers
+        returned += any(value == 0 for series, value in found.items() if series.startswith(PER_NUMA))
+    assert returned > 20
+
+
+def test_an_admission_that_never_ends_is_asked_and_leaves_the_gauges_alone() -> None:
+    ended: list[Watched] = []
+    for scenario in load_scenarios(CORPORA / "admission-cpu-distributed.jsonl.gz"):
+        if isinstance(scenario, Scenario) and scenario.expect.get("endless"):
+            watched = list(run(scenario, MooringConfig()))[-1]
+            assert watched.decisions[-1].endless is not None
+            assert_counters_agree_with_decisions(watched)
+            assert_gauges_agree_with_the_state(watched)
+            ended.append(watched)
+    assert len(ended) == 3
+
+
+def test_an_observer_that_hears_the_start_needs_no_new_one() -> None:
+    compared = 0
+    for watched in watched_kubelets("real-kubelet"):
+        node = watched.kubelet.node
+        anew = MetricsObserver(watched.observer.metrics)
+        anew(KubeletStarted(node.settings, node.cpu))
+        assert anew.metrics == Metrics.initial(node.settings, node.cpu)
+        compared += 1
+    assert compared > 5

@@ -1,0 +1,101 @@
+"""What is said of admitted pods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from tests.planner.claims import NODES, Say, Told, fewest, ids, says
+
+from mooring.core.pod import ContainerKind
+
+POOL = "It runs in the shared pool: "
+
+
+@says(rf"Its (?P<count>\d+) exclusive CPUs? comes? from {NODES.format('nodes')}(?:; (?P<remarks>.*))?\.")
+def placed(told: Told, say: Say) -> bool:
+    every = told.decision.pod.cpus.mask
+    for placement in told.decision.containers.values():
+        every |= placement.cpus.mask
+    assert int(say["count"]) == every.bit_count()
+    assert ids(say["nodes"]) == [node for node, mask in told.cpus.items() if mask & every]
+    return all(remark(told, text) for text in filter(None, (say["remarks"] or "").split("; ")))
+
+
+def remark(told: Told, text: str) -> bool:
+    spread = re.fullmatch(
+        r"(\S+) is spread over (\d+) NUMA nodes although (\d+) could hold it on an empty machine(.*)", text
+    )
+    if spread is not None:
+        name, used, few, cause = spread.groups()
+        cpus = told.decision.containers[name].cpus
+        nodes = [node for node, mask in told.cpus.items() if mask & cpus.mask]
+        assert cause in CAUSES
+        assert CAUSES[cause](told)
+        return int(used) == len(nodes) > int(few) == fewest(told, len(cpus), ~told.reserved)
+    stranded = re.fullmatch(r"(\d+) of them (?:is|are) for init containers only and stays? bound to the pod", text)
+    if stranded is not None:
+        kept = idle = 0
+        for container in told.pod.containers:
+            mask = told.decision.containers[container.name].cpus.mask
+            if container.kind is ContainerKind.INIT:
+                idle |= mask
+            else:
+                kept |= mask
+        return int(stranded.group(1)) == (idle & ~kept).bit_count()
+    shared = re.fullmatch(r"(\d+) containers? without a claim to exclusive CPUs runs? in the shared pool", text)
+    assert shared is not None, text
+    without = [name for name, placement in told.decision.containers.items() if not placement.cpus]
+    return int(shared.group(1)) == len(without) and not any(told.need(name) for name in without)
+
+
+def distributes(told: Told) -> bool:
+    return told.after.settings.cpu is not None and told.after.settings.cpu.rules.distribute
+
+
+CAUSES: Mapping[str, Callable[[Told], bool]] = {
+    "": lambda told: told.after.settings.topology_policy not in ("none", "best-effort"),
+    ", as distribute-cpus-across-numa may do": distributes,
+    ": topology manager policy none does not look at NUMA nodes": lambda told: (
+        told.after.settings.topology_policy == "none"
+    ),
+    ": best-effort takes what there is": lambda told: told.after.settings.topology_policy == "best-effort",
+}
+
+
+def in_shared_pool(told: Told, say: Say) -> bool:
+    del say
+    return not any(placement.cpus for placement in told.decision.containers.values())
+
+
+@says(rf"{POOL}its QoS class is (?P<qos>\w+), and only Guaranteed pods get exclusive CPUs\.")
+def qos(told: Told, say: Say) -> bool:
+    return in_shared_pool(told, say) and told.pod.qos.value == say["qos"] != "Guaranteed"
+
+
+@says(rf"{POOL}the CPU manager policy is none, so nobody gets exclusive CPUs\.")
+def nobody(told: Told, say: Say) -> bool:
+    return in_shared_pool(told, say) and told.after.settings.cpu is None
+
+
+@says(rf"{POOL}no container asks for a whole number of CPUs\.")
+@says(rf"{POOL}no container asks for a whole number of CPUs with requests equal to limits\.")
+def fraction(told: Told, say: Say) -> bool:
+    return in_shared_pool(told, say) and not any(told.need(one.name) for one in told.pod.containers)
+
+
+@says(rf"{POOL}the pod as a whole asks for no whole number of CPUs\.")
+def no_whole_pod(told: Told, say: Say) -> bool:
+    return in_shared_pool(told, say) and told.need("") == 0 and told.after.settings.pod_scope
+
+
+@says(rf"{POOL}it has pod-level resources, and the gate PodLevelResourceManagers is off\.")
+def gate_off(told: Told, say: Say) -> bool:
+    gates = told.after.settings.pod_level
+    return in_shared_pool(told, say) and told.pod.is_pod_level and not gates.managers
+
+
+@says(rf"Its memory is tied to {NODES.format('nodes')}\.")
+def tied(told: Told, say: Say) -> bool:
+    nodes = {node for placement in told.decision.containers.values() for node in placement.mems}
+    return ids(say["nodes"]) == sorted(nodes)

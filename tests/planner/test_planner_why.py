@@ -1,0 +1,231 @@
+"""Every sentence about a decision is true: checked against the node, on recordings and on random nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.planner.claims import Told, check
+from tests.planner.recordings import CORPORA, MACHINES
+
+from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.core.decision import Rejection
+from mooring.core.machineinfo import MachineInfo
+from mooring.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.core.quantity import Quantity
+from mooring.devicemanager.state import Device, DeviceState
+from mooring.discovery.compact import parse_compact
+from mooring.manifest.scenario import Admit, Remove, Scenario, load_scenarios
+from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.planner.scenario_machines import load_machines
+from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+from mooring.planner.why import Circumstances, why, why_out_of
+
+EVERY = 1
+"""Of the recorded scenarios every ninth is looked at."""
+
+
+def told(kubelet: Kubelet, pod: Pod, *, running: bool = False) -> tuple[Kubelet, Told]:
+    """Decide about a pod and return the sentence with what it is about."""
+    facts: list[object] = []
+    if running:
+        after, readmission = kubelet.readmit([pod], facts.append)
+        decision = readmission.decisions[0]
+    else:
+        after, decision = kubelet.decide(pod, facts.append)
+    circumstances = Circumstances(kubelet.settings, pod, facts, after.node.memory, after.node.providers.devices)
+    answer = Told(why(decision, circumstances), pod, decision, after.node)
+    if decision.admitted and not running:
+        after = after.start_containers(pod.uid)
+    return after, answer
+
+
+def recorded_sentences(scenario: Scenario, machines: dict[str, MachineInfo]) -> Iterator[Told]:
+    """Yield what is told of every pod of a scenario, until the kubelet would not return."""
+    files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
+    kubelet = start_kubelet(machines[scenario.machine], scenario.kubelet, MooringConfig(), files).kubelet
+    queue = [(pod, True) for pod in scenario.active] if kubelet else []
+    steps = list(scenario.steps)
+    while kubelet is not None and (queue or steps):
+        if queue:
+            kubelet, answer = told(kubelet, queue[0][0], running=True)
+            del queue[0]
+        else:
+            step = steps.pop(0)
+            if isinstance(step, Remove):
+                kubelet, _ = kubelet.remove(step.uid)
+                continue
+            if not isinstance(step, Admit):
+                queue = [(pod, True) for pod in kubelet.node.active.values()]
+                kubelet = kubelet.restarted(step.kubelet).kubelet
+                continue
+            kubelet, answer = told(kubelet, step.pod)
+        if answer.decision.endless:
+            return
+        yield answer
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize(
+    "name", [path.name for path in sorted(CORPORA.glob("*.gz")) if not path.name.startswith(("merge", "admission-dev"))]
+)
+def test_sentences_about_recorded_pods_are_true(name: str) -> None:
+    machines = load_machines([str(path) for path in MACHINES])
+    checked: Counter[str] = Counter()
+    for position, scenario in enumerate(load_scenarios(CORPORA / name)):
+        if position % EVERY == 0 and isinstance(scenario, Scenario):
+            for answer in recorded_sentences(scenario, machines):
+                check(answer)
+                checked[answer.decision.reason] += 1
+    assert checked.total() > 5
+
+
+SHAPES = (
+    "sockets=1 numa=1 cores=8 threads=2 memory=16Gi",
+    "sockets=2 numa=4 cores=16 threads=2 l3=8 memory=16Gi distances=10,12,20",
+    "sockets=2 numa=2 cores=12 memory=8Gi cpuless=1 cpuless-memory=2Gi",
+    "cores=6 threads=2 siblings=adjacent efficiency-cores=8 memory=32Gi",
+)
+INFOS = [parse_compact(text).info for text in SHAPES]
+
+options = st.sampled_from(
+    [
+        {},
+        {"full-pcpus-only": "true"},
+        {"distribute-cpus-across-numa": "true"},
+        {"prefer-align-cpus-by-uncorecache": "true"},
+        {"strict-cpu-reservation": "true", "full-pcpus-only": "true"},
+    ]
+)
+amounts = st.one_of(st.integers(1, 9).map(str), st.sampled_from(["500m", "1500m", "12", "20"]))
+sizes = st.sampled_from(["64Mi", "1Gi", "3Gi", "5Gi", "9Gi"])
+kinds = st.sampled_from([ContainerKind.APP, ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR])
+
+
+@st.composite
+def configurations(draw: st.DrawFn, info: MachineInfo) -> KubeletConfig:
+    memory = draw(st.booleans())
+    return KubeletConfig(
+        cpu_manager_policy="static",
+        cpu_manager_policy_options=draw(options),
+        topology_manager_policy=draw(st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"])),
+        topology_manager_scope=draw(st.sampled_from(["container", "pod"])),
+        reserved_system_cpus=draw(st.sampled_from(["0", "0-1"])),
+        memory_manager_policy="Static" if memory else "None",
+        reserved_memory=reserved_memory(info) if memory else (),
+    )
+
+
+def reserved_memory(info: MachineInfo) -> tuple[ReservedMemory, ...]:
+    """Return what a memory manager needs: the eviction threshold, on the first node."""
+    return (ReservedMemory(info.topology[0].node_id, {"memory": "100Mi"}),)
+
+
+@st.composite
+def pods(draw: st.DrawFn, name: str) -> Pod:
+    count = draw(st.integers(1, 3))
+    containers = []
+    for number in range(count):
+        kind = ContainerKind.APP if number == count - 1 else draw(kinds)
+        limits = {"cpu": Quantity.parse(draw(amounts)), "memory": Quantity.parse(draw(sizes))}
+        containers.append(Container(f"c{number}", kind, limits, limits))
+    order = sorted(containers, key=lambda container: container.kind is ContainerKind.APP)
+    return Pod(name, name, containers=tuple(order), qos=draw(st.sampled_from([QoS.GUARANTEED] * 5 + [QoS.BURSTABLE])))
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> tuple[MachineInfo, KubeletConfig, list[Pod]]:
+    info = draw(st.sampled_from(INFOS))
+    config = draw(configurations(info))
+    return info, config, [draw(pods(f"p{number}")) for number in range(draw(st.integers(1, 6)))]
+
+
+@settings(max_examples=150, deadline=None)
+@given(stories(), st.sets(st.integers(0, 5)), st.booleans())
+def test_sentences_about_random_pods_are_true(
+    story: tuple[MachineInfo, KubeletConfig, list[Pod]], ended: set[int], restart: bool
+) -> None:
+    info, config, arriving = story
+    kubelet = start_kubelet(info, config, MooringConfig(), StateTexts()).kubelet
+    assert kubelet is not None
+    for number, pod in enumerate(arriving):
+        kubelet, answer = told(kubelet, pod)
+        if answer.decision.endless:
+            return
+        check(answer)
+        if number in ended:
+            kubelet, _ = kubelet.remove(pod.uid)
+    if restart:
+        running = list(kubelet.node.active.values())
+        kubelet = kubelet.restarted().kubelet
+        for pod in running if kubelet is not None else ():
+            assert kubelet is not None
+            kubelet, answer = told(kubelet, pod, running=True)
+            if answer.decision.endless:
+                return
+            check(answer)
+
+
+def out_of(resource: str, requested: int, used: int, capacity: int) -> str:
+    message = (
+        f"Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
+    )
+    return why_out_of(Rejection(f"OutOf{resource}", message))
+
+
+def test_the_node_resources_check_is_told_in_the_units_of_people() -> None:
+    accepted = "The resource managers accepted it, but"
+    assert out_of("cpu", 16500, 0, 8000) == (
+        f"{accepted} it requests 16.5 CPUs, and all pods of the node together may request only 8 CPUs."
+    )
+    assert out_of("memory", 2**31, 2**32, 5 * 2**30) == (
+        f"{accepted} it requests 2 GiB of memory, and of the 5 GiB of memory that all pods together may request only "
+        "1 GiB of memory are left."
+    )
+    assert out_of("pods", 1, 110, 110) == f"{accepted} the node already runs 110 pods, and maxPods is 110."
+
+
+def with_devices(policy: str, scope: str = "container") -> Kubelet:
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        topology_manager_policy=policy,
+        topology_manager_scope=scope,
+        reserved_system_cpus="0",
+    )
+    kubelet = start_kubelet(INFOS[1], config, MooringConfig(), StateTexts()).kubelet
+    assert kubelet is not None
+    nics = tuple(Device(f"nic-{number}", (number,)) for number in range(2))
+    return kubelet.with_devices(DeviceState({"example.com/nic": nics}))
+
+
+def nic_pod(name: str, count: int) -> Pod:
+    limits = {
+        "cpu": Quantity.parse("1"),
+        "memory": Quantity.parse("1Gi"),
+        "example.com/nic": Quantity.parse(str(count)),
+    }
+    return Pod(name, name, containers=(Container("c", requests=limits, limits=limits),), qos=QoS.GUARANTEED)
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_too_few_devices_are_counted(scope: str) -> None:
+    who = "Container c" if scope == "container" else "The pod as a whole"
+    kubelet, first = told(with_devices("restricted", scope), nic_pod("first", 1))
+    assert first.text == "Its 1 exclusive CPU comes from NUMA node 0. Of example.com/nic it gets nic-0 on NUMA node 0."
+    assert told(kubelet, nic_pod("second", 2))[1].text == f"{who} asks for 2 of example.com/nic, but only 1 is left."
+
+
+def test_devices_that_lie_apart_are_told() -> None:
+    _, answer = told(with_devices("single-numa-node"), nic_pod("far", 2))
+    assert answer.text == (
+        "Container c asks for 2 of example.com/nic, which single-numa-node would have nearer to each other than those "
+        "that are left."
+    )
+
+
+def test_too_few_devices_under_policy_none_are_told_with_the_kubelets_figures() -> None:
+    _, answer = told(with_devices("none"), nic_pod("many", 3))
+    assert answer.text.startswith("It asks for more devices than are left (requested number of devices unavailable")
