@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
@@ -18,6 +16,7 @@ from mooring.memorymanager.account import charge
 from mooring.memorymanager.hints import calculate_hints
 from mooring.memorymanager.reuse import Leftover
 from mooring.memorymanager.state import NodeState
+from mooring.memorymanager.static import _best
 from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.hints import Hints
 from mooring.topologymanager.wide import Family
@@ -80,8 +79,6 @@ def test_the_best_hint_around_a_set_is_preferred_then_narrow_then_small(
         for nodes, preferred in expected(situation)
         if nodes >= around
     ]
-    from mooring.memorymanager.static import _best
-
     for hints in (described(situation), calculate_hints(situation.nodes, situation.requests, situation.leftover)):
         best = _best(hints, sum(2**node for node in around))
         assert (None if best is None else (not best.preferred, best.mask)) == (
@@ -142,6 +139,5 @@ def test_a_type_that_some_node_does_not_list_crashes_the_kubelet(memory: tuple[i
 
 def test_sixty_four_nodes_are_described() -> None:
     hints = calculate_hints(empty_nodes(*([8] * 64)), {"memory": 20})
-    family = cast(Family, hints)
     assert isinstance(hints, Family)
-    assert (family.smallest, family.narrowest(), family.best_around(1 << 63)) == (3, 3, 1 << 63 | 0b11)
+    assert (hints.smallest, hints.narrowest(), hints.best_around(1 << 63)) == (3, 3, 1 << 63 | 0b11)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.machineinfo import Cache, Core, HugePages, MachineInfo
@@ -147,10 +147,9 @@ class Metered:
         """Remove a pod and return by how much each number changed."""
         return self.changed_by(lambda: self.remove(uid))
 
-    def changed_by(self, action: object) -> Numbers:
+    def changed_by(self, action: Callable[[], object]) -> Numbers:
         """Do something and return by how much each number changed; a new series counts from 0."""
         before = self.numbers
-        assert callable(action)
         action()
         after = self.numbers
         assert before.keys() <= after.keys()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tests.node.metered import Metered, Numbers, config, container, init, pod, pod_level, shared
+from tests.node.metered import Metered, Numbers, config, container, init, numbers, pod, pod_level, shared
 
 from mooring.core.pod import ContainerKind, QoS
-from mooring.node.metrics import NUMA_GAUGE
+from mooring.cpumanager.facts import CPUsAssigned, CPUsReleased
+from mooring.node.metrics import NUMA_GAUGE, fold
 
 MANAGERS = {"PodLevelResourceManagers": True}
 
@@ -153,6 +154,14 @@ def test_a_node_that_still_has_exclusive_cpus_is_counted_down() -> None:
     metered.admit(pod("a", container("main", "2")))
     metered.admit(pod("b", container("main", "4")))
     assert metered.change_of_removal("b")[ON_NODE_0] == -4
+
+
+def test_a_released_cpu_that_another_pod_has_too_is_not_counted_per_node() -> None:
+    # Only with defect average-sizes does a CPU have two owners.
+    metrics = Metered(config()).observer.metrics
+    both, one = 0b1111 << 4, 0b11 << 4
+    metrics = fold(metrics, [CPUsAssigned("a", "main", both, both), CPUsReleased("b", "main", one, both)])
+    assert numbers(metrics)[ON_NODE_0] == 2
 
 
 def test_cpus_reused_from_an_init_container_are_counted_again_and_stay_counted() -> None:

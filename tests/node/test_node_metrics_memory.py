@@ -99,6 +99,13 @@ def test_a_pod_counts_itself_its_init_containers_and_its_exclusive_apps() -> Non
     assert of_memory(change) == {REQUESTS: 1 + 3 + 1, ALLOCATIONS_OF_POD: 5, POD_EXCLUSIVE: 2, POD_SHARED: 3}
 
 
+def test_what_nobody_gets_has_no_series() -> None:
+    node = metered("best-effort", "pod")
+    node.admit(pod_level("a", "4", "2Gi", container("one"), container("two")))
+    assert node.numbers[POD_EXCLUSIVE] == 2
+    assert POD_SHARED not in node.numbers
+
+
 def test_an_empty_shared_pool_is_an_error_of_the_pod() -> None:
     greedy = pod_level("a", "4", "2Gi", container("one", "2", "2Gi"), shared("two"))
     assert of_memory(metered("best-effort", "pod").change(greedy)) == {REQUESTS: 1, ERRORS: 1, ERRORS_OF_POD: 1}

@@ -14,7 +14,8 @@ from tests.planner.recordings import CORPORA, MACHINES
 from mooring.core.config import MooringConfig
 from mooring.core.errors import KubeletCrashError
 from mooring.core.machineinfo import MachineInfo
-from mooring.cpumanager.facts import CPUsAssigned, CPUsTaken
+from mooring.cpumanager.facts import CPUsAssigned, CPUsReleased, CPUsTaken
+from mooring.cpumanager.pod_restore import POD_RESTART
 from mooring.cpumanager.policy import available_cpus
 from mooring.devicemanager.state import DeviceState
 from mooring.manifest.devices import device_table
@@ -56,24 +57,32 @@ class Watched:
     observer: MetricsObserver = field(init=False)
     facts: list[object] = field(default_factory=list)
     start: Numbers = field(init=False)
+    start_held: int = field(init=False)
     decisions: list[Decision] = field(default_factory=list)
+    shown: tuple[Metrics, Numbers] | None = None
+    """The numbers as they were read last."""
 
     def __post_init__(self) -> None:
         node = self.kubelet.node
         self.observer = MetricsObserver(Metrics.initial(node.settings, node.cpu), self.facts.append)
         self.start = self.numbers
+        self.start_held = node.cpu.held
 
     @property
     def numbers(self) -> Numbers:
-        return numbers(self.observer.metrics)
+        if self.shown is None or self.shown[0] is not self.observer.metrics:
+            self.shown = self.observer.metrics, numbers(self.observer.metrics)
+        return self.shown[1]
 
     @property
     def reused(self) -> int:
-        """How many CPUs were handed out that were not in the shared pool: left by init containers."""
-        reused = 0
-        for taken, stored in zip(self.facts, self.facts[1:], strict=False):
-            if isinstance(taken, CPUsTaken) and isinstance(stored, CPUsAssigned):
-                reused += (taken.taken & taken.reusable).bit_count()
+        """How many CPUs were handed out that were held already: those that init containers left."""
+        reused, held = 0, self.start_held
+        for fact in self.facts:
+            if isinstance(fact, CPUsAssigned):
+                reused += (fact.cpus & held).bit_count()
+            if isinstance(fact, CPUsAssigned | CPUsReleased):
+                held = fact.held
         return reused
 
     @property
@@ -230,6 +239,16 @@ def test_without_the_defect_numa_gauges_are_those_of_the_state() -> None:
         found = watched.numbers
         returned += any(value == 0 for series, value in found.items() if series.startswith(PER_NUMA))
     assert returned > 20
+
+
+@pytest.mark.corpus
+def test_pods_that_are_begun_anew_or_kept_after_a_restart_move_the_gauges_as_the_state() -> None:
+    restarted = 0
+    for watched in watched_kubelets("admission-podlevel", fixed=frozenset({POD_RESTART})):
+        assert_gauges_agree_with_the_state(watched)
+        assert_counters_agree_with_decisions(watched)
+        restarted += watched.start[EXCLUSIVE] > 0
+    assert restarted > 20
 
 
 def test_an_admission_that_never_ends_is_asked_and_leaves_the_gauges_alone() -> None:

@@ -43,10 +43,10 @@ def remark(told: Told, text: str) -> bool:
             else:
                 kept |= mask
         return int(stranded.group(1)) == (idle & ~kept).bit_count()
-    shared = re.fullmatch(r"(\d+) containers? without a claim to exclusive CPUs runs? in the shared pool", text)
+    shared = re.fullmatch(r"(\d+) other containers? runs? in the shared pool", text)
     assert shared is not None, text
     without = [name for name, placement in told.decision.containers.items() if not placement.cpus]
-    return int(shared.group(1)) == len(without) and not any(told.need(name) for name in without)
+    return int(shared.group(1)) == len(without)
 
 
 def distributes(told: Told) -> bool:

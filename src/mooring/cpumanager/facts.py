@@ -115,6 +115,7 @@ class CPUsReleased:
 
     pod: str
     container: str
+    """Empty when the pod is begun anew or has no containers left (defect pod-restart fixed)."""
     cpus: int
     """Empty when the pod's other containers hold them all."""
     held: int

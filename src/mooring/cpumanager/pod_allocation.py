@@ -12,7 +12,14 @@ from mooring.core.decision import Endless
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.choice import check_whole_cores, take_near
-from mooring.cpumanager.facts import CPUPinningFailed, CPUsAssigned, ExistingCPUsKept, PodPartitioned
+from mooring.cpumanager.facts import (
+    CPUPinningFailed,
+    CPUsAssigned,
+    CPUsReleased,
+    ExistingCPUsKept,
+    PodPartitioned,
+    PodShareCut,
+)
 from mooring.cpumanager.pod_budget import EMPTY_SHARED_POOL, shared_pool_error
 from mooring.cpumanager.pod_partition import divided
 from mooring.cpumanager.pod_restore import POD_RESTART, restored_sets, without_pod
@@ -70,7 +77,17 @@ def _restored(
             observer(ExistingCPUsKept(pod.uid, "", state.pods[pod.uid]))
         complete = sets == state.assignments.get(pod.uid)
         return state if complete else _with_sets(state, pod.uid, sets), None
-    left, answer = _partitioned(policy, without_pod(state, pod.uid), pod, need, affinity, observer)
+    without = without_pod(state, pod.uid)
+    told: list[object] = []
+    left, answer = _partitioned(policy, without, pod, need, affinity, told.append if observer is not None else None)
+    if answer is not None:
+        # What was cut before an error is not kept.
+        told = [fact for fact in told if not isinstance(fact, CPUsAssigned | PodShareCut)]
+    elif observer is not None and without is not state:
+        told = [CPUsReleased(pod.uid, "", without.default & ~state.default, without.held), *told]
+    if observer is not None:
+        for fact in told:
+            observer(fact)
     return (left if answer is None else state), answer
 
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from mooring.core.observer import Observer
 from mooring.core.pod import Pod
+from mooring.cpumanager.facts import CPUsReleased
 from mooring.cpumanager.pod_partition import divided
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
@@ -60,7 +62,9 @@ def without_pod(state: CPUState, uid: str) -> CPUState:
     )
 
 
-def without_orphans(policy: StaticPolicy, state: CPUState, active: Collection[str]) -> CPUState:
+def without_orphans(
+    policy: StaticPolicy, state: CPUState, active: Collection[str], observer: Observer | None = None
+) -> CPUState:
     """Return the state with the CPUs given back of pods that are not active and have no container entries.
 
     v1.37.1 looks at container entries only and never gives them back (defect pod-restart).
@@ -69,5 +73,8 @@ def without_orphans(policy: StaticPolicy, state: CPUState, active: Collection[st
         return state
     for uid in sorted(state.pods):
         if uid not in active and uid not in state.assignments:
+            released = state.pods[uid]
             state = without_pod(state, uid)
+            if observer is not None:
+                observer(CPUsReleased(uid, "", released, state.held))
     return state

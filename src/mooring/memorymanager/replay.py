@@ -8,9 +8,9 @@ starts.
 
 Every write of the kubelet leaves the newest assignment of a node to name its group. So the orders that can succeed are
 built from the end: a container may come last when the nodes that no later one touches are left in their recorded
-groups. Placing one never bars another, so the first that fits is as good as any. States that a kubelet wrote are found
-at once in this way: a group's memory never reaches past a node that serves containers alone, or these would not have
-fitted. Other states are searched, up to :data:`MOST_CHARGES` charges.
+groups. Placing one never bars another, so the first that fits is as good as any. Nearly all states that a kubelet wrote
+are found at once in this way; where full nodes send memory elsewhere, the orders that are left are searched, up to
+:data:`MOST_CHARGES` charges.
 """
 
 from __future__ import annotations

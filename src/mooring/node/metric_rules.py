@@ -64,7 +64,7 @@ def _of_cpus(fact: object, settings: Settings) -> Iterator[Increment]:
             if whole_cores and fact.container:
                 yield Increment(name.ALIGNED_FAILURE, label.WHOLE_CORES)
         case ExistingCPUsKept():
-            if whole_cores:
+            if whole_cores and fact.container:
                 yield Increment(name.ALIGNED, label.WHOLE_CORES)
         case CPUsAssigned():
             yield from _moved(fact.cpus.bit_count())

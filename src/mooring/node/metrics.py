@@ -120,7 +120,7 @@ class Metrics:
             return self._with_gauges_back()
         values: dict[Series, int] | None = None
         for increment in increments(fact, self.settings):
-            if not increment.metric.is_registered(self.settings.gates):
+            if not (increment.amount and increment.metric.is_registered(self.settings.gates)):
                 continue
             values = dict(self.values) if values is None else values
             _add(values, _series(increment.metric, increment.labels), increment.amount)

@@ -44,7 +44,7 @@ def without_stale_cpus(
     policy = settings.cpu
     if policy is None:
         return providers
-    state = without_orphaned_cpus(policy, providers.cpu, active)
+    state = without_orphaned_cpus(policy, providers.cpu, active, observer)
     stale = _stale(state.assignments, active)
     for uid, container in stale:
         state = remove_cpus(policy, state, uid, container, observer)

@@ -6,6 +6,8 @@ cm/node_container_manager_linux.go; spec: configuration.md section 5.
 
 from __future__ import annotations
 
+import math
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ DEFAULT_EVICTION_HARD: Mapping[str, str] = {
 RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
 
 _MILLI = 10**6  # billionths in a thousandth
+_FLOAT = re.compile(r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?)", re.ASCII | re.IGNORECASE)
 
 
 class _Refused(Exception):  # noqa: N818 - carries a kubelet text out of nested parsing, never leaves this module
@@ -181,16 +184,30 @@ def _memory_eviction(thresholds: Mapping[str, str], memory: int) -> Quantity | N
 def _percentage(signal: str, text: str, memory: int) -> Quantity | None:
     if text in ("0%", "100%"):
         return None
-    try:
-        percent = _float32(float(text[:-1]))
-    except (ValueError, OverflowError):
-        raise _Refused(f"strconv.ParseFloat: parsing {quote(text[:-1])}: invalid syntax") from None
+    percent = _parse_float(text[:-1])
     share = _float32(percent / 100)
     if share < 0:
         raise _Refused(f"eviction percentage threshold {signal} must be >= 0%: {text}")
     if share > 1:
         raise _Refused(f"eviction percentage threshold {signal} must be <= 100%: {text}")
     return Quantity.of_bytes(int(memory * share))
+
+
+def _parse_float(text: str) -> float:
+    """Read a number as Go's strconv does for 32 bits.
+
+    Go also reads ``nan`` and hexadecimal numbers. These are refused here: what the kubelet makes of a threshold of nan
+    depends on the processor.
+    """
+    if not _FLOAT.fullmatch(text):
+        raise _Refused(f"strconv.ParseFloat: parsing {quote(text)}: invalid syntax")
+    try:
+        value = _float32(float(text))
+    except OverflowError:
+        value = math.inf
+    if math.isinf(value) and "inf" not in text.lower():
+        raise _Refused(f"strconv.ParseFloat: parsing {quote(text)}: value out of range")
+    return value
 
 
 def _float32(value: float) -> float:

@@ -46,7 +46,7 @@ def why(decision: Decision, circumstances: Circumstances) -> str:
 
 def why_crash(crash: str) -> str:
     """Return the sentence for a pod on which the kubelet crashes."""
-    return f"The kubelet would crash on this admission: {crash}."
+    return f"The kubelet would crash on this admission: {crash.removesuffix(': the kubelet crashes here')}."
 
 
 def why_out_of(rejection: Rejection) -> str:
@@ -117,8 +117,7 @@ def _remarks(decision: Decision, circumstances: Circumstances, topology: Topolog
     remarks = [_spread(decision, circumstances, topology), _stranded(decision, circumstances)]
     shared = sum(1 for placement in decision.containers.values() if not placement.cpus)
     if shared:
-        runs = "runs" if shared == 1 else "run"
-        remarks.append(f"{count(shared, 'container')} without a claim to exclusive CPUs {runs} in the shared pool")
+        remarks.append(f"{count(shared, 'other container')} {'runs' if shared == 1 else 'run'} in the shared pool")
     return "".join(f"; {remark}" for remark in remarks if remark)
 
 

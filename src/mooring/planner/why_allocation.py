@@ -102,18 +102,21 @@ def _why_memory(decision: Decision, circumstances: Circumstances) -> str:
 def _memory_clause(
     message: str, affinity: int | None, requests: Mapping[str, int], circumstances: Circumstances
 ) -> str:
-    if message == memory_static.NO_DEFAULT:
-        return _nowhere(requests, circumstances)
+    chosen = nodes(members(affinity)) if affinity else "the NUMA nodes of its choice"
     if message == memory_static.NO_PREFERRED_DEFAULT:
         return ", which takes more NUMA nodes now than on an empty machine, and the topology manager allows no more"
-    chosen = nodes(members(affinity)) if affinity else "the NUMA nodes of its choice"
+    if message == memory_static.VIOLATION:
+        return f"; {chosen} would have to form a group, but some of them serve other containers outside of it"
+    nowhere = _short_everywhere(requests, circumstances)
+    if nowhere:
+        return nowhere
+    if message == memory_static.NO_DEFAULT:
+        return ", but no set of NUMA nodes can give that: nodes that serve other containers may not join a new group"
     if message == memory_static.NO_EXTENSION:
         return f"; {_too_little(chosen, affinity, requests, circumstances)}, and no wider set may be used"
     if message == memory_static.NO_PREFERRED_EXTENSION:
         short = _too_little(chosen, affinity, requests, circumstances)
         return f"; {short}, and a wider set would be more than it takes on an empty machine"
-    if message == memory_static.VIOLATION:
-        return f"; {chosen} would have to form a group, but some of them serve other containers outside of it"
     return f", and the memory manager could not serve it ({message.removeprefix('[memorymanager] ')})"
 
 
@@ -131,15 +134,15 @@ def _has(nodes_mask: int | None) -> str:
     return "has" if nodes_mask is not None and nodes_mask.bit_count() == 1 else "have"
 
 
-def _nowhere(requests: Mapping[str, int], circumstances: Circumstances) -> str:
-    """Say why no set of nodes will do: too little on the whole node, or the groups in use stand in the way."""
+def _short_everywhere(requests: Mapping[str, int], circumstances: Circumstances) -> str:
+    """Say of what the whole node has too little; empty when it has enough of everything."""
     for resource, amount in requests.items():
         tables = [state.memory.get(resource) for state in circumstances.memory.nodes.values()]
         free = sum(table.free for table in tables if table is not None)
         if free < amount:
             left = f"only {sizes(free, amount)(free)} of {resource}" if free else f"no {resource}"
             return f", but {left} is free on the whole node"
-    return ", but no set of NUMA nodes can give that: nodes that serve other containers may not join a new group"
+    return ""
 
 
 def _requests(container: str, circumstances: Circumstances) -> Mapping[str, int]:

@@ -1,0 +1,77 @@
+"""Running one command line inside the test's process, with streams like a shell's."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from mooring.cli.main import run
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+CORPORA = ROOT / "tests" / "corpora"
+
+SMALL = ("--machine", "small-1s8")
+NODE = ("--machine", "epyc-7763-2s-nps4", "--config", str(EXAMPLES / "kubelet.yaml"))
+"""The node of the example."""
+PODS = ("-f", str(EXAMPLES / "pods.yaml"))
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """The answer as JSON."""
+        return json.loads(self.out)
+
+    @property
+    def complaint(self) -> str:
+        """The one line on standard error, warnings aside."""
+        lines = [line for line in self.err.splitlines() if not line.startswith("warning: ")]
+        assert len(lines) == 1, self.err
+        return lines[0]
+
+
+def mooring(*arguments: str | Path, stdin: bytes | None = b"", columns: int = 100, encoding: str = "utf-8") -> Answered:
+    """Run ``mooring ARGUMENTS`` and return its exit code and what it printed.
+
+    Args:
+        arguments: of the command.
+        stdin: what standard input holds; None when it is closed.
+        columns: width of the terminal.
+        encoding: of standard output.
+    """
+    out, err = _stream(encoding), _stream("utf-8")
+    given = None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
+    environment = {"COLUMNS": str(columns), "LINES": "40", "TERM": "dumb", "NO_COLOR": "1"}
+    with (
+        mock.patch.dict(os.environ, environment),
+        mock.patch.object(sys, "stdin", given),
+        mock.patch.object(sys, "stdout", out),
+        mock.patch.object(sys, "stderr", err),
+    ):
+        code = run([os.fspath(argument) for argument in arguments])
+    return Answered(code, _text(out), _text(err))
+
+
+def _stream(encoding: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode(stream.encoding)

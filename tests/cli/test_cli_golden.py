@@ -1,0 +1,70 @@
+"""Texts for people, as agreed.
+
+The golden files are written anew by ``MOORING_GOLDEN=write pytest tests/cli/test_cli_golden.py``; look at the
+difference before it is committed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, mooring
+
+GOLDEN = Path(__file__).parent / "golden"
+TEXTS: dict[str, tuple[tuple[str, ...], int, int]] = {
+    "plan-60": (("plan", *PODS, *NODE), 60, 1),
+    "plan-80": (("plan", *PODS, *NODE), 80, 1),
+    "plan-200": (("plan", *PODS, *NODE), 200, 1),
+    "plan-wide": (("plan", *PODS, *NODE, "-o", "wide"), 80, 1),
+    "plan-none": (("plan", *PODS, *SMALL), 80, 1),
+    "plan-refused": (("plan", *PODS, *NODE[:2], "--config", str(GOLDEN / "refused.yaml")), 80, 1),
+    "plan-memory": (
+        ("plan", "-f", str(GOLDEN / "memory-pods.yaml"), "--config", str(GOLDEN / "memory.yaml"), *NODE[:2]),
+        100,
+        1,
+    ),
+    "show-100": (("show", *PODS, *NODE), 100, 1),
+    "show-refused": (("show", *PODS, *SMALL, "--config", str(GOLDEN / "refused.yaml")), 80, 1),
+    "topology-80": (("topology", "--machine", "xeonmax-9460-2s-snc4-flat"), 80, 0),
+    "topology-60": (("topology", "--machine", "i7-1370p"), 60, 0),
+    "topology-numa": (("topology", "--machine", "epyc-7763-2s-nps4"), 60, 0),
+    "replay": (("replay", str(GOLDEN / "scenario.yaml")), 100, 0),
+    "help": (("--help",), 100, 0),
+    "help-plan": (("plan", "--help"), 100, 0),
+}
+"""Name -> command, columns, exit code."""
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_text_is_the_agreed_one(name: str) -> None:
+    command, columns, code = TEXTS[name]
+    answered = mooring(*command, columns=columns)
+    file = GOLDEN / f"{name}.txt"
+    told = answered.out + "".join(f"[standard error] {line}\n" for line in answered.err.splitlines())
+    if os.environ.get("MOORING_GOLDEN") == "write":
+        file.write_text(told, "utf-8")
+    assert told == file.read_text("utf-8")
+    assert answered.code == code
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("verb", ["plan", "show", "topology"])
+def test_no_line_is_wider_than_the_terminal(verb: str, columns: int) -> None:
+    command = ("topology", *NODE[:2]) if verb == "topology" else (verb, *PODS, *NODE)
+    lines = mooring(*command, columns=columns).out.splitlines()
+    # The figures of the NUMA nodes need their columns.
+    least = 60 if verb == "topology" else 50
+    assert max(cell_len(line) for line in lines) <= max(columns, least)
+
+
+def test_a_file_has_room_whatever_the_terminal(tmp_path: Path) -> None:
+    narrow = mooring("plan", *PODS, *NODE, "--to", tmp_path / "plan.txt", columns=40)
+    assert narrow.out == ""
+    assert (tmp_path / "plan.txt").read_text("utf-8") == mooring("plan", *PODS, *NODE, columns=100).out
+
+
+def test_the_example_configuration_is_a_file_of_the_repository() -> None:
+    assert (EXAMPLES / "kubelet.yaml").is_file()

@@ -1,0 +1,163 @@
+"""What containers and pods ask of the memory manager, and what is kept back from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.memorymanager.small_memory import APP, BOTH, HUGE, INIT, LARGE, SIDECAR, container, pod, pod_level
+
+from mooring.core.config import ReservedMemory
+from mooring.core.errors import KubeletCrashError
+from mooring.core.machineinfo import HugePages, MachineInfo, Node
+from mooring.core.pod import ContainerKind
+from mooring.core.podlevel import PodLevelGates
+from mooring.core.quantity import Quantity
+from mooring.memorymanager.machine import default_machine_state, hugepages_type
+from mooring.memorymanager.requests import NOT_INT64, container_requests, pod_requests
+from mooring.memorymanager.reserved import reserved_table
+
+OFF = PodLevelGates()
+
+
+def test_only_memory_and_huge_pages_count_and_zero_is_kept() -> None:
+    asked = container("c", 0, M2=7)
+    limits = {**asked.limits, "vendor.example/gpu": Quantity.parse("1")}
+    asked = replace(asked, requests=limits, limits=limits)
+    assert container_requests(pod(asked), asked, OFF) == {"memory": 0, HUGE: 7}
+
+
+def test_requests_count_and_not_limits() -> None:
+    asked = replace(container("c", 5), limits={"memory": Quantity.parse("9")})
+    assert container_requests(pod(asked), asked, OFF) == {"memory": 5}
+
+
+@pytest.mark.parametrize("text", ["0.5", "100m", "1e30", "9223372036854775808"])
+def test_what_is_no_whole_number_of_64_bits_is_an_error(text: str) -> None:
+    asked = container("c", text)
+    assert container_requests(pod(asked), asked, OFF) == NOT_INT64
+    assert pod_requests(pod(asked), OFF) == NOT_INT64
+
+
+def test_a_container_of_a_managed_pod_asks_only_when_requests_equal_limits() -> None:
+    own, shared = container("own", 4), replace(container("shared", 3), limits={})
+    whole = pod_level(own, shared, memory=10)
+    assert container_requests(whole, own, BOTH) == {"memory": 4}
+    assert container_requests(whole, shared, BOTH) == {}
+    assert container_requests(whole, shared, OFF) == {"memory": 3}
+    no_cpu = container("no cpu", 4, cpu=0)
+    assert container_requests(pod_level(no_cpu, memory=10), no_cpu, BOTH) == {}
+
+
+def test_a_managed_pod_asks_for_its_own_numbers_without_zeros() -> None:
+    whole = pod_level(container("c", 4, G1=9), memory=10, M2=0, G1=5)
+    assert pod_requests(whole, BOTH) == {"memory": 10, LARGE: 5}
+    assert pod_requests(whole, OFF) == {"memory": 4, LARGE: 9}
+
+
+@pytest.mark.parametrize(
+    ("containers", "expected"),
+    [
+        ([("a", 4, APP), ("b", 3, APP)], 7),
+        ([("i", 9, INIT), ("a", 4, APP)], 9),
+        ([("i", 3, INIT), ("j", 2, INIT), ("a", 4, APP)], 4),
+        ([("s", 5, SIDECAR), ("a", 4, APP)], 9),
+        ([("s", 5, SIDECAR), ("i", 6, INIT), ("a", 4, APP)], 11),
+        ([("i", 6, INIT), ("s", 5, SIDECAR), ("a", 4, APP)], 9),
+        ([("s", 1, SIDECAR), ("t", 2, SIDECAR), ("i", 6, INIT), ("a", 4, APP)], 9),
+    ],
+)
+def test_a_pod_asks_for_what_runs_at_once(containers: list[tuple[str, int, ContainerKind]], expected: int) -> None:
+    whole = pod(*[container(name, size, kind) for name, size, kind in containers])
+    assert pod_requests(whole, OFF) == {"memory": expected}
+
+
+def test_types_that_no_app_asks_for_are_not_asked_for_by_the_pod() -> None:
+    whole = pod(container("i", 1, INIT, M2=9), container("s", 1, SIDECAR, G1=3), container("a", 4, M2=2))
+    assert pod_requests(whole, OFF) == {"memory": 5, HUGE: 9}
+
+
+def machine(*nodes: Node) -> MachineInfo:
+    return MachineInfo(1, 1, sum(node.memory for node in nodes), nodes)
+
+
+def test_the_default_state_takes_reservation_and_huge_pages_off_memory() -> None:
+    info = machine(
+        Node(0, 8 << 30, (HugePages(1048576, 2), HugePages(2048, 3))),
+        Node(4, 1 << 30),
+    )
+    state = default_machine_state(info, {0: {"memory": 1 << 30, HUGE: 4096}})
+    memory, large, huge = (state[0].memory[name] for name in ("memory", LARGE, HUGE))
+    assert (memory.total, memory.system_reserved) == (8 << 30, 1 << 30)
+    assert memory.allocatable == memory.free == (5 << 30) - 3 * (2 << 20)
+    assert (large.total, large.allocatable, large.reserved) == (2 << 30, 2 << 30, 0)
+    assert (huge.total, huge.system_reserved, huge.free) == (6 << 20, 4096, (6 << 20) - 4096)
+    assert set(state[4].memory) == {"memory"}
+    assert [(node, one.assignments, one.cells) for node, one in state.items()] == [(0, 0, (0,)), (4, 0, (4,))]
+
+
+def test_reservations_above_a_nodes_memory_are_refused_where_the_kubelet_wraps_around() -> None:
+    with pytest.raises(KubeletCrashError, match="NUMA node 0 has 1024 bytes"):
+        default_machine_state(machine(Node(0, 1024)), {0: {"memory": 1025}})
+
+
+@pytest.mark.parametrize(
+    ("kib", "name"), [(4, "hugepages-4Ki"), (64, "hugepages-64Ki"), (2048, HUGE), (16777216, "hugepages-16Gi")]
+)
+def test_pools_are_named_by_page_size_in_binary_units(kib: int, name: str) -> None:
+    assert hugepages_type(kib) == name
+
+
+def reserve(*entries: ReservedMemory, node: str = "100", fixed: frozenset[str] = frozenset()) -> object:
+    return reserved_table(entries, [0, 1], {"memory": Quantity.parse(node), "cpu": Quantity.parse("1")}, fixed)
+
+
+def test_reserved_memory_is_kept_by_node() -> None:
+    assert reserve(ReservedMemory(0, {"memory": "60"}), ReservedMemory(1, {"memory": "40"})) == {
+        0: {"memory": 60},
+        1: {"memory": 40},
+    }
+
+
+def not_equal(configured: str, resource: str, expected: str) -> str:
+    return (
+        f'the total amount "{configured}" of type "{resource}" is not equal to the value "{expected}" '
+        "determined by Node Allocatable feature"
+    )
+
+
+@pytest.mark.parametrize(
+    ("entries", "node", "text"),
+    [
+        (
+            [ReservedMemory(2, {"memory": "1"})],
+            "100",
+            "the reserved memory configuration references a NUMA node 2 that does not exist on this machine",
+        ),
+        (
+            [ReservedMemory(0, {"memory": "60"})],
+            "100",
+            not_equal("60", "memory", "100"),
+        ),
+        (
+            [ReservedMemory(0, {HUGE: "2Mi", "memory": "100"})],
+            "100",
+            not_equal("2Mi", "hugepages-2Mi", "0"),
+        ),
+        (
+            [],
+            "100",
+            not_equal("0", "memory", "100"),
+        ),
+        ([ReservedMemory(0, {"memory": "0.5Gi"})], "512Mi", "could not covert a variable of type Quantity to int64"),
+        ([], "0", "[memorymanager] you should specify the system reserved memory"),
+    ],
+)
+def test_reserved_memory_that_does_not_add_up_is_refused(entries: list[ReservedMemory], node: str, text: str) -> None:
+    assert reserve(*entries, node=node) == text
+
+
+def test_the_misspelt_word_is_corrected_when_the_defect_is_fixed() -> None:
+    entries = [ReservedMemory(0, {"memory": "0.5Gi"})]
+    text = reserve(*entries, node="512Mi", fixed=frozenset({"hint-typo"}))
+    assert text == "could not convert a variable of type Quantity to int64"

@@ -1,0 +1,218 @@
+"""What is kept for the system (configuration.md section 5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.node.nodes import GIB, machine
+
+from mooring.core.config import KubeletConfig
+from mooring.core.machineinfo import HugePages, MachineInfo
+from mooring.node.reservation import Reservation, reserve
+
+SYSTEM = "--system-reserved value failed to parse: "
+FORMAT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+KUBE = "--kube-reserved value failed to parse: "
+NO_EVICTION = KubeletConfig(eviction_hard={})
+
+
+def reserved(config: KubeletConfig, info: MachineInfo | None = None) -> Reservation:
+    found = reserve(config, info or machine())
+    assert isinstance(found, Reservation), found
+    return found
+
+
+def texts(reservation: Reservation) -> dict[str, str]:
+    return {resource: str(amount) for resource, amount in reservation.reserved.items()}
+
+
+# Eviction.
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "merge", "memory"),
+    [
+        (None, False, 100 * 2**20),
+        ({}, False, 0),
+        ({"nodefs.available": "5%"}, False, 0),
+        ({"nodefs.available": "5%"}, True, 100 * 2**20),
+        ({}, True, 100 * 2**20),
+        ({"memory.available": "1Gi"}, False, GIB),
+        ({"memory.available": "1Gi"}, True, GIB),
+        ({"memory.available": "25%"}, False, 4 * GIB),
+        ({"memory.available": "0%"}, False, 0),
+        ({"memory.available": "100%"}, False, 0),
+        ({"memory.available": "0.5%"}, False, int(16 * GIB * 0.004999999888241291)),
+    ],
+)
+def test_the_hard_eviction_threshold_of_memory_is_reserved(
+    thresholds: dict[str, str] | None, merge: bool, memory: int
+) -> None:
+    config = KubeletConfig(eviction_hard=thresholds, merge_default_eviction_settings=merge)
+    found = reserved(config).reserved.get("memory")
+    assert (found.units if found else 0) == memory
+
+
+def test_thresholds_of_other_signals_do_not_count() -> None:
+    config = KubeletConfig(eviction_hard={"nodefs.available": "1Gi", "imagefs.available": "10%"})
+    assert texts(reserved(config)) == {}
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "text"),
+    [
+        ({"memory.available": "101%"}, "eviction percentage threshold memory.available must be <= 100%: 101%"),
+        ({"nodefs.available": "-1%"}, "eviction percentage threshold nodefs.available must be >= 0%: -1%"),
+        ({"memory.available": "0"}, "eviction threshold memory.available must be positive: 0"),
+        ({"memory.available": "-1Gi"}, "eviction threshold memory.available must be positive: -1Gi"),
+        (
+            {"memory.available": "much"},
+            FORMAT,
+        ),
+    ],
+)
+def test_bad_thresholds(thresholds: dict[str, str], text: str) -> None:
+    assert reserve(KubeletConfig(eviction_hard=thresholds), machine()) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        ("x", "invalid syntax"),
+        ("", "invalid syntax"),
+        (" 5", "invalid syntax"),
+        ("1_0", "invalid syntax"),
+        ("5%", "invalid syntax"),
+        ("nan", "invalid syntax"),
+        ("1e39", "value out of range"),
+        ("-1e999", "value out of range"),
+        ("1e999.", "invalid syntax"),
+        ("9" * 400 + ".", "value out of range"),
+    ],
+)
+def test_percentages_that_are_no_numbers(number: str, reason: str) -> None:
+    text = f'strconv.ParseFloat: parsing "{number}": {reason}'
+    assert reserve(KubeletConfig(eviction_hard={"memory.available": f"{number}%"}), machine()) == text
+
+
+@pytest.mark.parametrize("number", ["inf", "+Infinity", "150", "1.0001e2"])
+def test_percentages_above_all(number: str) -> None:
+    text = reserve(KubeletConfig(eviction_hard={"memory.available": f"{number}%"}), machine())
+    assert text == f"eviction percentage threshold memory.available must be <= 100%: {number}%"
+
+
+# Reserved amounts.
+
+
+def test_both_amounts_and_the_threshold_add_up() -> None:
+    config = KubeletConfig(
+        kube_reserved={"cpu": "500m", "memory": "1Gi"}, system_reserved={"cpu": "600m", "memory": "512Mi"}
+    )
+    assert texts(reserved(config)) == {"cpu": "1100m", "memory": "1636Mi"}
+
+
+def test_amounts_of_mixed_suffixes_add_up_exactly() -> None:
+    config = KubeletConfig(eviction_hard={}, kube_reserved={"memory": "1M"}, system_reserved={"memory": "1Mi"})
+    assert reserved(config).reserved["memory"].units == 2**20 + 10**6
+
+
+def test_zero_and_what_the_machine_lacks_are_left_out() -> None:
+    config = replace(NO_EVICTION, kube_reserved={"cpu": "0", "pid": "100", "ephemeral-storage": "1Gi"})
+    assert texts(reserved(config)) == {}
+
+
+@pytest.mark.parametrize(("text", "milli"), [("0.0005", 1), ("0.0004", 0), ("1.0015", 1002), ("1.00149", 1001)])
+def test_cpu_is_rounded_to_the_nearest_milli(text: str, milli: int) -> None:
+    found = reserved(replace(NO_EVICTION, kube_reserved={"cpu": text})).reserved.get("cpu")
+    assert (found.milli if found else 0) == milli
+
+
+@pytest.mark.parametrize(
+    ("kube", "system", "text"),
+    [
+        ({"hugepages-2Mi": "1Gi"}, {}, f'{KUBE}cannot reserve "hugepages-2Mi" resource'),
+        ({}, {"gpu": "1"}, f'{SYSTEM}cannot reserve "gpu" resource'),
+        (
+            {"cpu": "x"},
+            {"cpu": "x"},
+            f'{KUBE}failed to parse quantity "x" for "cpu" resource: {FORMAT}',
+        ),
+        ({}, {"memory": "-1Gi"}, f'{SYSTEM}resource quantity for "memory" cannot be negative: -1Gi'),
+    ],
+)
+def test_bad_amounts(kube: dict[str, str], system: dict[str, str], text: str) -> None:
+    assert reserve(KubeletConfig(kube_reserved=kube, system_reserved=system), machine()) == text
+
+
+# Explicit CPUs.
+
+
+def test_explicit_cpus_replace_both_amounts() -> None:
+    config = replace(
+        NO_EVICTION, reserved_system_cpus="0,8,1", kube_reserved={"cpu": "7"}, system_reserved={"cpu": "9"}
+    )
+    found = reserved(config)
+    assert (str(found.cpus), texts(found)) == ("0-1,8", {"cpu": "3"})
+
+
+def test_explicit_cpus_must_be_there() -> None:
+    text = "reserved-cpus: 0,16 is not a subset of online-cpus: 0-15"
+    assert reserve(KubeletConfig(reserved_system_cpus="0,16"), machine()) == text
+
+
+def test_explicit_cpus_need_a_topology() -> None:
+    info = replace(machine(), num_cores=0)
+    text = "unable to discover CPU topology info: could not detect number of cpus"
+    assert reserve(KubeletConfig(reserved_system_cpus="0"), info) == text
+    assert isinstance(reserve(KubeletConfig(), info), Reservation)
+
+
+def test_explicit_cpus_come_before_amounts_and_these_before_thresholds() -> None:
+    bad = KubeletConfig(
+        reserved_system_cpus="99",
+        kube_reserved={"x": "1"},
+        system_reserved={"y": "1"},
+        eviction_hard={"memory.available": "0"},
+    )
+    order = []
+    steps: list[dict[str, Any]] = [{}, {"reserved_system_cpus": ""}, {"kube_reserved": {}}, {"system_reserved": {}}]
+    for step in steps:
+        bad = replace(bad, **step)
+        text = reserve(bad, machine())
+        assert isinstance(text, str)
+        order.append(text.partition(" ")[0])
+    assert order == ["reserved-cpus:", "--kube-reserved", "--system-reserved", "eviction"]
+
+
+# Capacity and what is left.
+
+
+def test_capacity_and_allocatable() -> None:
+    info = machine(hugepages=(HugePages(2048, 512), HugePages(1048576, 2)))
+    found = reserved(KubeletConfig(kube_reserved={"cpu": "1500m", "memory": "1Gi"}, eviction_hard={}), info)
+    assert {name: str(amount) for name, amount in found.capacity.items()} == {
+        "cpu": "16",
+        "memory": "16Gi",
+        "hugepages-2Mi": "1Gi",
+        "hugepages-1Gi": "2Gi",
+    }
+    assert found.allocatable("cpu") == 14500
+    assert found.allocatable("memory") == 15 * GIB
+    assert found.allocatable("hugepages-2Mi") == GIB
+    assert found.allocatable("gpu") == 0
+
+
+def test_more_than_there_is_leaves_nothing_and_is_told() -> None:
+    found = reserved(KubeletConfig(kube_reserved={"memory": "17Gi"}))
+    assert found.allocatable("memory") == 0
+    assert found.overcommitment() == (
+        'invalid Node Allocatable configuration. Resource "memory" has a reservation of '
+        f"{{{{{17 * GIB + 100 * 2**20} 0}} {{<nil>}}  BinarySI}} but capacity of "
+        f"{{{{{16 * GIB} 0}} {{<nil>}}  BinarySI}}. Expected capacity >= reservation."
+    )
+
+
+def test_all_of_it_may_be_reserved() -> None:
+    assert reserved(KubeletConfig(kube_reserved={"memory": "16Gi"}, eviction_hard={})).overcommitment() == ""

@@ -1,0 +1,225 @@
+"""From configuration and machine to policies: texts, stages and their order (configuration.md section 5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.node.nodes import GIB, config, machine, refusal, settings_of
+
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.decision import StartRefusal
+from mooring.core.gates import DECODE_PREFIX
+from mooring.core.machineinfo import Core, MachineInfo, Node
+from mooring.node.settings import Settings, build_settings
+
+STATIC = "new static policy error: "
+TYPO = "Topolgy manager single-numa-node policy is incompatible with CPUManager align-by-socket policy option"
+
+
+def amount(cpu: str, **options: str) -> KubeletConfig:
+    """Return a configuration that reserves an amount of CPU."""
+    return KubeletConfig(
+        cpu_manager_policy="static",
+        system_reserved={"cpu": cpu},
+        cpu_manager_policy_options=options,
+        feature_gates={"CPUManagerPolicyAlphaOptions": True},
+    )
+
+
+# Order.
+
+
+def test_the_first_error_stops_in_the_kubelets_order() -> None:
+    bad = KubeletConfig(
+        feature_gates={"Nonsense": True},
+        topology_manager_scope="x",
+        reserved_system_cpus="99",
+        topology_manager_policy="best-effort",
+        topology_manager_policy_options={"x": "y"},
+        cpu_manager_policy="x",
+        memory_manager_policy="x",
+    )
+    stages = [refusal(bad).stage]
+    steps: list[dict[str, Any]] = [
+        {"feature_gates": {}},
+        {"topology_manager_scope": "pod"},
+        {"reserved_system_cpus": ""},
+        {"topology_manager_policy_options": {}},
+        {"cpu_manager_policy": "none"},
+    ]
+    for step in steps:
+        bad = replace(bad, **step)
+        stages.append(refusal(bad).stage)
+    assert stages == ["decode", "validation", "reservation", "topologyManager", "cpuManager", "memoryManager"]
+
+
+def test_gate_errors_are_told_as_the_decoder_tells_them() -> None:
+    found = refusal(KubeletConfig(feature_gates={"CPUManager": True}))
+    assert found == StartRefusal("decode", f"{DECODE_PREFIX}unrecognized feature gate: CPUManager")
+
+
+def test_empty_names_are_defaults() -> None:
+    found = settings_of(
+        KubeletConfig(
+            cpu_manager_policy="", memory_manager_policy="", topology_manager_policy="", topology_manager_scope=""
+        )
+    )
+    assert (found.topology_policy, found.pod_scope, found.cpu, found.memory) == ("none", False, None, None)
+
+
+# Topology manager.
+
+
+def topology_error(kubelet: KubeletConfig, **shape: object) -> str:
+    found = refusal(kubelet, machine(**shape))  # type: ignore[arg-type]
+    assert found.stage == "topologyManager"
+    return found.message
+
+
+def test_policy_none_looks_at_nothing() -> None:
+    options = {"nonsense": "", "prefer-closest-numa-nodes": "maybe"}
+    kubelet = KubeletConfig(topology_manager_policy_options=options)
+    found = settings_of(kubelet, machine(9, 1, distances=False))
+    assert (found.numa.nodes, found.numa.distances) == ((1 << 9) - 1, None)
+
+
+def test_more_than_eight_nodes_have_to_be_allowed() -> None:
+    kubelet = KubeletConfig(topology_manager_policy="best-effort")
+    assert settings_of(kubelet, machine(8, 1)).numa.nodes == 0xFF
+    text = "unsupported on machines with more than 8 NUMA Nodes"
+    assert topology_error(kubelet, nodes=9, cores=1) == text
+    allowed = replace(kubelet, topology_manager_policy_options={"max-allowable-numa-nodes": "9"})
+    assert settings_of(allowed, machine(9, 1)).numa.nodes == 0x1FF
+    assert topology_error(allowed, nodes=10, cores=1) == text.replace("8", "9")
+
+
+def test_missing_distances_come_before_too_many_nodes() -> None:
+    options = {"prefer-closest-numa-nodes": "true"}
+    kubelet = KubeletConfig(topology_manager_policy="restricted", topology_manager_policy_options=options)
+    text = "cannot discover NUMA topology: error getting NUMA distances from cadvisor"
+    assert topology_error(kubelet, nodes=9, cores=1, distances=False) == text
+    off = replace(kubelet, topology_manager_policy_options={"prefer-closest-numa-nodes": "false"})
+    assert settings_of(off, machine(distances=False)).numa.distances is None
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("best-effort", True), ("restricted", True), ("single-numa-node", False)])
+def test_distances_are_kept_where_they_count(policy: str, kept: bool) -> None:
+    options = {"prefer-closest-numa-nodes": "true"}
+    kubelet = KubeletConfig(topology_manager_policy=policy, topology_manager_policy_options=options)
+    distances = settings_of(kubelet).numa.distances
+    assert distances == ({0: (10, 20), 1: (20, 10)} if kept else None)
+
+
+def test_nodes_beyond_64_bits_are_refused_where_the_kubelet_crashes_later() -> None:
+    kubelet = KubeletConfig(topology_manager_policy="best-effort")
+    assert topology_error(kubelet, ids=(0, 64)) == "bit number must be in range 0-63"
+    assert settings_of(KubeletConfig(), machine(ids=(0, 64))).numa.nodes == 0b1
+    assert settings_of(kubelet, machine(ids=(0, 63))).numa_ids == (0, 63)
+
+
+# CPU manager.
+
+
+def cpu_error(kubelet: KubeletConfig, **shape: object) -> str:
+    found = refusal(kubelet, machine(**shape))  # type: ignore[arg-type]
+    assert found.stage == "cpuManager"
+    return found.message
+
+
+def test_unknown_policies() -> None:
+    assert cpu_error(KubeletConfig(cpu_manager_policy="dynamic")) == 'unknown policy: "dynamic"'
+    found = refusal(KubeletConfig(memory_manager_policy="x"))
+    assert found == StartRefusal("memoryManager", 'unknown policy: "x"')
+    text = 'policy "BestEffort" is not available for platform "linux"'
+    assert refusal(KubeletConfig(memory_manager_policy="BestEffort")) == StartRefusal("memoryManager", text)
+
+
+def test_policy_none_takes_no_options() -> None:
+    kubelet = KubeletConfig(cpu_manager_policy_options={"z": "1", "a": "x"})
+    assert cpu_error(kubelet) == "new none policy error: None policy: received unsupported options=map[a:x z:1]"
+
+
+def test_policy_none_needs_no_topology() -> None:
+    info = replace(machine(), num_cores=0)
+    assert settings_of(KubeletConfig(), info).topology is None
+    found = refusal(amount("1"), info)
+    assert found == StartRefusal("cpuManager", "could not detect number of cpus")
+
+
+@pytest.mark.parametrize("cpu", ["0", "0.0001"])
+def test_nothing_reserved_is_an_error(cpu: str) -> None:
+    text = "[cpumanager] unable to determine reserved CPU resources for static policy"
+    assert cpu_error(amount(cpu)) == text
+    assert cpu_error(KubeletConfig(cpu_manager_policy="static")) == text
+
+
+@pytest.mark.parametrize(("cpu", "reserved"), [("1m", "0"), ("1", "0"), ("1001m", "0,8"), ("3", "0-1,8")])
+def test_amounts_are_rounded_up_to_whole_cpus_and_taken_by_the_options(cpu: str, reserved: str) -> None:
+    policy = settings_of(amount(cpu)).cpu
+    assert policy is not None
+    assert policy.reserved == sum(1 << number for number in {"0": [0], "0,8": [0, 8], "0-1,8": [0, 1, 8]}[reserved])
+
+
+def test_reserved_amounts_follow_the_options_of_taking() -> None:
+    spread = settings_of(amount("2", **{"distribute-cpus-across-cores": "true"})).cpu
+    distributed = settings_of(amount("10", **{"distribute-cpus-across-numa": "true"})).cpu
+    assert spread is not None
+    assert distributed is not None
+    assert spread.reserved == 0b11
+    assert [(distributed.reserved & node).bit_count() for node in distributed.topology.numa.values()] == [5, 5]
+
+
+def test_more_than_there_is_cannot_be_reserved() -> None:
+    text = f"{STATIC}[cpumanager] unable to reserve the required amount of CPUs (size of  did not equal 17)"
+    assert cpu_error(amount("17")) == text
+
+
+def test_option_errors_come_before_those_of_the_reservation() -> None:
+    assert cpu_error(amount("17", fast="true")) == f'{STATIC}unknown CPU Manager Policy option: "fast"'
+    text = "static policy options full-pcpus-only and distribute-cpus-across-cores can not be used at the same time"
+    options = {"full-pcpus-only": "true", "distribute-cpus-across-cores": "true"}
+    assert cpu_error(amount("17", **options)) == f"{STATIC}{text}"
+
+
+def test_errors_of_the_amount_come_before_those_of_options() -> None:
+    kubelet = KubeletConfig(cpu_manager_policy="static", cpu_manager_policy_options={"fast": "true"})
+    assert cpu_error(kubelet) == "[cpumanager] unable to determine reserved CPU resources for static policy"
+
+
+def test_align_by_socket_is_refused_where_it_cannot_work() -> None:
+    kubelet = config("single-numa-node", options={"align-by-socket": "true"})
+    assert cpu_error(kubelet) == f"{STATIC}{TYPO}"
+    assert refusal(kubelet, machine(), "hint-typo").message == f"{STATIC}{TYPO.replace('Topolgy', 'Topology')}"
+    text = "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
+    assert cpu_error(config(options={"align-by-socket": "true"}), sockets=3) == f"{STATIC}{text}"
+
+
+def test_an_endless_reservation_is_told() -> None:
+    """Four nodes of two cores and a half, where two CPUs make a core on average."""
+    nodes = tuple(
+        Node(node, GIB, cores=tuple(Core(3 * node + core, threads, node // 2) for core, threads in enumerate(cores)))
+        for node, cores in enumerate(
+            ((5 * node, 5 * node + 1), (5 * node + 2, 5 * node + 3), (5 * node + 4,)) for node in range(4)
+        )
+    )
+    info = MachineInfo(num_cores=24, num_sockets=2, memory_capacity=4 * GIB, topology=nodes)
+    kubelet = amount("14", **{"distribute-cpus-across-numa": "true", "full-pcpus-only": "true"})
+    text = f"{STATIC}the kubelet would not return (defect group-loop)"
+    assert refusal(kubelet, info) == StartRefusal("cpuManager", text)
+    assert isinstance(build_settings(kubelet, MooringConfig(fixed_defects=frozenset({"group-loop"})), info), Settings)
+
+
+def test_what_a_policy_knows() -> None:
+    found = settings_of(
+        config(options={"strict-cpu-reservation": "true"}, reserved="0-1", gates={"PodLevelResourceManagers": True})
+    )
+    policy = found.cpu
+    assert policy is not None
+    assert policy.reserved_cores == 0b11_0000_0011
+    assert policy.strict_reservation
+    assert (policy.gates.resources, policy.gates.managers) == (True, True)
+    assert found.pod_level == policy.gates
+    assert str(found.allocatable_cpus) == "2-15"
+    assert str(settings_of(KubeletConfig()).allocatable_cpus) == ""

@@ -1,0 +1,140 @@
+"""Checks of the configuration alone (configuration.md section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mooring.core.config import KubeletConfig, ReservedMemory
+from mooring.core.gates import FeatureGates, resolve_gates
+from mooring.node.validation import validate
+
+DEFAULT = KubeletConfig()
+POLICIES = '["none" "best-effort" "restricted" "single-numa-node"]'
+ATOI = "strconv.Atoi:"
+CGROUPS = (
+    "can't use reservedSystemCPUs (--reserved-cpus) with systemReservedCgroup (--system-reserved-cgroup) "
+    "or kubeReservedCgroup (--kube-reserved-cgroup)"
+)
+
+
+def errors(config: KubeletConfig, **gates: bool) -> str:
+    resolved = resolve_gates(gates)
+    assert isinstance(resolved, FeatureGates)
+    return validate(config, resolved)
+
+
+def test_the_default_configuration_is_valid() -> None:
+    assert errors(DEFAULT) == ""
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        (
+            replace(DEFAULT, topology_manager_policy="strict"),
+            f'topologyManagerPolicy (--topology-manager-policy) "strict" must be one of: {POLICIES}',
+        ),
+        (
+            replace(DEFAULT, topology_manager_scope="node"),
+            'topologyManagerScope (--topology-manager-scope) "node" must be one of: "container", or "pod"',
+        ),
+        (
+            replace(DEFAULT, reserved_system_cpus="0", kube_reserved_cgroup="/kube"),
+            CGROUPS,
+        ),
+        (
+            replace(DEFAULT, reserved_system_cpus="0", system_reserved_cgroup="/system"),
+            CGROUPS,
+        ),
+        (
+            replace(DEFAULT, reserved_system_cpus="0,x"),
+            f'unable to parse reservedSystemCPUs (--reserved-cpus) 0,x, error: {ATOI} parsing "x": invalid syntax',
+        ),
+        (
+            replace(DEFAULT, reserved_memory=(ReservedMemory(1, {"cpu": "1"}),)),
+            'the limit type "cpu" for NUMA node 1 is not supported, only [memory hugepages-<HugePageSize>] is accepted',
+        ),
+        (
+            replace(DEFAULT, reserved_memory=(ReservedMemory(0, {"hugepages-2Mi": "0"}),)),
+            'reserved memory may not be zero for NUMA node 0 and resource "hugepages-2Mi"',
+        ),
+        (
+            replace(
+                DEFAULT, reserved_memory=(ReservedMemory(0, {"memory": "1Gi"}), ReservedMemory(0, {"memory": "2Gi"}))
+            ),
+            'the reserved memory has a duplicate value for NUMA node 0 and resource "memory"',
+        ),
+        (
+            replace(DEFAULT, cpu_cfs_quota_period_ns=999_999),
+            "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) 999.999µs must be between 1ms and 1sec, inclusive",
+        ),
+        (
+            replace(DEFAULT, cpu_cfs_quota_period_ns=1_000_000_001),
+            "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) 1.000000001s must be between 1ms and 1sec, inclusive",
+        ),
+    ],
+)
+def test_texts(config: KubeletConfig, text: str) -> None:
+    assert errors(config) == f"invalid configuration: {text}"
+
+
+@pytest.mark.parametrize("period", [1_000_000, 1_000_000_000])
+def test_the_bounds_of_the_period_are_allowed(period: int) -> None:
+    assert errors(replace(DEFAULT, cpu_cfs_quota_period_ns=period)) == ""
+
+
+def test_another_period_needs_its_gate() -> None:
+    config = replace(DEFAULT, cpu_cfs_quota_period_ns=5)
+    assert errors(config, CustomCPUCFSQuotaPeriod=False) == (
+        "invalid configuration: cpuCFSQuotaPeriod (--cpu-cfs-quota-period) 5ns "
+        "requires feature gate CustomCPUCFSQuotaPeriod"
+    )
+    assert errors(DEFAULT, CustomCPUCFSQuotaPeriod=False) == ""
+
+
+def test_cgroups_are_allowed_without_explicit_cpus() -> None:
+    assert errors(replace(DEFAULT, kube_reserved_cgroup="/kube", system_reserved_cgroup="/system")) == ""
+
+
+def test_all_errors_are_collected_in_order() -> None:
+    config = KubeletConfig(
+        cpu_cfs_quota_period_ns=1,
+        topology_manager_policy="a",
+        topology_manager_scope="b",
+        reserved_system_cpus="c",
+        kube_reserved_cgroup="d",
+        reserved_memory=(ReservedMemory(0, {"x": "0"}), ReservedMemory(0, {"x": "0"})),
+    )
+    text = errors(config)
+    assert text.startswith("[invalid configuration: ")
+    assert text.endswith("]")
+    parts = text[1:-1].split("invalid configuration: ")[1:]
+    starts = [
+        "cpuCFSQuotaPeriod",
+        "topologyManagerPolicy",
+        "topologyManagerScope",
+        "can't use reservedSystemCPUs",
+        "unable to parse reservedSystemCPUs",
+        "the limit type",
+        "reserved memory may not be zero",
+        "the limit type",
+        "reserved memory may not be zero",
+        "the reserved memory has a duplicate",
+    ]
+    assert [part.startswith(start) for part, start in zip(parts, starts, strict=True)] == [True] * len(starts)
+
+
+def test_names_of_managers_policies_and_options_are_not_looked_at() -> None:
+    config = KubeletConfig(
+        cpu_manager_policy="x",
+        memory_manager_policy="x",
+        cpu_manager_policy_options={"x": ""},
+        topology_manager_policy_options={"x": ""},
+    )
+    assert errors(config) == ""
+
+
+def test_a_quantity_that_is_none_is_not_zero() -> None:
+    assert errors(replace(DEFAULT, reserved_memory=(ReservedMemory(0, {"memory": "much"}),))) == ""

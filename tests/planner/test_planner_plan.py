@@ -1,0 +1,319 @@
+"""Plans: order, state that nobody describes, kubelets that refuse, hang or crash, and what is left afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.planner.recordings import CORPORA, MACHINES
+
+from mooring.checkpoint.cpu_file import cpu_state_text
+from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.core.cpuset import CPUSet
+from mooring.core.machine import Finding, Machine
+from mooring.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.core.quantity import Quantity
+from mooring.cpumanager.state import CPUState
+from mooring.devicemanager.state import Device
+from mooring.discovery.compact import parse_compact
+from mooring.manifest.scenario import Admit, Scenario, load_scenarios
+from mooring.planner.picture import plan_rows, plan_view
+from mooring.planner.plan import Plan, make_plan
+from mooring.planner.plan_document import plan_document
+from mooring.planner.replay import replay_scenario
+from mooring.planner.scenario_machines import load_machines
+from mooring.planner.simulation import StateTexts
+
+MACHINE = replace(
+    parse_compact("sockets=2 numa=4 cores=16 threads=2 memory=16Gi distances=10,12,20"),
+    findings=(),
+)
+STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+RESTRICTED = replace(STATIC, topology_manager_policy="restricted")
+SINGLE = replace(STATIC, topology_manager_policy="single-numa-node")
+NO_FIXES = MooringConfig()
+
+
+def with_memory() -> KubeletConfig:
+    reserved = (ReservedMemory(0, {"memory": "100Mi"}),)
+    return replace(RESTRICTED, memory_manager_policy="Static", reserved_memory=reserved)
+
+
+def container(name: str, cpu: str, kind: ContainerKind = ContainerKind.APP, **more: str) -> Container:
+    limits = {"cpu": Quantity.parse(cpu), "memory": Quantity.parse("64Mi")}
+    limits |= {resource.replace("_", "/"): Quantity.parse(amount) for resource, amount in more.items()}
+    return Container(name, kind, limits, limits)
+
+
+def pod(name: str, cpu: str = "2", *others: Container) -> Pod:
+    return Pod(name, name, "ns", (*others, container("c", cpu)), QoS.GUARANTEED)
+
+
+def planned(config: KubeletConfig, pods: Sequence[Pod], **more: Any) -> Plan:
+    return make_plan(more.pop("machine", MACHINE), config, NO_FIXES, pods, **more)
+
+
+def cpus(plan: Plan) -> list[str]:
+    return [str(answer.decision.containers["c"].cpus) if answer.admitted else "" for answer in plan.answers]
+
+
+def reasons(plan: Plan) -> list[str]:
+    return [answer.decision.reason for answer in plan.answers]
+
+
+def warnings(plan: Plan) -> list[str]:
+    return [f"{finding.subject}: {finding.message}" for finding in plan.findings if finding.severity == "warning"]
+
+
+def test_pods_are_admitted_in_their_order() -> None:
+    first = planned(STATIC, [pod("a", "4"), pod("b", "2")])
+    second = planned(STATIC, [pod("b", "2"), pod("a", "4")])
+    assert cpus(first) == ["1-2,17-18", "3,19"]
+    assert cpus(second) == ["1,17", "2-3,18-19"]
+    assert first.is_yes
+    assert second.is_yes
+
+
+def test_after_the_managers_the_nodes_resources_are_checked() -> None:
+    plan = planned(KubeletConfig(), [pod("a", "30"), pod("b", "3")])
+    assert reasons(plan) == ["", "OutOfcpu"]
+    assert plan.answers[1].decision.message.endswith("requested: 3000, used: 30000, capacity: 32000")
+    assert not plan.is_yes
+
+
+def test_a_pod_that_is_refused_by_the_node_gives_its_cpus_back() -> None:
+    config = replace(STATIC, max_pods=1)
+    plan = planned(config, [pod("a"), pod("b"), pod("c")])
+    assert reasons(plan) == ["", "OutOfpods", "OutOfpods"]
+    assert plan.kubelet is not None
+    assert list(plan.kubelet.node.cpu.assignments) == ["a"]
+    # While it is refused it has them still, as in the kubelet.
+    assert '"b":{"c":"2,18"}' in (plan.answers[1].files.cpu or "")
+
+
+def test_what_a_refused_pod_had_been_given_is_free_at_the_end() -> None:
+    init = container("i", "2", ContainerKind.INIT)
+    plan = planned(SINGLE, [pod("a", "8", init)])
+    assert reasons(plan) == ["TopologyAffinityError"]
+    assert str(plan.answers[0].decision.containers["i"].cpus) == "1,17"
+    assert plan.kubelet is not None
+    assert str(plan.kubelet.node.shared_pool) == "0-31"
+    assert plan.files == planned(SINGLE, []).files
+
+
+def test_state_without_a_given_pod_stays_and_is_named() -> None:
+    before = planned(STATIC, [pod("a", "4"), pod("b")])
+    plan = planned(STATIC, [pod("c", "3")], files=before.files)
+    assert list(plan.strangers) == ["a", "b"]
+    assert [line for line in warnings(plan) if "hold entries of 2 pods" in line and "(a, b)" in line]
+    assert plan.kubelet is not None
+    assert set(plan.kubelet.node.cpu.assignments) == {"a", "b", "c"}
+    assert cpus(plan) == cpus(planned(STATIC, [pod("a", "4"), pod("b"), pod("c", "3")]))[2:]
+
+
+def test_a_stranger_holds_its_memory_too() -> None:
+    config = with_memory()
+    before = planned(config, [pod("a", "1500m")])
+    plan = planned(config, [], files=before.files)
+    assert list(plan.strangers) == ["a"]
+    assert plan.files == before.files
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        pytest.param(STATIC, ContainerKind.INIT, id="static"),
+        pytest.param(SINGLE, ContainerKind.INIT, id="single"),
+        # A restart gives ended init containers their memory again (kubernetes/kubernetes#123971).
+        pytest.param(with_memory(), ContainerKind.SIDECAR, id="memory"),
+    ],
+)
+def test_going_on_from_the_files_is_the_same_as_never_having_stopped(
+    config: KubeletConfig, kind: ContainerKind
+) -> None:
+    first_one = container("i", "1", kind)
+    pods = [
+        pod("a", "4"),
+        pod("b", "3", first_one),
+        pod("c", "40"),
+        pod("d", "7"),
+        pod("e", "2"),
+        pod("f", "5", first_one),
+    ]
+    whole = planned(config, pods)
+    for cut in range(1, len(pods)):
+        first = planned(config, pods[:cut])
+        running = [answer.pod for answer in first.answers if answer.admitted]
+        second = planned(config, pods[cut:], files=first.files, active=running)
+        assert [answer.decision for answer in second.answers if not answer.running] == [
+            answer.decision for answer in whole.answers[cut:]
+        ]
+        assert all(answer.admitted for answer in second.answers if answer.running)
+        assert second.files == whole.files
+
+
+def test_running_pods_are_admitted_again_and_keep_what_they_have() -> None:
+    before = planned(RESTRICTED, [pod("a", "4"), pod("b")])
+    plan = planned(RESTRICTED, [], files=before.files, active=[pod("b"), pod("a", "4")])
+    assert [(answer.running, answer.admitted) for answer in plan.answers] == [(True, True), (True, True)]
+    assert cpus(plan) == ["3,19", "1-2,17-18"]
+    assert plan.files == before.files
+    assert warnings(plan) == []
+
+
+def test_a_running_pod_that_asks_for_another_number_is_refused() -> None:
+    before = planned(RESTRICTED, [pod("a", "4")])
+    plan = planned(RESTRICTED, [pod("b", "4")], files=before.files, active=[pod("a", "5")])
+    assert reasons(plan) == ["TopologyAffinityError", ""]
+    assert "holds 4 since it was admitted before" in plan.answers[0].why
+    assert [row.verdict for row in plan_rows(plan, wide=False)] == ["refused though it ran already", "exclusive"]
+
+
+def test_a_pod_with_state_that_is_given_as_new_runs_already() -> None:
+    before = planned(STATIC, [pod("a", "4")])
+    plan = planned(STATIC, [pod("b"), pod("a", "4")], files=before.files)
+    assert plan.strangers == {}
+    assert [line for line in warnings(plan) if "given with -f (a)" in line]
+    assert cpus(plan) == ["3,19", "1-2,17-18"]
+
+
+def test_a_configuration_that_the_kubelet_refuses_is_answered_with_what_to_do() -> None:
+    plan = planned(KubeletConfig(cpu_manager_policy="static"), [pod("a")])
+    assert plan.refusal is not None
+    assert plan.refusal.message == "[cpumanager] unable to determine reserved CPU resources for static policy"
+    assert plan.remedy.startswith("The static policy needs CPUs for the system")
+    assert not plan.is_yes
+    document = plan_document(plan)
+    assert (document["startError"], document["pods"]) == (plan.refusal.message, [])
+    view = plan_view(plan)
+    assert plan.refusal.message in view.caption[-2]
+
+
+def test_a_machine_that_cadvisor_cannot_describe_does_not_start_a_kubelet() -> None:
+    broken = replace(MACHINE, info_error="open /proc/meminfo: no such file or directory")
+    plan = planned(STATIC, [pod("a")], machine=broken)
+    assert plan.refusal is not None
+    assert (plan.refusal.stage, plan.refusal.message) == ("machine", broken.info_error)
+    # What the configuration alone gets wrong is said before.
+    invalid = planned(replace(STATIC, topology_manager_policy="bogus"), [], machine=broken)
+    assert invalid.refusal is not None
+    assert invalid.refusal.stage == "validation"
+
+
+def half_used_cores() -> StateTexts:
+    """Return a state that leaves five single CPUs on each of four nodes (spec: vectors.md, D-loop)."""
+    free = CPUSet.parse("0-4,10-14,20-24,30-34,79")
+    rest = CPUSet.parse("0-79") - free
+    state = CPUState("static", free.mask, {"stranger": {"c": rest.mask}})
+    return StateTexts(cpu_state_text(state, pod_level=False, baselines=False))
+
+
+def test_a_kubelet_that_would_never_return_ends_the_plan() -> None:
+    machine = parse_compact("sockets=2 numa=4 cores=40 threads=2 memory=16Gi")
+    options = {"distribute-cpus-across-numa": "true", "full-pcpus-only": "true"}
+    config = replace(STATIC, reserved_system_cpus="79", cpu_manager_policy_options=options)
+    plan = planned(config, [pod("a", "500m"), pod("b", "14"), pod("late")], machine=machine, files=half_used_cores())
+    last = plan.answers[-1]
+    assert [answer.pod.name for answer in plan.answers] == ["a", "b"]
+    assert last.why.startswith("The kubelet would never return from this admission (known defect group-loop)")
+    assert [left.name for left in plan.unasked] == ["late"]
+    assert [line for line in warnings(plan) if "would not return from this admission" in line]
+    assert not plan.is_yes
+    assert plan_rows(plan, wide=False)[-1].verdict == "endless"
+    document = plan_document(plan)
+    assert document["pods"][-1]["endless"] == "group-loop"
+    assert document["unasked"] == [{"uid": "late", "namespace": "ns", "name": "late"}]
+
+
+def test_a_crash_of_the_kubelet_is_an_answer() -> None:
+    gaps = parse_compact("sockets=2 numa=2 cores=8 memory=8Gi distances=10,20")
+    nodes = tuple(replace(node, node_id=node.node_id * 3) for node in gaps.info.topology)
+    machine = replace(gaps, info=replace(gaps.info, topology=nodes))
+    config = replace(RESTRICTED, topology_manager_policy_options={"prefer-closest-numa-nodes": "true"})
+    plan = planned(config, [pod("a"), pod("b")], machine=machine)
+    assert plan.answers[-1].crash
+    assert plan.answers[-1].why.startswith("The kubelet would crash on this admission: ")
+    assert not plan.is_yes
+    assert plan_rows(plan, wide=False)[-1].verdict == "crash"
+    assert "crash" in plan_document(plan)["pods"][-1]
+
+
+def test_devices_take_part_when_they_are_declared() -> None:
+    nics = {"example/nic": tuple(Device(f"nic-{number}", (3,)) for number in range(2))}
+    wanting = [
+        Pod(name, name, "ns", (container("c", "2", example_nic="1"),), QoS.GUARANTEED) for name in ("a", "b", "c")
+    ]
+    plan = planned(SINGLE, wanting, devices=nics)
+    assert cpus(plan) == ["12,28", "13,29", ""]
+    assert plan_document(plan)["pods"][0]["devices"] == {"c": {"example/nic": {"ids": ["nic-0"], "numa": [[3]]}}}
+    assert plan.answers[2].why == "Container c asks for 1 of example/nic, but none is left."
+    assert warnings(plan) == []
+
+
+def test_resources_that_nobody_declares_are_named() -> None:
+    wanting = Pod("a", "a", "ns", (container("c", "2", example_nic="1", kubernetes_io="1"),), QoS.GUARANTEED)
+    plan = planned(SINGLE, [wanting, replace(wanting, uid="b", name="b")])
+    assert [line.partition(",")[0] for line in warnings(plan)] == [
+        "example/nic: 2 pods ask for this resource",
+        "kubernetes/io: 2 pods ask for this resource",
+    ]
+
+
+def test_neighbours_that_are_refused_for_the_same_reason_are_told_together() -> None:
+    plan = planned(SINGLE, [pod("a"), *(pod(f"big-{number}", "40") for number in range(4)), pod("b")])
+    rows = [(row.pod, row.why) for row in plan_rows(plan, wide=False)]
+    assert [name for name, _ in rows] == ["ns/a", "ns/big-0", "ns/big-1 to ns/big-3 (3 pods)", "ns/b"]
+    assert rows[2][1] == "For the same reason as ns/big-0."
+    assert len(plan_rows(plan, wide=True)) == 6
+
+
+def test_findings_of_the_reading_come_first() -> None:
+    odd = Finding("info", "file", "something was odd")
+    assert planned(STATIC, [], findings=[odd]).findings[0] == odd
+
+
+def recorded_scenarios() -> list[Scenario]:
+    """Return scenarios in which pods only arrive, on a fresh node without devices."""
+    found = []
+    for name in ("admission-topology", "admission-memory", "admission-podlevel", "admission-cpu-uncore"):
+        for position, scenario in enumerate(load_scenarios(CORPORA / f"{name}.jsonl.gz")):
+            if position % 10 == 0 and isinstance(scenario, Scenario) and fresh(scenario):
+                found.append(scenario)
+    return found
+
+
+def fresh(scenario: Scenario) -> bool:
+    return not (
+        scenario.active
+        or scenario.files
+        or scenario.devices
+        or "startError" in scenario.expect
+        or any(not isinstance(step, Admit) for step in scenario.steps)
+    )
+
+
+def test_a_plan_says_of_recorded_pods_what_a_replay_says() -> None:
+    machines = load_machines([str(path) for path in MACHINES])
+    compared = 0
+    for scenario in recorded_scenarios():
+        plan = planned(
+            replace(scenario.kubelet, max_pods=10**6),
+            [step.pod for step in scenario.steps if isinstance(step, Admit)],
+            machine=Machine(scenario.machine, machines[scenario.machine]),
+        )
+        # The recordings know nothing of the check that comes after the managers.
+        if any(answer.decision.reason.startswith("OutOf") for answer in plan.answers):
+            continue
+        steps = replay_scenario(scenario, machines)["expect"]["steps"]
+        for told, replayed in zip(plan_document(plan)["pods"], steps, strict=True):
+            assert {name: told[name] for name in replayed} == replayed
+        if plan.answers[-1].admitted:
+            assert texts(plan.files) == {name: steps[-1][name] for name in texts(plan.files)}
+        compared += 1
+    assert compared > 100
+
+
+def texts(files: StateTexts) -> Mapping[str, str | None]:
+    return {"cpuManagerState": files.cpu, "memoryManagerState": files.memory}

@@ -1,0 +1,96 @@
+"""Advice about kubelets that do not start: for every recorded text that can be mended, and with nothing left open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.planner.recordings import recorded
+
+from mooring.core.decision import StartRefusal
+from mooring.planner.remedies import remedy
+
+WITHOUT_ADVICE = (
+    "unknown policy",  # the text says all there is
+    "is not available for platform",
+    "must be one of",
+    "unrecognized feature gate",
+    "cannot set feature gate",
+    "but depends on features that are disabled",
+    "unable to convert policy option to integer",
+    "the minimum value of",
+    "unable to parse reservedSystemCPUs",
+    "eviction percentage threshold",
+    "eviction threshold",
+    "failed to parse quantity",
+    "quantities must match the regular expression",
+    "cannot be negative",
+    "duplicate value for NUMA node",
+    "is not supported, only [memory hugepages-<HugePageSize>] is accepted",
+    "reserved memory may not be zero",
+)
+"""Texts that say themselves what is wrong with one field."""
+
+FILES = (
+    "admission-config-errors",
+    "state-files",
+    "admission-numa-large",
+    "admission-lifecycle-restart",
+    "real-kubelet",
+)
+
+
+POLICY_CHANGED = (
+    "start memory manager error: could not restore state from checkpoint: [memorymanager] configured policy "
+    '"None" differs from state checkpoint policy "Static"'
+)
+
+
+def refusals(name: str) -> Iterator[StartRefusal]:
+    for content in recorded(f"{name}.jsonl.gz"):
+        expect = content["expect"]
+        for found in (expect, *expect.get("steps", ())):
+            if found and "startError" in found:
+                yield StartRefusal(found.get("startErrorStage", ""), found["startError"])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_recorded_refusal_says_itself_what_is_wrong_or_has_advice(name: str) -> None:
+    silent = {
+        refusal.message
+        for refusal in refusals(name)
+        if not remedy(refusal) and not any(text in refusal.message for text in WITHOUT_ADVICE)
+    }
+    assert silent == set()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_advice_is_whole_sentences_that_name_the_manager(name: str) -> None:
+    for refusal in refusals(name):
+        text = remedy(refusal)
+        assert text == "" or (text[0].isupper() and text.endswith("."))
+        assert "{noun}" not in text
+        assert "{what}" not in text
+        for manager, other in (("cpu", "memory"), ("memory", "cpu")):
+            if refusal.message.startswith(f"start {manager} manager error"):
+                assert f"{other}_manager_state" not in text
+
+
+@pytest.mark.parametrize(
+    ("message", "advice"),
+    [
+        ('unknown Topology Manager Policy option: "x"', "Known are prefer-closest-numa-nodes and"),
+        ("reserved-cpus: 99 is not a subset of online-cpus: 0-7", "Name only CPUs that are online"),
+        (
+            POLICY_CHANGED,
+            "Another policy wrote the state file. Drain the node and delete the memory manager's state file",
+        ),
+        ("start cpu manager error: default cpuset cannot be empty", "The state file contradicts itself"),
+        ('start cpu manager error: not all reserved cpus: "0" are present', "CPUs or reservation are other"),
+        ("the sky is falling", ""),
+    ],
+)
+def test_advice(message: str, advice: str) -> None:
+    text = remedy(StartRefusal("start", message))
+    assert text.startswith(advice)
+    assert bool(text) == bool(advice)
