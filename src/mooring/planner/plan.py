@@ -17,6 +17,7 @@ from mooring.core.machine import Finding, Machine
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.node import Decision
+from mooring.node.metrics import Metrics, fold
 from mooring.node.resources import check_fit
 from mooring.planner.held import Held, adopted, held_by_others, held_findings
 from mooring.planner.remedies import remedy
@@ -43,6 +44,8 @@ class Answer:
     """Whether the pod ran already and was admitted again."""
     crash: str = ""
     """Set when the kubelet would crash: why."""
+    facts: tuple[object, ...] = ()
+    """What the engine reported, in order."""
 
     @property
     def admitted(self) -> bool:
@@ -70,6 +73,8 @@ class Plan:
     findings: tuple[Finding, ...]
     strangers: Mapping[str, Held]
     """State entries without a given pod: uid -> what it holds."""
+    metrics: Metrics | None = None
+    """The kubelet's metrics after all answers; None when it would not start."""
     unasked: tuple[Pod, ...] = ()
     """Pods that nobody was there to ask: all of them when the kubelet would not start, else those after the one from
     which it would not return."""
@@ -118,11 +123,13 @@ def make_plan(
     given = {pod.uid: pod for pod in pods}
     noticed += held_findings(others, given)
     kubelet = replace(kubelet, node=kubelet.node.adopt(adopted(others, given)))
+    metrics = Metrics.initial(kubelet.settings, kubelet.node.cpu)
     answers: list[Answer] = []
     queue = [(pod, True) for pod in active] + [(pod, False) for pod in pods]
     for pod, running in queue:
         kubelet, answer = _answered(kubelet, pod, running=running)
         answers.append(answer)
+        metrics = fold(metrics, answer.facts)
         if answer.ends_the_plan:
             break
     else:
@@ -131,7 +138,7 @@ def make_plan(
     if unasked:
         noticed.append(_unasked_finding(answers[-1], unasked))
     strangers = {uid: held for uid, held in others.items() if uid not in given}
-    return Plan(machine, None, tuple(answers), kubelet, kubelet.files, tuple(noticed), strangers, unasked)
+    return Plan(machine, None, tuple(answers), kubelet, kubelet.files, tuple(noticed), strangers, metrics, unasked)
 
 
 def _started(machine: Machine, config: KubeletConfig, mooring: MooringConfig, files: StateTexts) -> Start:
@@ -165,11 +172,11 @@ def _answered(kubelet: Kubelet, pod: Pod, *, running: bool) -> tuple[Kubelet, An
         refused = check_fit(pod, others, settings.reservation, settings.config.max_pods)
         if refused is not None:
             decision = replace(decision, admitted=False, rejection=refused)
-            after = replace(after, node=after.node.withdraw(pod.uid))
+            after = replace(after, node=after.node.withdraw(pod.uid, refused, facts.append))
             sentence = why_out_of(refused)
         elif not running:
-            after = after.start_containers(pod.uid)
-    return after, Answer(pod, decision, sentence, after.files, before_start, running)
+            after = after.start_containers(pod.uid, facts.append)
+    return after, Answer(pod, decision, sentence, after.files, before_start, running, facts=tuple(facts))
 
 
 def _crashed(kubelet: Kubelet, pod: Pod, crash: str, *, running: bool) -> Answer:

@@ -32,7 +32,7 @@ Examples:
     metavar="DIR",
     help="Write the state files that the kubelet would have written.",
 )
-@options.output(("text", "wide", "json", "yaml"), "text")
+@options.output(("text", "wide", "json", "yaml", "podresources", "metrics"), "text")
 @options.to_file
 def command(
     manifests: tuple[str, ...],
@@ -60,10 +60,28 @@ def command(
 
         document = plan_document(plan)
         emit_document(json_text(document) if form == "json" else _yaml(document), to)
+    elif form in ("podresources", "metrics"):
+        emit_document(_view(plan, form), to)
     else:
         warn(plan.findings)
         emit(_text(plan, wide=form == "wide", to=to), to)
     return YES if plan.is_yes else NO
+
+
+def _view(plan: Plan, form: str) -> str:
+    """Return the node after the plan as its API or its metrics would show it.
+
+    A kubelet that does not start shows neither: then its refusal is the answer.
+    """
+    if plan.kubelet is None or plan.metrics is None:
+        return f"The kubelet would not start: {plan.refusal.message if plan.refusal else ''}"
+    if form == "metrics":
+        from mooring.planner.exposition import exposition  # noqa: PLC0415 - only for this format
+
+        return exposition(plan.metrics)
+    from mooring.planner.podresources import pod_resources_document  # noqa: PLC0415 - as above
+
+    return json_text(pod_resources_document(plan.kubelet.node))
 
 
 def _yaml(document: object) -> str:

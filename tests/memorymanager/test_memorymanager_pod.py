@@ -1,0 +1,286 @@
+"""Memory of whole pods (KEP-5526): the check of the shared pool, the partition, and keeping it across a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from tests.memorymanager.small_memory import (
+    ANYWHERE,
+    APP,
+    BOTH,
+    HUGE,
+    INIT,
+    SIDECAR,
+    amounts,
+    block,
+    container,
+    counts,
+    empty_nodes,
+    fresh,
+    on,
+    pod,
+    pod_level,
+    reserved,
+    static,
+)
+
+from mooring.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.memorymanager import policy_hints
+from mooring.memorymanager import static as engine
+from mooring.memorymanager.pod_allocation import allocate_pod
+from mooring.memorymanager.pod_budget import EMPTY_SHARED_POOL, shared_pool_error
+from mooring.memorymanager.pod_partition import partition
+from mooring.memorymanager.pod_restore import restored_blocks, without_orphans, without_pod
+from mooring.memorymanager.policy import MemoryPolicy
+from mooring.memorymanager.reuse import ReusableMemory
+from mooring.memorymanager.start import DIFFERENT, start
+from mooring.memorymanager.state import Block, MemoryState
+from mooring.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, remove
+from mooring.topologymanager.hints import Hint, Hints
+
+NODES = empty_nodes(20, 20, M2=(9, 9))
+POLICY = static(NODES, gates=BOTH)
+SANE = static(NODES, "pod-restart", gates=BOTH)
+
+
+def shared(name: str, kind: ContainerKind = APP) -> Container:
+    return Container(name, kind)
+
+
+def served(policy: MemoryPolicy, whole: Pod, hint: Hint = ANYWHERE, state: MemoryState | None = None) -> MemoryState:
+    answer = allocate_pod(policy, state or fresh(policy), ReusableMemory(), whole, hint)
+    assert isinstance(answer, MemoryAllocated), answer
+    return answer.state
+
+
+# The check of the shared pool.
+
+NO_INIT = "pod rejected, pod has shared init containers but no memory available for them"
+NO_SHARED = (
+    "pod rejected, sum of exclusive container memory requests equals pod budget, "
+    "leaving no memory for shared containers"
+)
+
+
+@pytest.mark.parametrize(
+    ("containers", "text"),
+    [
+        ([container("a", 5), container("b", 5)], ""),
+        ([container("a", 5), shared("b")], ""),
+        ([container("a", 10), shared("b")], NO_SHARED),
+        ([container("a", 11), shared("b")], NO_SHARED),
+        ([container("a", 11)], ""),
+        ([container("s", 10, SIDECAR), shared("i", INIT), container("a", 1)], NO_INIT),
+        ([shared("i", INIT), container("s", 10, SIDECAR)], ""),
+        ([container("i", 10, INIT), shared("a")], ""),
+        ([container("s", 4, SIDECAR), container("a", 6), shared("t", SIDECAR)], NO_SHARED),
+        ([shared("t", SIDECAR), container("a", 10)], NO_SHARED),
+    ],
+)
+def test_who_shares_must_find_something(containers: Sequence[Container], text: str) -> None:
+    whole = pod_level(*containers, memory=10)
+    assert shared_pool_error(whole, {"memory": 10}, BOTH) == text
+
+
+def test_every_type_is_checked_and_memory_is_said_for_huge_pages_too() -> None:
+    whole = pod_level(container("a", 4, M2=6), shared("b"), memory=10, M2=6)
+    assert shared_pool_error(whole, {"memory": 10, HUGE: 6}, BOTH) == NO_SHARED.replace(
+        "memory requests", f"{HUGE} requests"
+    )
+    init = pod_level(container("s", 4, SIDECAR, M2=6), shared("i", INIT), memory=10, M2=6)
+    assert shared_pool_error(init, {"memory": 10, HUGE: 6}, BOTH) == NO_INIT.replace("memory", HUGE)
+
+
+def test_a_container_with_requests_of_other_types_only_shares_nothing() -> None:
+    # "No requests" is asked of the container, not of the type: b takes no huge pages and counts as no sharer.
+    whole = pod_level(container("a", 4, M2=6), container("b", 2), memory=10, M2=6)
+    assert shared_pool_error(whole, {"memory": 10, HUGE: 6}, BOTH) == ""
+
+
+# The partition.
+
+
+def test_shares_follow_the_specification() -> None:
+    whole = pod_level(
+        shared("i", INIT),
+        container("s", 2, SIDECAR),
+        shared("j", INIT),
+        shared("t", SIDECAR),
+        container("k", 7, INIT),
+        container("a", 3, M2=1),
+        shared("b"),
+        memory=10,
+        M2=4,
+    )
+    assert partition(whole, {"memory": 10, HUGE: 4}, BOTH) == {
+        "i": {"memory": 10, HUGE: 4},
+        "s": {"memory": 2},
+        "j": {"memory": 8, HUGE: 4},
+        "t": {"memory": 5, HUGE: 3},
+        "k": {"memory": 7},
+        "a": {"memory": 3, HUGE: 1},
+        "b": {"memory": 5, HUGE: 3},
+    }
+
+
+def test_the_machine_is_charged_once_and_containers_get_their_blocks() -> None:
+    whole = pod_level(container("a", 4), shared("b"), memory=10, M2=3)
+    state = served(POLICY, whole, on(0, 1))
+    assert set(state.pods["pod"]) == {block([0, 1], 10), block([0, 1], 3, HUGE)}
+    assert state.assignments["pod"]["a"] == (block([0, 1], 4),)
+    assert set(state.assignments["pod"]["b"]) == {block([0, 1], 6), block([0, 1], 3, HUGE)}
+    assert (reserved(state), reserved(state, HUGE), counts(state)) == ([10, 0], [3, 0], [2, 2])
+    assert start(POLICY, state) is state
+
+
+def test_amounts_of_zero_are_not_written_down() -> None:
+    whole = pod_level(container("a", 10, M2=3), container("c", 1, M2=0), memory=11, M2=3)
+    assert served(POLICY, whole).assignments["pod"]["c"] == (block([0], 1),)
+
+
+def test_nothing_is_reused_from_init_containers() -> None:
+    whole = pod_level(container("i", 6, INIT), container("a", 6), memory=6)
+    left = ReusableMemory("pod", {0b01: {"memory": 6}})
+    other = pod(container("c", 18), uid="other")
+    answer = allocate(POLICY, fresh(POLICY), ReusableMemory(), other, other.containers[0], on(0))
+    assert isinstance(answer, MemoryAllocated)
+    assert allocate_pod(POLICY, answer.state, left, whole, on(0)) == MemoryRefusal(engine.NO_EXTENSION)
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        replace(pod_level(container("a", 4), memory=10), qos=QoS.BURSTABLE),
+        pod_level(container("a", 4), memory=0),
+    ],
+)
+def test_pods_that_ask_for_nothing_get_nothing(whole: Pod) -> None:
+    assert served(POLICY, whole) == fresh(POLICY)
+
+
+def test_unreadable_requests_are_no_requests() -> None:
+    whole = pod_level(container("a", 4), memory=10)
+    asked = amounts("0.5", cpu=1)
+    assert whole.resources is not None
+    unreadable = replace(whole, resources=replace(whole.resources, requests=asked, limits=asked))
+    assert served(POLICY, unreadable) == fresh(POLICY)
+
+
+def test_refusals_of_a_whole_pod() -> None:
+    empty = pod_level(container("a", 10), shared("b"), memory=10)
+    assert allocate_pod(POLICY, fresh(POLICY), ReusableMemory(), empty, ANYWHERE) == MemoryRefusal(
+        NO_SHARED, EMPTY_SHARED_POOL
+    )
+    large = pod_level(container("a", 41), memory=41)
+    assert allocate_pod(POLICY, fresh(POLICY), ReusableMemory(), large, ANYWHERE) == MemoryRefusal(engine.NO_DEFAULT)
+
+
+# Restart.
+
+WHOLE = pod_level(container("i", 3, INIT), container("a", 4), shared("b"), memory=10)
+
+
+def started(policy: MemoryPolicy, whole: Pod = WHOLE, hint: Hint = ANYWHERE) -> MemoryState:
+    """Return the state after the pod's containers started: init containers are gone."""
+    return remove(policy, served(policy, whole, hint), whole.uid, "i")
+
+
+def test_the_kubelet_charges_a_running_pod_again_and_then_refuses_its_own_file() -> None:
+    state = started(POLICY)
+    again = served(POLICY, WHOLE, ANYWHERE, state)
+    assert reserved(again) == [20, 0]
+    after = again
+    for name in ("i", "a", "b"):
+        after = remove(POLICY, after, "pod", name)
+    assert after.assignments == {}
+    assert reserved(after) == [10, 0]
+    assert start(POLICY, after) == DIFFERENT
+
+
+@pytest.mark.parametrize("whole", [WHOLE, pod_level(container("a", 4, M2=1), container("b", 6), memory=10, M2=1)])
+def test_fixed_nothing_changes_and_the_hints_are_the_pods_own_nodes(whole: Pod) -> None:
+    state = started(SANE, whole, on(1))
+    assert served(SANE, whole, on(0), state) is state
+    hints = policy_hints.pod_hints(SANE, state, ReusableMemory(), whole)
+    assert hints == {block.type: Hints(preferred=(0b10,)) for block in state.pods["pod"]}
+
+
+def test_fixed_the_kubelets_random_order_of_types_does_not_matter() -> None:
+    whole = pod_level(container("a", 4, M2=1), shared("b"), memory=10, M2=3)
+    state = served(SANE, whole, on(1))
+    turned = replace(
+        state,
+        assignments={"pod": {name: held[::-1] for name, held in state.assignments["pod"].items()}},
+        pods={"pod": state.pods["pod"][::-1]},
+    )
+    assert served(SANE, whole, on(0), turned) is turned
+
+
+def test_fixed_containers_that_miss_theirs_at_the_end_get_them() -> None:
+    state = served(SANE, WHOLE, on(1))
+    for kept in (("i",), ("i", "a")):
+        torn = replace(state, assignments={"pod": {name: state.assignments["pod"][name] for name in kept}})
+        assert served(SANE, WHOLE, on(0), torn) == state
+
+
+def begins_anew(torn: MemoryState, whole: Pod = WHOLE) -> bool:
+    """Tell whether the pod is served as if it had nothing, on the nodes of the hint and charged once."""
+    assert restored_blocks(SANE, torn, whole, {"memory": 10}) is None
+    hints = policy_hints.pod_hints(SANE, torn, ReusableMemory(), whole)
+    free = policy_hints.pod_hints(SANE, without_pod(torn, "pod"), ReusableMemory(), whole)
+    return hints == free and served(SANE, whole, on(1), torn) == served(SANE, whole, on(1))
+
+
+def test_fixed_everything_else_begins_anew() -> None:
+    state = served(SANE, WHOLE, on(0))
+    held = state.assignments["pod"]
+
+    def torn(**entries: tuple[Block, ...]) -> MemoryState:
+        return replace(state, assignments={"pod": entries})
+
+    assert begins_anew(torn(i=held["i"], b=held["b"]))  # a is missing, and has not ended
+    assert begins_anew(torn(i=held["i"], a=(block([0], 3),), b=held["b"]))
+    assert begins_anew(torn(i=held["i"], a=(block([1], 4),), b=held["b"]))
+    assert begins_anew(replace(state, pods={"pod": (block([0, 1], 10),)}))
+
+
+def test_fixed_a_pod_whose_numbers_changed_begins_anew() -> None:
+    state = served(SANE, pod_level(container("a", 4), shared("b"), memory=8), on(0))
+    grown = pod_level(container("a", 4), shared("b"), memory=10)
+    assert begins_anew(state, grown)
+    assert reserved(served(SANE, grown, on(1), state)) == [0, 10]
+
+
+def test_fixed_containers_served_one_by_one_before_begin_anew() -> None:
+    whole = pod_level(container("a", 4), container("c", 2), shared("b"), memory=10)
+    state = fresh(SANE)
+    for one in whole.containers:
+        answer = allocate(SANE, state, ReusableMemory(), whole, one, on(0))
+        assert isinstance(answer, MemoryAllocated)
+        state = answer.state
+    assert reserved(state) == [6, 0]
+    assert begins_anew(state, whole)
+
+
+def test_pod_blocks_without_containers_were_never_charged() -> None:
+    orphaned = replace(fresh(SANE), pods={"pod": (block([0], 10),)})
+    assert start(SANE, orphaned) is orphaned
+    assert begins_anew(orphaned)
+    assert without_orphans(SANE, orphaned, {"pod"}) is orphaned
+    assert without_orphans(SANE, orphaned, {"other"}) == fresh(SANE)
+    assert without_orphans(POLICY, orphaned, {"other"}) is orphaned
+
+
+def test_in_container_scope_a_pod_with_blocks_of_its_own_is_not_charged_again() -> None:
+    state, broken = started(SANE), started(POLICY)
+    init = WHOLE.containers[0]
+    answer = allocate(SANE, state, ReusableMemory(), WHOLE, init, on(1))
+    assert isinstance(answer, MemoryAllocated)
+    assert answer.state is state
+    assert policy_hints.container_hints(SANE, state, ReusableMemory(), WHOLE, init) is None
+    # The kubelet serves the init container that has ended; its own file then says less than is charged.
+    again = allocate(POLICY, broken, ReusableMemory(), WHOLE, init, on(1))
+    assert isinstance(again, MemoryAllocated)
+    assert start(POLICY, again.state) == DIFFERENT
