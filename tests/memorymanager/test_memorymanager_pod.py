@@ -243,7 +243,7 @@ def test_fixed_everything_else_begins_anew() -> None:
     assert begins_anew(torn(i=held["i"], b=held["b"]))  # a is missing, and has not ended
     assert begins_anew(torn(i=held["i"], a=(block([0], 3),), b=held["b"]))
     assert begins_anew(torn(i=held["i"], a=(block([1], 4),), b=held["b"]))
-    assert begins_anew(replace(state, pods={"pod": (block([0, 1], 10),)}))
+    assert begins_anew(replace(state, pods={"pod": (block([0], 11),)}))
 
 
 def test_fixed_a_pod_whose_numbers_changed_begins_anew() -> None:

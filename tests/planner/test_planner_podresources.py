@@ -162,3 +162,14 @@ def test_a_pod_without_anything_of_its_own_is_with_the_host() -> None:
     assert listed(after)["p"]["containers"] == [
         {"name": "c", "devices": [], "cpu_ids": [], "memory": [], "dynamic_resources": []}
     ]
+
+
+def test_a_settled_node_has_taken_back_the_devices_of_refused_pods() -> None:
+    start = node().with_devices({"example/gpu": (Device("gpu-0", (0,)),)})
+    wanted = {**amounts(cpu="64", memory="64Mi"), "example/gpu": Quantity.parse("1")}
+    refused, decision = start.admit(
+        Pod("u", "p", containers=(Container("main", requests=wanted, limits=wanted),), qos=QoS.GUARANTEED)
+    )
+    assert not decision.admitted
+    assert refused.providers.devices.held
+    assert not refused.settled().providers.devices.held

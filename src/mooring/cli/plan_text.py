@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for, width_for
+from mooring.planner.holdings import holding_lines
 from mooring.planner.picture import plan_rows, plan_view, policies
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.planner.simulation import Kubelet
@@ -34,6 +35,7 @@ def _parts(plan: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:
         yield Text("")
         yield Text(_counts(plan))
     yield from (Text(line) for line in _pools(plan.kubelet))
+    yield from (Text(line) for line in holding_lines(plan))
     yield Text("")
     yield numa_table(view, width)
 

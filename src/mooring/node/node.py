@@ -23,7 +23,7 @@ from mooring.memorymanager.static import remove as remove_memory
 from mooring.node.admission import Admission, Verdict
 from mooring.node.decision import NO_AFFINITY, Decision, Readmission, Removal
 from mooring.node.facts import KubeletStarted, PodWithdrawn
-from mooring.node.providers import Providers, after_removal
+from mooring.node.providers import Providers, after_removal, without_stale_devices
 from mooring.node.settings import Settings, build_settings
 from mooring.node.start import Restored, start_managers, written
 from mooring.topologymanager.hints import Hint
@@ -154,6 +154,11 @@ class Node:
         providers = after_removal(self.settings, self.providers, active, observer)
         node = replace(self, providers=providers, active=active, stored_hints=stored, started=self.started - {uid})
         return node, Removal(uid, CPUSet(providers.cpu.default & ~before), CPUSet(providers.cpu.default))
+
+    def settled(self, observer: Observer | None = None) -> Node:
+        """Return the node after every manager has dropped what no active pod holds, as they do when they are asked next."""
+        kept = after_removal(self.settings, self.providers, self.active, observer)
+        return replace(self, providers=without_stale_devices(kept, self.active))
 
     def restart(
         self, settings: Settings | StartRefusal | None = None, observer: Observer | None = None

@@ -8,7 +8,9 @@ from itertools import groupby
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.core.topology import Topology
+from mooring.node.isolation import Isolation, cpu_isolation
 from mooring.node.node import numa_of_blocks
+from mooring.planner.holdings import holding_lines
 from mooring.planner.phrases import nodes_of
 from mooring.planner.plan import Answer, Plan, free_cpus, reserved_cpus
 from mooring.planner.simulation import Kubelet
@@ -38,6 +40,7 @@ def plan_view(plan: Plan) -> NodeView:
         memory=_memory(kubelet),
         rejected=rejected,
         subtitle=policies(kubelet),
+        caption=holding_lines(plan),
     )
 
 
@@ -103,7 +106,7 @@ def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
     for _, group in groupby(enumerate(plan.answers), key=lambda item: _likeness(*item, wide=wide)):
         answers = [answer for _, answer in group]
         if answers[0].admitted:
-            rows.extend(_admitted_rows(answers[0], topology, why=answers[0].why if wide else ""))
+            rows.extend(_admitted_rows(plan, answers[0], topology, why=answers[0].why if wide else ""))
         else:
             rows.extend(_refused_rows(answers))
     return rows
@@ -125,7 +128,7 @@ def _refused_rows(answers: list[Answer]) -> Iterator[PlacementRow]:
         yield PlacementRow(name, "", _verdict(first), admitted=False, why=why)
 
 
-def _admitted_rows(answer: Answer, topology: Topology | None, *, why: str) -> Iterator[PlacementRow]:
+def _admitted_rows(plan: Plan, answer: Answer, topology: Topology | None, *, why: str) -> Iterator[PlacementRow]:
     name = f"{_pod_name(answer)} (runs already)" if answer.running else _pod_name(answer)
     for position, (container, placement) in enumerate(answer.decision.containers.items()):
         cpus = placement.cpus
@@ -133,7 +136,7 @@ def _admitted_rows(answer: Answer, topology: Topology | None, *, why: str) -> It
         yield PlacementRow(
             pod=name,
             container=container,
-            verdict="exclusive" if cpus else "shared",
+            verdict=_holding(plan, answer, position),
             admitted=True,
             cpus=cpus,
             cpu_nodes=tuple(nodes_of(topology, cpus.mask)) if topology is not None and known else (),
@@ -141,6 +144,15 @@ def _admitted_rows(answer: Answer, topology: Topology | None, *, why: str) -> It
             alignment=_alignment(topology, cpus) if topology is not None and known else "",
             why=why if position == 0 else "",
         )
+
+
+def _holding(plan: Plan, answer: Answer, position: int) -> str:
+    """Say in a word or two with whom a container shares its CPUs."""
+    if plan.kubelet is None:
+        return ""
+    node = plan.kubelet.node
+    level = cpu_isolation(node.settings, node.providers, answer.pod, answer.pod.containers[position])
+    return {Isolation.HOST: "shared", Isolation.POD: "pod pool", Isolation.CONTAINER: "exclusive"}[level]
 
 
 def _verdict(answer: Answer) -> str:

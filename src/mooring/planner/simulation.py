@@ -75,7 +75,7 @@ class Kubelet:
 
         A running kubelet does that within its reconcile period, or when it is asked about the next pod.
         """
-        return self.remove("")[0]
+        return self._after(self.node.settled())
 
     def readmit(self, pods: Iterable[Pod], observer: Observer | None = None) -> tuple[Kubelet, Readmission]:
         """Admit the pods that run already when the kubelet starts."""

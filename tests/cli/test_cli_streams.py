@@ -1,0 +1,225 @@
+"""Real processes and real streams: pipes that close, disks that are full, terminals, signals, imports."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.cli.command import CORPORA, EXAMPLES, NODE, PODS, SMALL
+
+COMMAND = (sys.executable, "-W", "error", "-m", "mooring")
+ENVIRONMENT = {**os.environ, "COLUMNS": "100", "TERM": "xterm-256color", "PYTHONUNBUFFERED": ""}
+LONG = CORPORA / "merge.jsonl.gz"
+
+
+def started(*arguments: str | Path, **streams: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*COMMAND, *map(str, arguments)], env=ENVIRONMENT, **streams)  # type: ignore[call-overload,no-any-return]
+
+
+def finished(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        env={**ENVIRONMENT, **environment},
+        capture_output=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    process = started("replay", LONG, "-o", "jsonl", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["id"] == "merge-00000"
+    process.stdout.close()
+    assert process.wait() == 141
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+@pytest.mark.parametrize("command", [("plan", *PODS, *NODE, "-o", "json"), ("--help",), ("topology", *NODE[:2])])
+def test_a_pipe_that_nobody_reads_has_its_own_exit_code(command: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = started(*command, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    _, err = process.communicate()
+    assert (process.returncode, err) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("redirected", [True, False])
+def test_a_full_disk_is_told(redirected: bool) -> None:
+    with Path("/dev/full").open("wb") as full:
+        if redirected:
+            process = started("topology", *SMALL, stdout=full.fileno(), stderr=subprocess.PIPE)
+        else:
+            process = started("topology", *SMALL, "--to", "/dev/full", stderr=subprocess.PIPE)
+        _, err = process.communicate()
+    assert process.returncode == 2
+    assert err.startswith(b"mooring: standard output: " if redirected else b"mooring: /dev/full: --to: ")
+    assert b"cannot be written: no space left on device; " in err
+    assert err.count(b"\n") == 1
+
+
+def test_closed_standard_output_is_told() -> None:
+    script = f"exec {' '.join(COMMAND)} topology --machine small-1s8 >&-"
+    done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == b"mooring: standard output: is closed; open it, or name a file with --to\n"
+
+
+def test_devices_stay_devices() -> None:
+    done = finished("topology", *SMALL, "--to", os.devnull)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert not Path(os.devnull).is_file()
+
+
+def on_terminal(arguments: Sequence[str | Path], *, out: int | None = None, **environment: str) -> tuple[int, bytes]:
+    """Run with a terminal as standard error, and as standard output unless ``out`` is another one."""
+    mine, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        env={**ENVIRONMENT, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs if out is None else out,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        readable, _, _ = select.select([mine], [], [], 60)
+        try:
+            data = os.read(mine, 65536) if readable else b""
+        except OSError:  # the other end is closed
+            data = b""
+        if not data:
+            break
+        shown += data
+    os.close(mine)
+    return process.wait(), shown
+
+
+def test_a_terminal_gets_colours_unless_they_are_not_wanted() -> None:
+    command = ("plan", *PODS, *NODE)
+    code, coloured = on_terminal(command)
+    assert code == 1
+    assert b"\x1b[1m" in coloured
+    _, plain = on_terminal(command, NO_COLOR="1")
+    assert b"\x1b" not in plain
+    assert plain.replace(b"\r\n", b"\n") == finished(*command).stdout
+
+
+def test_a_bar_shows_the_progress_of_long_runs_and_leaves_the_answers_alone(tmp_path: Path) -> None:
+    many = tmp_path / "many.jsonl"
+    lines = gzip.open(LONG, "rb").read()
+    many.write_bytes(lines * 2)
+    with (tmp_path / "answers").open("wb") as file:
+        code, shown = on_terminal(("replay", many, "-o", "jsonl"), out=file.fileno())
+    assert code == 0
+    assert b"many.jsonl" in shown
+    assert b"/10000" in shown
+    answers = (tmp_path / "answers").read_bytes().splitlines()
+    assert len(answers) == 10000
+    assert b"\x1b" not in answers[0] + answers[-1]
+    # Nobody watches here.
+    assert finished("replay", many, "--check").stderr == b""
+
+
+def test_short_runs_have_no_bar() -> None:
+    code, shown = on_terminal(("replay", CORPORA / "real-kubelet.jsonl.gz", "--check"))
+    assert (code, b"\x1b" in shown) == (0, False)
+    assert shown.endswith(b"12 scenarios, 12 agree, 0 differ, 0 not supported\r\n")
+
+
+def test_an_interrupt_ends_it_quietly() -> None:
+    process = started("replay", *[LONG] * 50, "-o", "jsonl", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert (process.returncode, err) == (130, b"\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_encoding_of_the_terminal_will_do(encoding: str) -> None:
+    for command in (("plan", *PODS, *NODE), ("show", *SMALL), ("topology", *SMALL)):
+        done = finished(*command, PYTHONIOENCODING=encoding)
+        assert done.returncode in (0, 1)
+        assert done.stderr == b""
+        done.stdout.decode(encoding)
+
+
+def test_documents_are_utf_8_whatever_the_terminal() -> None:
+    done = finished("plan", "-f", EXAMPLES / "pods.yaml", *NODE, "-o", "json", PYTHONIOENCODING="ascii")
+    assert "“" not in done.stdout.decode("utf-8")
+    assert json.loads(done.stdout)["kind"] == "Plan"
+    svg = finished("show", *SMALL, "-o", "svg", PYTHONIOENCODING="ascii").stdout.decode("utf-8")
+    assert " · " in svg
+
+
+def test_names_that_are_not_utf_8_can_be_told(tmp_path: Path) -> None:
+    lines = (CORPORA / "machines.jsonl").read_bytes().splitlines()
+    described = json.loads(lines[0])["info"]
+    path = os.fsencode(tmp_path) + b"/m\xff.json"
+    Path(os.fsdecode(path)).write_bytes(json.dumps(described).encode())
+    for form in ("json", "yaml", "text"):
+        done = subprocess.run(
+            [*map(os.fsencode, COMMAND), b"topology", b"--machine", path, b"-o", form.encode()],
+            env=ENVIRONMENT,
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        done.stdout.decode("utf-8")
+    missing = subprocess.run(
+        [*map(os.fsencode, COMMAND), b"plan", b"-f", path + b".yaml"], env=ENVIRONMENT, capture_output=True, check=False
+    )
+    assert missing.returncode == 2
+    assert rb"m\udcff.json.yaml: cannot be read: no such file" in missing.stderr
+
+
+ENGINE = ("mooring.node", "mooring.cpumanager", "mooring.planner")
+IMPORTS = [
+    (("--help",), ("rich", "yaml", "msgspec", "mooring.core", "mooring.discovery", *ENGINE)),
+    (("plan", "--help"), ("rich", "yaml", "msgspec", "mooring.discovery", *ENGINE)),
+    (("replay", "--help"), ("rich", "yaml", "mooring.discovery", *ENGINE)),
+    (("topology", *SMALL, "-o", "json"), ("rich", "yaml", "mooring.render", "mooring.manifest", *ENGINE)),
+    (("topology", *SMALL, "-o", "machineinfo"), ("rich", "yaml", "mooring.render", "mooring.manifest", *ENGINE)),
+    (("topology", *SMALL, "-o", "yaml"), ("rich", "mooring.render", *ENGINE)),
+    (("topology", *SMALL), ("yaml", *ENGINE)),
+    (("plan", *PODS, *NODE, "-o", "json"), ("rich", "svg")),
+    (("show", *SMALL, "-o", "svg"), ("yaml",)),
+]
+
+
+@pytest.mark.parametrize(("command", "unwanted"), IMPORTS, ids=[" ".join(command)[:40] for command, _ in IMPORTS])
+def test_a_verb_loads_only_what_it_needs(command: tuple[str, ...], unwanted: tuple[str, ...]) -> None:
+    script = (
+        "import sys; from mooring.cli.main import run; import os\n"
+        "sys.stdout = open(os.devnull, 'w'); run(sys.argv[1:])\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command], env=ENVIRONMENT, capture_output=True, check=True, text=True
+    )
+    loaded = {
+        name
+        for module in done.stderr.split()
+        for name in (module, module.partition(".")[0], ".".join(module.split(".")[:2]))
+    }
+    assert loaded & set(unwanted) == set()
+
+
+def test_importing_mooring_loads_nothing_of_it() -> None:
+    script = "import sys, mooring; print([name for name in sys.modules if name.startswith('mooring.')])"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout.strip() == b"[]"

@@ -1,0 +1,136 @@
+"""Taking devices, rule by rule of topology-manager.md section 7.1."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.core.pod import Container, ContainerKind, Pod
+from mooring.core.quantity import Quantity
+from mooring.devicemanager.allocation import DeviceError, DevicesAllocated, allocate, drop_stale
+from mooring.devicemanager.state import Device, DeviceState, ReusableDevices
+
+GPU = "vendor.example/gpu"
+NIC = "vendor.example/nic"
+APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
+EIGHT = tuple(Device(f"g{n}", (n // 4,)) for n in range(8))
+
+
+def asking(name: str, count: int, kind: ContainerKind = APP, resource: str = GPU) -> Container:
+    limits = {resource: Quantity.parse(str(count))}
+    return Container(name, kind, limits, limits)
+
+
+def served(
+    state: DeviceState, *containers: Container, affinity: int | None = None, uid: str = "pod"
+) -> tuple[DeviceState, ReusableDevices]:
+    reusable = ReusableDevices()
+    for one in containers:
+        answer = allocate(state, reusable, Pod(uid, uid, containers=containers), one, affinity)
+        assert isinstance(answer, DevicesAllocated), answer
+        state, reusable = answer.state, answer.reusable
+    return state, reusable
+
+
+def held(state: DeviceState, container: str, uid: str = "pod") -> set[str]:
+    return set(state.held_by(uid, container, GPU))
+
+
+def test_near_devices_come_first_then_those_elsewhere_then_those_without_information() -> None:
+    devices = (Device("a"), Device("b", (0,)), Device("c", (1,)), Device("d", ()), Device("e", (0, 1)))
+    order = []
+    for count in range(1, 6):
+        state, _ = served(DeviceState({GPU: devices}), asking("c", count), affinity=0b10)
+        order.append(held(state, "c"))
+    assert order == [{"c"}, {"c", "e"}, {"b", "c", "e"}, {"a", "b", "c", "e"}, {"a", "b", "c", "d", "e"}]
+
+
+def test_without_an_affinity_any_device_will_do() -> None:
+    state, _ = served(DeviceState({GPU: EIGHT}), asking("c", 3))
+    assert held(state, "c") == {"g0", "g1", "g2"}
+
+
+def test_what_a_container_holds_stays_whatever_it_asks_for() -> None:
+    before = DeviceState({GPU: EIGHT}, {"pod": {"c": {GPU: frozenset({"g7"})}}})
+    state, _ = served(before, asking("c", 3), affinity=1)
+    assert state is before
+
+
+def test_too_few_are_an_error_that_names_what_is_missing() -> None:
+    whole = Pod("pod", "pod", containers=(asking("c", 9),))
+    answer = allocate(DeviceState({GPU: EIGHT}), ReusableDevices(), whole, whole.containers[0], None)
+    assert answer == DeviceError(f"requested number of devices unavailable for {GPU}. Requested: 9, Available: 8")
+
+
+def test_reusable_devices_are_taken_first_and_not_counted_in_the_error() -> None:
+    state, reusable = served(DeviceState({GPU: EIGHT}), asking("i", 3, INIT), affinity=0b10)
+    whole = Pod("pod", "pod", containers=(asking("a", 9),))
+    answer = allocate(state, reusable, whole, whole.containers[0], None)
+    assert answer == DeviceError(f"requested number of devices unavailable for {GPU}. Requested: 6, Available: 5")
+    few, _ = served(DeviceState({GPU: EIGHT}), asking("i", 3, INIT), asking("a", 2), affinity=0b10)
+    assert held(few, "a") < held(few, "i")
+
+
+def test_unhealthy_devices_are_not_given_out() -> None:
+    devices = (Device("a", (0,), healthy=False), Device("b", (1,)))
+    state, _ = served(DeviceState({GPU: devices}), asking("c", 1), affinity=0b01)
+    assert held(state, "c") == {"b"}
+
+
+def test_init_containers_leave_their_devices_and_sidecars_take_them_for_good() -> None:
+    whole = (asking("i", 2, INIT), asking("s", 1, SIDECAR), asking("j", 2, INIT), asking("a", 2), asking("b", 1))
+    state, reusable = served(DeviceState({GPU: EIGHT}), *whole, affinity=0b01)
+    assert (held(state, "i"), held(state, "s"), held(state, "j")) == ({"g0", "g1"}, {"g0"}, {"g1", "g2"})
+    assert (held(state, "a"), held(state, "b")) == ({"g1", "g2"}, {"g3"})
+    assert reusable.of("pod", GPU) == frozenset()
+
+
+def test_resources_are_served_together_or_not_at_all() -> None:
+    devices = {GPU: EIGHT, NIC: (Device("n0", (0,)),)}
+    limits = {GPU: Quantity.parse("1"), NIC: Quantity.parse("2")}
+    one = Container("c", APP, limits, limits)
+    answer = allocate(DeviceState(devices), ReusableDevices(), Pod("p", "p", containers=(one,)), one, None)
+    assert isinstance(answer, DeviceError)
+    assert NIC in answer.message
+
+
+def test_another_pod_forgets_what_is_left() -> None:
+    state, reusable = served(DeviceState({GPU: EIGHT}), asking("i", 3, INIT))
+    other = Pod("other", "other", containers=(asking("c", 1),))
+    answer = allocate(state, reusable, other, other.containers[0], None)
+    assert isinstance(answer, DevicesAllocated)
+    assert answer.state.held_by("other", "c", GPU) == {"g3"}
+    assert list(answer.reusable.resources("pod")) == []
+
+
+def test_devices_of_pods_that_are_gone_come_back_and_others_stay() -> None:
+    state, _ = served(DeviceState({GPU: EIGHT}), asking("c", 3))
+    state, _ = served(state, asking("c", 2), uid="other")
+    assert drop_stale(state, ["pod", "other"]) is state
+    assert drop_stale(state, ["other"]).available(GPU) == {"g0", "g1", "g2", "g5", "g6", "g7"}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from(ContainerKind)), max_size=5), st.integers(0, 3) | st.none()
+)
+def test_apps_and_sidecars_never_share_a_device(asked: list[tuple[int, ContainerKind]], affinity: int | None) -> None:
+    containers = [asking(f"c{n}", count, kind) for n, (count, kind) in enumerate(asked)]
+    state, reusable = DeviceState({GPU: EIGHT}), ReusableDevices()
+    whole = Pod("pod", "pod", containers=tuple(containers))
+    for one in containers:
+        answer = allocate(state, reusable, whole, one, affinity)
+        if isinstance(answer, DeviceError):
+            continue
+        state, reusable = answer.state, answer.reusable
+        assert len(held(state, one.name)) == one.limits[GPU].units
+    lasting = [held(state, one.name) for one in containers if one.kind is not INIT]
+    assert sum(map(len, lasting)) == len(set().union(*lasting))
+    assert state.available(GPU) == {device.id for device in EIGHT} - state.held_by_pod("pod", GPU)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_resource_that_is_not_registered_is_not_looked_at(count: int) -> None:
+    before = DeviceState({GPU: EIGHT})
+    state, _ = served(before, asking("c", count, resource="vendor.example/unknown"))
+    assert state is before

@@ -1,0 +1,227 @@
+"""The hints of the device manager are those of the plain loop of its specification, at every width."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+from tests.devicemanager.plain_devices import Nodes, PlainHints, generated, plain_device_hints
+
+from mooring.core.bits import mask_of
+from mooring.core.pod import Container, ContainerKind, Pod
+from mooring.core.quantity import Quantity
+from mooring.devicemanager import hints as engine
+from mooring.devicemanager.hints import container_hints, generate_hints, pod_device_requests, pod_hints
+from mooring.devicemanager.state import Device, DeviceState, ReusableDevices
+from mooring.topologymanager.entries import AnyHints
+from mooring.topologymanager.hints import IMPOSSIBLE, Hints
+from mooring.topologymanager.wide import Family
+
+GPU = "vendor.example/gpu"
+NIC = "vendor.example/nic"
+APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Devices of one resource on a machine, what is free, what is reusable, what is wanted."""
+
+    devices: tuple[Device, ...]
+    machine: tuple[int, ...]
+    available: frozenset[str]
+    reusable: frozenset[str]
+    count: int
+
+
+@st.composite
+def situations(draw: st.DrawFn, fewest: int = 1, most: int = 6, devices: int = 7) -> Situation:
+    """Draw devices on one, several, unknown or no nodes, also on nodes that the machine does not have."""
+    machine = tuple(range(draw(st.integers(fewest, most))))
+    places = st.none() | st.sets(st.integers(0, len(machine)), max_size=3).map(lambda nodes: tuple(sorted(nodes)))
+    drawn = draw(st.lists(st.tuples(places, st.booleans()), min_size=1, max_size=devices))
+    if fewest > 6:  # devices on all nodes, so that all of them take part
+        drawn += [((node,), True) for node in machine]
+    found = tuple(Device(f"d{number}", numa, healthy) for number, (numa, healthy) in enumerate(drawn))
+    ids = st.sampled_from([device.id for device in found])
+    available = draw(st.frozensets(ids))
+    reusable = draw(st.frozensets(ids, max_size=2)) - available
+    return Situation(found, machine, available, reusable, draw(st.integers(0, len(found) + 1)))
+
+
+def as_pairs(hints: AnyHints | None) -> PlainHints | None:
+    if hints is None:
+        return None
+    listed = hints.hints() if isinstance(hints, Family) else hints
+    return [(frozenset(hint.numa or ()), hint.preferred) for hint in listed]
+
+
+@given(situations() | situations(7, 10, 4))
+def test_hints_are_those_of_the_plain_loop_in_its_order(one: Situation) -> None:
+    hints = generate_hints(one.devices, one.machine, one.available, one.reusable, one.count)
+    expected = generated(one.devices, one.machine, one.available, one.reusable, one.count)
+    event(type(hints).__name__)
+    assert as_pairs(hints) == expected
+    assert bool(hints) == bool(expected) or isinstance(hints, Family)
+
+
+@given(situations() | situations(7, 10, 4))
+def test_described_hints_are_the_listed_ones(one: Situation) -> None:
+    hosts = {node for device in one.devices for node in device.numa or () if node in one.machine} or set(one.machine)
+    hints = engine._family(one.devices, mask_of(hosts), one.available, one.reusable, one.count)
+    assert as_pairs(hints) == generated(one.devices, one.machine, one.available, one.reusable, one.count)
+
+
+def state_of(one: Situation, held: frozenset[str] = frozenset()) -> DeviceState:
+    """Return the state in which just the available devices are free; the others are with another pod."""
+    others = frozenset(device.id for device in one.devices) - one.available - held
+    return DeviceState(
+        {GPU: one.devices},
+        {"other": {"c": {GPU: others - one.reusable}}, "pod": {"earlier": {GPU: one.reusable}, "c": {GPU: held}}},
+    )
+
+
+def asking(name: str, count: int, kind: ContainerKind = APP, resource: str = GPU) -> Container:
+    limits = {resource: Quantity.parse(str(count))}
+    return Container(name, kind, limits, limits)
+
+
+@given(situations())
+def test_a_container_is_answered_from_what_is_free_and_reusable(one: Situation) -> None:
+    asked = asking("c", one.count)
+    hints = container_hints(
+        state_of(one), ReusableDevices("pod", {GPU: one.reusable}), one.machine, Pod("pod", "pod"), asked
+    )
+    assert hints is not None
+    taken = frozenset(device.id for device in one.devices) - one.available
+    expected = plain_device_hints(one.devices, one.machine, count=one.count, taken=taken, reusable=one.reusable)
+    assert as_pairs(hints[GPU]) == expected
+
+
+@given(situations(), st.data())
+def test_what_a_container_holds_is_all_there_is_to_it(one: Situation, data: st.DataObject) -> None:
+    held = data.draw(st.frozensets(st.sampled_from([device.id for device in one.devices]), min_size=1))
+    hints = container_hints(
+        state_of(one, held), ReusableDevices(), one.machine, Pod("pod", "pod"), asking("c", one.count)
+    )
+    assert hints is not None
+    assert as_pairs(hints[GPU]) == plain_device_hints(one.devices, one.machine, count=one.count, held=held)
+
+
+@given(situations())
+def test_a_pod_is_answered_without_what_is_reusable(one: Situation) -> None:
+    whole = Pod("pod", "pod", containers=(asking("a", one.count // 2), asking("b", one.count - one.count // 2)))
+    state = DeviceState({GPU: one.devices}, {"other": {"c": {GPU: taken(one)}}})
+    hints = pod_hints(state, one.machine, whole)
+    assert hints is not None
+    expected = plain_device_hints(one.devices, one.machine, count=one.count, taken=taken(one))
+    assert as_pairs(hints[GPU]) == expected
+
+
+def taken(one: Situation) -> frozenset[str]:
+    return frozenset(device.id for device in one.devices) - one.available
+
+
+@given(situations(), st.data())
+def test_what_all_containers_of_a_pod_hold_counts_in_pod_scope(one: Situation, data: st.DataObject) -> None:
+    ids = st.sampled_from([device.id for device in one.devices])
+    first, second = data.draw(st.frozensets(ids)), data.draw(st.frozensets(ids, min_size=1))
+    state = DeviceState({GPU: one.devices}, {"pod": {"a": {GPU: first}, "b": {GPU: second}}})
+    hints = pod_hints(state, one.machine, Pod("pod", "pod", containers=(asking("b", one.count),)))
+    assert hints is not None
+    expected = plain_device_hints(one.devices, one.machine, count=one.count, held=first | second)
+    assert as_pairs(hints[GPU]) == expected
+
+
+# The rules one by one, above all those that no recording separates (spec: README.md section 5).
+
+
+def gpus(*places: int | None) -> tuple[Device, ...]:
+    return tuple(Device(f"g{n}", None if place is None else (place,)) for n, place in enumerate(places))
+
+
+def hints_of(devices: tuple[Device, ...], count: int, nodes: int = 2) -> PlainHints | None:
+    whole = Pod("pod", "pod", containers=(asking("c", count),))
+    hints = container_hints(DeviceState({GPU: devices}), ReusableDevices(), range(nodes), whole, whole.containers[0])
+    assert hints is not None
+    return as_pairs(hints[GPU])
+
+
+def sets(*nodes: int) -> Nodes:
+    return frozenset(nodes)
+
+
+def test_devices_without_any_numa_information_have_no_opinion_however_many_are_asked_for() -> None:
+    assert hints_of(gpus(None, None), 1) is None
+    assert hints_of(gpus(None, None), 5) is None
+    assert hints_of((Device("g", ()),), 1) is None
+
+
+def test_a_container_that_wants_no_device_has_no_entry() -> None:
+    assert container_hints(DeviceState({}), ReusableDevices(), [0], Pod("p", "p"), asking("c", 1)) is None
+    assert pod_hints(DeviceState({}), [0], Pod("p", "p", containers=(asking("c", 1),))) is None
+
+
+def test_devices_without_information_do_not_count_where_others_have_some() -> None:
+    assert hints_of(gpus(0, None), 2) == []
+    assert hints_of(gpus(0, None), 1) == [(sets(0), True)]
+
+
+def test_only_nodes_with_a_device_take_part_and_all_of_them_when_none_is_known() -> None:
+    assert hints_of(gpus(0, 0), 1, nodes=3) == [(sets(0), True)]
+    assert hints_of(gpus(7), 0, nodes=2) == [(sets(0), True), (sets(1), True), (sets(0, 1), False)]
+
+
+def test_preferred_is_what_all_devices_would_allow_also_unhealthy_and_taken_ones() -> None:
+    broken = (Device("a", (0,), healthy=False), Device("b", (0,)), Device("c", (1,)))
+    assert hints_of(broken, 2) == [(sets(0, 1), False)]
+
+
+def test_a_device_counts_on_each_of_its_nodes_and_once() -> None:
+    shared = (Device("a", (0, 1)), Device("b", (1,)))
+    assert hints_of(shared, 1) == [(sets(0), True), (sets(1), True), (sets(0, 1), False)]
+    assert hints_of(shared, 2) == [(sets(1), True), (sets(0, 1), False)]
+
+
+def test_reusable_devices_count_for_a_container_and_bind_it_to_their_nodes() -> None:
+    whole = Pod("pod", "pod", containers=(asking("c", 1),))
+    state = DeviceState({GPU: gpus(0, 1)}, {"pod": {"i": {GPU: frozenset({"g1"})}}})
+    left = ReusableDevices("pod", {GPU: frozenset({"g1"})})
+    hints = container_hints(state, left, [0, 1], whole, whole.containers[0])
+    assert hints is not None
+    assert as_pairs(hints[GPU]) == [(sets(1), True), (sets(0, 1), False)]
+    assert container_hints(state, ReusableDevices("other", left.devices), [0, 1], whole, whole.containers[0]) == {
+        GPU: Hints((0b01,), (0b11,))
+    }
+
+
+@pytest.mark.parametrize(
+    ("containers", "expected"),
+    [
+        ([asking("a", 1), asking("b", 2)], 3),
+        ([asking("i", 4, INIT), asking("a", 1)], 4),
+        ([asking("s", 2, SIDECAR), asking("a", 1)], 3),
+        ([asking("s", 2, SIDECAR), asking("i", 2, INIT), asking("a", 1)], 4),
+        ([asking("i", 2, INIT), asking("s", 2, SIDECAR), asking("a", 1)], 3),
+        ([asking("i", 2, INIT)], 2),
+    ],
+)
+def test_a_pod_wants_what_runs_at_once(containers: list[Container], expected: int) -> None:
+    state = DeviceState({GPU: gpus(0)})
+    assert pod_device_requests(Pod("p", "p", containers=tuple(containers)), state) == {GPU: expected}
+
+
+def test_limits_count_and_unregistered_resources_do_not() -> None:
+    limits = {**asking("c", 1).limits, **asking("c", 3, resource=NIC).limits}
+    asked = Container("c", APP, {}, limits)
+    hints = container_hints(DeviceState({GPU: gpus(0)}), ReusableDevices(), [0], Pod("p", "p"), asked)
+    assert hints == {GPU: Hints((1,))}
+
+
+def test_too_few_are_impossible() -> None:
+    assert hints_of(gpus(0, 1), 3) == []
+    whole = Pod("pod", "pod", containers=(asking("c", 2),))
+    held = DeviceState({GPU: gpus(0, 1)}, {"pod": {"c": {GPU: frozenset({"g0"})}}})
+    assert container_hints(held, ReusableDevices(), [0, 1], whole, whole.containers[0]) == {GPU: IMPOSSIBLE}
+    assert pod_hints(held, [0, 1], whole) == {GPU: IMPOSSIBLE}
