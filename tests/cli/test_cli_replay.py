@@ -122,10 +122,15 @@ STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
 
 
 @pytest.mark.parametrize(
-    ("machine", "pool"),
-    [("small-1s8", "0-7"), ("cores=4", "0-3"), ("sockets=2 cores=4 threads=2", "0-7"), ("mine", "0-1")],
+    ("machine", "pool", "cpu"),
+    [
+        ("small-1s8", "0-7", 4),
+        ("cores=4", "0-3", 1),
+        ("sockets=2 cores=4 threads=2", "0-7", 4),
+        ("mine", "0-1", 1),
+    ],
 )
-def test_a_scenario_by_hand_names_its_machine_in_many_ways(machine: str, pool: str, tmp_path: Path) -> None:
+def test_a_scenario_by_hand_names_its_machine_in_many_ways(machine: str, pool: str, cpu: int, tmp_path: Path) -> None:
     info = {
         "num_cores": 2,
         "num_sockets": 1,
@@ -138,7 +143,7 @@ def test_a_scenario_by_hand_names_its_machine_in_many_ways(machine: str, pool: s
     (tmp_path / "by-hand.yaml").write_text(yaml.safe_dump(scenario))
     answered = mooring("replay", tmp_path / "by-hand.yaml")
     assert answered.code == 0
-    assert answered.out.startswith(f"by-hand: started, shared pool {pool}\n  admit default/web: admitted; c 1\n")
+    assert answered.out.startswith(f"by-hand: started, shared pool {pool}\n  admit default/web: admitted; c {cpu}\n")
 
 
 def test_machines_can_be_files_of_other_kinds(tmp_path: Path) -> None:

@@ -17,17 +17,29 @@ import pytest
 from tests.cli.command import CORPORA, EXAMPLES, NODE, PODS, SMALL
 
 COMMAND = (sys.executable, "-W", "error", "-m", "mooring")
+IMPATIENT, PATIENT = (
+    (
+        sys.executable,
+        "-c",
+        f"from mooring.cli import main, progress; progress.PATIENCE = {seconds}; main.main()",
+    )
+    for seconds in (0, 10**6)
+)
+"""The command with a bar that appears at once, and with one that never does."""
 ENVIRONMENT = {**os.environ, "COLUMNS": "100", "TERM": "xterm-256color", "PYTHONUNBUFFERED": ""}
 LONG = CORPORA / "merge.jsonl.gz"
 
 
 def started(*arguments: str | Path, **streams: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*COMMAND, *map(str, arguments)], env=ENVIRONMENT, **streams)  # type: ignore[call-overload,no-any-return]
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.Popen(command, env=ENVIRONMENT, stdout=streams.get("stdout"), stderr=streams.get("stderr"))  # noqa: S603 - our own command
 
 
-def finished(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
+def finished(
+    *arguments: str | Path, command: Sequence[str] = COMMAND, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(  # noqa: S603 - our own command
+        [*command, *map(str, arguments)],
         env={**ENVIRONMENT, **environment},
         capture_output=True,
         check=False,
@@ -73,7 +85,7 @@ def test_a_full_disk_is_told(redirected: bool) -> None:
 
 def test_closed_standard_output_is_told() -> None:
     script = f"exec {' '.join(COMMAND)} topology --machine small-1s8 >&-"
-    done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, capture_output=True, check=False)
+    done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, capture_output=True, check=False)  # noqa: S603 - as above
     assert done.returncode == 2
     assert done.stderr == b"mooring: standard output: is closed; open it, or name a file with --to\n"
 
@@ -84,11 +96,13 @@ def test_devices_stay_devices() -> None:
     assert not Path(os.devnull).is_file()
 
 
-def on_terminal(arguments: Sequence[str | Path], *, out: int | None = None, **environment: str) -> tuple[int, bytes]:
+def on_terminal(
+    arguments: Sequence[str | Path], *, command: Sequence[str] = COMMAND, out: int | None = None, **environment: str
+) -> tuple[int, bytes]:
     """Run with a terminal as standard error, and as standard output unless ``out`` is another one."""
     mine, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
+    process = subprocess.Popen(  # noqa: S603 - as above
+        [*command, *map(str, arguments)],
         env={**ENVIRONMENT, **environment},
         stdin=subprocess.DEVNULL,
         stdout=theirs if out is None else out,
@@ -119,26 +133,37 @@ def test_a_terminal_gets_colours_unless_they_are_not_wanted() -> None:
     assert plain.replace(b"\r\n", b"\n") == finished(*command).stdout
 
 
-def test_a_bar_shows_the_progress_of_long_runs_and_leaves_the_answers_alone(tmp_path: Path) -> None:
-    many = tmp_path / "many.jsonl"
-    lines = gzip.open(LONG, "rb").read()
-    many.write_bytes(lines * 2)
+def test_a_bar_shows_the_progress_and_leaves_the_answers_alone(tmp_path: Path) -> None:
     with (tmp_path / "answers").open("wb") as file:
-        code, shown = on_terminal(("replay", many, "-o", "jsonl"), out=file.fileno())
+        code, shown = on_terminal(("replay", LONG, "-o", "jsonl"), command=IMPATIENT, out=file.fileno())
     assert code == 0
-    assert b"many.jsonl" in shown
-    assert b"/10000" in shown
-    answers = (tmp_path / "answers").read_bytes().splitlines()
-    assert len(answers) == 10000
-    assert b"\x1b" not in answers[0] + answers[-1]
-    # Nobody watches here.
-    assert finished("replay", many, "--check").stderr == b""
+    assert b"merge.jsonl.gz" in shown
+    assert b"/5000" in shown
+    answers = (tmp_path / "answers").read_bytes()
+    assert b"\x1b" not in answers
+    assert len(answers.splitlines()) == 5000
+
+
+def test_lines_are_printed_above_the_bar(tmp_path: Path) -> None:
+    with gzip.open(LONG, "rt") as file:
+        merges = [json.loads(next(file)) for _ in range(30)]
+    merges[-1]["result"]["numa"] = [99]
+    (tmp_path / "wrong.jsonl").write_text("".join(f"{json.dumps(merge)}\n" for merge in merges))
+    code, shown = on_terminal(("replay", tmp_path / "wrong.jsonl", "--check"), command=IMPATIENT)
+    assert code == 1
+    assert b"merge-00029: result.numa: recorded [99], answered null\r\n" in shown
+    assert shown.endswith(b"wrong.jsonl: 30 scenarios, 29 agree, 1 differ, 0 not supported\r\n")
 
 
 def test_short_runs_have_no_bar() -> None:
-    code, shown = on_terminal(("replay", CORPORA / "real-kubelet.jsonl.gz", "--check"))
+    code, shown = on_terminal(("replay", CORPORA / "real-kubelet.jsonl.gz", "--check"), command=PATIENT)
     assert (code, b"\x1b" in shown) == (0, False)
     assert shown.endswith(b"12 scenarios, 12 agree, 0 differ, 0 not supported\r\n")
+
+
+def test_nobody_watches_a_pipe() -> None:
+    done = finished("replay", CORPORA / "real-kubelet.jsonl.gz", "--check", command=IMPATIENT)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_an_interrupt_ends_it_quietly() -> None:
@@ -173,17 +198,10 @@ def test_names_that_are_not_utf_8_can_be_told(tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/m\xff.json"
     Path(os.fsdecode(path)).write_bytes(json.dumps(described).encode())
     for form in ("json", "yaml", "text"):
-        done = subprocess.run(
-            [*map(os.fsencode, COMMAND), b"topology", b"--machine", path, b"-o", form.encode()],
-            env=ENVIRONMENT,
-            capture_output=True,
-            check=False,
-        )
+        done = finished("topology", "--machine", os.fsdecode(path), "-o", form)
         assert (done.returncode, done.stderr) == (0, b"")
         done.stdout.decode("utf-8")
-    missing = subprocess.run(
-        [*map(os.fsencode, COMMAND), b"plan", b"-f", path + b".yaml"], env=ENVIRONMENT, capture_output=True, check=False
-    )
+    missing = finished("plan", "-f", os.fsdecode(path + b".yaml"))
     assert missing.returncode == 2
     assert rb"m\udcff.json.yaml: cannot be read: no such file" in missing.stderr
 
@@ -209,12 +227,11 @@ def test_a_verb_loads_only_what_it_needs(command: tuple[str, ...], unwanted: tup
         "sys.stdout = open(os.devnull, 'w'); run(sys.argv[1:])\n"
         "print('\\n'.join(sys.modules), file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *command], env=ENVIRONMENT, capture_output=True, check=True, text=True
-    )
+    done = finished(*command, command=(sys.executable, "-c", script))
+    assert done.returncode == 0
     loaded = {
         name
-        for module in done.stderr.split()
+        for module in done.stderr.decode().split()
         for name in (module, module.partition(".")[0], ".".join(module.split(".")[:2]))
     }
     assert loaded & set(unwanted) == set()
@@ -222,4 +239,4 @@ def test_a_verb_loads_only_what_it_needs(command: tuple[str, ...], unwanted: tup
 
 def test_importing_mooring_loads_nothing_of_it() -> None:
     script = "import sys, mooring; print([name for name in sys.modules if name.startswith('mooring.')])"
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout.strip() == b"[]"
+    assert finished(command=(sys.executable, "-c", script)).stdout.strip() == b"[]"

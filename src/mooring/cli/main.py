@@ -146,10 +146,10 @@ def _complain(error: BaseException, arguments: Sequence[str]) -> int:
     Raises:
         BrokenPipeError: nobody reads.
     """
-    from mooring.core.errors import MooringError  # noqa: PLC0415 - help and completion need no core
-
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
+    from mooring.core.errors import MooringError  # noqa: PLC0415 - help and completion need no core
+
     if isinstance(error, BrokenPipeError):
         raise error
     if isinstance(error, (KeyboardInterrupt, click.Abort)):

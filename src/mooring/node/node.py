@@ -156,7 +156,7 @@ class Node:
         return node, Removal(uid, CPUSet(providers.cpu.default & ~before), CPUSet(providers.cpu.default))
 
     def settled(self, observer: Observer | None = None) -> Node:
-        """Return the node after every manager has dropped what no active pod holds, as they do when they are asked next."""
+        """Return the node after all managers dropped what no active pod holds, as they do when asked next."""
         kept = after_removal(self.settings, self.providers, self.active, observer)
         return replace(self, providers=without_stale_devices(kept, self.active))
 

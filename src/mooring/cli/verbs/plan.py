@@ -61,6 +61,8 @@ def command(
         document = plan_document(plan)
         emit_document(json_text(document) if form == "json" else _yaml(document), to)
     elif form in ("podresources", "metrics"):
+        # These documents have no place for findings.
+        warn(plan.findings)
         emit_document(_view(plan, form), to)
     else:
         warn(plan.findings)
