@@ -2,7 +2,8 @@
 # The others are for people who work on Mooring; CONTRIBUTING.md says when.
 
 PYTHON ?= python3.11
-PYTHON_FOUND := $(shell command -v $(PYTHON) || command -v python3)
+# The first that runs: a name on the path can be a stub.
+PYTHON_FOUND := $(shell for name in $(PYTHON) python3; do $$name -c '' 2>/dev/null && echo $$name && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -18,9 +19,11 @@ help:
 	@echo "make bench         run the benchmarks"
 	@echo "make docs          write into the docs what their examples print now"
 	@echo "make pictures      draw the pictures of the docs again"
+	@echo "make mutants       mutation testing of the managers (about 10 minutes)"
 	@echo "make lock          pin the newest allowed dependencies"
 
 $(STAMP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON_FOUND)" || { echo "no Python was found: install Python 3.11 or later, or run make with PYTHON=..."; exit 1; }
 	$(PYTHON_FOUND) scripts/check_python.py
 	$(PYTHON_FOUND) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
@@ -60,6 +63,13 @@ pictures: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m pytest benchmarks -q -p no:xdist --benchmark-columns=min,median,max,rounds --benchmark-sort=name
+
+# Mutation testing takes its time and is no part of the continuous integration. ONLY takes patterns of mutant names.
+ONLY ?= mooring.cpumanager.packed* mooring.cpumanager.static* mooring.memorymanager.static* mooring.topologymanager.merge*
+mutants: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "mutmut==3.8.1"
+	-$(BIN)/mutmut run --max-children $(WORKERS) $(foreach name,$(ONLY),"$(name)")
+	$(BIN)/mutmut results
 
 # Needs uv; the file names no index, so that it works with any.
 lock:

@@ -32,13 +32,13 @@ LONG = CORPORA / "merge.jsonl.gz"
 
 def started(*arguments: str | Path, **streams: int) -> subprocess.Popen[bytes]:
     command = [*COMMAND, *map(str, arguments)]
-    return subprocess.Popen(command, env=ENVIRONMENT, stdout=streams.get("stdout"), stderr=streams.get("stderr"))  # noqa: S603 - our own command
+    return subprocess.Popen(command, env=ENVIRONMENT, stdout=streams.get("stdout"), stderr=streams.get("stderr"))
 
 
 def finished(
     *arguments: str | Path, command: Sequence[str] = COMMAND, **environment: str
 ) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(  # noqa: S603 - our own command
+    return subprocess.run(
         [*command, *map(str, arguments)],
         env={**ENVIRONMENT, **environment},
         capture_output=True,
@@ -85,7 +85,7 @@ def test_a_full_disk_is_told(redirected: bool) -> None:
 
 def test_closed_standard_output_is_told() -> None:
     script = f"exec {' '.join(COMMAND)} topology --machine small-1s8 >&-"
-    done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, capture_output=True, check=False)  # noqa: S603 - as above
+    done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, capture_output=True, check=False)
     assert done.returncode == 2
     assert done.stderr == b"mooring: standard output: is closed; open it, or name a file with --to\n"
 
@@ -101,7 +101,7 @@ def on_terminal(
 ) -> tuple[int, bytes]:
     """Run with a terminal as standard error, and as standard output unless ``out`` is another one."""
     mine, theirs = pty.openpty()
-    process = subprocess.Popen(  # noqa: S603 - as above
+    process = subprocess.Popen(
         [*command, *map(str, arguments)],
         env={**ENVIRONMENT, **environment},
         stdin=subprocess.DEVNULL,

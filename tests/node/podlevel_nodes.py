@@ -7,6 +7,7 @@ from dataclasses import replace
 from tests.cpumanager.pods import amounts, container
 from tests.node.nodes import config, machine
 
+from mooring.core.bits import list_text
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
@@ -41,8 +42,6 @@ def whole(cpu: str, *containers: Container, memory: str = "4Gi", uid: str = "pod
 
 def cpus_of(node: Node, uid: str = "pod") -> dict[str, str]:
     """Return the CPUs of a pod's containers as texts, and those of the pod under the empty name."""
-    from mooring.core.bits import list_text
-
     found = {name: list_text(mask) for name, mask in node.cpu.assignments.get(uid, {}).items()}
     return {**found, "": list_text(node.cpu.pods[uid])} if uid in node.cpu.pods else found
 

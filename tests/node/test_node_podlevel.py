@@ -19,7 +19,7 @@ from tests.node.podlevel_nodes import (
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.memorymanager.state import Block
-from mooring.node import Decision, Node
+from mooring.node import Decision, Node, StartRefusedError
 from mooring.topologymanager.hints import IMPOSSIBLE, Hint, Hints
 
 GIB = 2**30
@@ -56,7 +56,7 @@ def test_without_the_gate_the_pod_runs_in_the_shared_pool(policy: str, scope: st
 
 
 def test_without_pod_level_resources_the_managers_gate_is_not_accepted() -> None:
-    with pytest.raises(Exception, match="PodLevelResource"):
+    with pytest.raises(StartRefusedError, match="PodLevelResource"):
         fresh(managed(gates={"PodLevelResourceManagers": True, "PodLevelResources": False}))
 
 

@@ -171,7 +171,7 @@ class Node:
         started = (
             settings
             if isinstance(settings, StartRefusal)
-            else Node.start(settings, written(settings, self.cpu, self.memory), observer)
+            else Node.start(settings, written(self.settings, settings, self.cpu, self.memory), observer)
         )
         if isinstance(started, StartRefusal):
             return started

@@ -39,13 +39,19 @@ class Started:
     refusal: StartRefusal | None
 
 
-def written(settings: Settings, cpu: CPUState, memory: MemoryState) -> Restored:
-    """Return what a kubelet finds in files that were written from these states.
+def written(before: Settings, after: Settings, cpu: CPUState, memory: MemoryState) -> Restored:
+    """Return what a kubelet finds in the files of the kubelet before it, as far as decisions go.
 
-    Entries of whole pods are written and read only with the gate PodLevelResourceManagers (spec: state-files.md
-    section 2): without it they are forgotten, while their containers keep their own.
+    Entries of whole pods are written and read only with the gate PodLevelResourceManagers (spec: state-files.md section
+    2). Where they are forgotten the containers keep their own. Baselines depend on a gate too and decide nothing.
+
+    Args:
+        before: of the kubelet that wrote the files.
+        after: of the kubelet that reads them.
+        cpu: what was written.
+        memory: what was written.
     """
-    if not settings.pod_level.managers:
+    if not (before.pod_level.managers and after.pod_level.managers):
         cpu, memory = replace(cpu, pods={}), replace(memory, pods={})
     return Restored(cpu, memory)
 

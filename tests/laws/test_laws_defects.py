@@ -1,0 +1,110 @@
+"""With the defects of v1.37.1 reproduced, every break of a law is the work of a named one."""
+
+from __future__ import annotations
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from tests.cpumanager.pods import container, guaranteed
+from tests.laws.lawbook import placement_breaks, state_breaks
+from tests.laws.stories import Arrival, End, Event, Reboot, configurations, machines, pods
+
+from mooring.core.bits import list_text
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.decision import StartRefusal
+from mooring.core.machineinfo import Core, MachineInfo
+from mooring.core.machineinfo import Node as NUMANode
+from mooring.node import Node
+
+SIZES = "sizes"
+"""Breaks of the laws of ownership and placement: only average-sizes does that."""
+
+LOOP = "loop"
+"""Admissions that would not return: only the two loops do that, claim-loop through saved-combo."""
+
+CULPRITS = {SIZES: frozenset({"average-sizes"}), LOOP: frozenset({"group-loop", "claim-loop"})}
+
+
+def first_break(info: MachineInfo, config: KubeletConfig, story: list[Event], fixed: frozenset[str]) -> str:
+    """Tell the story and return the kind of the first break, or an empty text."""
+    node = Node.fresh(info, config, MooringConfig(fixed_defects=fixed))
+    for what in story:
+        if isinstance(what, Arrival):
+            before = node
+            node, decision = node.admit(what.pod)
+            if decision.endless is not None:
+                return LOOP
+            if any(placement_breaks(before.settings, what.pod, decision)):
+                return SIZES
+        elif isinstance(what, End):
+            node, _ = node.remove(what.uid)
+        else:
+            again = node.restart()
+            if isinstance(again, StartRefusal):
+                empty = not node.cpu.default and "default cpuset cannot be empty" in again.message
+                return "" if empty else SIZES
+            if again[1].refused:
+                return SIZES
+            node = again[0]
+        if any(state_breaks(node)):
+            return SIZES
+    return ""
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> list[Event]:
+    uids = [f"u{number}" for number in range(draw(st.integers(1, 7)))]
+    story: list[Event] = []
+    for uid in uids:
+        story.append(Arrival(draw(pods(uid))))
+        if draw(st.integers(0, 3)) == 0:
+            story.append(draw(st.sampled_from([Reboot(), End(draw(st.sampled_from(uids)))])))
+    return story
+
+
+@settings(max_examples=200)
+@given(st.data(), machines(), stories())
+def test_every_break_of_a_law_has_its_defect(data: st.DataObject, info: MachineInfo, story: list[Event]) -> None:
+    config = data.draw(configurations(info))
+    found = first_break(info, config, story, frozenset())
+    event(f"break: {found}")
+    if found:
+        assert first_break(info, config, story, CULPRITS[found]) != found
+
+
+def hybrid() -> MachineInfo:
+    """Eight cores of one thread and eight of two, as a PC of 24 CPUs has them."""
+    single = [Core(number, (number,), 0) for number in range(8)]
+    double = [Core(number, (number, number + 8), 0) for number in range(8, 16)]
+    return MachineInfo(24, 1, 2**34, (NUMANode(0, 2**34, cores=(*single, *double)),))
+
+
+def test_average_sizes_give_a_cpu_to_two_owners_and_fixed_they_do_not() -> None:
+    """Reserved 0,1 and requests 6, 4, 7, 5 (spec: README.md section 5, recorded)."""
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0-1")
+
+    def told(*fixed: str) -> tuple[list[str], list[str]]:
+        node = Node.fresh(hybrid(), config, MooringConfig(fixed_defects=frozenset(fixed)))
+        for uid, cpu in (("a", "6"), ("b", "4"), ("c", "7"), ("d", "5")):
+            node, decision = node.admit(guaranteed(uid, container("x", cpu)))
+            assert decision.admitted
+        return [list_text(sets["x"]) for sets in node.cpu.assignments.values()], list(state_breaks(node))
+
+    given, breaks = told()
+    assert given == ["2-7", "8-9,16-17", "10-13,18-20", "13-15,21-22"]
+    assert breaks == ["c shares 13 with another pod", "d shares 13 with another pod"]
+    given, breaks = told("average-sizes")
+    assert breaks == []
+    assert sum(len(text) > 0 for text in given) == 4
+
+
+def test_once_two_pods_own_a_cpu_the_pool_loses_its_meaning() -> None:
+    """What the defect does next: the first owner that goes takes the CPU back to the pool while the other runs on it."""
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0-1")
+    node = Node.fresh(hybrid(), config)
+    for uid, cpu in (("a", "6"), ("b", "4"), ("c", "7"), ("d", "5")):
+        node, _ = node.admit(guaranteed(uid, container("x", cpu)))
+    node, _ = node.remove("c")
+    assert "d holds 13, which is in the shared pool" in list(state_breaks(node))
+    refused = node.restart()
+    assert isinstance(refused, StartRefusal)
+    assert 'pod: d, container: x cpuset: "13-15,21-22" overlaps with default cpuset' in refused.message
