@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test test-pythons check lint types walls docs-links docs pictures bench lock clean
+.PHONY: help demo test test-pythons check lint types walls docs-links docs pictures bench mutants lock clean
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"

@@ -11,7 +11,7 @@ from mooring.planner.replay_file import replay_file
 
 CORPORA = Path(__file__).resolve().parent.parent / "tests" / "corpora"
 THEMES = sorted(path.name for path in CORPORA.glob("*.jsonl.gz") if path.name != "real-kubelet.jsonl.gz")
-FIRST = 25
+FIRST = 10
 """Scenarios of each corpus, from its beginning."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
+from mooring.manifest.documents import STANDARD_INPUT
 from mooring.manifest.scenario import MergeCase, Scenario, load_scenarios
 from mooring.planner.agreement import Difference, differences
 from mooring.planner.replay import replay_merge, replay_scenario
@@ -57,17 +58,18 @@ def replay_file(
     file = os.fspath(file)
     known: dict[str, MachineInfo] | None = None
     for number, case in enumerate(load_scenarios(file), 1):
-        if isinstance(case, MergeCase):
-            yield _merged(case, compare=compare)
-            continue
-        if known is None:
+        if known is None and isinstance(case, Scenario):
             known = load_machines([os.fspath(path) for path in machines] or machine_files(file))
         # Scenarios written by hand may go without a name.
         named = case if case.id else replace(case, id=_name(file, number))
         try:
-            yield _replayed(named, known, compare=compare)
+            if isinstance(named, MergeCase):
+                yield _merged(named, compare=compare)
+            else:
+                yield _replayed(named, known or {}, compare=compare)
         except InputError as error:
-            place = f"{file}: {error.source}"
+            source = STANDARD_INPUT if file == "-" else file
+            place = ": ".join(dict.fromkeys(filter(None, (source, named.id, error.source))))
             raise InputError(error.problem, source=place, field=error.field, remedy=error.remedy) from None
 
 
