@@ -7,7 +7,7 @@ this size) is answered from them. Held against listed hints in the tests, on mac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from mooring.core.bits import members
@@ -135,12 +135,29 @@ class Family:
 
     def masks(self) -> Iterator[int]:
         """Yield every member; only for universes small enough to list."""
-        subset = self.universe
-        while subset:
-            if self.describes(subset) and subset not in self.barred and subset not in self.listed:
-                yield subset
-            subset = (subset - 1) & self.universe
+        nodes = tuple(members(self.universe))
+        subsets = _over_subsets([1 << node for node in nodes])
+        kept: Iterable[int] = range(1, len(subsets))
+        for demand in self.demands:
+            if demand.sources is not None:
+                kept = [index for index in kept if demand.is_met(subsets[index])]
+            else:
+                sums = _over_subsets([demand.weights[node] for node in nodes])
+                kept = [index for index in kept if sums[index] >= demand.need]
+        left_out = {*self.barred, *self.listed}
+        for index in kept:
+            mask = subsets[index]
+            if mask & self.required == self.required and mask not in left_out:
+                yield mask
         yield from self.listed
+
+
+def _over_subsets(values: list[int]) -> list[int]:
+    """Return the sum of ``values`` over every subset, indexed by the subset's mask of positions."""
+    sums = [0]
+    for value in values:
+        sums += [total + value for total in sums]
+    return sums
 
 
 def sets_of_size(universe: int, size: int, around: int, demands: Sequence[Demand]) -> Iterator[int]:
