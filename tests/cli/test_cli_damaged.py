@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.cli.command import CORPORA, EXAMPLES, NODE, Answered, mooring
 
 few = settings(
-    max_examples=70, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 PODS = list(yaml.safe_load_all((EXAMPLES / "pods.yaml").read_text()))
@@ -206,7 +206,7 @@ def test_damaged_bytes_of_any_input(data: st.DataObject, tmp_path: Path) -> None
     text = source.read_bytes()[:20_000]
     file = tmp_path / source.name
     file.write_bytes(data.draw(damaged_bytes(text)))
-    commands = {
+    commands: dict[str, tuple[str | Path, ...]] = {
         "pods.yaml": ("plan", "-f", file, *NODE),
         "kubelet.yaml": ("plan", "-f", EXAMPLES / "pods.yaml", *NODE[:2], "--config", file),
         "machines.jsonl": ("topology", "--machine", f"{file}#T-1S1N4-smt1"),
@@ -289,7 +289,7 @@ DAMAGE = (None, b"", b"0-99999999\n", b"-1\n", b"\xff\n", b"99999999999999999999
 
 
 @pytest.mark.skipif(not MACHINES.is_dir(), reason="the machines are not beside the repository")
-@few
+@settings(few, max_examples=8)
 @given(data=st.data())
 def test_sysfs_with_missing_and_contradictory_files(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

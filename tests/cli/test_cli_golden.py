@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, mooring
 
 GOLDEN = Path(__file__).parent / "golden"
+MEMORY = (*NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
 TEXTS: dict[str, tuple[tuple[str, ...], int, int]] = {
     "plan-60": (("plan", *PODS, *NODE), 60, 1),
     "plan-80": (("plan", *PODS, *NODE), 80, 1),
@@ -21,11 +22,8 @@ TEXTS: dict[str, tuple[tuple[str, ...], int, int]] = {
     "plan-wide": (("plan", *PODS, *NODE, "-o", "wide"), 80, 1),
     "plan-none": (("plan", *PODS, *SMALL), 80, 1),
     "plan-refused": (("plan", *PODS, *NODE[:2], "--config", str(GOLDEN / "refused.yaml")), 80, 1),
-    "plan-memory": (
-        ("plan", "-f", str(GOLDEN / "memory-pods.yaml"), "--config", str(GOLDEN / "memory.yaml"), *NODE[:2]),
-        100,
-        1,
-    ),
+    "plan-memory": (("plan", "-f", str(GOLDEN / "memory-pods.yaml"), *MEMORY), 100, 1),
+    "plan-crash": (("plan", "-f", str(GOLDEN / "crash-pods.yaml"), *MEMORY), 80, 1),
     "show-100": (("show", *PODS, *NODE), 100, 1),
     "show-refused": (("show", *PODS, *SMALL, "--config", str(GOLDEN / "refused.yaml")), 80, 1),
     "topology-80": (("topology", "--machine", "xeonmax-9460-2s-snc4-flat"), 80, 0),

@@ -140,17 +140,9 @@ def topologies(draw: st.DrawFn, *, most_cpus: int = 16, most_nodes: int = 4) -> 
 
 
 @st.composite
-def nested_topologies(draw: st.DrawFn, *, most_cpus: int = 16, threads: int | None = None) -> Topology:
-    """Return a random machine as hardware is: cores in uncores in nodes in sockets, and counts that are true.
-
-    Args:
-        draw: of hypothesis.
-        most_cpus: upper bound of the number of CPUs.
-        threads: of every core; None for cores with one or two.
-    """
+def nested_topologies(draw: st.DrawFn, *, most_cpus: int = 16) -> Topology:
+    """Return a random machine as hardware is: cores in uncores in nodes in sockets, and counts that are true."""
     sizes = draw(st.lists(st.integers(1, 2), min_size=1, max_size=most_cpus // 2))
-    if threads is not None:
-        sizes = [threads for _ in sizes]
     ids = shuffled(draw, sum(sizes))
     sockets = draw(st.integers(1, 3))
     places: dict[int, CPUPlace] = {}

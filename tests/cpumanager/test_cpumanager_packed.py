@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hypothesis import assume, event, given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.cpumanager.machines import nested_topologies, subsets_of, text, topologies
+from tests.cpumanager.machines import laid_out, modulo, nested_topologies, runs, subsets_of, text, topologies
 from tests.cpumanager.plain_taking import TakingError, plain_take
 
-from mooring.core.bits import mask_of, members
+from mooring.core.bits import lowest, mask_of, members
 from mooring.core.topology import Topology
 from mooring.cpumanager.packed import take_packed
 from mooring.cpumanager.rules import TakeError, TakeRules
@@ -52,10 +52,25 @@ def test_with_true_sizes_exactly_the_wanted_cpus_are_taken_from_those_available(
     assert taken.bit_count() == need
 
 
-@settings(max_examples=150)
-@given(st.data(), nested_topologies(threads=2), st.booleans())
+@st.composite
+def even_machines(draw: st.DrawFn) -> Topology:
+    """Return uncores of equally many two-thread cores, on one or two sockets."""
+    cores, uncores = draw(st.integers(1, 3)), 2 * draw(st.integers(1, 2))
+    total, sockets = cores * uncores, draw(st.integers(1, 2))
+    socket = runs(total // sockets, total)
+    return laid_out(
+        2 * total,
+        core=modulo(total),
+        uncore=runs(cores, total),
+        socket=socket,
+        numa=socket,
+        counts=(2 * total, total, sockets, sockets, uncores),
+    )
+
+
+@settings(max_examples=100)
+@given(st.data(), even_machines(), st.booleans())
 def test_on_even_machines_the_average_is_the_true_size(data: st.DataObject, topology: Topology, uncore: bool) -> None:
-    assume(all(mask.bit_count() == topology.cpus_per_socket for mask in topology.sockets.values()))
     available = data.draw(subsets_of(topology.all_cpus))
     need = data.draw(st.integers(0, available.bit_count()))
     as_is = take_packed(topology, available, need, TakeRules(), uncore=uncore)
@@ -63,15 +78,13 @@ def test_on_even_machines_the_average_is_the_true_size(data: st.DataObject, topo
     assert text(as_is) == text(fixed)
 
 
-@settings(max_examples=150)
-@given(st.data(), nested_topologies(threads=2))
+@settings(max_examples=100)
+@given(st.data(), even_machines())
 def test_a_room_in_one_uncore_is_found_once_odd_uncore_is_fixed(data: st.DataObject, topology: Topology) -> None:
-    available = data.draw(subsets_of(topology.all_cpus))
-    need = data.draw(st.integers(1, max(1, available.bit_count())))
-    smallest = min(cpus.bit_count() for cpus in (*topology.uncores.values(), *topology.numa.values()))
-    room = [cpus for cpus in topology.uncores.values() if (cpus & available).bit_count() >= need]
-    assume(room and need < smallest and need < topology.cpus_per_uncore)
+    need = data.draw(st.integers(1, topology.cpus_per_uncore - 1))
+    room = data.draw(st.sampled_from([*topology.uncores.values()]))
+    available = data.draw(subsets_of(topology.all_cpus)) | lowest(room, need)
     rules = TakeRules(fixed_defects=frozenset({"average-sizes", "odd-uncore"}))
     taken = take_packed(topology, available, need, rules, uncore=True)
     assert isinstance(taken, int)
-    assert any(taken & ~cpus == 0 for cpus in room)
+    assert any(taken & ~cpus == 0 for cpus in topology.uncores.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mooring.core.bits import list_text
-from mooring.core.pod import Container, ContainerKind, Pod
+from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.memorymanager.state import Block
 from mooring.node import Node
@@ -44,16 +44,21 @@ def cpu_breaks(node: Node) -> Breaks:
 
 
 def _breaks_inside(node: Node, pod: Pod) -> Breaks:
-    """CPUs of a container that has a claim to them are no other's that runs at the same time."""
+    """CPUs of a container that has a claim to them are no other's that runs at the same time.
+
+    Init containers of a managed pod are exclusive among themselves and sidecars with a claim only: a sidecar that
+    shares gets what is left in the end (spec: pod-level.md section 4).
+    """
     policy = node.settings.cpu
     assert policy is not None
     sets = node.cpu.assignments.get(pod.uid, {})
+    claims = {container.name: exclusive_cpus(pod, container, policy.gates) > 0 for container in pod.containers}
     for position, container in enumerate(pod.containers):
-        if not exclusive_cpus(pod, container, policy.gates):
+        if not claims[container.name]:
             continue
         for other in _beside(pod, position):
             shared = sets.get(container.name, 0) & sets.get(other.name, 0)
-            if shared:
+            if shared and (claims[other.name] or container.kind is not ContainerKind.INIT):
                 yield f"cpu: {container.name} of {pod.uid} shares {list_text(shared)} with {other.name}"
 
 
@@ -123,17 +128,80 @@ def device_breaks(node: Node) -> Breaks:
                         yield f"device: {container.name} of {pod.uid} shares {sorted(shared)} with {other.name}"
 
 
-def has_contested_group(node: Node) -> bool:
-    """Tell whether a NUMA node serves a group and other sets beside it, or is in a group that none of its blocks names.
+# What v1.37.1 does wrong without a name of a defect yet; breaks that follow from it are expected.
 
-    The kubelet's best-effort makes such states; what follows from them has no name of a defect yet.
-    """
-    state = node.memory
+CONTESTED = "a container alone on a node of a group"
+"""Best-effort lets it in (memory-manager.md section 5, step 8 looks at several nodes only); from then on the node's
+group says nothing of what lies there, releases take from others, and the start depends on the order."""
+
+ENDED_INIT = "an init container that has ended is served again by a restart"
+"""kubernetes/kubernetes#123971."""
+
+UNPLACED = "a device without NUMA nodes of a resource that has others"
+"""Given out where any device would do; a restart finds no hint for it."""
+
+WIDER = "memory on other nodes than the stored hint"
+"""An extended hint; a restart asks for all of its nodes, and for the CPUs' alone beside it."""
+
+DRAINED = "no CPU is left in the shared pool"
+"""kubernetes/kubernetes#141196: the next start refuses an empty default set with assignments."""
+
+FORGOTTEN = "pod entries that a kubelet without PodLevelResourceManagers forgets"
+"""The start then misses what only the pod holds (pod-level.md section 6): a refusal, nothing is decided wrongly."""
+
+
+def weaknesses(node: Node) -> set[str]:
+    """Return what of these a node shows."""
+    signs = {
+        CONTESTED: _has_contested_node(node),
+        ENDED_INIT: _has_ended_init_memory(node),
+        UNPLACED: _holds_unplaced_device(node),
+        WIDER: _has_wider_memory(node),
+        DRAINED: not node.cpu.default,
+    }
+    return {name for name, shown in signs.items() if shown}
+
+
+def _blocks(node: Node) -> Iterator[tuple[str, Block]]:
+    for uid, containers in node.memory.assignments.items():
+        for blocks in [node.memory.pods[uid]] if uid in node.memory.pods else containers.values():
+            for block in blocks:
+                yield uid, block
+
+
+def _has_contested_node(node: Node) -> bool:
     named: dict[int, set[tuple[int, ...]]] = {}
-    for uid, containers in state.assignments.items():
-        for block in state.pods.get(uid) or tuple(block for held in containers.values() for block in held):
-            for number in block.numa:
-                named.setdefault(number, set()).add(tuple(sorted(block.numa)))
-    return any(
-        groups != {tuple(sorted(state.nodes[number].cells))} for number, groups in named.items()
-    )
+    for _, block in _blocks(node):
+        for number in block.numa:
+            named.setdefault(number, set()).add(tuple(sorted(block.numa)))
+    return any(groups != {tuple(sorted(node.memory.nodes[number].cells))} for number, groups in named.items())
+
+
+def _has_wider_memory(node: Node) -> bool:
+    for uid, block in _blocks(node):
+        hints = node.stored_hints.get(uid, {})
+        if any(hint.mask is not None and hint.mask != block.mask for hint in hints.values()):
+            return True
+    return False
+
+
+def _has_ended_init_memory(node: Node) -> bool:
+    policy, state = node.settings.memory, node.memory
+    assert policy is not None
+    for pod in node.active.values():
+        if pod.qos is not QoS.GUARANTEED or policy.gates.leaves_out(pod):
+            continue
+        held = state.assignments.get(pod.uid, {})
+        for container in pod.containers:
+            if container.kind is ContainerKind.INIT and container.name not in held:
+                return True
+    return False
+
+
+def _holds_unplaced_device(node: Node) -> bool:
+    state = node.providers.devices
+    for resource, devices in state.devices.items():
+        unplaced = {device.id for device in devices if not device.numa}
+        if len(unplaced) < len(devices) and unplaced & state.allocated(resource):
+            return True
+    return False

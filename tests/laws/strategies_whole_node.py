@@ -83,10 +83,10 @@ def configurations(draw: st.DrawFn) -> KubeletConfig:
         reserved_memory=(ReservedMemory(0, {"memory": str(UNIT)}),),
         eviction_hard={"memory.available": str(UNIT)},
         topology_manager_policy=draw(st.sampled_from(POLICIES)),
-        topology_manager_scope=draw(st.sampled_from(["container", "pod"])),
+        topology_manager_scope=draw(st.sampled_from(["container", "pod", "pod"])),
         topology_manager_policy_options=draw(st.sampled_from([{}, {"prefer-closest-numa-nodes": "true"}])),
         reserved_system_cpus="0",
-        feature_gates={**ALPHA, "PodLevelResourceManagers": draw(st.booleans())},
+        feature_gates={**ALPHA, "PodLevelResourceManagers": draw(st.sampled_from([True, True, False]))},
     )
 
 
@@ -107,7 +107,7 @@ def quantities(amounts: Mapping[str, int]) -> dict[str, Quantity]:
 
 @st.composite
 def requests(draw: st.DrawFn) -> Amounts:
-    asked = {"cpu": draw(st.integers(1, 3)), "memory": UNIT * draw(st.integers(1, 6))}
+    asked = {"cpu": draw(st.sampled_from([1, 1, 2, 2, 3])), "memory": UNIT * draw(st.sampled_from([1, 1, 2, 3, 6]))}
     if draw(st.integers(0, 3)) == 0:
         asked[HUGE] = 2 * MIB * draw(st.integers(0, 40))
     if draw(st.integers(0, 3)) == 0:

@@ -56,12 +56,11 @@ def test_decisions_equal_the_kubelets(name: str, start: int, tmp_path: Path) -> 
     file.write_text("".join(part), encoding="utf-8")
     outcomes = list(replay_file(file, MACHINES, compare=True))
     assert [outcome.id for outcome in outcomes] == [json.loads(line)["id"] for line in part]
-    assert [outcome.id for outcome in outcomes if outcome.unsupported] == []
+    assert [outcome.id for outcome in outcomes if outcome.unsupported or not outcome.compared] == []
     assert {outcome.id: outcome.differences for outcome in outcomes if outcome.differences} == {}
 
 
-@pytest.mark.parametrize("name", ["real-kubelet.jsonl.gz", "merge.jsonl.gz"])
-def test_compressed_files_find_the_machines_beside_them(name: str) -> None:
-    outcomes = list(replay_file(CORPORA / name, (), compare=True))
-    assert len(outcomes) == RECORDED[name][0]
+def test_a_compressed_file_finds_the_machines_beside_it() -> None:
+    outcomes = list(replay_file(CORPORA / "real-kubelet.jsonl.gz", (), compare=True))
+    assert len(outcomes) == RECORDED["real-kubelet.jsonl.gz"][0]
     assert not any(outcome.differences or outcome.unsupported for outcome in outcomes)

@@ -252,12 +252,23 @@ def test_devices_take_part_when_they_are_declared() -> None:
     assert warnings(plan) == []
 
 
+def test_devices_of_a_refused_pod_are_free_at_the_end() -> None:
+    nics = {"example/nic": (Device("nic-0", (0,)),)}
+    wanting = Pod("a", "a", "ns", (container("c", "2", example_nic="1"), container("d", "9")), QoS.GUARANTEED)
+    plan = planned(SINGLE, [wanting], devices=nics)
+    assert reasons(plan) == ["TopologyAffinityError"]
+    assert [device.id for device in plan.answers[0].decision.devices["c"]["example/nic"]] == ["nic-0"]
+    assert plan.kubelet is not None
+    assert plan.kubelet.node.providers.devices.available("example/nic") == {"nic-0"}
+
+
 def test_resources_that_nobody_declares_are_named() -> None:
-    wanting = Pod("a", "a", "ns", (container("c", "2", example_nic="1", kubernetes_io="1"),), QoS.GUARANTEED)
+    limits = {"example_nic": "1", "kubernetes.io_own": "1", "hugepages-2Mi": "2Mi", "other_x": "1"}
+    wanting = Pod("a", "a", "ns", (container("c", "2", ContainerKind.APP, **limits),), QoS.GUARANTEED)
     plan = planned(SINGLE, [wanting, replace(wanting, uid="b", name="b")])
     assert [line.partition(",")[0] for line in warnings(plan)] == [
         "example/nic: 2 pods ask for this resource",
-        "kubernetes/io: 2 pods ask for this resource",
+        "other/x: 2 pods ask for this resource",
     ]
 
 

@@ -49,8 +49,9 @@ def _refusal(plan: Plan) -> Iterator[RenderableType]:
 
 def _counts(plan: Plan) -> str:
     """Return how many pods were admitted, refused and not asked."""
-    ran = [answer for answer in plan.answers if answer.running]
-    new = [answer for answer in plan.answers if not answer.running]
+    answered = [answer for answer in plan.answers if not answer.ends_the_plan]
+    ran = [answer for answer in answered if answer.running]
+    new = [answer for answer in answered if not answer.running]
     sentences = []
     if new:
         rejected = sum(not answer.admitted for answer in new)
@@ -58,8 +59,10 @@ def _counts(plan: Plan) -> str:
     if ran:
         refused = sum(not answer.admitted for answer in ran)
         sentences.append(f"Of {plural(len(ran), 'pod')} that ran already, {refused or 'none'} would be refused.")
-    if plan.unasked:
-        sentences.append(f"{len(plan.unasked)} not asked, because the kubelet would not return.")
+    if len(answered) < len(plan.answers):
+        last = plan.answers[-1].pod
+        unasked = f"; {plural(len(plan.unasked), 'pod')} after it not asked" if plan.unasked else ""
+        sentences.append(f"The kubelet would not return from {last.namespace}/{last.name}{unasked}.")
     return " ".join(sentences)
 
 

@@ -14,8 +14,10 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Placement, StartRefusal
 from mooring.core.errors import KubeletCrashError
 from mooring.core.machine import Finding, Machine
+from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device, DeviceState
+from mooring.memorymanager.facts import StartLeftToChance
 from mooring.node import Decision
 from mooring.node.metrics import Metrics, fold
 from mooring.node.resources import check_fit
@@ -115,7 +117,9 @@ def make_plan(
         findings: what was noticed while reading the input.
     """
     noticed = [*findings, *machine.findings, *_device_findings((*active, *pods), devices or {})]
-    start = _started(machine, config, mooring, files or StateTexts())
+    facts: list[object] = []
+    start = _started(machine, config, mooring, files or StateTexts(), facts.append)
+    noticed += _chance_findings(facts)
     if start.kubelet is None:
         return Plan(machine, start.refusal, (), None, start.files, tuple(noticed), {}, unasked=(*active, *pods))
     kubelet = start.kubelet.with_devices(DeviceState(devices or {}))
@@ -141,15 +145,32 @@ def make_plan(
     return Plan(machine, None, tuple(answers), kubelet, kubelet.files, tuple(noticed), strangers, metrics, unasked)
 
 
-def _started(machine: Machine, config: KubeletConfig, mooring: MooringConfig, files: StateTexts) -> Start:
+def _started(
+    machine: Machine, config: KubeletConfig, mooring: MooringConfig, files: StateTexts, observer: Observer
+) -> Start:
     """Start the kubelet; a machine that cAdvisor cannot describe, and a crash, are refusals too."""
     try:
-        start = start_kubelet(machine.info, config, mooring, files)
+        start = start_kubelet(machine.info, config, mooring, files, observer)
     except KubeletCrashError as error:
         return Start(None, StartRefusal("start", f"the kubelet crashes: {error}"), files)
     if not machine.info_error or (start.refusal is not None and start.refusal.stage in BEFORE_MACHINE):
         return start
     return Start(None, StartRefusal("machine", machine.info_error), files)
+
+
+def _chance_findings(facts: Iterable[object]) -> list[Finding]:
+    """Say that the kubelet itself starts on these files only when it happens to take the right order."""
+    return [
+        Finding(
+            "warning",
+            "memory_manager_state",
+            f"the kubelet starts on this file only by chance: it replays the assignments in random order, and NUMA "
+            f"{'node' if len(fact.nodes) == 1 else 'nodes'} {', '.join(map(str, fact.nodes))} may end in another group "
+            "than before; an order that starts was taken",
+        )
+        for fact in facts
+        if isinstance(fact, StartLeftToChance)
+    ]
 
 
 def _answered(kubelet: Kubelet, pod: Pod, *, running: bool) -> tuple[Kubelet, Answer]:

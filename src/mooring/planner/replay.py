@@ -25,7 +25,14 @@ from mooring.topologymanager import merge_hints
 
 
 def replay_merge(case: MergeCase) -> dict[str, Any]:
-    """Merge the hints of one line and return ``{"id", "result"}``."""
+    """Merge the hints of one line and return ``{"id", "result"}``.
+
+    Raises:
+        InputError: nodes, distances, options or hints do not make sense.
+    """
+    _check_numbers(case.numa_nodes, "numaNodes")
+    for position, row in enumerate(case.distances or ()):
+        _check_numbers(row, f"distances[{position}]")
     result = merge_hints(
         case.policy,
         case.providers,
@@ -38,6 +45,11 @@ def replay_merge(case: MergeCase) -> dict[str, Any]:
         "id": case.id,
         "result": {"numa": numa, "preferred": result.preferred, "admitted": result.admitted},
     }
+
+
+def _check_numbers(values: Any, field: str) -> None:
+    if not (isinstance(values, list) and all(type(value) is int for value in values)):
+        raise InputError("must be a list of whole numbers", field=field, remedy="write [0, 1]")
 
 
 def replay_scenario(scenario: Scenario, machines: Mapping[str, MachineInfo]) -> dict[str, Any]:

@@ -117,13 +117,19 @@ class Start:
     """The files afterwards; a refused file is left as it was."""
 
 
-def start_kubelet(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig, files: StateTexts) -> Start:
+def start_kubelet(
+    info: MachineInfo,
+    config: KubeletConfig,
+    mooring: MooringConfig,
+    files: StateTexts,
+    observer: Observer | None = None,
+) -> Start:
     """Start a kubelet on the texts of its checkpoint files."""
     settings = build_settings(config, mooring, info)
     if isinstance(settings, StartRefusal):
         return Start(None, settings, files)
     cpu, memory = _load_cpu(settings, files.cpu), _load_memory(settings, files.memory)
-    started = start_managers(settings, Restored(_restored(cpu), _restored(memory)))
+    started = start_managers(settings, Restored(_restored(cpu), _restored(memory)), observer)
     after = files
     if isinstance(cpu, Created):
         after = replace(after, cpu=cpu.text)

@@ -69,30 +69,39 @@ def merge_hints(
         raise InputError(parsed, field="options")
     rows: dict[int, tuple[int, ...]] | None = None
     if parsed.prefer_closest and policy not in (NONE, SINGLE_NUMA_NODE):
-        if distances is None or len(distances) != len(numa_nodes):
+        if not isinstance(distances, Sequence) or len(distances) != len(numa_nodes):
             raise InputError(
                 "prefer-closest-numa-nodes needs one row of distances for each NUMA node",
                 field="distances",
                 remedy="give the rows in the order of the nodes",
             )
-        rows = {node: tuple(row) for node, row in zip(numa_nodes, distances, strict=True)}
+        rows = {node: _row(row) for node, row in zip(numa_nodes, distances, strict=True)}
     asked = tuple(_provider_hints(provider, f"providers[{position}]") for position, provider in enumerate(providers))
     merged = merge(policy, merge_entries(asked), NUMAInfo(nodes, rows))
     return MergeResult(merged.hint.numa, merged.hint.preferred, merged.admitted)
 
 
+def _row(row: Any) -> tuple[int, ...]:
+    if not isinstance(row, Sequence) or not all(type(distance) is int for distance in row):
+        raise InputError("a row of distances is a list of numbers", field="distances")
+    return tuple(row)
+
+
 def _nodes_mask(numa_nodes: Collection[int]) -> int:
     if not numa_nodes:
         raise InputError("a machine has at least one NUMA node", field="numa_nodes")
-    return _mask(tuple(numa_nodes))
+    try:
+        return _mask(tuple(numa_nodes))
+    except TypeError:
+        raise InputError("NUMA nodes are a list of numbers", field="numa_nodes") from None
 
 
 @lru_cache(maxsize=1 << 13)
-def _mask(nodes: tuple[int, ...]) -> int:
+def _mask(nodes: tuple[object, ...]) -> int:
     for node in nodes:
-        if not 0 <= node <= HIGHEST_NODE:
-            raise InputError(f"bit number must be in range 0-{HIGHEST_NODE}", field=f"NUMA node {node!r}")
-    return mask_of(nodes)
+        if not isinstance(node, int) or not 0 <= node <= HIGHEST_NODE:
+            raise InputError(f"bit number must be in range 0-{HIGHEST_NODE}", field=f"NUMA node {node!r:.40}")
+    return mask_of(node for node in nodes if isinstance(node, int))
 
 
 def _provider_hints(provider: Mapping[str, Any] | None, field: str) -> ResourceHints | None:

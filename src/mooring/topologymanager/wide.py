@@ -139,7 +139,7 @@ class Family:
         subsets = _over_subsets([1 << node for node in nodes])
         kept: Iterable[int] = range(1, len(subsets))
         for demand in self.demands:
-            if demand.sources is not None:
+            if demand.sources is not None or demand.bonuses:
                 kept = [index for index in kept if demand.is_met(subsets[index])]
             else:
                 sums = _over_subsets([demand.weights[node] for node in nodes])

@@ -1,0 +1,280 @@
+"""CPUs, memory, huge pages, devices and whole pods together keep the laws, whatever happens to the node.
+
+With every defect fixed a law breaks only where v1.37.1 is wrong in a way that has no name yet
+(:func:`laws_whole_node.weaknesses`); with the defects on, each further break has its named one.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import dataclass, replace
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.laws.laws_whole_node import (
+    CONTESTED,
+    DRAINED,
+    ENDED_INIT,
+    FORGOTTEN,
+    UNPLACED,
+    WIDER,
+    all_breaks,
+    weaknesses,
+)
+from tests.laws.strategies_whole_node import (
+    Hardware,
+    configurations,
+    hardware,
+    other_configurations,
+    pods,
+)
+
+from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
+from mooring.core.decision import StartRefusal
+from mooring.core.pod import Container, Pod
+from mooring.node import Node
+from mooring.node.settings import Settings, build_settings
+
+LAST = Pod("last", "last", containers=(Container("c"),))
+"""Asks for nothing; with it everybody looks for stale state."""
+
+
+def understood(hard: Hardware, config: KubeletConfig, fixed: frozenset[str]) -> Settings:
+    found = build_settings(config, MooringConfig(fixed_defects=fixed), hard.info)
+    assert isinstance(found, Settings), found
+    return found
+
+
+def started(hard: Hardware, config: KubeletConfig, fixed: frozenset[str]) -> Node:
+    node = Node.start(understood(hard, config, fixed))
+    assert isinstance(node, Node), node
+    return node.with_devices(hard.devices)
+
+
+def emptied(node: Node) -> Node:
+    for uid in list(node.active):
+        node, _ = node.remove(uid)
+    return node.decide(LAST)[0].remove(LAST.uid)[0]
+
+
+class WholeNode(RuleBasedStateMachine):
+    """Pods come and go, their containers start, the kubelet restarts with the same or another configuration."""
+
+    node: Node
+    fresh: Node
+    hard: Hardware
+
+    @initialize(hard=hardware(), config=configurations())
+    def start(self, hard: Hardware, config: KubeletConfig) -> None:
+        self.hard, self.fresh = hard, started(hard, config, FIXABLE_DEFECTS)
+        self.node, self.count = self.fresh, 0
+        self.waiting: set[str] = set()
+        self.contested = False
+
+    def note(self) -> None:
+        self.contested = self.contested or CONTESTED in weaknesses(self.node)
+
+    @rule(data=st.data())
+    def admit(self, data: st.DataObject) -> None:
+        self.count += 1
+        pod = data.draw(pods(f"p{self.count}"))
+        before, frozen = self.node, pickle.dumps(self.node)
+        self.node, decision = before.decide(pod)
+        assert decision.endless is None
+        assert pickle.dumps(before) == frozen
+        assert copy.deepcopy(before).decide(pod) == (self.node, decision)
+        assert decision.admitted == (pod.uid in self.node.active)
+        if decision.admitted:
+            self.waiting.add(pod.uid)
+        self.note()
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def containers_start(self, data: st.DataObject) -> None:
+        """Init containers end when the containers after them are created, and give their memory back."""
+        uid = data.draw(st.sampled_from(sorted(self.waiting)))
+        self.waiting.discard(uid)
+        before = self.node
+        self.node = before.start_containers(uid)
+        assert (self.node.cpu, self.node.providers.devices) == (before.cpu, before.providers.devices)
+        self.note()
+
+    @precondition(lambda self: self.node.active)
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.node.active)))
+        self.waiting.discard(uid)
+        self.node, removal = self.node.remove(uid)
+        assert uid not in {**self.node.cpu.assignments, **self.node.cpu.pods}
+        assert uid not in {**self.node.memory.assignments, **self.node.memory.pods}
+        assert removal.shared_pool == self.node.shared_pool
+
+    @precondition(lambda self: self.node.active)
+    @rule(data=st.data())
+    def come_back(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.node.active)))
+        pod = self.node.active[uid]
+        node, _ = self.node.remove(uid)
+        self.node, decision = node.admit(pod)
+        self.waiting.discard(uid)
+        self.note()
+        event(f"comes back: {decision.admitted}")
+
+    @rule()
+    def restart(self) -> None:
+        before, known = self.node, weaknesses(self.node)
+        found = before.restart()
+        if isinstance(found, StartRefusal):
+            assert DRAINED in known or self.contested, found.message
+            event(f"refused: {DRAINED if DRAINED in known else CONTESTED}")
+            return
+        self.node, readmission = found
+        self.waiting &= set(self.node.active)
+        if readmission.refused:
+            assert known & {ENDED_INIT, UNPLACED, WIDER}, readmission.refused[0].message
+            event("a running pod is refused")
+        elif ENDED_INIT not in known:
+            assert (self.node.cpu, self.node.memory) == (before.cpu, before.memory)
+            assert self.node.providers.devices == before.providers.devices
+            assert [*self.node.active] == [*before.active]
+        self.note()
+
+    @rule(data=st.data())
+    def restart_with_another_configuration(self, data: st.DataObject) -> None:
+        before = self.node
+        other = understood(
+            self.hard, data.draw(other_configurations(before.settings.config)), before.settings.fixed_defects
+        )
+        found = before.restart(other)
+        if isinstance(found, StartRefusal):
+            known = weaknesses(before)
+            loses_pods = before.settings.pod_level.managers and not other.pod_level.managers
+            forgotten = loses_pods and bool(before.cpu.pods or before.memory.pods)
+            assert forgotten or DRAINED in known or self.contested, found.message
+            event(f"refused: {FORGOTTEN if forgotten else 'otherwise'}")
+            return
+        self.node = found[0]
+        self.waiting &= set(self.node.active)
+        self.note()
+
+    @invariant()
+    def laws_hold(self) -> None:
+        broken = [text for text in all_breaks(self.node) if not (self.contested and "are charged for" in text)]
+        assert broken == []
+
+    def teardown(self) -> None:
+        if not hasattr(self, "fresh"):
+            return
+        left = emptied(self.node)
+        assert left.cpu == replace(self.fresh.cpu, baselines=left.cpu.baselines)
+        assert not any(left.cpu.baselines.values())
+        assert not left.providers.devices.held
+        assert (left.memory.assignments, left.memory.pods) == ({}, {})
+        if not self.contested:
+            assert left.memory.nodes == self.fresh.memory.nodes
+
+
+WholeNode.TestCase.settings = settings(max_examples=200, stateful_step_count=20)
+TestWholeNode = WholeNode.TestCase
+
+
+# With the defects of v1.37.1.
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A pod arrives; its containers start, or do not yet."""
+
+    pod: Pod
+    starts: bool
+
+
+@dataclass(frozen=True)
+class End:
+    """A pod ends."""
+
+    uid: str
+
+
+@dataclass(frozen=True)
+class Reboot:
+    """The kubelet restarts."""
+
+
+Event = Arrival | End | Reboot
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> list[Event]:
+    found: list[Event] = []
+    for number in range(draw(st.integers(1, 5))):
+        found.append(Arrival(draw(pods(f"p{number}")), draw(st.booleans())))
+        if draw(st.integers(0, 3)) == 0:
+            found.append(End(f"p{draw(st.integers(0, number))}"))
+        if draw(st.booleans()):
+            found.append(Reboot())
+    return [*found, Reboot(), Reboot()]
+
+
+@dataclass(frozen=True)
+class Break:
+    """Where a law was broken first, and how."""
+
+    position: int
+    kind: str
+    pod: str = ""
+
+
+def first_break(node: Node, story: list[Event]) -> tuple[Break | None, set[str]]:
+    """Tell the story; return the first break, and the weaknesses that the node had shown by then."""
+    known: set[str] = set()
+    for position, what in enumerate(story):
+        known |= weaknesses(node)
+        if isinstance(what, Arrival):
+            node, decision = node.decide(what.pod)
+            if decision.endless:
+                return Break(position, f"endless: {decision.endless.defect}"), known
+            if decision.admitted and what.starts:
+                node = node.start_containers(what.pod.uid)
+        elif isinstance(what, End):
+            node, _ = node.remove(what.uid)
+        else:
+            found = node.restart()
+            if isinstance(found, StartRefusal):
+                return Break(position, f"refused: {found.message.split(' error:')[0]}"), known
+            if found[1].refused:
+                return Break(position, "a running pod is refused", found[1].refused[0].uid), known
+            if _changed(node, found[0]):
+                return Break(position, "a restart changes the state"), known
+            node = found[0]
+        known |= weaknesses(node)
+        for text in all_breaks(node):
+            return Break(position, text.split(":")[0]), known
+    return None, known
+
+
+def _changed(before: Node, after: Node) -> bool:
+    return (before.cpu, before.memory, before.providers.devices) != (after.cpu, after.memory, after.providers.devices)
+
+
+@settings(max_examples=300)
+@given(hardware(), configurations(), stories())
+def test_every_break_has_its_defect(hard: Hardware, config: KubeletConfig, story: list[Event]) -> None:
+    found, known = first_break(started(hard, config, frozenset()), story)
+    if found is None:
+        event("no break")
+        return
+    culprits = [
+        name
+        for name in sorted(FIXABLE_DEFECTS)
+        if first_break(started(hard, config, frozenset({name})), story)[0] != found
+    ]
+    if culprits:
+        event(f"{found.kind}: {', '.join(culprits)}")
+        return
+    # Nobody alone: all of them together, or a weakness without a name.
+    together, known = first_break(started(hard, config, FIXABLE_DEFECTS), story)
+    event(f"{found.kind}: {', '.join(sorted(known)) if together == found else 'several'}")
+    assert together != found or known

@@ -1,0 +1,80 @@
+"""What a plan says of memory files on which the kubelet starts by chance, or crashes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.node.nodes import machine
+from tests.node.podlevel_nodes import container, managed
+
+from mooring.checkpoint.memory_file import memory_state_text
+from mooring.core.config import MooringConfig
+from mooring.core.machine import Machine
+from mooring.core.machineinfo import HugePages, MachineInfo
+from mooring.core.pod import Pod, QoS
+from mooring.core.quantity import Quantity
+from mooring.memorymanager.account import charge
+from mooring.memorymanager.state import Block, MemoryState
+from mooring.planner.plan import Plan, make_plan
+from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+
+CONFIG = managed("best-effort", "container", memory=True)
+MEMORY = 1 << 30
+
+
+def planned(info: MachineInfo, blocks: dict[str, Block], *pods: Pod) -> Plan:
+    """Plan on a memory file whose assignments came in the order of ``blocks``, by pod uid."""
+    kubelet = start_kubelet(info, CONFIG, MooringConfig(), StateTexts()).kubelet
+    assert isinstance(kubelet, Kubelet)
+    nodes = kubelet.node.memory.nodes
+    for block in blocks.values():
+        nodes = charge(nodes, block.mask, block.type, block.size)
+    state = MemoryState("Static", nodes, {uid: {"c": (block,)} for uid, block in blocks.items()})
+    files = replace(kubelet.files, memory=memory_state_text(state, pod_level=True))
+    return make_plan(Machine("two", info), CONFIG, MooringConfig(), pods, files=files)
+
+
+def about_the_file(plan: Plan) -> list[str]:
+    return [finding.message for finding in plan.findings if finding.subject == "memory_manager_state"]
+
+
+def test_a_start_that_is_left_to_chance_is_said() -> None:
+    group, single = Block((0, 1), "memory", MEMORY), Block((0,), "memory", MEMORY)
+    plan = planned(machine(), {"b": group, "a": single})
+    assert plan.refusal is None
+    (message,) = about_the_file(plan)
+    assert message.startswith("the kubelet starts on this file only by chance")
+    assert "NUMA node 0 may end in another group" in message
+
+
+def test_a_start_that_is_not_left_to_chance_is_not_talked_about() -> None:
+    group, other = Block((0, 1), "memory", MEMORY), Block((0, 1), "memory", MEMORY)
+    plan = planned(machine(), {"b": group, "a": other})
+    assert plan.refusal is None
+    assert about_the_file(plan) == []
+
+
+def uneven() -> MachineInfo:
+    """Return two nodes of which only the first lists huge pages."""
+    info = machine()
+    first, second = info.topology
+    return replace(info, topology=(replace(first, hugepages=(HugePages(2048, 16),)), second))
+
+
+def test_a_group_of_uneven_nodes_crashes_the_kubelet() -> None:
+    plan = planned(uneven(), {"a": Block((0, 1), "memory", MEMORY)})
+    assert plan.refusal is not None
+    assert plan.refusal.message == (
+        "the kubelet crashes: NUMA node 1 does not list hugepages-2Mi and node 0 of its group does: the kubelet "
+        "crashes when it starts on such a group"
+    )
+
+
+def test_a_pod_that_asks_for_pages_of_which_some_node_knows_nothing_crashes_the_kubelet() -> None:
+    asked = container("c", "1")
+    amounts = {**asked.limits, "hugepages-2Mi": Quantity.parse("2Mi")}
+    pod = Pod("u", "u", containers=(replace(asked, requests=amounts, limits=amounts),), qos=QoS.GUARANTEED)
+    plan = planned(uneven(), {}, pod)
+    (answer,) = plan.answers
+    assert "NUMA node 1 does not list hugepages-2Mi" in answer.crash
+    assert not plan.is_yes
