@@ -87,7 +87,7 @@ def test_flow_style_yaml_is_no_json_but_is_read(tmp_path: Path) -> None:
         ("f.json", b'{"a": ' + b"9" * 5000 + b"}", "a number has too many digits"),
         ("f.json", b"[" * 100_000, "nested too deeply"),
         ("f.json", b'{"a": "\\ud800"}', "a \\u escape names half of a character"),
-        ("f.json", b'{"a": 1,}', "f.json:1:9: not valid JSON: "),
+        ("f.json", b'{"a" 1}', "f.json:1:6: not valid JSON: "),
         ("f.json", b"a: 1", "f.json:1:1: not valid JSON: Expecting value"),
     ],
 )
