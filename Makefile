@@ -9,15 +9,17 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test test-pythons check lint types walls docs-links docs pictures bench mutants lock clean
+.PHONY: help demo test test-browser test-pythons check lint types walls docs-links docs site pictures bench mutants lock clean
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
 	@echo "make test          run the tests"
+	@echo "make test-browser  run the tests of the HTML report in headless Chromium"
 	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs"
 	@echo "make test-pythons  run the tests on every Python 3.11 to 3.13 that is found"
 	@echo "make bench         run the benchmarks"
 	@echo "make docs          write into the docs what their examples print now"
+	@echo "make site          build the documentation as a site (build/site/index.html)"
 	@echo "make pictures      draw the pictures of the docs again"
 	@echo "make mutants       mutation testing of the managers (about 10 minutes)"
 	@echo "make lock          pin the newest allowed dependencies"
@@ -36,6 +38,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+# Skips itself, by name and reason, where there is no Chromium and none can be installed.
+test-browser: $(STAMP)
+	$(BIN)/python scripts/test_browser.py
 
 test-pythons: $(STAMP)
 	$(BIN)/python scripts/test_pythons.py
@@ -58,6 +64,16 @@ docs-links: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python scripts/refresh_docs.py
 
+# The site needs an environment of its own: nothing else needs its packages.
+SITE := .venvs/site
+$(SITE)/.installed: requirements-site.lock
+	$(PYTHON_FOUND) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-site.lock
+	@touch $(SITE)/.installed
+
+site: $(SITE)/.installed
+	$(SITE)/bin/python scripts/build_site.py
+
 pictures: $(STAMP)
 	$(BIN)/python scripts/draw_pictures.py
 
@@ -75,6 +91,10 @@ mutants: $(STAMP)
 lock:
 	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-emit-index-url --no-header \
 	  --no-annotate --group dev pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate --group browser --constraint requirements.lock -o requirements-browser.lock
+	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate --group site -o requirements-site.lock
 
 clean:
-	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	rm -rf $(VENV) demo build .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

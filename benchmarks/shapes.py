@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from mooring.core.config import KubeletConfig
-from mooring.core.machineinfo import Core, MachineInfo, Node
+from dataclasses import replace
+
+from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.core.machineinfo import Core, HugePages, MachineInfo, Node
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
+from mooring.devicemanager.state import Device, DeviceState
 from mooring.node import Node as KubeletNode
+from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 
 GIB = 2**30
 
@@ -68,3 +72,72 @@ def filled(node: KubeletNode, share: float) -> KubeletNode:
         if not decision.admitted:
             raise ValueError(decision.message)
     return node
+
+
+def whole(policy: str, total: int, **options: str) -> KubeletConfig:
+    """Return the configuration with static CPU and memory policies, the eviction threshold reserved on node 0."""
+    return replace(
+        config(policy, total),
+        memory_manager_policy="Static",
+        reserved_memory=(ReservedMemory(0, {"memory": "100Mi"}),),
+        eviction_hard={"memory.available": "100Mi"},
+        topology_manager_policy_options={"max-allowable-numa-nodes": "64", **options},
+    )
+
+
+def started(info: MachineInfo, kubelet: KubeletConfig, share: float) -> Kubelet:
+    """Return a running kubelet, filled with pods of 4 CPUs until ``share`` of the CPUs is taken."""
+    start = start_kubelet(info, kubelet, MooringConfig(), StateTexts())
+    assert start.kubelet is not None
+    running = start.kubelet
+    for number in range(int(info.num_cores * share) // 4):
+        running, decision = running.admit(pod(f"filler-{number}"))
+        assert decision.admitted
+    return running
+
+
+def rich_machine() -> MachineInfo:
+    """Return 8 nodes with two sizes of huge pages."""
+    info = machine(8)
+    pages = (HugePages(2048, 1024), HugePages(1048576, 8))
+    return replace(info, topology=tuple(replace(node, hugepages=pages) for node in info.topology))
+
+
+RICH_LIMITS = {
+    "cpu": "4",
+    "memory": "4Gi",
+    "hugepages-2Mi": "64Mi",
+    "hugepages-1Gi": "2Gi",
+    "vendor.example/gpu": "1",
+    "vendor.example/nic": "1",
+}
+
+
+def rich_node() -> KubeletNode:
+    """Return the rich machine half full, with two kinds of devices, two of each on every node."""
+    devices = {
+        f"vendor.example/{kind}": tuple(Device(f"{kind}-{number}", (number % 8,)) for number in range(16))
+        for kind in ("gpu", "nic")
+    }
+    return started(rich_machine(), whole("best-effort", 256), 0.5).with_devices(DeviceState(devices)).node
+
+
+def rich_pod(uid: str) -> Pod:
+    """Return a pod that asks for everything that the rich machine has."""
+    amounts = {name: Quantity.parse(text) for name, text in RICH_LIMITS.items()}
+    return replace(pod(uid), containers=(Container("main", requests=amounts, limits=amounts),))
+
+
+def gpu_tray() -> MachineInfo:
+    """Return 34 nodes: two with CPUs, 32 of memory only."""
+
+    def cores(node: int) -> tuple[Core, ...]:
+        return (
+            tuple(Core(core, (core, core + 32), node) for core in range(node * 16, node * 16 + 16)) if node < 2 else ()
+        )
+
+    def distances(node: int) -> tuple[int, ...]:
+        return tuple(10 if node == other else 20 if other < 2 else 40 for other in range(34))
+
+    nodes = tuple(Node(node, 64 * GIB, cores=cores(node), distances=distances(node)) for node in range(34))
+    return MachineInfo(64, 2, 34 * 64 * GIB, nodes)

@@ -17,6 +17,7 @@ EXAMPLE = "-f examples/pods.yaml --machine epyc-7763-2s-nps4 --config examples/k
 PICTURES: Mapping[str, str] = {
     "node.svg": f"mooring show {EXAMPLE} -o svg",
     "memory-only-nodes.svg": "mooring show --machine xeonmax-9460-2s-snc4-flat -o svg",
+    "decision.svg": f"mooring explain ai/inference {EXAMPLE} -o svg",
     "hybrid.svg": "mooring show --machine i7-1370p -o svg",
 }
 """File in docs/images -> the command that draws it."""

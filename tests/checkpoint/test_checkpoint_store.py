@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mooring.checkpoint import store
-from mooring.checkpoint.store import StateFolder, read_state_file, write_atomically
+from mooring.checkpoint import replacement, store
+from mooring.checkpoint.replacement import write_atomically, write_together
+from mooring.checkpoint.store import StateFolder, read_state_file
 from mooring.core.errors import InputError
 
 
@@ -87,6 +89,97 @@ def test_file_and_directory_are_brought_to_the_disk(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "fsync", recording)
     write_atomically(tmp_path / "state", "new")
     assert synced == [False, True]
+
+
+def test_every_text_is_on_the_disk_before_the_first_file_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        sync(descriptor)
+        done.append(f"on disk: {os.pread(descriptor, 20, 0).decode()}")
+
+    def renamed(path: Path, target: Path) -> Path:
+        done.append(f"replaced: {target.name}")
+        return replace(path, target)
+
+    def begun(*_: int) -> None:
+        done.append("begun")
+
+    monkeypatch.setattr(os, "open", with_read_access(os.open))
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    monkeypatch.setattr(os, "posix_fadvise", begun, raising=False)
+    write_together(tmp_path, {"a": "one", "b": "two", "c": ""})
+    expected = ["begun", "begun", "on disk: one", "on disk: two", "on disk: "]
+    assert done == [*expected, "replaced: a", "replaced: b", "replaced: c"]
+    assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == {
+        "a": "one",
+        "b": "two",
+        "c": "",
+    }
+
+
+def with_read_access(real: Callable[..., int]) -> Callable[..., int]:
+    """Return ``os.open`` with files that are to be written readable too, so that a test can look into them."""
+
+    def opened(path: str, flags: int, mode: int = 0o777) -> int:
+        return real(path, flags & ~os.O_WRONLY | os.O_RDWR if flags & os.O_WRONLY else flags, mode)
+
+    return opened
+
+
+def test_without_the_advice_or_with_advice_that_is_refused_files_are_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "posix_fadvise", failing, raising=False)
+    write_together(tmp_path, {"a": "1", "b": "2"})
+    monkeypatch.delattr(os, "posix_fadvise")
+    write_together(tmp_path, {"b": "3", "c": "4"})
+    assert [(tmp_path / name).read_text(encoding="utf-8") for name in names_in(tmp_path)] == ["1", "3", "4"]
+
+
+def test_texts_are_written_whole_when_the_system_takes_them_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:7]))
+    text = "0123456789" * 5 + "\u00e4"
+    write_together(tmp_path, {"a": text, "b": ""})
+    assert [(tmp_path / name).read_text(encoding="utf-8") for name in names_in(tmp_path)] == [text, ""]
+
+
+def test_names_that_are_taken_are_passed_over_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replacement, "_numbers", iter(range(5, 100)))
+    taken = [tmp_path / f".state.{os.getpid()}-{number}" for number in (5, 6)]
+    taken[0].write_text("a leftover", encoding="utf-8")
+    taken[1].symlink_to(tmp_path / "elsewhere")
+    write_atomically(tmp_path / "state", "new")
+    assert names_in(tmp_path) == sorted(["state", *(path.name for path in taken)])
+    assert taken[0].read_text(encoding="utf-8") == "a leftover"
+    assert (tmp_path / "state").read_text(encoding="utf-8") == "new"
+
+
+@pytest.mark.parametrize("failing_call", range(2))
+def test_when_one_of_several_files_fails_all_are_whole_and_no_descriptor_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing_call: int
+) -> None:
+    (tmp_path / "a").write_text("old", encoding="utf-8")
+    (tmp_path / "b").write_text("old", encoding="utf-8")
+    real, calls = Path.replace, iter(range(9))
+    before = len(os.listdir("/dev/fd"))  # noqa: PTH208 - names, not paths, are counted
+
+    def replace(path: Path, target: Path) -> Path:
+        return failing() if next(calls) == failing_call else real(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(InputError, match=f"{'ab'[failing_call]}: cannot be written: No space left"):
+        write_together(tmp_path, {"a": "new", "b": "new"})
+    texts = [(tmp_path / name).read_text(encoding="utf-8") for name in names_in(tmp_path)]
+    assert texts == [["old", "old"], ["new", "old"]][failing_call]
+    assert len(os.listdir("/dev/fd")) == before  # noqa: PTH208 - as above
 
 
 def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class Answered:
     @property
     def complaint(self) -> str:
         """The one line on standard error, warnings aside."""
-        lines = [line for line in self.err.splitlines() if not line.startswith("warning: ")]
+        lines = [line for line in self.err.splitlines() if not line.startswith(("warning: ", "warning["))]
         assert len(lines) == 1, self.err
         return lines[0]
 

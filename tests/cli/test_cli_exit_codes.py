@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 USAGE = [
     ("", "Usage: mooring"),
-    ("bogus", "mooring: no such verb: 'bogus'; verbs are plan, replay, show, topology; see mooring --help"),
+    ("bogus", f"mooring: no such verb: 'bogus'; verbs are {', '.join(sorted(main.VERBS))}; see mooring --help"),
     ("topo", "mooring: no such verb: 'topo'; did you mean 'topology'?; see mooring --help"),
     (
         "plan",
@@ -177,7 +177,9 @@ def test_state_files_that_are_none_are_bad_input(folder: Path) -> None:
 def test_warnings_go_to_standard_error_and_change_nothing(folder: Path) -> None:
     answered = mooring("plan", "-f", folder / "pod.yaml", *SMALL)
     assert answered.code == 0
-    assert answered.err.startswith("warning: configuration: none given: the kubelet's defaults have CPU manager policy")
+    assert answered.err.startswith(
+        "warning[MOOR-504]: configuration: none given: the kubelet's defaults have CPU manager policy"
+    )
     assert mooring("plan", "-f", folder / "pod.yaml", *SMALL, "-o", "json").err == ""
 
 

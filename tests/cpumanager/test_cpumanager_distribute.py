@@ -134,6 +134,27 @@ def test_distribution_over_many_nodes_equals_the_plain_form(start: int) -> None:
     assert seen == {"fixed", "same"}
 
 
+def long_case(seed: int) -> tuple[Topology, int, int]:
+    """Return ten to twelve nodes of which most have three free CPUs and a few four, and a request for most of them."""
+    random = Random(seed)  # noqa: S311 - for examples
+    nodes = random.randint(10, 12)
+    topology = machine([4] * nodes, nodes // 2)
+    counts = [random.choice([3, 3, 3, 3, 4]) for _ in range(nodes)]
+    return topology, first_cpus(topology, counts), sum(counts) - random.randint(0, 5)
+
+
+@pytest.mark.parametrize("start", range(0, 40, 10))
+def test_distribution_over_ten_and_more_nodes_equals_the_plain_form(start: int) -> None:
+    """Remembered subsets of ten and more nodes, which share storage in lists of sixteen places."""
+    changed = 0
+    for seed in range(start, start + 10):
+        topology, available, need = long_case(seed)
+        taken = take_distributed(topology, available, need, ONE_BY_ONE)
+        assert (seed, text(taken)) == (seed, text(expected(topology, available, need, ONE_BY_ONE)))
+        changed += taken != take_distributed(topology, available, need, without_saved_combo(ONE_BY_ONE))
+    assert changed > 1
+
+
 @settings(max_examples=150)
 @given(st.data(), nested_topologies(most_cpus=24), RULES)
 def test_with_all_defects_fixed_the_wanted_cpus_are_taken_from_those_available(

@@ -64,6 +64,14 @@ def test_described_hints_equal_the_plain_loop(data: st.DataObject, nodes: int, a
     )
 
 
+@pytest.mark.parametrize("nodes", [MOST_LISTED, MOST_LISTED + 1])
+def test_more_than_there_is_is_impossible_listed_or_described(nodes: int) -> None:
+    places = {cpu: CPUPlace(cpu, 0, cpu, 0) for cpu in range(nodes)}
+    topology = build_topology(places, **true_counts(places))
+    assert generate_hints(topology, topology.all_cpus, 0, nodes, align_by_socket=False) != IMPOSSIBLE
+    assert generate_hints(topology, topology.all_cpus, 0, nodes + 1, align_by_socket=False) == IMPOSSIBLE
+
+
 # Rules one by one, on two nodes of six CPUs: even ones and odd ones.
 
 EVEN, ODD = mask("0,2,4,6,8,10"), mask("1,3,5,7,9,11")

@@ -131,8 +131,9 @@ def test_unknown_field_is_reported_with_the_nearest_name(tmp_path: Path) -> None
             "warning",
             "reservedSystemCpus",
             f"{source}: the kubelet has no field reservedSystemCpus and ignores it; did you mean reservedSystemCPUs?",
+            "MOOR-501",
         ),
-        Finding("warning", "foo", f"{source}: the kubelet has no field foo and ignores it"),
+        Finding("warning", "foo", f"{source}: the kubelet has no field foo and ignores it", "MOOR-501"),
     )
 
 

@@ -119,7 +119,8 @@ def test_finished_pods_are_left_out_and_reported(tmp_path: Path, phase: str) -> 
     found: list[Finding] = []
     file = write(tmp_path, pod("x", status={"phase": phase}), pod("y", status={"phase": "Running"}))
     assert [entry.name for entry in load_pods([file], report=found.append)] == ["y"]
-    assert found == [Finding("info", "default/x", f"{file}: the pod has {phase.lower()} and is left out")]
+    message = f"{file}: the pod has {phase.lower()} and is left out"
+    assert found == [Finding("info", "default/x", message, "MOOR-502")]
 
 
 def test_gates_are_those_of_the_caller(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from tests.memorymanager.small_memory import (
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.memorymanager import policy_hints
 from mooring.memorymanager import static as engine
+from mooring.memorymanager.facts import MemoryHintsAsked, MemoryPinningFailed, MemoryPinningRequested
 from mooring.memorymanager.pod_allocation import allocate_pod
 from mooring.memorymanager.pod_budget import EMPTY_SHARED_POOL, shared_pool_error
 from mooring.memorymanager.pod_partition import partition
@@ -99,6 +100,11 @@ def test_a_container_with_requests_of_other_types_only_shares_nothing() -> None:
     assert shared_pool_error(whole, {"memory": 10, HUGE: 6}, BOTH) == ""
 
 
+def test_a_container_without_huge_pages_takes_none_of_them() -> None:
+    whole = pod_level(container("a", 4), container("b", 2, M2=5), shared("c"), memory=10, M2=6)
+    assert shared_pool_error(whole, {"memory": 10, HUGE: 6}, BOTH) == ""
+
+
 # The partition.
 
 
@@ -125,10 +131,32 @@ def test_shares_follow_the_specification() -> None:
     }
 
 
+def test_the_record_of_init_containers_is_passed_on() -> None:
+    record = ReusableMemory("pod", {0b01: {"memory": 3}})
+    burstable = replace(pod_level(container("a", 4), memory=10), qos=QoS.BURSTABLE)
+    for whole in (pod_level(container("a", 4), shared("b"), memory=10), burstable):
+        answer = allocate_pod(POLICY, fresh(POLICY), record, whole, on(0))
+        assert isinstance(answer, MemoryAllocated)
+        assert answer.reusable is record
+
+
+def test_observers_are_told_of_the_whole_pod_and_why_it_failed() -> None:
+    facts: list[object] = []
+    whole = pod_level(container("a", 10), shared("b"), memory=10)
+    answer = allocate_pod(POLICY, fresh(POLICY), ReusableMemory(), whole, on(0), facts.append)
+    assert answer == MemoryRefusal(NO_SHARED, EMPTY_SHARED_POOL)
+    assert facts == [MemoryPinningRequested("pod", ""), MemoryPinningFailed("pod", "", NO_SHARED)]
+    del facts[:]
+    hints = policy_hints.pod_hints(POLICY, fresh(POLICY), ReusableMemory(), pod(container("a", 5)), facts.append)
+    (fact,) = facts
+    assert isinstance(fact, MemoryHintsAsked)
+    assert (fact.pod, fact.container, fact.requests, {"memory": fact.hints}) == ("pod", "", {"memory": 5}, hints)
+
+
 def test_the_machine_is_charged_once_and_containers_get_their_blocks() -> None:
     whole = pod_level(container("a", 4), shared("b"), memory=10, M2=3)
     state = served(POLICY, whole, on(0, 1))
-    assert set(state.pods["pod"]) == {block([0, 1], 10), block([0, 1], 3, HUGE)}
+    assert state.pods["pod"] == (block([0, 1], 3, HUGE), block([0, 1], 10))
     assert state.assignments["pod"]["a"] == (block([0, 1], 4),)
     assert set(state.assignments["pod"]["b"]) == {block([0, 1], 6), block([0, 1], 3, HUGE)}
     assert (reserved(state), reserved(state, HUGE), counts(state)) == ([10, 0], [3, 0], [2, 2])

@@ -71,6 +71,11 @@ def test_blocks_that_do_not_fit_are_no_opinion_in_the_kubelet_and_impossible_oth
     assert of_container(SANE, whole, held) == {"memory": IMPOSSIBLE}
 
 
+def test_the_highest_node_with_room_in_the_masks_is_63() -> None:
+    held = holding(c=(block([63], 5),))
+    assert of_container(POLICY, pod(container("c", 5)), held) == {"memory": Hints((1 << 63,))}
+
+
 @pytest.mark.parametrize("node", [-1, 64, 10**12])
 def test_a_node_without_room_in_the_masks_is_no_opinion(node: int) -> None:
     assert of_container(POLICY, pod(container("c", 5)), holding(c=(block([node], 5),))) is None
@@ -91,7 +96,11 @@ def test_an_init_container_that_was_taken_over_from_still_fits() -> None:
     held = holding(c=(block([0], 2),), a=(block([0], 3),))
     assert of_container(POLICY, whole, held) is None
     assert of_container(SANE, whole, held) == {"memory": ON_ZERO}
+    assert of_container(SANE, whole, holding(c=(block([0], 5),))) == {"memory": ON_ZERO}
     assert of_container(SANE, whole, holding(c=(block([0], 6),))) == {"memory": IMPOSSIBLE}
+    both = pod(container("c", 5, INIT, M2=2))
+    mixed = holding(c=(block([0], 4), block([0], 3, HUGE)))
+    assert of_container(SANE, both, mixed) == {"memory": IMPOSSIBLE, HUGE: IMPOSSIBLE}
 
 
 def test_in_pod_scope_the_kubelet_looks_at_the_first_holder_only() -> None:
@@ -109,6 +118,7 @@ def test_in_pod_scope_every_container_is_held_against_itself_when_the_defect_is_
     assert of_pod(SANE, whole, holding(i=(block([0], 1),), a=(block([0], 5),), b=(block([0], 7),))) == {
         "memory": ON_ZERO
     }
+    assert of_pod(SANE, whole, holding(a=(block([1], 5),), b=(block([1], 7),))) == {"memory": ON_ONE}
     assert of_pod(SANE, whole, holding(a=(block([0], 12),), b=(block([0], 7),))) == {"memory": IMPOSSIBLE}
 
 

@@ -119,6 +119,12 @@ def test_reserved_memory_is_kept_by_node() -> None:
     }
 
 
+def test_a_node_may_be_named_without_ordinary_memory() -> None:
+    entries = [ReservedMemory(0, {"memory": "100"}), ReservedMemory(1, {HUGE: "0"})]
+    assert reserve(*entries) == {0: {"memory": 100}, 1: {HUGE: 0}}
+    assert reserve(entries[1], node="0") == "[memorymanager] you should specify the system reserved memory"
+
+
 def not_equal(configured: str, resource: str, expected: str) -> str:
     return (
         f'the total amount "{configured}" of type "{resource}" is not equal to the value "{expected}" '

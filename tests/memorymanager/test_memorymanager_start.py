@@ -9,16 +9,31 @@ from itertools import permutations, product
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.memorymanager.small_memory import BOTH, HUGE, block, empty_nodes, fresh, static
+from tests.memorymanager.small_memory import (
+    BOTH,
+    HUGE,
+    INIT,
+    block,
+    container,
+    empty_nodes,
+    fresh,
+    on,
+    pod,
+    reserved,
+    static,
+)
 
 from mooring.core.bits import mask_of
 from mooring.core.errors import KubeletCrashError
-from mooring.memorymanager import replay
-from mooring.memorymanager.account import charge, release
+from mooring.memorymanager import policy_hints, replay
+from mooring.memorymanager.account import charge, charge_in_order, release
 from mooring.memorymanager.facts import StartLeftToChance
+from mooring.memorymanager.pod_restore import without_pod
 from mooring.memorymanager.replay import Containers
+from mooring.memorymanager.reuse import ReusableMemory
 from mooring.memorymanager.start import DIFFERENT, EMPTY_WITH_ASSIGNMENTS, start
 from mooring.memorymanager.state import Block, MemoryState, NodeState
+from mooring.memorymanager.static import MemoryAllocated, allocate, remove
 
 Assignments = Mapping[str, Mapping[str, tuple[Block, ...]]]
 Nodes = Mapping[int, NodeState]
@@ -142,6 +157,86 @@ def test_a_group_whose_nodes_list_different_types_crashes_the_kubelet() -> None:
     assert start(policy, replace(state, assignments={})) == DIFFERENT
 
 
+# Lists of nodes that only a hand writes.
+
+
+def test_a_list_that_names_a_node_twice_counts_it_twice_and_is_given_back_as_often() -> None:
+    policy = static(empty_nodes(8, 8), gates=BOTH)
+    held = block([0, 0], 3)
+    nodes = charge_in_order(policy.default_nodes, held.numa, held.type, held.size)
+    assert (nodes[0].assignments, nodes[0].cells, nodes[0].memory["memory"].reserved) == (2, (0, 0), 3)
+    state = on_file(nodes, {"pod": {"c": (held,)}})
+    assert start(policy, state) is state
+    once = {**nodes, 0: replace(nodes[0], cells=(0,))}
+    assert start(policy, replace(state, nodes=once)) == DIFFERENT
+    assert remove(policy, state, "pod", "c") == fresh(policy)
+
+
+def test_nodes_are_charged_in_the_order_of_the_list() -> None:
+    policy = static(empty_nodes(8, 8))
+    nodes = charge_in_order(policy.default_nodes, (1, 0), "memory", 10)
+    assert [node.memory["memory"].reserved for node in nodes.values()] == [2, 8]
+    state = on_file(nodes, {"pod": {"c": (block([1, 0], 10),)}})
+    assert start(policy, state) is state
+    # Beside another group the order is more than a question of sums.
+    both = charge_in_order(charge_in_order(empty_nodes(8, 8), (1, 0), "memory", 10), (0,), "memory", 6)
+    assert [node.memory["memory"].reserved for node in both.values()] == [8, 8]
+    assert start(policy, on_file(both, {"a": {"c": (block([1, 0], 10),)}, "b": {"c": (block([0], 6),)}})) != DIFFERENT
+    ascending = charge(charge(empty_nodes(8, 8), 0b11, "memory", 10), 0b01, "memory", 6)
+    assert [node.memory["memory"].reserved for node in ascending.values()] == [8, 2]
+
+
+def test_a_block_on_no_node_is_charged_nowhere() -> None:
+    policy = static(empty_nodes(8, 8))
+    state = replace(fresh(policy), assignments={"pod": {"c": (block([], 5, "nonsense"),)}})
+    assert start(policy, state) is state
+    assert remove(policy, state, "pod", "c") == fresh(policy)
+
+
+@pytest.mark.parametrize(
+    ("held", "words"),
+    [
+        (block([0, 9], 6), "NUMA node 9, which the machine does not have"),
+        (block([9], 0), "NUMA node 9, which the machine does not have"),
+        (block([0], 6, HUGE), '"hugepages-2Mi", which NUMA node 0 does not list'),
+    ],
+)
+def test_unchecked_blocks_of_a_pod_crash_the_kubelet_when_they_are_given_back(held: Block, words: str) -> None:
+    # A pod without container entries is not looked at when the kubelet starts; containers can join it later.
+    policy = static(empty_nodes(8, 8), gates=BOTH)
+    state = replace(fresh(policy), pods={"pod": (held,)})
+    assert start(policy, state) is state
+    joined = replace(state, nodes=charge(state.nodes, 0b01, "memory", 3), assignments={"pod": {"c": (block([0], 3),)}})
+    with pytest.raises(KubeletCrashError, match=words):
+        remove(policy, joined, "pod", "c")
+
+
+def test_an_unknown_type_of_which_nothing_is_left_to_give_back_is_not_looked_up() -> None:
+    policy = static(empty_nodes(8, 8), gates=BOTH)
+    nodes = charge(policy.default_nodes, 0b01, "memory", 3)
+    state = MemoryState("Static", nodes, {"pod": {"c": (block([0], 3),)}}, {"pod": (block([0], 0, HUGE),)})
+    left = remove(policy, state, "pod", "c")
+    assert (left.nodes[0].assignments, left.nodes[0].memory["memory"].reserved) == (0, 3)
+
+
+def test_an_empty_entry_of_a_pod_stands_for_the_blocks_of_its_containers() -> None:
+    # They were never charged, so nothing of them is given back or left to later containers.
+    wild = (block([9], 4, "nonsense"),)
+    entries = {"pod": {"i": wild, "c": wild}}
+    policy = static(empty_nodes(8, 8), "pod-restart", "exact-mask-reuse", gates=BOTH)
+    state = replace(fresh(policy), assignments=entries, pods={"pod": ()})
+    assert start(policy, state) is state
+    assert remove(policy, remove(policy, state, "pod", "i"), "pod", "c") == fresh(policy)
+    assert without_pod(state, "pod") == fresh(policy)
+    whole = pod(container("i", 3, INIT), container("d", 3))
+    free = policy_hints.container_hints(policy, fresh(policy), ReusableMemory(), whole, whole.containers[1])
+    assert policy_hints.container_hints(policy, state, ReusableMemory(), whole, whole.containers[1]) == free
+    answer = allocate(policy, state, ReusableMemory(), whole, whole.containers[1], on(1))
+    assert isinstance(answer, MemoryAllocated)
+    assert answer.state.assignments["pod"] == {**entries["pod"], "d": (block([1], 3),)}
+    assert reserved(answer.state) == [0, 3]
+
+
 # Order.
 
 
@@ -215,9 +310,9 @@ def files(draw: st.DrawFn) -> MemoryState:
     }
     order = draw(st.permutations(sorted(assignments)))
     recorded = nodes
-    for pod in order:
-        for name in draw(st.permutations(sorted(assignments[pod]))):
-            recorded = charged(recorded, *assignments[pod][name])
+    for uid in order:
+        for name in draw(st.permutations(sorted(assignments[uid]))):
+            recorded = charged(recorded, *assignments[uid][name])
     if draw(st.integers(0, 2)) == 0:
         gone = draw(blocks)
         recorded = release(charged(recorded, *gone), gone)
@@ -226,7 +321,7 @@ def files(draw: st.DrawFn) -> MemoryState:
 
 def every_order(assignments: Assignments) -> Iterator[list[tuple[Block, ...]]]:
     for pods in permutations(assignments):
-        for inside in product(*[list(permutations(assignments[pod].values())) for pod in pods]):
+        for inside in product(*[list(permutations(assignments[uid].values())) for uid in pods]):
             yield [blocks for containers in inside for blocks in containers]
 
 

@@ -13,7 +13,8 @@ AMOUNT = r"\S+(?: [KMGT]?i?B)?"
 ASKS = rf"{WHO} asks for (?P<asks>{AMOUNT} of (?:memory|hugepages)[^;]*?)"
 SHORT = r"(?P<left>(?:only .+? of|no) (?P<resource>[\w\-]+))"
 CHOICE = r"the NUMA nodes of its choice"
-END = r"(?:no wider set may be used|a wider set would be more than it takes on an empty machine)"
+BARRED = "nodes that serve other containers may not join a new group"
+END = rf"(?:no wider set may be used(?P<why>: {BARRED})?|a wider set would be more than it takes on an empty machine)"
 
 
 def amounts(told: Told, name: str, text: str) -> bool:
@@ -58,10 +59,13 @@ def listed_memory(told: Told, name: str, text: str) -> bool:
 
 @says(
     rf"{ASKS}, which takes (?P<now>\d+) NUMA nodes now and fewer on an empty machine, "
-    r"and restricted refuses that\."
+    r"and restricted refuses that(?P<groups>: .* serve others as (?:one group|groups))?\."
 )
 def memory_wider(told: Told, say: Say) -> bool:
     name = subject(say["container"])
+    if say["groups"]:
+        listed = {tuple(ids(text)) for text in re.findall(r"NUMA nodes ([\d,\-]*\d)", say["groups"])}
+        assert listed == groups(told)
     asked, nodes = told.memory(name), told.after.memory.nodes
     empty = next(
         size
@@ -90,13 +94,15 @@ def memory_nowhere(told: Told, say: Say) -> bool:
 )
 def memory_groups(told: Told, say: Say) -> bool:
     name = subject(say["container"])
-    asked = told.memory(name)
-    everything = all(
-        sum(told.free_memory(node, resource) for node in told.after.memory.nodes) >= amount
-        for resource, amount in asked.items()
-    )
     used = any(state.assignments for state in told.after.memory.nodes.values())
-    return amounts(told, name, say["asks"]) and everything and used
+    return amounts(told, name, say["asks"]) and enough_in_all(told, name) and used
+
+
+def enough_in_all(told: Told, name: str) -> bool:
+    return all(
+        sum(told.free_memory(node, resource) for node in told.after.memory.nodes) >= amount
+        for resource, amount in told.memory(name).items()
+    )
 
 
 @says(rf"{ASKS}; {NODES.format('nodes')}, chosen for it, (?:has|have) {SHORT} free, and {END}\.")
@@ -107,6 +113,9 @@ def memory_chosen(told: Told, say: Say) -> bool:
     amount = say["left"].removeprefix("only ").partition(" of ")[0]
     rest = free == 0 if say["left"].startswith("no ") else about(amount, free)
     stored = told.after.stored_hints[told.pod.uid][name]
+    if say["why"]:
+        assert any(state.assignments for state in told.after.memory.nodes.values())
+        assert enough_in_all(told, name)
     return (
         amounts(told, name, say["asks"])
         and rest

@@ -37,7 +37,7 @@ def told(kubelet: Kubelet, pod: Pod, *, running: bool = False) -> tuple[Kubelet,
     else:
         after, decision = kubelet.decide(pod, facts.append)
     circumstances = Circumstances(kubelet.settings, pod, facts, after.node.memory, after.node.providers.devices)
-    answer = Told(why(decision, circumstances), pod, decision, after.node)
+    answer = Told(why(decision, circumstances).sentence, pod, decision, after.node)
     if decision.admitted and not running:
         after = after.start_containers(pod.uid)
     return after, answer
@@ -173,7 +173,7 @@ def out_of(resource: str, requested: int, used: int, capacity: int) -> str:
     message = (
         f"Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
     )
-    return why_out_of(Rejection(f"OutOf{resource}", message))
+    return why_out_of(Rejection(f"OutOf{resource}", message)).sentence
 
 
 def test_the_node_resources_check_is_told_in_the_units_of_people() -> None:

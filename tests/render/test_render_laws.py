@@ -16,8 +16,9 @@ from mooring.core.machineinfo import Cache, Core, MachineInfo, Node
 from mooring.render.build import Owner, Pools, build_view
 from mooring.render.layout import Layout, PlacedBox, arrange
 from mooring.render.measure import Metrics
-from mooring.render.svg import _cell_size, svg_text
-from mooring.render.svg import _metrics as svg_metrics
+from mooring.render.svg import svg_text
+from mooring.render.svg_map import cell_size
+from mooring.render.svg_map import map_metrics as svg_metrics
 from mooring.render.terminal import _arrange, _Cells, terminal_text
 from mooring.render.view import BoxKind, BoxView, NodeView
 from mooring.render.wording import cpu_mark
@@ -87,7 +88,7 @@ def layouts(view: NodeView, width: int) -> list[tuple[Metrics | None, Layout, in
     found: list[tuple[Metrics | None, Layout, int, int]] = [
         (None, _arrange(view, cell, width), cell.width, 1) for cell in cells
     ]
-    metrics = svg_metrics(view, _cell_size(view))
+    metrics = svg_metrics(view, cell_size(view))
     found.append((metrics, arrange(view.boxes, metrics, width * 8), metrics.cell_width, metrics.cell_height))
     return found
 

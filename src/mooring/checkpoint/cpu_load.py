@@ -40,7 +40,7 @@ def load_cpu_state(
     """
     if text is None:
         return Created(initial_cpu_text(policy))
-    checkpoint = read_checkpoint(text, _FAMILIES[pod_level])
+    checkpoint = read_checkpoint(text, CPU_FAMILIES[pod_level])
     if isinstance(checkpoint, str):
         return LoadRefusal("cpu", checkpoint)
     if checkpoint["policyName"] != policy:
@@ -114,7 +114,8 @@ def _v2_accepted_without_pod_level(value: dict[str, GoValue]) -> bool:
 
 
 _V3 = OlderFormat(CPU_V3, _v3_accepted)
-_FAMILIES = {
+CPU_FAMILIES = {
     True: Family("cpu manager", "v4", CPU_V4, CPU_DATA, (_V3, OlderFormat(CPU_V2, _v2_accepted))),
     False: Family("cpu manager", "v4", CPU_V4, CPU_DATA, (_V3, OlderFormat(CPU_V2, _v2_accepted_without_pod_level))),
 }
+"""The formats of ``cpu_manager_state``, by whether PodLevelResourceManagers is on."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from mooring.core.errors import MooringError
 from mooring.core.gotext import quote
@@ -57,6 +57,7 @@ _WORDS: dict[int, tuple[bytes, bool | None]] = {
     0x6E: (b"null", None),
 }
 _QUOTE, _COLON, _COMMA, _MINUS, _DOT = b'":,-.'
+_AFTER_MEMBER, _AFTER_ELEMENT = "after object key:value pair", "after array element"
 _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT, _CLOSE_OBJECT, _BACKSLASH, _U = b"[]{}\\u"
 
 
@@ -73,6 +74,36 @@ def parse(data: bytes) -> JSONValue:
     mooring.checkpoint.goscan.JSONSyntaxError: invalid character ' ' in string escape code
     """
     return _Reader(data).document()
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What can be read of a text that may be cut off or damaged."""
+
+    value: JSONValue
+    """The value before the fault; what was open there is closed. None when there is none."""
+
+    fault: str
+    """Go's complaint; empty for a whole JSON text."""
+
+    whole: bool
+    """The value ends before the fault: the text is JSON, or JSON with something behind it."""
+
+
+def parse_prefix(data: bytes, depth: int) -> Prefix:
+    """Read as much of a JSON text as is beyond doubt.
+
+    A value that a fault follows at once is left out, because the fault may have ended it early; where the text ends
+    there is no such doubt.
+
+    Args:
+        data: the text.
+        depth: how many levels of unfinished containers are kept; what is unfinished further inside is left out.
+
+    >>> parse_prefix(b'{"a": {"b": "1-3", "c": "4-', depth=2).value
+    JSONObject(members=[('a', JSONObject(members=[('b', '1-3')]))])
+    """
+    return _Reader(data).prefix(depth)
 
 
 class _Reader:
@@ -95,6 +126,41 @@ class _Reader:
         if rest:
             raise self._fault(rest.start(), "after top-level value")
         return value
+
+    def prefix(self, depth: int) -> Prefix:
+        """Read up to the first fault."""
+        try:
+            value = self._begin()
+            while self._open:
+                value = self._begin() if value is _FOLLOWS else self._put(value)
+        except JSONSyntaxError as error:
+            doubted = str(error).endswith((_AFTER_MEMBER, _AFTER_ELEMENT))
+            return Prefix(self._closed(depth, doubted=doubted), str(error), whole=False)
+        rest = _NO_SPACE.search(self._buffer, self._at)
+        return Prefix(value, str(self._fault(rest.start(), "after top-level value")) if rest else "", whole=True)
+
+    def _closed(self, depth: int, *, doubted: bool) -> JSONValue:
+        """Close what is open, from the inside, and return the outermost container."""
+        if self._open and doubted:
+            innermost = self._open[-1]
+            values: list[Any] = innermost.members if isinstance(innermost, JSONObject) else innermost
+            del values[-1:]
+        keys = self._keys
+        while len(self._open) > 1:
+            container, around = self._open.pop(), self._open[-1]
+            # The key of the innermost container's next value may wait as well: keys belong to containers by number.
+            names = sum(isinstance(one, JSONObject) for one in self._open)
+            del keys[names:]
+            if len(self._open) < depth:
+                self._append(around, keys, container)
+        return self._open[0] if self._open else None
+
+    @staticmethod
+    def _append(around: JSONObject | list[JSONValue], keys: list[str], value: JSONValue) -> None:
+        if isinstance(around, JSONObject):
+            around.members.append((keys.pop(), value))
+        else:
+            around.append(value)
 
     def _begin(self) -> JSONValue:
         """Read a scalar or an empty container; or open a container and stand before its first value."""
@@ -125,10 +191,10 @@ class _Reader:
         container = self._open[-1]
         if isinstance(container, JSONObject):
             container.members.append((self._keys.pop(), value))
-            closing, context = _CLOSE_OBJECT, "after object key:value pair"
+            closing, context = _CLOSE_OBJECT, _AFTER_MEMBER
         else:
             container.append(value)
-            closing, context = _CLOSE_ARRAY, "after array element"
+            closing, context = _CLOSE_ARRAY, _AFTER_ELEMENT
         found = self._next()
         if found not in (_COMMA, closing):
             raise self._fault(self._at, context)

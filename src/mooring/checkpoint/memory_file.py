@@ -15,7 +15,7 @@ from mooring.checkpoint.dump import Piece, data_checksum
 from mooring.checkpoint.fnv import fnv1a_32
 from mooring.checkpoint.gojson import quoted
 from mooring.checkpoint.structures import MEMORY_LEGACY_NAME
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.memorymanager.state import Block, MemoryState, MemoryTable
 
 _TABLES = "map[v1.ResourceName]*state.MemoryTable"
 
@@ -71,7 +71,9 @@ def memory_text_v2(state: MemoryState) -> str:
 
 def _old_part(state: MemoryState) -> Piece:
     """Return what all formats have in common, without braces: policy, machine state, container entries."""
-    nodes = {node: _node(held) for node, held in state.nodes.items()}
+    nodes = {
+        node: _node(held.assignments, tuple(held.memory.items()), held.cells) for node, held in state.nodes.items()
+    }
     entries = [_entry(pod, tuple(held.items())) for pod, held in sorted(state.assignments.items())]
     # JSON sorts the node ids as texts (10 before 2), the dump as numbers.
     machine = ",".join([f'"{node}":{nodes[node].json}' for node in sorted(nodes, key=str)])
@@ -103,21 +105,22 @@ def _pod_member(pods: Mapping[str, tuple[Block, ...]]) -> str:
     return f',"podEntries":{{{",".join(entries)}}}'
 
 
-def _node(node: NodeState) -> Piece:
+# A write changes one node and the blocks of one pod; most pieces are those of the write before. They are remembered by
+# content, never by the identity of a mapping that somebody might change.
+
+
+@lru_cache(maxsize=4096)
+def _node(assignments: int, memory: tuple[tuple[str, MemoryTable], ...], cells: tuple[int, ...]) -> Piece:
     """Return one node's state."""
-    tables = [(name, _table(table)) for name, table in sorted(node.memory.items())]
+    tables = [(name, _table(table)) for name, table in sorted(memory)]
     json = ",".join([f"{quoted(name)}:{table.json}" for name, table in tables])
     dump = " ".join([f"{name}:{table.dump}" for name, table in tables])
-    cells = [str(cell) for cell in node.cells]
+    ids = [str(cell) for cell in cells]
     return Piece(
-        f'{{"numberOfAssignments":{node.assignments},"memoryMap":{{{json}}},"cells":[{",".join(cells)}]}}',
-        f"<*>{{NumberOfAssignments:(int){node.assignments} MemoryMap:({_TABLES})map[{dump}] "
-        f"Cells:([]int)[{' '.join(cells)}]}}",
+        f'{{"numberOfAssignments":{assignments},"memoryMap":{{{json}}},"cells":[{",".join(ids)}]}}',
+        f"<*>{{NumberOfAssignments:(int){assignments} MemoryMap:({_TABLES})map[{dump}] "
+        f"Cells:([]int)[{' '.join(ids)}]}}",
     )
-
-
-# A write changes few tables and the blocks of one pod; most pieces are those of the write before. They are
-# remembered by content, never by the identity of a mapping that somebody might change.
 
 
 @lru_cache(maxsize=4096)

@@ -35,7 +35,7 @@ def load_memory_state(text: str | None, *, policy: str, pod_level: bool) -> Memo
     """
     if text is None:
         return Created(initial_memory_text(policy))
-    checkpoint = read_checkpoint(text, _FAMILY)
+    checkpoint = read_checkpoint(text, MEMORY_FAMILY)
     if isinstance(checkpoint, str):
         return LoadRefusal("memory", checkpoint)
     if checkpoint["policyName"] != policy:
@@ -100,10 +100,11 @@ def _v1_accepted(value: dict[str, GoValue]) -> bool:
     return value["checksum"] in (0, legacy_checksum(MEMORY_V1, value, MEMORY_LEGACY_NAME))
 
 
-_FAMILY = Family(
+MEMORY_FAMILY = Family(
     "memory manager",
     "v3",
     MEMORY_V3,
     MEMORY_DATA,
     (OlderFormat(MEMORY_V2, _v2_accepted), OlderFormat(MEMORY_V1, _v1_accepted)),
 )
+"""The formats of ``memory_manager_state``."""

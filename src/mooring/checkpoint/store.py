@@ -1,4 +1,4 @@
-"""State files on disk: read whole or not at all, replaced whole or not at all.
+"""State files on disk: read whole or not at all, replaced whole or not at all (:mod:`mooring.checkpoint.replacement`).
 
 Source: kubelet v1.37.1, checkpointmanager and pkg/kubelet/util/store (file store); spec: state-files.md section 1.
 """
@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mooring.checkpoint.replacement import system_words, write_atomically, write_together
 from mooring.core.errors import InputError
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 
@@ -84,7 +83,7 @@ def read_state_file(path: Path) -> str | None:
         return None
     except (OSError, ValueError) as error:
         raise InputError(
-            f"cannot be read: {_reason(error)}", source=str(path), remedy="check the path and its permissions"
+            f"cannot be read: {system_words(error)}", source=str(path), remedy="check the path and its permissions"
         ) from None
     if len(data) > SIZE_LIMIT:
         raise InputError(
@@ -98,81 +97,6 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file by ``text``: after a crash at any moment the old file or the new one is there, whole.
-
-    The text goes to a temporary file beside the target (its name begins with a dot, as in the kubelet), is
-    brought to the disk, and takes the target's place by a rename, which is brought to the disk too. Readable
-    for the owner only, as in the kubelet.
-
-    Raises:
-        InputError: when that fails. The target is whole even then, and no temporary file is left.
-    """
-    write_together(path.parent, {path.name: text})
-    try:
-        _sync_directory(path.parent)
-    except OSError as error:
-        raise _unwritable(path, error) from None
-
-
-def write_together(folder: Path, texts: Mapping[str, str]) -> None:
-    """Replace several files of one folder, each atomically.
-
-    All texts are on the disk before the first file is replaced. The renames themselves are not waited for, as in the
-    kubelet: a node that loses the last ones with its power has lost its containers too, and finds whole files.
-
-    Raises:
-        InputError: when that fails. Every target is whole even then, and no temporary file is left.
-    """
-    current = ""
-    try:
-        temporaries: dict[str, str] = {}
-        try:
-            for current, text in texts.items():
-                temporaries[current] = _on_disk(folder, current, text.encode(errors="surrogateescape"))
-            for current in list(temporaries):
-                Path(temporaries[current]).replace(folder / current)
-                del temporaries[current]
-        except BaseException:
-            for temporary in temporaries.values():
-                Path(temporary).unlink(missing_ok=True)
-            raise
-    except (OSError, ValueError) as error:
-        raise _unwritable(folder / current, error) from None
-
-
-def _unwritable(path: Path, error: OSError | ValueError) -> InputError:
-    remedy = "check the directory, its space and permissions"
-    return InputError(f"cannot be written: {_reason(error)}", source=str(path), remedy=remedy)
-
-
-def _on_disk(folder: Path, name: str, data: bytes) -> str:
-    """Write a temporary file beside ``name`` and return its path once the disk has it."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{name}", dir=folder)
-    try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - the descriptor is what there is
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return temporary
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _reason(error: OSError | ValueError) -> str:
-    """Return the system's words for an error. A ValueError is about a name that no file can have."""
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
-
-
 def make_folder(path: Path) -> Path:
     """Make a directory for state files where there is none, and return it.
 
@@ -183,7 +107,7 @@ def make_folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"the directory cannot be made ({_reason(error)})",
+            f"the directory cannot be made ({system_words(error)})",
             source=str(path),
             remedy="name a directory that can be written",
         ) from None

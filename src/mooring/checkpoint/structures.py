@@ -150,7 +150,7 @@ _NODE = _struct(
     ("memoryMap", "MemoryMap", GoMap("map[v1.ResourceName]*state.MemoryTable", GoPointer(_TABLE))),
     ("cells", "Cells", INTS),
 )
-_BLOCKS = GoSlice(
+BLOCKS = GoSlice(
     "[]state.Block",
     _struct(
         "Block",
@@ -159,18 +159,17 @@ _BLOCKS = GoSlice(
         ("size", "Size", UINT64),
     ),
 )
-_MACHINE_STATE = GoField(
-    "machineState", "MachineState", GoMap("state.NUMANodeMap", GoPointer(_NODE), integer_keys=True)
-)
+NODES = GoMap("state.NUMANodeMap", GoPointer(_NODE), integer_keys=True)
+_MACHINE_STATE = GoField("machineState", "MachineState", NODES)
 _MEMORY_ENTRIES = GoField(
     "entries",
     "Entries",
-    GoMap("state.ContainerMemoryAssignments", GoMap("map[string][]state.Block", _BLOCKS)),
+    GoMap("state.ContainerMemoryAssignments", GoMap("map[string][]state.Block", BLOCKS)),
 )
 _MEMORY_POD_ENTRIES = GoField(
     "podEntries",
     "PodEntries",
-    GoMap("state.PodMemoryAssignments", _struct("PodEntry", ("memoryBlocks", "MemoryBlocks", _BLOCKS))),
+    GoMap("state.PodMemoryAssignments", _struct("PodEntry", ("memoryBlocks", "MemoryBlocks", BLOCKS))),
 )
 
 MEMORY_V1 = GoStruct("MemoryManagerCheckpointV1", (_POLICY_NAME, _MACHINE_STATE, _MEMORY_ENTRIES, _CHECKSUM))

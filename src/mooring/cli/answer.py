@@ -58,4 +58,5 @@ def warn(findings: Iterable[Finding]) -> None:
     """Print the warnings among the findings to standard error, one line each."""
     for finding in findings:
         if finding.severity == "warning":
-            click.echo(f"warning: {finding.subject}: {' '.join(finding.message.split())}", err=True)
+            mark = f"[{finding.code}]" if finding.code else ""
+            click.echo(f"warning{mark}: {finding.subject}: {' '.join(finding.message.split())}", err=True)

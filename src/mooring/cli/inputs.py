@@ -12,9 +12,12 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 
 if TYPE_CHECKING:
+    from mooring.core.machine import Machine
     from mooring.core.pod import Pod
     from mooring.manifest.configuration import NodeConfiguration
+    from mooring.planner.nodearchive.reader import NodeArchive
     from mooring.planner.plan import Plan
+    from mooring.planner.question import Question
     from mooring.planner.simulation import StateTexts
 
 STANDARD_INPUT = "-"
@@ -29,11 +32,13 @@ class NodeOptions:
     config: Sequence[str]
     state: str
     active: Sequence[str]
+    node: str = ""
+    """A node archive; what the other options name comes from there instead."""
 
     @property
     def describes_node(self) -> bool:
         """Tell whether there is more than a machine: then a kubelet is to be started on it."""
-        return bool(self.manifests or self.active or self.state or self.config)
+        return bool(self.manifests or self.active or self.state or self.config or self.node)
 
 
 def plan_of(options: NodeOptions) -> Plan:
@@ -42,19 +47,33 @@ def plan_of(options: NodeOptions) -> Plan:
     Raises:
         InputError: something cannot be read or understood.
     """
-    from mooring.discovery.loader import load_machine  # noqa: PLC0415 - after the options are known to be good
-    from mooring.manifest.devices import offered_devices  # noqa: PLC0415 - as above
+    return question_of(options).plan()
+
+
+def question_of(options: NodeOptions) -> Question:
+    """Read everything that a plan needs.
+
+    Raises:
+        InputError: something cannot be read or understood.
+    """
+    from mooring.manifest.devices import offered_devices  # noqa: PLC0415 - after the options are known to be good
     from mooring.manifest.gates import PodGates  # noqa: PLC0415 - as above
     from mooring.manifest.pod_files import load_pods  # noqa: PLC0415 - as above
-    from mooring.planner.plan import make_plan  # noqa: PLC0415 - as above
+    from mooring.planner.question import Question  # noqa: PLC0415 - as above
 
     _check_standard_input(options)
-    state = read_state(options.state)
-    machine = load_machine(options.machine)
-    configuration = read_config(options.config)
+    archive = read_node(options.node)
+    state = archive.state() if archive and not options.state else read_state(options.state)
+    machine = _machine(options.machine, archive)
+    configuration = read_config(options.config, archive)
     noticed = list(configuration.findings)
+    if archive:
+        noticed += archive.findings(configuration, _replaced(options))
     gates = PodGates.of(configuration.kubelet.feature_gates)
-    active = load_pods(options.active, gates=gates, report=noticed.append)
+    if archive and not options.active:
+        active = archive.pods(gates, noticed.append)
+    else:
+        active = load_pods(options.active, gates=gates, report=noticed.append)
     pods = load_pods(options.manifests, gates=gates, report=noticed.append)
     if options.manifests and not pods:
         raise InputError(
@@ -62,17 +81,25 @@ def plan_of(options: NodeOptions) -> Plan:
             source=", ".join(options.manifests),
             remedy="give pods or workloads with -f",
         )
-    _check_distinct(active, pods)
-    return make_plan(
+    _check_distinct(active, pods, "in the node archive" if archive and not options.active else "given with --active")
+    return Question(
         machine,
         configuration.kubelet,
         configuration.mooring,
-        pods,
-        files=state,
-        active=active,
-        devices=offered_devices(configuration.devices, machine.pci),
-        findings=noticed,
+        tuple(pods),
+        tuple(active),
+        state,
+        offered_devices(configuration.devices, machine.pci),
+        tuple(noticed),
     )
+
+
+def _replaced(options: NodeOptions) -> list[str]:
+    """Return the parts of a node archive in whose place something else was given."""
+    from mooring.planner.nodearchive.layout import CONFIGURATION_PART, PODS_PART, STATE_PART  # noqa: PLC0415 - as above
+
+    given = ((CONFIGURATION_PART, options.config), (STATE_PART, options.state), (PODS_PART, options.active))
+    return [part for part, value in given if value]
 
 
 def _check_standard_input(options: NodeOptions) -> None:
@@ -102,21 +129,58 @@ def check_open(wanted: Sequence[object]) -> None:
         raise InputError("is closed", source="standard input", remedy="open it, or name a file")
 
 
-def _check_distinct(active: Sequence[Pod], pods: Sequence[Pod]) -> None:
+def _check_distinct(active: Sequence[Pod], pods: Sequence[Pod], where: str) -> None:
     running = {pod.uid for pod in active}
     for pod in pods:
         if pod.uid in running:
             raise InputError(
-                f"the pod {pod.namespace}/{pod.name} (uid {pod.uid}) is also given with --active",
+                f"the pod {pod.namespace}/{pod.name} (uid {pod.uid}) is also {where}",
                 source="-f",
                 remedy="a pod either runs already or is to be admitted: leave it out of one of the two",
             )
 
 
-def read_config(paths: Sequence[str]) -> NodeConfiguration:
-    """Read a configuration; without one the kubelet's defaults, and a word about what that means."""
+def read_node(source: str) -> NodeArchive | None:
+    """Open a node archive, where one is named.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not source:
+        return None
+    from mooring.planner.nodearchive.reader import open_node  # noqa: PLC0415 - only where it is asked for
+
+    return open_node(source)
+
+
+def read_machine(machine: str, node: str) -> Machine:
+    """Read the machine that ``--machine`` names, or else that of a node archive, or else this computer.
+
+    Raises:
+        InputError: there is none, or it cannot be understood.
+    """
+    return _machine(machine, read_node(node))
+
+
+def _machine(machine: str, archive: NodeArchive | None) -> Machine:
+    from mooring.discovery.loader import load_machine  # noqa: PLC0415 - as above
+
+    return archive.machine() if archive and not machine else load_machine(machine)
+
+
+def read_config(paths: Sequence[str], archive: NodeArchive | None = None) -> NodeConfiguration:
+    """Read a configuration; without one the kubelet's defaults, and a word about what that means.
+
+    Args:
+        paths: the files of ``--config``.
+        archive: where it comes from when there are none.
+    """
     from mooring.manifest.configuration import load_config  # noqa: PLC0415 - as above
 
+    if archive and not paths:
+        collected = archive.configuration()
+        if collected is not None:
+            return collected
     configuration = load_config(*paths)
     if paths:
         return configuration
@@ -125,6 +189,7 @@ def read_config(paths: Sequence[str]) -> NodeConfiguration:
         "configuration",
         "none given: the kubelet's defaults have CPU manager policy none, under which nobody gets exclusive CPUs "
         "(give a KubeletConfiguration with --config)",
+        "MOOR-504",
     )
     return replace(configuration, findings=(finding,))
 

@@ -10,8 +10,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 BAD_INPUT = 2
 DEFECT = 70
@@ -26,11 +30,23 @@ TRACEBACK = "MOORING_TRACEBACK"
 COMPLETION = "_MOORING_COMPLETE"
 """Environment variable by which shells ask for completions."""
 
+PROGRAM = "mooring"
+PLUGIN = "kubectl mooring"
+"""How people call the program when it is a plugin of kubectl."""
+
 VERBS: Mapping[str, str] = {
+    "capacity": "How many more pods like this one fit?",
+    "collect": "Pack what a question about a node needs into one file.",
+    "compare": "Which configuration is best for these pods?",
+    "completion": "Print the completion script of a shell.",
+    "doctor": "Are the state files sound, and what is to be done?",
+    "explain": "Why was this pod placed there, or rejected?",
     "plan": "What would this node do with these pods?",
     "replay": "Run recorded scenarios and compare.",
     "show": "Draw a machine and who owns what.",
+    "status": "How is the agent of this node?",
     "topology": "Show a machine as it is and as the kubelet sees it.",
+    "whatif": "Change one thing and ask again.",
 }
 """Verb -> what ``mooring --help`` says; kept here so that help needs no import of the verbs."""
 
@@ -38,7 +54,9 @@ EPILOG = """\b
 Examples:
   mooring topology
   mooring plan -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
+  mooring explain -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
   mooring show -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml -o svg --to node.svg
+  mooring collect --to node.tar.gz
 
 \b
 Exit codes:
@@ -85,6 +103,13 @@ class Verbs(click.Group):
             raise click.UsageError(f"no such verb: {name!r:.80}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete verbs without importing them, and options."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for shells
+
+        verbs = [CompletionItem(name, help=VERBS[name]) for name in sorted(VERBS) if name.startswith(incomplete)]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """List the verbs without importing them."""
         with formatter.section("Verbs"):
@@ -107,24 +132,41 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code. Errors are told in one line on standard error, never raised."""
+def kubectl_main() -> None:
+    """Run the command line as ``kubectl mooring``: kubectl starts the program ``kubectl-mooring``."""
+    sys.exit(run(sys.argv[1:], PLUGIN))
+
+
+def kubectl_complete_main() -> None:
+    """Answer kubectl, which starts ``kubectl_complete-mooring`` to complete ``kubectl mooring``."""
+    from mooring.cli.completion import complete_for_kubectl  # noqa: PLC0415 - only for shells
+
+    complete_for_kubectl(cli, sys.argv[1:])
+
+
+def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
+    """Run one command line and return its exit code. Errors are told in one line on standard error, never raised.
+
+    Args:
+        arguments: what follows the program's name.
+        program: how the person called it, for usage lines.
+    """
     instruction = os.environ.get(COMPLETION)
     if instruction:
         from click.shell_completion import shell_complete  # noqa: PLC0415 - only for shells
 
-        return shell_complete(cli, {}, "mooring", COMPLETION, instruction)
+        return shell_complete(cli, {}, PROGRAM, COMPLETION, instruction)
     # What no terminal of this encoding can show is escaped: an answer with a strange name is better than none.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
         try:
-            code = _answer(arguments)
+            code = _answer(arguments, program)
             if sys.stdout is not None:
                 sys.stdout.flush()
         except (KeyboardInterrupt, click.Abort, Exception) as error:  # noqa: BLE001 - the last place to say something
-            code = _complain(error, arguments)
+            code = _complain(error, arguments, program)
     except BrokenPipeError:
         from mooring.cli.destination import drop_unwritten  # noqa: PLC0415 - only then
 
@@ -133,14 +175,14 @@ def run(arguments: Sequence[str]) -> int:
     return code
 
 
-def _answer(arguments: Sequence[str]) -> int:
+def _answer(arguments: Sequence[str], program: str) -> int:
     # click's own main() has other exit codes: it answers 1 to a closed pipe and takes an EOFError for an interrupt.
-    with cli.make_context("mooring", list(arguments)) as context:
+    with cli.make_context(program, list(arguments)) as context:
         code = cli.invoke(context)
     return code if isinstance(code, int) else 0
 
 
-def _complain(error: BaseException, arguments: Sequence[str]) -> int:
+def _complain(error: BaseException, arguments: Sequence[str], program: str) -> int:
     """Say what went wrong, and return the exit code.
 
     Raises:
@@ -158,7 +200,7 @@ def _complain(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
     elif isinstance(error, click.ClickException):
-        click.echo(_usage_line(error, arguments), err=True)
+        click.echo(_usage_line(error, arguments, program), err=True)
     elif isinstance(error, MooringError):
         click.echo(f"mooring: {error}", err=True)
     else:
@@ -167,11 +209,11 @@ def _complain(error: BaseException, arguments: Sequence[str]) -> int:
     return BAD_INPUT
 
 
-def _usage_line(error: click.ClickException, arguments: Sequence[str]) -> str:
+def _usage_line(error: click.ClickException, arguments: Sequence[str], program: str) -> str:
     """Return a mistake in the command line as one line that ends with where to look."""
     context = getattr(error, "ctx", None)
     verb = next((word for word in arguments if word in VERBS), "")
-    command = context.command_path if context is not None else f"mooring {verb}".rstrip()
+    command = context.command_path if context is not None else f"{program} {verb}".rstrip()
     message = " ".join(error.format_message().split()).rstrip(".")
     hint = _HINTS.get(verb, "") if message.startswith(("Got unexpected extra argument", "Missing option '-f'")) else ""
     return f"{command}: {message[:1].lower()}{message[1:]}{hint}; see {command} --help"

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from mooring.cli.candidates import complete_file, complete_folder, complete_machine
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 machine = click.option(
@@ -14,6 +16,7 @@ machine = click.option(
     "machine",
     default="",
     metavar="MACHINE",
+    shell_complete=complete_machine,
     help="A shipped name, compact text (sockets=2 numa=4 cores=16 ...), a sysfs folder or tarball, MachineInfo JSON, "
     "or FILE.jsonl#NAME. Default: this computer.",
 )
@@ -25,6 +28,7 @@ manifests = click.option(
     multiple=True,
     required=True,
     metavar="FILE|DIR|-",
+    shell_complete=complete_file,
     help="Pods, workloads or lists, YAML or JSON; repeatable.",
 )
 
@@ -33,6 +37,7 @@ config = click.option(
     "config",
     multiple=True,
     metavar="FILE",
+    shell_complete=complete_file,
     help="KubeletConfiguration (YAML, JSON or /configz), and MooringConfiguration in the same or its own file; "
     "repeatable. Default: the kubelet's own.",
 )
@@ -42,17 +47,33 @@ state = click.option(
     "state",
     default="",
     metavar="DIR",
+    shell_complete=complete_folder,
     help="A kubelet root directory whose state files to continue from; it is never written.",
 )
 
 active = click.option(
-    "--active", "active", multiple=True, metavar="FILE|DIR|-", help="Pods that run already; repeatable."
+    "--active",
+    "active",
+    multiple=True,
+    metavar="FILE|DIR|-",
+    shell_complete=complete_file,
+    help="Pods that run already; repeatable.",
+)
+
+node = click.option(
+    "--node",
+    "node",
+    default="",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="A node archive of mooring collect, in place of --machine, --config, --state and --active; each of these "
+    "given besides replaces that part.",
 )
 
 
 def node_inputs(function: Function) -> Function:
     """Add everything that describes a node and its pods."""
-    for option in (active, state, config, machine, manifests):
+    for option in (node, active, state, config, machine, manifests):
         function = option(function)
     return function
 
@@ -70,10 +91,20 @@ def output(formats: tuple[str, ...], default: str) -> Callable[[Function], Funct
     )
 
 
+agent_socket = click.option(
+    "--socket",
+    "socket",
+    default="",
+    metavar="PATH",
+    shell_complete=complete_file,
+    help="The status socket of the agent. Default: /run/mooring/status.sock.",
+)
+
 to_file = click.option(
     "--to",
     "to",
     default="",
     metavar="FILE",
+    shell_complete=complete_file,
     help="Write the answer to a file instead of the terminal; - is standard output.",
 )

@@ -18,6 +18,8 @@ class Finding:
     """What it is about: a CPU list, a node, a file, a field."""
     message: str
     """One sentence."""
+    code: str = ""
+    """Its stable code, such as ``MOOR-401``; ``mooring explain CODE`` prints the page about it."""
 
 
 @dataclass(frozen=True, slots=True)

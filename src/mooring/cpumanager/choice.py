@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
-from mooring.cpumanager.facts import CPUsTaken, WholeCoresChecked
+from mooring.cpumanager.facts import CPUsTaken, TakeBegun, WholeCoresChecked
 from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
 from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.state import CPUState
@@ -68,10 +68,16 @@ def take_near(
     near = _near(policy, pool, affinity)
     first: int | TakeError | Endless = 0
     if near:
-        first = take(policy.topology, near, min(need, near.bit_count()), policy.rules)
+        wanted = min(need, near.bit_count())
+        if observer is not None:
+            observer(TakeBegun(pod, container, wanted, near, "hint"))
+        first = take(policy.topology, near, wanted, policy.rules, observer)
     result: int | TakeError | Endless = first
     if isinstance(first, int):
-        rest = take(policy.topology, pool & ~first, need - first.bit_count(), policy.rules)
+        missing = need - first.bit_count()
+        if observer is not None and missing > 0:
+            observer(TakeBegun(pod, container, missing, pool & ~first, "anywhere"))
+        rest = take(policy.topology, pool & ~first, missing, policy.rules, observer)
         result = first | rest if isinstance(rest, int) else rest
     if observer is not None:
         observer(

@@ -23,6 +23,8 @@ class Combo:
     positions: tuple[int, ...]
     remainder: tuple[int, ...]
     """Those that take one more group each, round robin."""
+    found: tuple[int, ...] = ()
+    """The positions that were judged best, which defect saved-combo may have replaced."""
 
 
 def kept_prefix(length: int) -> int:
@@ -76,4 +78,4 @@ def claimed_combo(
         positions = claimed_positions(found, last_visited, count)
     else:
         positions = found
-    return Combo(positions, tuple(candidates[index] for index in remainder))
+    return Combo(positions, tuple(candidates[index] for index in remainder), found)

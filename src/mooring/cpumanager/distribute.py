@@ -10,15 +10,19 @@ from __future__ import annotations
 from itertools import combinations
 
 from mooring.core.decision import Endless
+from mooring.core.observer import Observer
 from mooring.core.topology import Topology
 from mooring.cpumanager.accumulator import Accumulator, Element
 from mooring.cpumanager.balance import Judge, Verdict
 from mooring.cpumanager.combos import Combo, claimed_combo
+from mooring.cpumanager.facts import DistributionChosen, SharePicked
 from mooring.cpumanager.packed import refused_outright, take_packed
 from mooring.cpumanager.rules import TakeError, TakeRules
 
 
-def take_distributed(topology: Topology, available: int, need: int, rules: TakeRules) -> int | TakeError | Endless:
+def take_distributed(
+    topology: Topology, available: int, need: int, rules: TakeRules, observer: Observer | None = None
+) -> int | TakeError | Endless:
     """Take ``need`` of the ``available`` CPUs in equal shares from several NUMA nodes.
 
     Args:
@@ -26,13 +30,14 @@ def take_distributed(topology: Topology, available: int, need: int, rules: TakeR
         available: mask of the CPUs to choose from.
         need: how many.
         rules: the options; ``whole_cores`` makes the unit of distribution a core.
+        observer: receives which nodes were chosen and what each gave.
 
     Returns:
         The mask of the CPUs taken, the kubelet's error, or the defect that would keep the kubelet from returning.
     """
     group = topology.cpus_per_core if rules.whole_cores else 1
     if group == 0 or need % group:
-        return take_packed(topology, available, need, rules, uncore=False)
+        return take_packed(topology, available, need, rules, uncore=False, observer=observer)
     if need < 1:
         return 0
     refusal = refused_outright(available, need)
@@ -46,8 +51,8 @@ def take_distributed(topology: Topology, available: int, need: int, rules: TakeR
         if isinstance(found, Endless):
             return found
         if found is not None:
-            return _claim(topology, available, nodes, found, need, group, rules)
-    return take_packed(topology, available, need, rules, uncore=False)
+            return _claim(topology, available, nodes, found, need, group, rules, observer)
+    return take_packed(topology, available, need, rules, uncore=False, observer=observer)
 
 
 def _combo_sizes(topology: Topology, count: int, need: int, group: int) -> tuple[int, int]:
@@ -112,12 +117,15 @@ def _claim(
     need: int,
     group: int,
     rules: TakeRules,
+    observer: Observer | None,
 ) -> int | TakeError | Endless:
     """Take the shares of the chosen nodes, then hand out the rest group by group."""
     size = len(combo.positions)
     share = need // size // group * group
     for position in combo.positions:
         share = min(share, (nodes[position][1] & available).bit_count() // group * group)
+    rest = need - share * size
+    _report_choice(observer, nodes, combo, share, rest, group)
     taken, missing = 0, need
     for position in combo.positions:
         # Not all of them are left where an earlier share took a whole socket by its average size (average-sizes).
@@ -126,7 +134,7 @@ def _claim(
         if isinstance(part, int):
             taken |= part
             missing -= part.bit_count()
-    rest = need - share * size
+            _report(observer, nodes[position][0], part, is_rest=False)
     while rest > 0:
         before = rest
         for position in combo.remainder:
@@ -139,6 +147,7 @@ def _claim(
             if isinstance(part, int):
                 taken |= part
                 missing -= part.bit_count()
+                _report(observer, nodes[position][0], part, is_rest=True)
             rest -= group
         if rest == before:
             return _stuck(missing, rules)
@@ -147,6 +156,22 @@ def _claim(
     if missing < 0:
         return TakeError(f"accounting error, too many CPUs allocated, remaining: {missing}")
     return taken
+
+
+def _report_choice(
+    observer: Observer | None, nodes: list[Element], combo: Combo, share: int, rest: int, group: int
+) -> None:
+    if observer is not None:
+        used, found, takers = (
+            tuple(nodes[position][0] for position in positions)
+            for positions in (combo.positions, combo.found, combo.remainder)
+        )
+        observer(DistributionChosen(used, found, share, rest, takers if rest > 0 else (), group))
+
+
+def _report(observer: Observer | None, node: int, cpus: int, *, is_rest: bool) -> None:
+    if observer is not None and cpus:
+        observer(SharePicked(node, cpus, is_rest))
 
 
 def _stuck(missing: int, rules: TakeRules) -> TakeError | Endless:

@@ -75,6 +75,57 @@ class WholeCoresChecked:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeBegun:
+    """One run of the taking algorithm begins; what its rules give follows."""
+
+    pod: str
+    container: str
+    """Empty for the partition of a whole pod."""
+    need: int
+    candidates: int
+    place: str
+    """``hint``: inside the hint's nodes (or their sockets). ``anywhere``: whatever is left. ``partition``: inside the
+    CPUs of the pod (KEP-5526)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CPUsPicked:
+    """One rule of taking gave CPUs; belongs to the run that began last."""
+
+    rule: str
+    """``sockets``, ``numa-nodes``, ``uncore-caches`` (entirely free ones), ``part-of-uncore-cache``, ``cores``
+    (entirely free ones), ``cpus`` (one by one, core by core) or ``cpus-spread`` (one by one, socket by socket)."""
+    cpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionChosen:
+    """distribute-cpus-across-numa has found its NUMA nodes; belongs to the run that began last."""
+
+    nodes: tuple[int, ...]
+    """Those that give a share."""
+    found: tuple[int, ...]
+    """Those that were judged best; others than ``nodes`` where the kubelet loses them again (defect saved-combo)."""
+    share: int
+    """CPUs of each node."""
+    rest: int
+    """CPUs that do not divide evenly."""
+    takers: tuple[int, ...]
+    """Nodes that give the rest, a group at a time, round robin."""
+    group: int
+    """CPUs that stay together: those of a core with full-pcpus-only, else 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharePicked:
+    """One NUMA node gave its share of a distribution, or a group of the rest."""
+
+    node: int
+    cpus: int
+    is_rest: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CPUsTaken:
     """One container got its CPUs, or a take failed."""
 

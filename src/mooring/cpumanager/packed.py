@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from mooring.core.bits import lowest
 from mooring.core.errors import KubeletCrashError
+from mooring.core.observer import Observer
 from mooring.core.topology import Topology
 from mooring.cpumanager.accumulator import Accumulator, Element
+from mooring.cpumanager.facts import CPUsPicked
 from mooring.cpumanager.rules import TakeError, TakeRules
 
 
@@ -20,7 +22,15 @@ def refused_outright(available: int, need: int) -> TakeError | None:
     return None
 
 
-def take_packed(topology: Topology, available: int, need: int, rules: TakeRules, *, uncore: bool) -> int | TakeError:
+def take_packed(
+    topology: Topology,
+    available: int,
+    need: int,
+    rules: TakeRules,
+    *,
+    uncore: bool,
+    observer: Observer | None = None,
+) -> int | TakeError:
     """Take ``need`` of the ``available`` CPUs.
 
     Args:
@@ -29,6 +39,7 @@ def take_packed(topology: Topology, available: int, need: int, rules: TakeRules,
         need: how many.
         rules: ``spread`` and ``fixed_defects`` matter here.
         uncore: whether uncore caches are kept whole (never inside a distribution over NUMA nodes).
+        observer: receives which rule gave which CPUs.
 
     Returns:
         The mask of the CPUs taken, or the kubelet's error.
@@ -41,30 +52,41 @@ def take_packed(topology: Topology, available: int, need: int, rules: TakeRules,
     run = Accumulator(topology, available, need, fixed_sizes="average-sizes" in rules.fixed_defects)
 
     # 1. Whole NUMA nodes and sockets, the larger of the two first.
-    steps = (_claim_numa_nodes, _claim_sockets) if topology.numa_first else (_claim_sockets, _claim_numa_nodes)
-    for step in steps:
+    large = (("numa-nodes", _claim_numa_nodes), ("sockets", _claim_sockets))
+    for rule, step in large if topology.numa_first else reversed(large):
+        before = run.taken
         step(run)
+        _report(observer, rule, run.taken & ~before)
         if run.need <= 0:
             return run.taken
 
     # 2. Uncore caches, where they are to be kept whole.
     if uncore:
-        _claim_uncores(run, fixed="odd-uncore" in rules.fixed_defects)
+        _claim_uncores(run, observer, fixed="odd-uncore" in rules.fixed_defects)
         if run.need <= 0:
             return run.taken
 
     # 3. Whole cores, unless CPUs are spread over cores.
     if not rules.spread:
+        before = run.taken
         _claim_cores(run)
+        _report(observer, "cores", run.taken & ~before)
         if run.need <= 0:
             return run.taken
 
     # 4. What remains, CPU by CPU.
+    before = run.taken
     for cpu in run.cpus_spread() if rules.spread else run.cpus_packed():
         run.claim(1 << cpu)
         if run.need <= 0:
+            _report(observer, "cpus-spread" if rules.spread else "cpus", run.taken & ~before)
             return run.taken
     return TakeError("failed to allocate cpus")
+
+
+def _report(observer: Observer | None, rule: str, cpus: int) -> None:
+    if observer is not None and cpus:
+        observer(CPUsPicked(rule, cpus))
 
 
 def _claim_numa_nodes(run: Accumulator) -> None:
@@ -86,18 +108,21 @@ def _claim_cores(run: Accumulator) -> None:
     run.claim_free(free)
 
 
-def _claim_uncores(run: Accumulator, *, fixed: bool) -> None:
+def _claim_uncores(run: Accumulator, observer: Observer | None, *, fixed: bool) -> None:
     """Claim whole uncore caches, then one that can hold the rest (spec: cpu-manager.md section 6.2)."""
     average = run.topology.cpus_per_uncore
     for uncore in run.uncores():
         if run.need >= average:
+            before = run.taken
             # Every uncore that is entirely free is offered, not only the one at hand.
             run.claim_free([candidate for candidate in run.uncores() if not candidate[1] & ~run.available])
+            _report(observer, "uncore-caches", run.taken & ~before)
         if run.need <= 0:
             return
         part = _part_of_uncore(run, uncore, fixed=fixed)
         if part:
             run.claim(part)
+            _report(observer, "part-of-uncore-cache", part)
             return
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.cpumanager.facts import CPUPinningRequested, PodShareCut
+from mooring.cpumanager.facts import CPUPinningRequested, PodShareCut, TakeBegun
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.rules import TakeError
@@ -43,7 +43,11 @@ def divided(
             if observer is not None:
                 observer(CPUPinningRequested(pod.uid, container.name))
             own = kept.get(container.name, 0) & pool
-            taken = own if own.bit_count() == count else take(policy.topology, pool, count, policy.rules)
+            taken: int | TakeError | Endless = own
+            if own.bit_count() != count:
+                if observer is not None:
+                    observer(TakeBegun(pod.uid, container.name, count, pool, "partition"))
+                taken = take(policy.topology, pool, count, policy.rules, observer)
             if not isinstance(taken, int):
                 return taken
             sets[container.name] = taken

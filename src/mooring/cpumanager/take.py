@@ -6,17 +6,20 @@ Source: kubelet v1.37.1, cpumanager policy_static.go (takeByTopology); spec: cpu
 from __future__ import annotations
 
 from mooring.core.decision import Endless
+from mooring.core.observer import Observer
 from mooring.core.topology import Topology
 from mooring.cpumanager.distribute import take_distributed
 from mooring.cpumanager.packed import take_packed
 from mooring.cpumanager.rules import TakeError, TakeRules
 
 
-def take(topology: Topology, available: int, need: int, rules: TakeRules) -> int | TakeError | Endless:
+def take(
+    topology: Topology, available: int, need: int, rules: TakeRules, observer: Observer | None = None
+) -> int | TakeError | Endless:
     """Take ``need`` of the ``available`` CPUs by the rules that the policy options ask for.
 
     Distribution over NUMA nodes never looks at uncore caches.
     """
     if rules.distribute:
-        return take_distributed(topology, available, need, rules)
-    return take_packed(topology, available, need, rules, uncore=rules.uncore)
+        return take_distributed(topology, available, need, rules, observer)
+    return take_packed(topology, available, need, rules, uncore=rules.uncore, observer=observer)

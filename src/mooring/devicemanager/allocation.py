@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
+from mooring.devicemanager.facts import DevicesTaken
 from mooring.devicemanager.hints import device_requests
 from mooring.devicemanager.state import DeviceState, ReusableDevices
 
@@ -30,7 +32,12 @@ class DevicesAllocated:
 
 
 def allocate(
-    state: DeviceState, reusable: ReusableDevices, pod: Pod, container: Container, affinity: int | None
+    state: DeviceState,
+    reusable: ReusableDevices,
+    pod: Pod,
+    container: Container,
+    affinity: int | None,
+    observer: Observer | None = None,
 ) -> DevicesAllocated | DeviceError:
     """Serve one container.
 
@@ -40,6 +47,7 @@ def allocate(
         pod: the pod.
         container: one of its containers.
         affinity: mask of the stored hint; None for no opinion.
+        observer: receives what was found.
     """
     taken: dict[str, frozenset[str]] = {}
     for resource, count in device_requests(container, state).items():
@@ -53,16 +61,31 @@ def allocate(
         if need > 0:
             available = state.available(resource)
             if len(available) < need:
-                return DeviceError(
+                error = (
                     f"requested number of devices unavailable for {resource}. "
                     f"Requested: {need}, Available: {len(available)}"
                 )
+                if observer is not None:
+                    observer(DevicesTaken(pod.uid, container.name, resource, count, affinity, (), 0, error))
+                return DeviceError(error)
             chosen += _nearest(state, resource, available, affinity)[:need]
+        if observer is not None:
+            near = _nodes_of(state, resource, chosen)
+            observer(DevicesTaken(pod.uid, container.name, resource, count, affinity, tuple(chosen), near, ""))
         taken[resource] = frozenset(chosen)
     containers = state.held.get(pod.uid, {})
     held = {**containers.get(container.name, {}), **{resource: ids for resource, ids in taken.items() if ids}}
     after = replace(state, held={**state.held, pod.uid: {**containers, container.name: held}}) if taken else state
     return DevicesAllocated(after, _reusable_after(reusable, pod, container, held))
+
+
+def _nodes_of(state: DeviceState, resource: str, ids: Collection[str]) -> int:
+    """Return the mask of the NUMA nodes of some devices."""
+    mask = 0
+    for device in state.devices[resource]:
+        if device.id in ids:
+            mask |= device.mask
+    return mask
 
 
 def _nearest(state: DeviceState, resource: str, available: frozenset[str], affinity: int | None) -> list[str]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mooring.core.bits import mask_of, members
+from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
+from mooring.devicemanager.facts import DeviceHintsAsked
 from mooring.devicemanager.state import Device, DeviceState, ReusableDevices
 from mooring.topologymanager.entries import AnyHints, ResourceHints
 from mooring.topologymanager.hints import IMPOSSIBLE, Hints
@@ -48,7 +50,12 @@ def pod_device_requests(pod: Pod, state: DeviceState) -> dict[str, int]:
 
 
 def container_hints(
-    state: DeviceState, reusable: ReusableDevices, nodes: Sequence[int], pod: Pod, container: Container
+    state: DeviceState,
+    reusable: ReusableDevices,
+    nodes: Sequence[int],
+    pod: Pod,
+    container: Container,
+    observer: Observer | None = None,
 ) -> ResourceHints | None:
     """Return the hints for one container; None when it wants no device.
 
@@ -58,22 +65,44 @@ def container_hints(
         nodes: ids of all NUMA nodes of the machine.
         pod: the pod.
         container: one of its containers.
+        observer: receives what was found.
     """
     hints: dict[str, AnyHints | None] = {}
     for resource, count in device_requests(container, state).items():
         existing = state.held_by(pod.uid, container.name, resource)
         left = reusable.of(pod.uid, resource)
+        if observer is not None:
+            _report(observer, state, (pod.uid, container.name, resource), count, existing, left)
         hints[resource] = _hints(state, nodes, resource, count, existing, left)
     return hints or None
 
 
-def pod_hints(state: DeviceState, nodes: Sequence[int], pod: Pod) -> ResourceHints | None:
+def pod_hints(
+    state: DeviceState, nodes: Sequence[int], pod: Pod, observer: Observer | None = None
+) -> ResourceHints | None:
     """Return the hints for a whole pod; nothing is reused in pod scope. None when it wants no device."""
     hints: dict[str, AnyHints | None] = {}
     for resource, count in pod_device_requests(pod, state).items():
         existing = state.held_by_pod(pod.uid, resource)
+        if observer is not None:
+            _report(observer, state, (pod.uid, "", resource), count, existing, frozenset())
         hints[resource] = _hints(state, nodes, resource, count, existing, frozenset())
     return hints or None
+
+
+def _report(
+    observer: Observer,
+    state: DeviceState,
+    asked: tuple[str, str, str],
+    count: int,
+    existing: frozenset[str],
+    left: frozenset[str],
+) -> None:
+    """Report the question of (pod, container, resource)."""
+    pod, container, resource = asked
+    usable = existing or state.available(resource) | left
+    free = {device.id: device.mask for device in state.devices[resource] if device.id in usable}
+    observer(DeviceHintsAsked(pod, container, resource, count, free, len(existing)))
 
 
 def _hints(

@@ -68,11 +68,16 @@ class ArchiveTree:
         """See :meth:`mooring.discovery.tree.Tree.read`."""
         text = self._texts.get(path)
         if text is None:
-            place = resolve(path, self._look)
-            if place is None or place in self._children:
+            data = self.data(path)
+            if data is None:
                 return None
-            text = self._texts[path] = self._files[place].decode("utf-8", "replace")
+            text = self._texts[path] = data.decode("utf-8", "replace")
         return text
+
+    def data(self, path: str) -> bytes | None:
+        """See :meth:`mooring.discovery.tree.Tree.data`."""
+        place = resolve(path, self._look)
+        return None if place is None or place in self._children else self._files[place]
 
     def names(self, path: str) -> tuple[str, ...]:
         """See :meth:`mooring.discovery.tree.Tree.names`."""

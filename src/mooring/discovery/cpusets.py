@@ -30,13 +30,24 @@ class Allowed:
 
 def read_allowed(tree: Tree) -> Allowed:
     """Read the cpuset of the process that took the snapshot; everything is allowed without one."""
+    return Allowed(*(read_list(tree, path) for path in _set_files(tree)))
+
+
+def cpuset_files(tree: Tree) -> tuple[str, ...]:
+    """Return the files by which :func:`read_allowed` decides, besides mount table and group."""
+    mounts = (fields for line in (tree.read("proc/mounts") or "").split("\n") if len(fields := line.split()) > 2)
+    folders = [_unescape(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
+    return (*(f"{folder}/cgroup.controllers".lstrip("/") for folder in folders), *_set_files(tree))
+
+
+def _set_files(tree: Tree) -> tuple[str, ...]:
+    """Return the files with the CPUs and with the memory nodes of the process's cpuset; none without one."""
     files = _file_pattern(tree)
     group = _group(tree)
     if files is None or group is None:
-        return Allowed()
+        return ()
     folder, pattern = files
-    paths = [f"{folder}{group}/{pattern.format(what)}"[:_PATH_CHARS].lstrip("/") for what in ("cpus", "mems")]
-    return Allowed(*(read_list(tree, path) for path in paths))
+    return tuple(f"{folder}{group}/{pattern.format(what)}"[:_PATH_CHARS].lstrip("/") for what in ("cpus", "mems"))
 
 
 def _file_pattern(tree: Tree) -> tuple[str, str] | None:

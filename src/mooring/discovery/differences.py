@@ -43,4 +43,5 @@ def _no_topology(info: MachineInfo, hardware: Hardware) -> Finding:
         consequence = "its managers fail with 'could not detect number of cpus'"
     else:
         consequence = f"it counts {info.num_cores} CPUs and can place none of them"
-    return Finding("warning", text_of_cpus(hardware.online), f"The kubelet sees no topology at all; {consequence}.")
+    message = f"The kubelet sees no topology at all; {consequence}."
+    return Finding("warning", text_of_cpus(hardware.online), message, "MOOR-401")

@@ -35,7 +35,7 @@ def cache_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding
                 "The kubelet sees no cache at all, usually because the kernel has no cache/index*/id file; it takes "
                 "each socket for one uncore cache."
             )
-            yield Finding("warning" if l3 else "info", "L3" if l3 else "L2", message)
+            yield Finding("warning" if l3 else "info", "L3" if l3 else "L2", message, "MOOR-441")
         return
     if l3:
         yield from _lost(view, l3)
@@ -50,21 +50,21 @@ def cache_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding
             f"The kubelet does not see the L2 of {text_of_cpus(lost)}: it keeps one only where exactly the threads of "
             "one core share it."
         )
-        yield Finding("info", text_of_cpus(lost), message)
+        yield Finding("info", text_of_cpus(lost), message, "MOOR-442")
 
 
 def _lost(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
     lost = CPUSet.from_ids(cpu for cpu in view.cores if cpu in l3 and not _sees_l3(view, cpu))
     if lost:
         message = f"The kubelet does not see the L3 of {text_of_cpus(lost)}."
-        yield Finding("warning", text_of_cpus(lost), message)
+        yield Finding("warning", text_of_cpus(lost), message, "MOOR-443")
     without = CPUSet.from_ids(cpu for cpu in view.cores if cpu not in l3)
     if without:
         message = (
             f"The kubelet takes {text_of_cpus(without)}, without any L3, for CPUs of the uncore cache with the id of "
             "their socket."
         )
-        yield Finding("info", text_of_cpus(without), message)
+        yield Finding("info", text_of_cpus(without), message, "MOOR-444")
 
 
 def _sees_l3(view: KubeletView, cpu: int) -> bool:
@@ -82,14 +82,14 @@ def _uncores(view: KubeletView, hardware: Hardware, l3: Mapping[int, int]) -> It
             f"The kubelet takes CPUs {parts_text(parts)}, which have no L3 in common, for CPUs of one uncore cache, "
             f"{number}{likewise(found.merged)}."
         )
-        yield Finding("warning", text_of_cpus(union(found.merged)), message)
+        yield Finding("warning", text_of_cpus(union(found.merged)), message, "MOOR-445")
     if found.divided:
         parts = next(iter(found.divided.values()))
         message = (
             f"The kubelet takes CPUs {parts_text(parts)}, which share one L3, for CPUs of {len(parts)} uncore "
             f"caches{likewise(found.divided)}."
         )
-        yield Finding("warning", text_of_cpus(union(found.divided)), message)
+        yield Finding("warning", text_of_cpus(union(found.divided)), message, "MOOR-446")
 
 
 def _spanning(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
@@ -108,7 +108,7 @@ def _spanning(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
             f"One L3 serves all CPUs of {text_of_nodes(whole)}, yet the kubelet takes it for an uncore cache of the "
             "cores."
         )
-        yield Finding("info", text_of_nodes(whole), message)
+        yield Finding("info", text_of_nodes(whole), message, "MOOR-447")
     shared = {number: nodes for number, nodes in nodes_of.items() if len(nodes) > 1}
     if shared:
         number, nodes = min(shared.items())
@@ -116,7 +116,7 @@ def _spanning(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
             f"The kubelet's uncore cache {number} is on {text_of_nodes(nodes)}{likewise(dict.fromkeys(shared, ()))}: "
             "CPUs aligned by uncore cache can be in different nodes."
         )
-        yield Finding("info", "L3", message)
+        yield Finding("info", "L3", message, "MOOR-448")
 
 
 def _node_caches(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
@@ -127,13 +127,13 @@ def _node_caches(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
             f"The kernel's cache ids are wrong on {text_of_nodes(repeated)}: node {first.node_id} lists "
             f"{_l3_listed(first)} L3 caches where {_l3_real(first, l3)} exists."
         )
-        yield Finding("warning", text_of_nodes(repeated), message)
+        yield Finding("warning", text_of_nodes(repeated), message, "MOOR-449")
     in_node = any(_l3_listed(node) for node in view.info.topology)
     in_uncore = CPUSet.from_ids(cpu for cpu, core in view.cores.items() if core.uncore_caches)
     if in_node and in_uncore:
         cpus = text_of_cpus(in_uncore)
         message = f"The kubelet takes the L3 for an uncore cache of {cpus}, and for a cache of the node elsewhere."
-        yield Finding("warning", cpus, message)
+        yield Finding("warning", cpus, message, "MOOR-450")
 
 
 def _l3_listed(node: Node) -> int:

@@ -21,39 +21,48 @@ def cpu_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
 
 def _presence(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     listed = view.cpus
-    yield from _about(hardware.online - listed, "The kubelet does not see {}, which the kernel has online.")
+    yield from _about(hardware.online - listed, "MOOR-402", "The kubelet does not see {}, which the kernel has online.")
     yield from _about(
-        view.listed_again, "The kubelet counts {} once for each place that lists them, and keeps the last place."
+        view.listed_again,
+        "MOOR-403",
+        "The kubelet counts {} once for each place that lists them, and keeps the last place.",
     )
     yield from _about(
-        listed & hardware.offline, "The kubelet gives {} to containers, although the kernel has them offline."
+        listed & hardware.offline,
+        "MOOR-404",
+        "The kubelet gives {} to containers, although the kernel has them offline.",
     )
     yield from _about(
-        listed - hardware.online - hardware.offline, "The kubelet lists {}, which the machine does not have."
+        listed - hardware.online - hardware.offline,
+        "MOOR-405",
+        "The kubelet lists {}, which the machine does not have.",
     )
     if view.info.num_cores != len(hardware.online):
         message = (
             f"The kubelet counts {view.info.num_cores} CPUs where {len(hardware.online)} are online; "
             "its averages for cores and sockets and the node's capacity come from that count."
         )
-        yield Finding("warning", "num_cores", message)
+        yield Finding("warning", "num_cores", message, "MOOR-406")
 
 
 def _permission(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     usable = view.cpus & hardware.online
     yield from _about(
-        usable - hardware.allowed, "The kubelet hands out {}, although the cpuset in force does not allow them."
+        usable - hardware.allowed,
+        "MOOR-407",
+        "The kubelet hands out {}, although the cpuset in force does not allow them.",
     )
     yield from _about(
         usable & hardware.isolated,
+        "MOOR-408",
         "The kubelet treats {} like any other, although the kernel keeps them out of scheduling (isolcpus).",
     )
 
 
-def _about(cpus: CPUSet, message: str) -> Iterator[Finding]:
+def _about(cpus: CPUSet, code: str, message: str) -> Iterator[Finding]:
     """Yield a warning about the CPUs, if there are any."""
     if cpus:
-        yield Finding("warning", text_of_cpus(cpus), message.format(text_of_cpus(cpus)))
+        yield Finding("warning", text_of_cpus(cpus), message.format(text_of_cpus(cpus)), code)
 
 
 def _cores(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -65,18 +74,18 @@ def _cores(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
             f"The kubelet takes {len(parts)} cores for one, its core {core}, because their core and package ids are "
             f"equal: those with CPUs {parts_text(parts)}{likewise(found.merged)}."
         )
-        yield Finding("warning", text_of_cpus(union(found.merged)), message)
+        yield Finding("warning", text_of_cpus(union(found.merged)), message, "MOOR-409")
     if found.divided:
         core, parts = next(iter(found.divided.items()))
         message = (
             f"The kubelet takes one core for {len(parts)}, so that its threads are not kept together: core {core} for "
             f"those with CPUs {parts_text(parts)}{likewise(found.divided)}."
         )
-        yield Finding("warning", text_of_cpus(union(found.divided)), message)
+        yield Finding("warning", text_of_cpus(union(found.divided)), message, "MOOR-410")
     count = len(set(real.values()))
     if real and view.info.num_physical_cores != count:
         message = f"num_physical_cores is {view.info.num_physical_cores}, the machine has {count}; no manager reads it."
-        yield Finding("info", "num_physical_cores", message)
+        yield Finding("info", "num_physical_cores", message, "MOOR-411")
 
 
 def _sockets(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -88,25 +97,26 @@ def _sockets(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
             f"The kubelet takes {len(parts)} packages for one socket, {socket}: those with CPUs "
             f"{parts_text(parts)}{likewise(found.merged)}."
         )
-        yield Finding("warning", text_of_cpus(union(found.merged)), message)
+        yield Finding("warning", text_of_cpus(union(found.merged)), message, "MOOR-412")
     if found.divided:
         parts = next(iter(found.divided.values()))
         message = (
             f"The kubelet takes one package for {len(parts)} sockets: those with CPUs "
             f"{parts_text(parts)}{likewise(found.divided)}."
         )
-        yield Finding("warning", text_of_cpus(union(found.divided)), message)
+        yield Finding("warning", text_of_cpus(union(found.divided)), message, "MOOR-413")
     count = len(set(real.values()))
     if real and view.info.num_sockets != count:
         message = (
             f"num_sockets is {view.info.num_sockets}, the machine has {count}; the kubelet's CPUs per socket, and "
             "whether it takes NUMA nodes or sockets first, follow from that count."
         )
-        yield Finding("warning", "num_sockets", message)
+        yield Finding("warning", "num_sockets", message, "MOOR-414")
     negative = sorted({core.socket_id for core in view.cores.values() if core.socket_id < 0})
     if negative:
         ids = ", ".join(str(number) for number in negative)
-        yield Finding("info", "sockets", f"The kernel does not know the packages: the kubelet has socket id {ids}.")
+        message = f"The kernel does not know the packages: the kubelet has socket id {ids}."
+        yield Finding("info", "sockets", message, "MOOR-415")
 
 
 def _unknown_levels(hardware: Hardware) -> Iterator[Finding]:
@@ -114,11 +124,13 @@ def _unknown_levels(hardware: Hardware) -> Iterator[Finding]:
     if len(hardware.kinds) > 1:
         kinds = "; ".join(str(kind.cpus) for kind in hardware.kinds)
         message = f"The kubelet takes {len(hardware.kinds)} kinds of cores for equal (CPUs, slowest first: {kinds})."
-        yield Finding("info", "core kinds", message)
+        yield Finding("info", "core kinds", message, "MOOR-416")
     dies = {cpu.die for cpu in hardware.cpus if cpu.die is not None}
     packages = {cpu.package_first_cpu for cpu in hardware.cpus}
     if len(dies) > len(packages):
-        yield Finding("info", "dies", f"The kubelet does not know the {len(dies)} dies of the packages.")
+        message = f"The kubelet does not know the {len(dies)} dies of the packages."
+        yield Finding("info", "dies", message, "MOOR-417")
     clusters = {cpu.cluster for cpu in hardware.cpus if cpu.cluster is not None}
     if clusters:
-        yield Finding("info", "clusters", f"The kubelet does not know that the cores form {len(clusters)} clusters.")
+        message = f"The kubelet does not know that the cores form {len(clusters)} clusters."
+        yield Finding("info", "clusters", message, "MOOR-418")

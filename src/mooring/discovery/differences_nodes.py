@@ -18,7 +18,8 @@ def node_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]
     yield from _distances(view, hardware)
     if hardware.nodes_disallowed:
         nodes = text_of_nodes(hardware.nodes_disallowed)
-        yield Finding("warning", nodes, f"The kubelet uses {nodes}, although the cpuset in force does not allow it.")
+        message = f"The kubelet uses {nodes}, although the cpuset in force does not allow it."
+        yield Finding("warning", nodes, message, "MOOR-421")
 
 
 def _identity(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -30,24 +31,24 @@ def _identity(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
             f"The kernel has no NUMA nodes, so the kubelet takes each package for one ({text_of_nodes(ids)}), "
             f"without memory{order}."
         )
-        yield Finding("warning", text_of_nodes(ids), message)
+        yield Finding("warning", text_of_nodes(ids), message, "MOOR-422")
     elif set(ids) != real:
         message = f"The kubelet has {text_of_nodes(ids)}, the machine has {text_of_nodes(real)}."
-        yield Finding("warning", text_of_nodes(set(ids) ^ real), message)
+        yield Finding("warning", text_of_nodes(set(ids) ^ real), message, "MOOR-423")
     negative = [node for node in ids if node < 0]
     if negative:
         message = f"No affinity mask of the kubelet can hold a negative NUMA node id ({ids_text(negative)})."
-        yield Finding("warning", text_of_nodes(negative), message)
+        yield Finding("warning", text_of_nodes(negative), message, "MOOR-424")
     if ids != sorted(ids):
         order = ", ".join(str(node) for node in ids[:8]) + (", ..." if len(ids) > 8 else "")
-        yield Finding("info", "node order", f"The kubelet lists the NUMA nodes in text order: {order}")
+        yield Finding("info", "node order", f"The kubelet lists the NUMA nodes in text order: {order}", "MOOR-425")
     without_cpus = [node.node_id for node in view.info.topology if not node.cores]
     if without_cpus:
         message = (
             f"The topology, memory and device managers count {text_of_nodes(without_cpus)}, where no CPUs are; "
             "the CPU manager does not."
         )
-        yield Finding("info", text_of_nodes(without_cpus), message)
+        yield Finding("info", text_of_nodes(without_cpus), message, "MOOR-426")
 
 
 def _members(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -63,7 +64,7 @@ def _members(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     if misplaced:
         cpus = text_of_cpus(misplaced)
         message = f"The kubelet has {cpus} in other NUMA nodes than the kernel's own lists of the nodes."
-        yield Finding("warning", cpus, message)
+        yield Finding("warning", cpus, message, "MOOR-427")
 
 
 def _memory(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -72,12 +73,12 @@ def _memory(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     empty = [node.node_id for node in view.info.topology if node.memory == 0]
     if empty:
         message = f"The kubelet has no memory on {text_of_nodes(empty)}; CPUs there work on the memory of other nodes."
-        yield Finding("info", text_of_nodes(empty), message)
+        yield Finding("info", text_of_nodes(empty), message, "MOOR-428")
     memory = {node.id: node.memory_bytes for node in hardware.nodes}
     wrong = [node.node_id for node in view.info.topology if memory.get(node.node_id, node.memory) != node.memory]
     if wrong:
         message = f"The kubelet sees another amount of memory than there is on {text_of_nodes(wrong)}."
-        yield Finding("warning", text_of_nodes(wrong), message)
+        yield Finding("warning", text_of_nodes(wrong), message, "MOOR-429")
 
 
 def _distances(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -89,7 +90,7 @@ def _distances(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
             f"The kernel tells no distances of {text_of_nodes(without)}; with prefer-closest-numa-nodes the kubelet "
             "refuses to start."
         )
-        yield Finding("warning", "distances", message)
+        yield Finding("warning", "distances", message, "MOOR-430")
     real = len(nodes) if _has_made_up_nodes(hardware) else len(hardware.nodes)
     odd = [node.node_id for node in nodes if node.distances is not None and {len(node.distances)} != {len(nodes), real}]
     if odd:
@@ -98,14 +99,14 @@ def _distances(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
             f"The distance rows of {text_of_nodes(odd)} have {', '.join(map(str, lengths))} entries; the kubelet has "
             f"{len(nodes)} nodes, the machine {real}."
         )
-        yield Finding("warning", "distances", message)
+        yield Finding("warning", "distances", message, "MOOR-431")
     ids = sorted(node.node_id for node in nodes)
     if ids != list(range(len(ids))) and len(without) < len(nodes):
         message = (
             f"The node ids {ids_text(ids)} have gaps, but a distance row has one entry for each node in ascending id: "
             "the kubelet looks entries up by id and, with prefer-closest-numa-nodes, reads wrong ones or crashes."
         )
-        yield Finding("warning", "distances", message)
+        yield Finding("warning", "distances", message, "MOOR-432")
 
 
 def _has_made_up_nodes(hardware: Hardware) -> bool:

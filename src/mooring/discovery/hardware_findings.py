@@ -34,16 +34,17 @@ def _cpu_findings(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
     silent = listed - hardware.online
     if silent:
         message = f"CPUs {silent} are listed as online, but tell no topology; they are left out."
-        yield Finding("warning", f"CPUs {silent}", message)
+        yield Finding("warning", f"CPUs {silent}", message, "MOOR-471")
     offline = hardware.offline - listed
     if offline:
-        yield Finding("info", f"CPUs {offline}", f"CPUs {offline} are present but offline; they are left out.")
+        message = f"CPUs {offline} are present but offline; they are left out."
+        yield Finding("info", f"CPUs {offline}", message, "MOOR-472")
 
 
 def _refused_sets(hardware: Hardware) -> Iterator[Finding]:
     for kind, cpus in hardware.refused:
         message = f"CPUs {cpus} are said to form one {kind}, which crosses another set of CPUs; it is left out."
-        yield Finding("warning", f"CPUs {cpus}", message)
+        yield Finding("warning", f"CPUs {cpus}", message, "MOOR-473")
 
 
 def _missing_nodes(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
@@ -55,7 +56,7 @@ def _missing_nodes(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
             f"NUMA nodes {nodes} are listed by the kernel, but are left out: they tell no CPUs, claim CPUs of other "
             "nodes, or are the memory of a GPU."
         )
-        yield Finding("warning", f"nodes {nodes}", message)
+        yield Finding("warning", f"nodes {nodes}", message, "MOOR-474")
 
 
 def _node_findings(tree: Tree, node: HardwareNode) -> Iterator[Finding]:
@@ -68,29 +69,32 @@ def _node_findings(tree: Tree, node: HardwareNode) -> Iterator[Finding]:
     listed = parse_list(text) if text else None
     if listed is not None and listed != mask.mask:
         message = f"cpulist ({CPUSet(listed)}) and cpumap ({mask}) of NUMA node {node.id} disagree; cpumap is believed."
-        yield Finding("warning", subject, message)
+        yield Finding("warning", subject, message, "MOOR-475")
     if not node.local_cpus:
         message = f"NUMA node {node.id} is local to no CPU, as far as the firmware tells."
-        yield Finding("info", subject, message)
+        yield Finding("info", subject, message, "MOOR-476")
     elif not mask:
         message = (
             f"NUMA node {node.id} has no CPUs of its own; by initiators or distances it is local to {node.local_cpus}."
         )
-        yield Finding("info", subject, message)
+        yield Finding("info", subject, message, "MOOR-477")
     if not tree.exists(f"{folder}/meminfo"):
-        yield Finding("warning", subject, f"NUMA node {node.id} has no meminfo; its memory is shown as 0.")
+        message = f"NUMA node {node.id} has no meminfo; its memory is shown as 0."
+        yield Finding("warning", subject, message, "MOOR-478")
     elif sum(pool.size_bytes * pool.count for pool in node.hugepages) > node.memory_bytes:
         message = f"The huge pages of NUMA node {node.id} amount to more than its memory ({node.memory_bytes} bytes)."
-        yield Finding("warning", subject, message)
+        yield Finding("warning", subject, message, "MOOR-479")
 
 
 def _distance_findings(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
     if len(hardware.nodes) > 1 and read_distances(tree, list_nodes(tree)) is None:
         message = "The distances between NUMA nodes are missing or incomplete; none are known."
-        yield Finding("warning", "distances", message)
+        yield Finding("warning", "distances", message, "MOOR-480")
     table = hardware.distances or ()
     size = range(len(table))
     if any(table[row][column] != table[column][row] for row in size for column in size):
-        yield Finding("info", "distances", "The distances between NUMA nodes depend on the direction.")
+        message = "The distances between NUMA nodes depend on the direction."
+        yield Finding("info", "distances", message, "MOOR-481")
     if any(table[row][column] <= table[row][row] for row in size for column in size if row != column):
-        yield Finding("warning", "distances", "A NUMA node is as near to another as to itself, by the distances.")
+        message = "A NUMA node is as near to another as to itself, by the distances."
+        yield Finding("warning", "distances", message, "MOOR-482")

@@ -15,6 +15,7 @@ from mooring.core.machineinfo import HIGHEST_NODE, MachineInfo
 
 if TYPE_CHECKING:
     from mooring.discovery.cadvisor import CadvisorAnswer
+    from mooring.discovery.tree import Tree
 
 LIVE: Final = "live"
 """Names this computer; an empty source does as well."""
@@ -80,21 +81,29 @@ def _from_lines(path: str, name: str) -> Machine:
 
 
 def _from_tree(path: str) -> Machine:
+    from mooring.discovery.tree import open_tree  # noqa: PLC0415 - as above
+
+    return machine_of(open_tree(path), LIVE if path == "/" else _base_name(path))
+
+
+def machine_of(tree: Tree, name: str = "") -> Machine:
+    """Return the machine of a tree, under a name; without one that of its folder or archive.
+
+    Raises:
+        InputError: the tree holds no machine that can be understood.
+    """
     from mooring.discovery.cadvisor import read_machine_info  # noqa: PLC0415 - as above
     from mooring.discovery.differences import differences  # noqa: PLC0415 - as above
     from mooring.discovery.hardware import read_hardware  # noqa: PLC0415 - as above
     from mooring.discovery.hardware_findings import hardware_findings  # noqa: PLC0415 - as above
     from mooring.discovery.pci import read_pci_devices  # noqa: PLC0415 - as above
-    from mooring.discovery.tree import open_tree  # noqa: PLC0415 - as above
 
-    tree = open_tree(path)
     hardware = read_hardware(tree)
     answer = read_machine_info(tree)
     _refuse_absurd_ids(answer.info, tree.name)
     found = (*_refusals(answer), *hardware_findings(tree, hardware), *differences(answer.info, hardware))
-    name = LIVE if path == "/" else _base_name(path)
     return Machine(
-        name=name,
+        name=name or _base_name(tree.name),
         info=answer.info,
         hardware=hardware,
         info_error=answer.info_error,
@@ -106,9 +115,10 @@ def _from_tree(path: str) -> Machine:
 def _refusals(answer: CadvisorAnswer) -> Iterator[Finding]:
     if answer.info_error:
         message = f"cAdvisor cannot describe the machine, so a kubelet does not start: {answer.info_error}"
-        yield Finding("warning", "machine", message)
+        yield Finding("warning", "machine", message, "MOOR-461")
     if answer.topology_error:
-        yield Finding("warning", "topology", f"cAdvisor cannot read the topology: {answer.topology_error}")
+        message = f"cAdvisor cannot read the topology: {answer.topology_error}"
+        yield Finding("warning", "topology", message, "MOOR-462")
 
 
 def _refuse_absurd_ids(info: MachineInfo, source: str) -> None:
@@ -177,3 +187,18 @@ def _unknown(source: str, shipped: tuple[str, ...]) -> InputError:
     near = near or difflib.get_close_matches(source.lower()[:80], shipped, n=3, cutoff=0.4)
     remedy = f"did you mean {' or '.join(near)}?" if near else f"{_FORMS}; shipped are {', '.join(shipped)}"
     return InputError("is no machine", source=shown, remedy=remedy)
+
+
+def tree_of(source: str) -> Tree | None:
+    """Return the files of the machine that ``source`` names; None for a description, which has none.
+
+    Raises:
+        InputError: there is no such machine.
+    """
+    from mooring.discovery.shipped import shipped_names  # noqa: PLC0415 - as above
+    from mooring.discovery.tree import open_tree  # noqa: PLC0415 - as above
+
+    if source in ("", LIVE):
+        return open_tree("/")
+    described = source.endswith((".json", ".jsonl")) and not os.path.isdir(source)  # noqa: PTH112 - a str in hand
+    return open_tree(source) if source not in shipped_names() and _exists(source) and not described else None

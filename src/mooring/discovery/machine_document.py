@@ -25,7 +25,9 @@ def machine_document(machine: Machine) -> dict[str, object]:
     """Return the document of a machine; it holds nothing but dicts, lists, texts, numbers and None."""
     findings = machine.findings
     if machine.hardware is None:
-        told = Finding("info", "source", "a MachineInfo tells what the kubelet sees, not what the hardware is")
+        told = Finding(
+            "info", "source", "a MachineInfo tells what the kubelet sees, not what the hardware is", "MOOR-490"
+        )
         findings = (*findings, told)
     return {
         "apiVersion": API_VERSION,
@@ -33,7 +35,7 @@ def machine_document(machine: Machine) -> dict[str, object]:
         "name": machine.name,
         **hardware_document(machine.hardware or hardware_as_told(machine.info)),
         "findings": [
-            {"severity": finding.severity, "subject": finding.subject, "message": finding.message}
+            {"severity": finding.severity, "subject": finding.subject, "message": finding.message, "code": finding.code}
             for finding in findings
         ],
     }

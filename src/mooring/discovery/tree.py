@@ -47,6 +47,9 @@ class Tree(Protocol):
         Relative links are followed inside the tree, never out of it. Bytes that are no UTF-8 are replaced.
         """
 
+    def data(self, path: str) -> bytes | None:
+        """Return the bytes of the file at ``path``; None as in :meth:`read`. They are not remembered."""
+
     def names(self, path: str) -> tuple[str, ...]:
         """Return the names in the directory at ``path`` in text order; empty without such a directory."""
 
@@ -102,10 +105,15 @@ def resolve(path: str, look: Callable[[str], str | None]) -> str | None:
 
 
 class FolderTree:
-    """A folder that holds an unpacked snapshot; links that lead out of the folder are never followed."""
+    """A folder that holds an unpacked snapshot; links that lead out of the folder are never followed.
 
-    def __init__(self, root: str) -> None:
+    Where the folder is the root directory of a computer, such as ``/host`` in a debugging pod, absolute links are meant
+    below it, as they are after chroot.
+    """
+
+    def __init__(self, root: str, *, is_root_directory: bool = False) -> None:
         self.name = root
+        self._is_root_directory = is_root_directory
         self._prefix = root.rstrip("/") + "/"
         self._texts: dict[str, str | None] = {}
         self._listings: dict[str, tuple[str, ...]] = {}
@@ -117,7 +125,7 @@ class FolderTree:
         text = self._texts.get(path, _UNREAD)
         if text is not _UNREAD:
             return text
-        text = self._texts[path] = self._read(path)
+        text = self._texts[path] = _decoded(self.data(path))
         return text
 
     def names(self, path: str) -> tuple[str, ...]:
@@ -136,7 +144,8 @@ class FolderTree:
         """See :meth:`Tree.is_dir`."""
         return self._folder(path) is not None
 
-    def _read(self, path: str) -> str | None:
+    def data(self, path: str) -> bytes | None:
+        """See :meth:`Tree.data`."""
         parent, _, base = path.rpartition("/")
         folder = self._folder(parent)
         if folder is None or base in ("", ".", ".."):
@@ -170,7 +179,8 @@ class FolderTree:
     def _look(self, path: str) -> str | None:
         entry = self._entries.get(path, _UNREAD)
         if entry is _UNREAD:
-            entry = self._entries[path] = _entry(self._prefix + path)
+            depth = path.count("/") if self._is_root_directory else -1
+            entry = self._entries[path] = _entry(self._prefix + path, depth)
         return entry
 
 
@@ -190,12 +200,15 @@ class LiveTree:
         """See :meth:`Tree.read`."""
         text = self._texts.get(path, _UNREAD)
         if text is _UNREAD:
-            try:
-                text = _read_file(f"/{path}", _OPEN_FLAGS)
-            except (OSError, ValueError):
-                text = None
-            self._texts[path] = text
+            text = self._texts[path] = _decoded(self.data(path))
         return text
+
+    def data(self, path: str) -> bytes | None:
+        """See :meth:`Tree.data`."""
+        try:
+            return _read_file(f"/{path}", _OPEN_FLAGS)
+        except (OSError, ValueError):
+            return None
 
     def names(self, path: str) -> tuple[str, ...]:
         """See :meth:`Tree.names`."""
@@ -234,8 +247,12 @@ def open_tree(source: str | os.PathLike[str]) -> Tree:
     return read_archive(path)
 
 
-def _read_file(path: str, flags: int) -> str | None:
-    """Return the text of a regular file; None for a directory, pipe, socket or device.
+def _decoded(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "replace")
+
+
+def _read_file(path: str, flags: int) -> bytes | None:
+    """Return the bytes of a regular file; None for a directory, pipe, socket or device.
 
     Raises:
         OSError: the file cannot be opened or read.
@@ -259,7 +276,7 @@ def _read_file(path: str, flags: int) -> str | None:
                 raise InputError(f"larger than {MAX_FILE_BYTES} bytes", source=path, remedy=remedy)
     finally:
         os.close(descriptor)
-    return data.decode("utf-8", "replace")
+    return data
 
 
 def _list(path: str) -> tuple[str, ...]:
@@ -269,8 +286,14 @@ def _list(path: str) -> tuple[str, ...]:
         return ()
 
 
-def _entry(path: str) -> str | None:
-    """Look at one path, not following a link; an absolute one leads out of the tree and counts as nothing."""
+def _entry(path: str, depth: int) -> str | None:
+    """Look at one path, not following a link.
+
+    Args:
+        path: on the disk.
+        depth: how many folders of the tree are above it, where absolute links are meant below the root of the tree; -1
+            where they lead out of the tree and count as nothing.
+    """
     try:
         mode = os.lstat(path).st_mode
         if stat.S_ISDIR(mode):
@@ -280,4 +303,6 @@ def _entry(path: str) -> str | None:
         target = os.readlink(path)  # noqa: PTH115 - called for every link
     except (OSError, ValueError):
         return None
-    return None if target.startswith("/") or not target else target
+    if target.startswith("/"):
+        return None if depth < 0 else "../" * depth + target.lstrip("/")
+    return target or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,14 +39,22 @@ def load_config(*paths: str | os.PathLike[str]) -> NodeConfiguration:
     Raises:
         InputError: a file cannot be used, holds something else, or a configuration appears twice.
     """
+    return configuration_of(document for path in paths for document in load_documents(path))
+
+
+def configuration_of(documents: Iterable[Document]) -> NodeConfiguration:
+    """Return what documents say about one node; see :func:`load_config`.
+
+    Raises:
+        InputError: one of them is something else, or a configuration appears twice.
+    """
     found: dict[str, tuple[dict[str, Any], str]] = {}
-    for path in paths:
-        for document in load_documents(path):
-            kind, content = _recognised(document)
-            if kind in found:
-                problem = f"a second {kind}; the first is in {found[kind][1]}"
-                raise InputError(problem, source=document.source, remedy="keep one of them")
-            found[kind] = content, document.source
+    for document in documents:
+        kind, content = recognised(document)
+        if kind in found:
+            problem = f"a second {kind}; the first is in {found[kind][1]}"
+            raise InputError(problem, source=document.source, remedy="keep one of them")
+        found[kind] = content, document.source
     findings: list[Finding] = []
     kubelet_part, mooring_part = KubeletConfig(), MooringConfig()
     if kubelet.KIND in found:
@@ -61,7 +70,12 @@ def load_config(*paths: str | os.PathLike[str]) -> NodeConfiguration:
     return NodeConfiguration(kubelet_part, mooring_part, devices, tuple(findings))
 
 
-def _recognised(document: Document) -> tuple[str, dict[str, Any]]:
+def recognised(document: Document) -> tuple[str, dict[str, Any]]:
+    """Return the kind of a configuration and its content.
+
+    Raises:
+        InputError: it is none.
+    """
     content = document.content
     if not isinstance(content, dict):
         raise InputError(f"a configuration must be a mapping, not {kind_of(content)}", source=document.source)

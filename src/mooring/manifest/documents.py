@@ -41,6 +41,15 @@ def load_documents(path: str | os.PathLike[str]) -> list[Document]:
     return documents
 
 
+def documents_in(data: bytes, source: str) -> list[Document]:
+    """Return the documents in the bytes of a file; ``source`` names it in messages.
+
+    Raises:
+        InputError: not text, not YAML or JSON, or nothing in it.
+    """
+    return _parse(_text(data, source), source)
+
+
 def read_text(file: Path) -> str:
     """Read a text file of bounded size.
 

@@ -98,10 +98,10 @@ def _report_unknown(fields: Mapping[str, Any], source: str, report: Report) -> N
     for name in unknown[:_MOST_REPORTED]:
         known = nearest(name, KNOWN)
         hint = f"; did you mean {known}?" if known else ""
-        report(Finding("warning", name, f"{source}: the kubelet has no field {name} and ignores it{hint}"))
+        report(Finding("warning", name, f"{source}: the kubelet has no field {name} and ignores it{hint}", "MOOR-501"))
     if len(unknown) > _MOST_REPORTED:
         more = len(unknown) - _MOST_REPORTED
-        report(Finding("warning", source, f"{source}: {more} more fields that the kubelet does not know"))
+        report(Finding("warning", source, f"{source}: {more} more fields that the kubelet does not know", "MOOR-501"))
 
 
 def _duration(fields: Mapping[str, Any], field: str, default: int) -> int:

@@ -40,17 +40,26 @@ def load_pods(
     Raises:
         InputError: a file cannot be used, a pod is not valid, or two pods have the same uid.
     """
+    documents = (document for source in sources for document in load_documents(source))
+    return pods_of(documents, gates=gates, report=report)
+
+
+def pods_of(documents: Iterable[Document], *, gates: PodGates = DEFAULT_GATES, report: Report = ignore) -> list[Pod]:
+    """Return the pods of documents; see :func:`load_pods`.
+
+    Raises:
+        InputError: a pod is not valid, or two pods have the same uid.
+    """
     pods: dict[str, Pod] = {}
     places: dict[str, str] = {}
-    for source in sources:
-        for document in load_documents(source):
-            for pod, place in _pods_of(document, gates, report):
-                if pod.uid in pods:
-                    raise _twice(pod, places[pod.uid], place)
-                if len(pods) == MOST_PODS:
-                    raise InputError(f"more than {MOST_PODS} pods", source=place, remedy="lower the replicas")
-                pods[pod.uid] = pod
-                places[pod.uid] = place
+    for document in documents:
+        for pod, place in _pods_of(document, gates, report):
+            if pod.uid in pods:
+                raise _twice(pod, places[pod.uid], place)
+            if len(pods) == MOST_PODS:
+                raise InputError(f"more than {MOST_PODS} pods", source=place, remedy="lower the replicas")
+            pods[pod.uid] = pod
+            places[pod.uid] = place
     return list(pods.values())
 
 
@@ -76,7 +85,14 @@ def _pods(found: PodObject, source: str, gates: PodGates, report: Report) -> Ite
     except InputError as error:
         raise inside(error, found.field) if found.field else error from None
     if phase in FINISHED:
-        report(Finding("info", f"{pod.namespace}/{pod.name}", f"{source}: the pod has {phase.lower()} and is left out"))
+        report(
+            Finding(
+                "info",
+                f"{pod.namespace}/{pod.name}",
+                f"{source}: the pod has {phase.lower()} and is left out",
+                "MOOR-502",
+            )
+        )
     elif found.replicas is None:
         yield pod
     else:
@@ -96,7 +112,7 @@ def _check_fit(pod: Pod) -> None:
 
 def _skipped(document: Document, found: OtherObject) -> Finding:
     name = f"{found.kind} {found.name}".rstrip()
-    return Finding("info", name, f"{document.source}: a {found.kind} has no pods and is left out")
+    return Finding("info", name, f"{document.source}: a {found.kind} has no pods and is left out", "MOOR-503")
 
 
 def _twice(pod: Pod, first: str, second: str) -> InputError:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mooring.core.bits import members
+from mooring.core.errors import KubeletCrashError
+from mooring.core.gotext import quote
 from mooring.memorymanager.state import Block, MemoryTable, NodeState
 
 Nodes = Mapping[int, NodeState]
@@ -18,20 +20,24 @@ Nodes = Mapping[int, NodeState]
 def charge(nodes: Nodes, mask: int, resource: str, amount: int) -> dict[int, NodeState]:
     """Return the machine state after a block of ``amount`` bytes was put on the nodes of ``mask``.
 
-    Every node counts the assignment and joins the group, even when nothing is left to charge; memory is taken from the
-    nodes in ascending order until it suffices.
+    The nodes and the type are those of the machine: whoever chose them has looked.
+    """
+    return charge_in_order(nodes, tuple(members(mask)), resource, amount)
+
+
+def charge_in_order(nodes: Nodes, cells: tuple[int, ...], resource: str, amount: int) -> dict[int, NodeState]:
+    """Return the machine state after a block of ``amount`` bytes was put on nodes in the order of a list.
+
+    Every node counts the assignment and joins the group, even when nothing is left to charge; memory is taken from one
+    node after the other until it suffices. What is more than they have is not charged. A list in a file may be in any
+    order and name a node twice; then the node counts twice.
     """
     changed = dict(nodes)
-    cells = tuple(members(mask))
     for node in cells:
         state = changed[node]
-        table = state.memory.get(resource)
-        memory = state.memory
-        if table is not None and amount > 0:
-            taken = min(table.free, amount)
-            amount -= taken
-            memory = {**memory, resource: replace(table, free=table.free - taken, reserved=table.reserved + taken)}
-        changed[node] = NodeState(state.assignments + 1, memory, cells)
+        taken = min(state.memory[resource].free, amount)
+        amount -= taken
+        changed[node] = NodeState(state.assignments + 1, _moved(state, resource, taken), cells)
     return changed
 
 
@@ -40,25 +46,47 @@ def release(nodes: Nodes, blocks: tuple[Block, ...]) -> dict[int, NodeState]:
 
     Each node gives back what it has reserved, as far as the block goes. A node without assignments left leaves its
     group.
+
+    Raises:
+        KubeletCrashError: a block names a node or a type that the machine does not have. The kubelet checks blocks when
+            it starts, but not those of a pod without container entries.
     """
     changed = dict(nodes)
     for block in blocks:
         size = block.size
         for node in block.numa:
-            state = changed.get(node)
-            if state is None:
-                continue
+            state = _known(changed, node)
             assignments = state.assignments - 1
-            cells = state.cells if assignments > 0 else (node,)
-            memory = state.memory
-            table = memory.get(block.type)
-            if table is not None and size > 0:
-                returned = min(table.reserved, size)
-                size -= returned
-                memory = {**memory, block.type: _returned(table, returned)}
-            changed[node] = NodeState(assignments, memory, cells)
+            returned = min(_reserved(state, node, block.type), size) if size else 0
+            size -= returned
+            cells = state.cells if assignments else (node,)
+            changed[node] = NodeState(assignments, _moved(state, block.type, -returned), cells)
     return changed
 
 
-def _returned(table: MemoryTable, amount: int) -> MemoryTable:
-    return replace(table, free=table.free + amount, reserved=table.reserved - amount)
+def _moved(state: NodeState, resource: str, amount: int) -> Mapping[str, MemoryTable]:
+    """Return a node's accounts after ``amount`` bytes of a type went from free to reserved."""
+    if not amount:
+        return state.memory
+    table = state.memory[resource]
+    return {**state.memory, resource: replace(table, free=table.free - amount, reserved=table.reserved + amount)}
+
+
+def _known(nodes: Nodes, node: int) -> NodeState:
+    state = nodes.get(node)
+    if state is None:
+        raise KubeletCrashError(
+            f"a block lies on NUMA node {node}, which the machine does not have: the kubelet crashes when it gives the "
+            "block back"
+        )
+    return state
+
+
+def _reserved(state: NodeState, node: int, resource: str) -> int:
+    table = state.memory.get(resource)
+    if table is None:
+        raise KubeletCrashError(
+            f"a block is {quote(resource)}, which NUMA node {node} does not list: the kubelet crashes when it gives "
+            "the block back"
+        )
+    return table.reserved

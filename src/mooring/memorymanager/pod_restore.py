@@ -71,7 +71,7 @@ def without_pod(state: MemoryState, uid: str) -> MemoryState:
         return state
     blocks: tuple[Block, ...] = ()
     if held:
-        blocks = state.pods.get(uid) or tuple(block for mine in held.values() for block in mine)
+        blocks = state.pods[uid] if uid in state.pods else tuple(block for mine in held.values() for block in mine)
     return replace(
         state,
         nodes=release(state.nodes, blocks),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mooring.core.podlevel import PodLevelGates
-from mooring.memorymanager.state import NodeState
+from mooring.memorymanager.state import MemoryState, NodeState
 
 STATIC = "Static"
 
@@ -23,3 +23,11 @@ class MemoryPolicy:
     gates: PodLevelGates = field(default_factory=PodLevelGates)
     fixed_defects: frozenset[str] = frozenset()
     """Defects of v1.37.1 that are not to be reproduced (spec: README.md section 5)."""
+
+    def counts_as_a_whole(self, state: MemoryState, uid: str) -> bool:
+        """Tell whether the machine is charged with the blocks of the pod itself, and not with its containers'.
+
+        That is so as soon as the pod has an entry, be it an empty one; what its containers' blocks say is then never
+        checked (spec: memory-manager.md sections 6 and 7).
+        """
+        return self.gates.managers and uid in state.pods

@@ -73,7 +73,8 @@ def _calculated(
     requests: Requests,
     observer: Observer | None,
 ) -> ResourceHints | None:
-    leftover = leftover_for(policy.fixed_defects, reusable, pod, container, state.assignments.get(pod.uid, {}))
+    charged = {} if policy.counts_as_a_whole(state, pod.uid) else state.assignments.get(pod.uid, {})
+    leftover = leftover_for(policy.fixed_defects, reusable, pod, container, charged)
     hints = calculate_hints(state.nodes, requests, leftover)
     if observer is not None:
         observer(

@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from mooring.core.bits import members
-from mooring.memorymanager.account import charge
+from mooring.memorymanager.account import charge_in_order
 from mooring.memorymanager.state import Block, NodeState
 
 MOST_CHARGES = 20_000
@@ -42,7 +42,7 @@ def replayed(nodes: Nodes, pods: Sequence[Containers]) -> Nodes:
 
 def _charged(nodes: Nodes, blocks: tuple[Block, ...]) -> Nodes:
     for block in blocks:
-        nodes = charge(nodes, block.mask, block.type, block.size)
+        nodes = charge_in_order(nodes, block.numa, block.type, block.size)
     return nodes
 
 

@@ -106,7 +106,7 @@ def leftover_for(
         record: what v1.37.1 remembers.
         pod: the pod.
         container: the container to be served.
-        held: the blocks of the pod's containers.
+        held: the blocks of the pod's containers with which the machine is charged.
     """
     if EXACT_MASK_REUSE not in fixed_defects:
         amounts = record.of(pod.uid)

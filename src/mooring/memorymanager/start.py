@@ -77,7 +77,7 @@ def _unknown(policy: MemoryPolicy, state: MemoryState) -> str:
 
 def _counted(policy: MemoryPolicy, state: MemoryState, pod: str) -> Mapping[str, tuple[Block, ...]]:
     """Return the blocks that a pod counts with: its own, if it has any (KEP-5526), else its containers'."""
-    if policy.gates.managers and pod in state.pods:
+    if policy.counts_as_a_whole(state, pod):
         return {"": state.pods[pod]}
     return {container: state.assignments[pod][container] for container in sorted(state.assignments[pod])}
 
@@ -100,7 +100,7 @@ def _fixed(node: NodeState) -> dict[str, tuple[int, int, int]]:
 def _is_equal(expected: Nodes, real: Nodes, node: int) -> bool:
     """Compare what assignments change: free and reserved memory only as sums over the node's group."""
     left, right = expected[node], real[node]
-    if left.assignments != right.assignments or set(left.cells) != set(right.cells):
+    if left.assignments != right.assignments or sorted(left.cells) != sorted(right.cells):
         return False
     return all(_sums(expected, left.cells, name) == _sums(real, right.cells, name) for name in left.memory)
 

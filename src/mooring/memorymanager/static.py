@@ -117,7 +117,8 @@ def _pinned(
         return MemoryAllocated(state, reusable)
     # 6-8. The nodes.
     held = state.assignments.get(pod.uid, {})
-    leftover = leftover_for(policy.fixed_defects, reusable, pod, container.name, held)
+    charged = {} if policy.counts_as_a_whole(state, pod.uid) else held
+    leftover = leftover_for(policy.fixed_defects, reusable, pod, container.name, charged)
     chosen = choose_nodes(state.nodes, requests, affinity, leftover)
     if isinstance(chosen, MemoryRefusal):
         _report(observer, pod, container, affinity, Chosen(0, ""), (), chosen.message)
@@ -215,7 +216,7 @@ def remove(
     if rest:
         assignments[pod] = rest
     pods = state.pods
-    if policy.gates.managers and pod in pods:
+    if policy.counts_as_a_whole(state, pod):
         blocks = () if rest else pods[pod]
         if not rest:
             pods = {uid: held for uid, held in pods.items() if uid != pod}

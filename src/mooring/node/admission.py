@@ -164,7 +164,7 @@ class Admission:
         given, pod, observer = self.providers, self.pod, self.observer
         cpu, memory = self.settings.cpu, self.settings.memory
         devices = device_hints.container_hints(
-            given.devices, given.reusable_devices, self.settings.numa_ids, pod, container
+            given.devices, given.reusable_devices, self.settings.numa_ids, pod, container, observer
         )
         cpus = blocks = None
         if cpu is not None:
@@ -177,7 +177,7 @@ class Admission:
         self._clean_all()
         given, pod, observer = self.providers, self.pod, self.observer
         cpu, memory = self.settings.cpu, self.settings.memory
-        devices = device_hints.pod_hints(given.devices, self.settings.numa_ids, pod)
+        devices = device_hints.pod_hints(given.devices, self.settings.numa_ids, pod, observer)
         cpus = blocks = None
         if cpu is not None:
             cpus = cpu_hints.pod_hints(cpu, given.cpu, given.reusable_cpus, pod, observer)
@@ -205,7 +205,9 @@ class Admission:
     def _allocate_devices(self, container: Container, hint: Hint) -> Verdict:
         self._clean_devices()
         providers = self.providers
-        answer = allocate_devices(providers.devices, providers.reusable_devices, self.pod, container, hint.mask)
+        answer = allocate_devices(
+            providers.devices, providers.reusable_devices, self.pod, container, hint.mask, self.observer
+        )
         if isinstance(answer, DeviceError):
             return _rejection(answer.message, "")
         self.providers = replace(providers, devices=answer.state, reusable_devices=answer.reusable)

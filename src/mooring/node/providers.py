@@ -85,12 +85,20 @@ def after_removal(
 
 
 def _stale(assignments: Mapping[str, Mapping[str, object]], active: Mapping[str, Pod]) -> list[tuple[str, str]]:
-    stale: list[tuple[str, str]] = []
-    for uid, containers in assignments.items():
-        pod = active.get(uid)
-        known = () if pod is None else [container.name for container in pod.containers]
-        stale += [(uid, container) for container in containers if container not in known]
-    return sorted(stale)
+    return sorted(
+        (uid, container)
+        for uid, containers in assignments.items()
+        for container in containers
+        if uid not in active or not _has(active[uid], container)
+    )
+
+
+def _has(pod: Pod, name: str) -> bool:
+    # A plain loop: this is asked of every container of the node each time that a manager is asked anything.
+    for container in pod.containers:  # noqa: SIM110 - any() would make a generator for each
+        if container.name == name:
+            return True
+    return False
 
 
 def _report(stale: list[tuple[str, str]], observer: Observer | None) -> None:

@@ -76,13 +76,32 @@ def check_fit(pod: Pod, running: Iterable[Pod], reservation: Reservation, max_po
         max_pods: the kubelet's ``maxPods``.
     """
     others = list(running)
-    if len(others) + 1 > max_pods:
-        return _out_of("pods", 1, len(others), max_pods)
-    wanted = pod_requests(pod)
+    return check_amounts(pod_requests(pod), total_requests(others), len(others), reservation, max_pods)
+
+
+def total_requests(pods: Iterable[Pod]) -> dict[str, int]:
+    """Return what pods that run together ask of the node."""
+    total: dict[str, int] = {}
+    for pod in pods:
+        _add(total, pod_requests(pod))
+    return total
+
+
+def check_amounts(
+    wanted: Mapping[str, int], used: Mapping[str, int], running: int, reservation: Reservation, max_pods: int
+) -> Rejection | None:
+    """Make the same check with sums that are known, for who asks about many pods one after another.
+
+    Args:
+        wanted: what the pod asks for (:func:`pod_requests`).
+        used: what the pods admitted before it ask for together (:func:`total_requests`).
+        running: how many pods these are.
+        reservation: of the node.
+        max_pods: the kubelet's ``maxPods``.
+    """
+    if running + 1 > max_pods:
+        return _out_of("pods", 1, running, max_pods)
     capacity = allocatable(reservation)
-    used: dict[str, int] = {}
-    for other in others:
-        _add(used, pod_requests(other))
     for resource in sorted(capacity, key=_check_order):
         amount = wanted.get(resource, 0)
         if amount > 0 and amount > capacity[resource] - used.get(resource, 0):

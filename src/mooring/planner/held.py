@@ -60,10 +60,10 @@ def held_findings(others: Mapping[str, Held], given: Mapping[str, Pod]) -> list[
         if len(strangers) > 1:
             them = "they count as running and keep what they have, but their requests are not counted"
         problem = f"hold entries of {_pods(strangers)} that no --active file describes ({_named(strangers)}); {them}"
-        found.append(Finding("warning", "state files", problem))
+        found.append(Finding("warning", "state files", problem, "MOOR-505"))
     if known:
         problem = f"hold entries of {_pods(known)} given with -f ({_named(known)}), which therefore run already"
-        found.append(Finding("warning", "state files", f"{problem}; running pods belong to --active"))
+        found.append(Finding("warning", "state files", f"{problem}; running pods belong to --active", "MOOR-506"))
     return found
 
 

@@ -36,7 +36,7 @@ def _hugepage_lines(kubelet: Kubelet) -> Iterator[str]:
 
 def _device_lines(plan: Plan, kubelet: Kubelet) -> Iterator[str]:
     devices = kubelet.node.providers.devices
-    holders = _holders(plan, kubelet)
+    holders = device_holders(plan, kubelet)
     for resource, offered in sorted(devices.devices.items()):
         parts = [_device(device, holders.get((resource, device.id), "")) for device in offered]
         yield f"{resource}: {'; '.join(parts) or 'no device'}."
@@ -48,7 +48,7 @@ def _device(device: Device, holder: str) -> str:
     return f"{device.id}{near} {state}"
 
 
-def _holders(plan: Plan, kubelet: Kubelet) -> dict[tuple[str, str], str]:
+def device_holders(plan: Plan, kubelet: Kubelet) -> dict[tuple[str, str], str]:
     """Return who holds each device: of init containers that left it to a later container, the later one."""
     pods = {answer.pod.uid: answer.pod for answer in plan.answers}
     holders: dict[tuple[str, str], str] = {}

@@ -83,10 +83,11 @@ def hint_fields(hint: Hint) -> dict[str, Any]:
 
 def resource_fields(hints: ResourceHints) -> dict[str, Any]:
     """Return the hints of each resource: null, a list, or for a long list its count and digest."""
-    return {resource: _list_fields(found) for resource, found in hints.items()}
+    return {resource: list_fields(found) for resource, found in hints.items()}
 
 
-def _list_fields(hints: AnyHints | None) -> Any:
+def list_fields(hints: AnyHints | None) -> Any:
+    """Return the hints of one resource: null, a list, or for a long list its count and digest."""
     if hints is None:
         return None
     if isinstance(hints, Family):

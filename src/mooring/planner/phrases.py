@@ -83,9 +83,18 @@ def fewest_nodes(topology: Topology, need: int, reserved: int = 0) -> int:
     The kubelet measures a hint by this number with reserved CPUs counted; what an empty machine could do leaves out
     the CPUs of the mask ``reserved``.
     """
+    return fewest_elements(topology.numa.values(), need, reserved)
+
+
+def fewest_elements(masks: Iterable[int], need: int, reserved: int = 0) -> int:
+    """Return how many of these sets of CPUs it takes at least for so many CPUs; 0 when there are too few.
+
+    >>> fewest_elements([0b1111, 0b110000], 5), fewest_elements([0b1111], 4, reserved=0b1)
+    (2, 0)
+    """
     total = 0
-    sizes = sorted(((mask & ~reserved).bit_count() for mask in topology.numa.values()), reverse=True)
-    for number, amount in enumerate(sizes, 1):
+    amounts = sorted(((mask & ~reserved).bit_count() for mask in masks), reverse=True)
+    for number, amount in enumerate(amounts, 1):
         total += amount
         if total >= need:
             return number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from mooring.core.cpuset import CPUSet
@@ -15,32 +15,39 @@ from mooring.planner.phrases import nodes_of
 from mooring.planner.plan import Answer, Plan, free_cpus, reserved_cpus
 from mooring.planner.simulation import Kubelet
 from mooring.render.build import Owner, Pools, build_view
-from mooring.render.view import MemoryUse, NodeView, PlacementRow, RejectedPod
+from mooring.render.view import NO_CPUS, MemoryUse, NodeView, PlacementRow, RejectedPod
 
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 """What Go's ParseBool takes for true."""
 
 
-def plan_view(plan: Plan) -> NodeView:
-    """Return the picture of the node after the plan; of the bare machine when the kubelet would not start."""
+def plan_view(plan: Plan, owners: Sequence[Owner] | None = None, also: CPUSet = NO_CPUS) -> NodeView:
+    """Return the picture of the node after the plan; of the bare machine when the kubelet would not start.
+
+    Args:
+        plan: what was decided.
+        owners: who is to be in it, also without CPUs; by default those who hold CPUs.
+        also: further CPUs that are to be in it.
+    """
     if plan.kubelet is None:
         message = plan.refusal.message if plan.refusal else ""
         caption = [f"The kubelet would not start: {message}", *([plan.remedy] if plan.remedy else [])]
-        return build_view(plan.machine, subtitle="the kubelet would not start", caption=caption)
+        return build_view(plan.machine, subtitle="the kubelet would not start", caption=caption, also=also)
     kubelet = plan.kubelet
     rejected = [
-        RejectedPod(_pod_name(answer), answer.decision.reason or _verdict(answer), answer.why)
+        RejectedPod(pod_name(answer), answer.decision.reason or verdict_of(answer), answer.why)
         for answer in plan.answers
         if not answer.admitted
     ]
     return build_view(
         plan.machine,
-        owners=list(_owners(plan, kubelet)),
-        pools=_pools(kubelet),
+        owners=list(owners_of(plan, kubelet)) if owners is None else owners,
+        pools=pools_of(kubelet),
         memory=_memory(kubelet),
         rejected=rejected,
         subtitle=policies(kubelet),
         caption=holding_lines(plan),
+        also=also,
     )
 
 
@@ -61,7 +68,8 @@ def policies(kubelet: Kubelet) -> str:
     return " · ".join(parts)
 
 
-def _pools(kubelet: Kubelet) -> Pools:
+def pools_of(kubelet: Kubelet) -> Pools:
+    """Return what the CPUs without an exclusive owner are for."""
     if kubelet.settings.cpu is None:
         return Pools(reserved=reserved_cpus(kubelet))
     return Pools(reserved_cpus(kubelet), CPUSet(kubelet.node.cpu.default), free_cpus(kubelet))
@@ -75,7 +83,7 @@ def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
     }
 
 
-def _owners(plan: Plan, kubelet: Kubelet) -> Iterator[Owner]:
+def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[Owner]:
     """Yield who holds CPUs: of a pod first what it holds as a whole, then its containers in their order."""
     pods = {answer.pod.uid: answer.pod for answer in plan.answers}
     state, memory = kubelet.node.cpu, kubelet.node.memory
@@ -106,7 +114,8 @@ def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
     for _, group in groupby(enumerate(plan.answers), key=lambda item: _likeness(*item, wide=wide)):
         answers = [answer for _, answer in group]
         if answers[0].admitted:
-            rows.extend(_admitted_rows(plan, answers[0], topology, why=answers[0].why if wide else ""))
+            why = f"{answers[0].why} [{answers[0].code}]" if wide else ""
+            rows.extend(admitted_rows(plan, answers[0], topology, why=why))
         else:
             rows.extend(_refused_rows(answers))
     return rows
@@ -114,22 +123,23 @@ def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
 
 def _likeness(position: int, answer: Answer, *, wide: bool) -> object:
     """Return what neighbours share that are told together: pods refused for the same reason, such as replicas."""
-    return position if wide or answer.admitted else (_verdict(answer), _full_why(answer))
+    return position if wide or answer.admitted else (verdict_of(answer), _full_why(answer))
 
 
 def _refused_rows(answers: list[Answer]) -> Iterator[PlacementRow]:
     first, *others = answers
-    yield PlacementRow(_pod_name(first), "", _verdict(first), admitted=False, why=_full_why(first))
+    yield PlacementRow(pod_name(first), "", verdict_of(first), admitted=False, why=_full_why(first))
     if others:
-        name = _pod_name(others[0])
+        name = pod_name(others[0])
         if len(others) > 1:
-            name = f"{name} to {_pod_name(others[-1])} ({len(others)} pods)"
-        why = f"For the same reason as {_pod_name(first)}."
-        yield PlacementRow(name, "", _verdict(first), admitted=False, why=why)
+            name = f"{name} to {pod_name(others[-1])} ({len(others)} pods)"
+        why = f"For the same reason as {pod_name(first)}."
+        yield PlacementRow(name, "", verdict_of(first), admitted=False, why=why)
 
 
-def _admitted_rows(plan: Plan, answer: Answer, topology: Topology | None, *, why: str) -> Iterator[PlacementRow]:
-    name = f"{_pod_name(answer)} (runs already)" if answer.running else _pod_name(answer)
+def admitted_rows(plan: Plan, answer: Answer, topology: Topology | None, *, why: str) -> Iterator[PlacementRow]:
+    """Yield one row for each container of an admitted pod; ``why`` stands in the first."""
+    name = f"{pod_name(answer)} (runs already)" if answer.running else pod_name(answer)
     for position, (container, placement) in enumerate(answer.decision.containers.items()):
         cpus = placement.cpus
         known = topology is not None and bool(cpus)
@@ -155,7 +165,8 @@ def _holding(plan: Plan, answer: Answer, position: int) -> str:
     return {Isolation.HOST: "shared", Isolation.POD: "pod pool", Isolation.CONTAINER: "exclusive"}[level]
 
 
-def _verdict(answer: Answer) -> str:
+def verdict_of(answer: Answer) -> str:
+    """Say in a word or two what became of a pod that was not admitted."""
     if answer.crash:
         return "crash"
     if answer.decision.endless is not None:
@@ -165,10 +176,12 @@ def _verdict(answer: Answer) -> str:
 
 def _full_why(answer: Answer) -> str:
     decision = answer.decision
-    return f"{decision.reason}: {answer.why} The kubelet says: “{decision.message}”." if decision.reason else answer.why
+    why = f"{decision.reason}: {answer.why} The kubelet says: “{decision.message}”." if decision.reason else answer.why
+    return f"{why} [{answer.code}]"
 
 
-def _pod_name(answer: Answer) -> str:
+def pod_name(answer: Answer) -> str:
+    """Return ``namespace/pod``."""
     return f"{answer.pod.namespace}/{answer.pod.name}"
 
 

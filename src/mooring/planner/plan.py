@@ -22,7 +22,7 @@ from mooring.node import Decision
 from mooring.node.metrics import Metrics, fold
 from mooring.node.resources import check_fit
 from mooring.planner.held import Held, adopted, held_by_others, held_findings
-from mooring.planner.remedies import remedy
+from mooring.planner.remedies import refusal_code, remedy
 from mooring.planner.simulation import Kubelet, Start, StateTexts, start_kubelet
 from mooring.planner.why import Circumstances, why, why_crash, why_out_of
 
@@ -48,6 +48,10 @@ class Answer:
     """Set when the kubelet would crash: why."""
     facts: tuple[object, ...] = ()
     """What the engine reported, in order."""
+    code: str = ""
+    """The stable code of the reason, such as ``MOOR-103``."""
+    remedy: str = ""
+    """What to do about a refusal, or for exclusive CPUs; empty where nothing is to be done."""
 
     @property
     def admitted(self) -> bool:
@@ -80,6 +84,10 @@ class Plan:
     unasked: tuple[Pod, ...] = ()
     """Pods that nobody was there to ask: all of them when the kubelet would not start, else those after the one from
     which it would not return."""
+    left: frozenset[str] = frozenset()
+    """Uids of pods that were admitted and then left, because the plan was asked with ``leaving``."""
+    trace: tuple[Kubelet, ...] = ()
+    """The kubelet before the first answer and after each one; empty when it would not start."""
 
     @property
     def remedy(self) -> str:
@@ -87,12 +95,17 @@ class Plan:
         return remedy(self.refusal) if self.refusal is not None else ""
 
     @property
+    def refusal_code(self) -> str:
+        """The code of the refusal to start, such as ``MOOR-203``; empty when the kubelet starts."""
+        return refusal_code(self.refusal) if self.refusal is not None else ""
+
+    @property
     def is_yes(self) -> bool:
         """Tell whether the kubelet starts and every pod is admitted."""
         return self.refusal is None and not self.unasked and all(answer.admitted for answer in self.answers)
 
 
-def make_plan(
+def make_plan(  # noqa: PLR0913 - all that decides a plan; Question holds it as one value
     machine: Machine,
     config: KubeletConfig,
     mooring: MooringConfig,
@@ -102,6 +115,7 @@ def make_plan(
     active: Sequence[Pod] = (),
     devices: Mapping[str, tuple[Device, ...]] | None = None,
     findings: Iterable[Finding] = (),
+    leaving: Mapping[str, Sequence[str]] | None = None,
 ) -> Plan:
     """Admit the pods in order on a node, fresh or continuing from state files.
 
@@ -115,10 +129,12 @@ def make_plan(
             device manager's own checkpoint, which is not read: devices are given to them anew.
         devices: resource -> devices of the node's device plugins.
         findings: what was noticed while reading the input.
+        leaving: uid of one of ``pods`` -> uids of pods that end just before it is asked; under the empty text those
+            that end when all were asked.
     """
-    noticed = [*findings, *machine.findings, *_device_findings((*active, *pods), devices or {})]
+    noticed = [*findings, *machine.findings, *device_findings((*active, *pods), devices or {})]
     facts: list[object] = []
-    start = _started(machine, config, mooring, files or StateTexts(), facts.append)
+    start = started(machine, config, mooring, files or StateTexts(), facts.append)
     noticed += _chance_findings(facts)
     if start.kubelet is None:
         return Plan(machine, start.refusal, (), None, start.files, tuple(noticed), {}, unasked=(*active, *pods))
@@ -128,25 +144,65 @@ def make_plan(
     noticed += held_findings(others, given)
     kubelet = replace(kubelet, node=kubelet.node.adopt(adopted(others, given)))
     metrics = Metrics.initial(kubelet.settings, kubelet.node.cpu)
+    trace = [kubelet]
     answers: list[Answer] = []
     queue = [(pod, True) for pod in active] + [(pod, False) for pod in pods]
+    ends = leaving or {}
+    left: set[str] = set()
     for pod, running in queue:
-        kubelet, answer = _answered(kubelet, pod, running=running)
+        kubelet, metrics = _after_leaving(kubelet, metrics, ends.get(pod.uid, ()), left)
+        kubelet, answer = answered(kubelet, pod, running=running)
         answers.append(answer)
+        trace.append(kubelet)
         metrics = fold(metrics, answer.facts)
         if answer.ends_the_plan:
             break
     else:
-        kubelet = kubelet.settled()
+        kubelet, metrics = _after_leaving(kubelet, metrics, ends.get("", ()), left)
+        kubelet = _settled(kubelet, noticed)
     unasked = tuple(pod for pod, _ in queue[len(answers) :])
     if unasked:
         noticed.append(_unasked_finding(answers[-1], unasked))
     strangers = {uid: held for uid, held in others.items() if uid not in given}
-    return Plan(machine, None, tuple(answers), kubelet, kubelet.files, tuple(noticed), strangers, metrics, unasked)
+    return Plan(
+        machine,
+        None,
+        tuple(answers),
+        kubelet,
+        kubelet.files,
+        tuple(noticed),
+        strangers,
+        metrics,
+        unasked,
+        frozenset(left),
+        tuple(trace),
+    )
 
 
-def _started(
-    machine: Machine, config: KubeletConfig, mooring: MooringConfig, files: StateTexts, observer: Observer
+def _settled(kubelet: Kubelet, noticed: list[Finding]) -> Kubelet:
+    """Return the kubelet after it gave back what nobody holds; where it crashes then, as it was, with a finding."""
+    try:
+        return kubelet.settled()
+    except KubeletCrashError as error:
+        crash = str(error).removesuffix(": the kubelet crashes here")
+        message = f"the kubelet would crash when it gives back what no pod holds any more: {crash}"
+        noticed.append(Finding("warning", "state files", message, "MOOR-510"))
+        return kubelet
+
+
+def _after_leaving(kubelet: Kubelet, metrics: Metrics, uids: Iterable[str], left: set[str]) -> tuple[Kubelet, Metrics]:
+    """End pods, and note in ``left`` those that ran."""
+    for uid in uids:
+        if uid in kubelet.node.active:
+            facts: list[object] = []
+            kubelet, _ = kubelet.remove(uid, facts.append)
+            metrics = fold(metrics, facts)
+            left.add(uid)
+    return kubelet, metrics
+
+
+def started(
+    machine: Machine, config: KubeletConfig, mooring: MooringConfig, files: StateTexts, observer: Observer | None = None
 ) -> Start:
     """Start the kubelet; a machine that cAdvisor cannot describe, and a crash, are refusals too."""
     try:
@@ -167,13 +223,15 @@ def _chance_findings(facts: Iterable[object]) -> list[Finding]:
             f"the kubelet starts on this file only by chance: it replays the assignments in random order, and NUMA "
             f"{'node' if len(fact.nodes) == 1 else 'nodes'} {', '.join(map(str, fact.nodes))} may end in another group "
             "than before; an order that starts was taken",
+            "MOOR-509",
         )
         for fact in facts
         if isinstance(fact, StartLeftToChance)
     ]
 
 
-def _answered(kubelet: Kubelet, pod: Pod, *, running: bool) -> tuple[Kubelet, Answer]:
+def answered(kubelet: Kubelet, pod: Pod, *, running: bool) -> tuple[Kubelet, Answer]:
+    """Ask a kubelet about one pod, and say why it answers what it does."""
     facts: list[object] = []
     try:
         if running:
@@ -183,9 +241,7 @@ def _answered(kubelet: Kubelet, pod: Pod, *, running: bool) -> tuple[Kubelet, An
             after, decision = kubelet.decide(pod, facts.append)
     except KubeletCrashError as error:
         return kubelet, _crashed(kubelet, pod, str(error), running=running)
-    sentence = why(
-        decision, Circumstances(kubelet.settings, pod, facts, after.node.memory, after.node.providers.devices)
-    )
+    reason = why(decision, Circumstances(kubelet.settings, pod, facts, after.node.memory, after.node.providers.devices))
     before_start = after.files
     if decision.admitted:
         others = [other for uid, other in after.node.active.items() if uid != pod.uid]
@@ -194,10 +250,20 @@ def _answered(kubelet: Kubelet, pod: Pod, *, running: bool) -> tuple[Kubelet, An
         if refused is not None:
             decision = replace(decision, admitted=False, rejection=refused)
             after = replace(after, node=after.node.withdraw(pod.uid, refused, facts.append))
-            sentence = why_out_of(refused)
+            reason = why_out_of(refused)
         elif not running:
             after = after.start_containers(pod.uid, facts.append)
-    return after, Answer(pod, decision, sentence, after.files, before_start, running, facts=tuple(facts))
+    return after, Answer(
+        pod,
+        decision,
+        reason.sentence,
+        after.files,
+        before_start,
+        running,
+        facts=tuple(facts),
+        code=reason.code,
+        remedy=reason.remedy,
+    )
 
 
 def _crashed(kubelet: Kubelet, pod: Pod, crash: str, *, running: bool) -> Answer:
@@ -213,7 +279,18 @@ def _crashed(kubelet: Kubelet, pod: Pod, crash: str, *, running: bool) -> Answer
         affinity={},
         shared_pool=CPUSet(kubelet.node.cpu.default),
     )
-    return Answer(pod, decision, why_crash(crash), kubelet.files, kubelet.files, running, crash)
+    reason = why_crash(crash)
+    return Answer(
+        pod,
+        decision,
+        reason.sentence,
+        kubelet.files,
+        kubelet.files,
+        running,
+        crash,
+        code=reason.code,
+        remedy=reason.remedy,
+    )
 
 
 def _unasked_finding(last: Answer, unasked: Sequence[Pod]) -> Finding:
@@ -223,10 +300,11 @@ def _unasked_finding(last: Answer, unasked: Sequence[Pod]) -> Finding:
         f"{last.pod.namespace}/{last.pod.name}",
         f"the kubelet would not return from this admission, so that {count} pod{'' if count == 1 else 's'} after it "
         f"{'was' if count == 1 else 'were'} not asked",
+        "MOOR-508",
     )
 
 
-def _device_findings(pods: Iterable[Pod], devices: Collection[str]) -> list[Finding]:
+def device_findings(pods: Iterable[Pod], devices: Collection[str]) -> list[Finding]:
     """Say which resources of the pods a plan knows nothing of: whoever serves them may have a say in the placement."""
     unknown: dict[str, int] = {}
     for pod in pods:
@@ -241,6 +319,7 @@ def _device_findings(pods: Iterable[Pod], devices: Collection[str]) -> list[Find
             f"{count} pod{' asks' if count == 1 else 's ask'} for this resource, and no devices are declared: it "
             "counts as available, and the NUMA nodes of its devices are not taken into account (declare them in a "
             "document of kind NodeDevices, given with --config)",
+            "MOOR-507",
         )
         for name, count in sorted(unknown.items())
     ]

@@ -30,8 +30,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     if plan.refusal is not None:
         document["startError"] = plan.refusal.message
         document["startErrorStage"] = plan.refusal.stage
+        document["startErrorCode"] = plan.refusal_code
         document["remedy"] = plan.remedy
-    document["pods"] = [_pod_fields(answer) for answer in plan.answers]
+    document["pods"] = [_pod_fields(answer, left=answer.pod.uid in plan.left) for answer in plan.answers]
     document["sharedPool"] = str(plan.kubelet.node.shared_pool) if plan.kubelet else ""
     if plan.kubelet:
         document["reservedCPUs"] = str(reserved_cpus(plan.kubelet))
@@ -39,22 +40,31 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     if plan.kubelet and plan.unasked:
         document["unasked"] = [{"uid": pod.uid, "namespace": pod.namespace, "name": pod.name} for pod in plan.unasked]
     document["findings"] = [
-        {"severity": finding.severity, "subject": finding.subject, "message": finding.message}
+        {
+            "severity": finding.severity,
+            "subject": finding.subject,
+            "message": finding.message,
+            "code": finding.code,
+        }
         for finding in plan.findings
     ]
     return document
 
 
-def _pod_fields(answer: Answer) -> dict[str, Any]:
+def _pod_fields(answer: Answer, *, left: bool) -> dict[str, Any]:
     decision = answer.decision
     fields: dict[str, Any] = {
         "uid": decision.uid,
         "namespace": decision.namespace,
         "name": decision.name,
         "why": answer.why,
+        "code": answer.code,
+        "remedy": answer.remedy,
     }
     if answer.running:
         fields["running"] = True
+    if left:
+        fields["left"] = True
     if decision.endless is not None:
         fields["endless"] = decision.endless.defect
     if answer.crash:

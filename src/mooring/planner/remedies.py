@@ -19,6 +19,7 @@ _DELETE = (
 
 @dataclass(frozen=True, slots=True)
 class _Remedy:
+    code: str
     pattern: str
     """Regular expression for the kubelet's text; its group is the manager."""
     advice: str
@@ -27,96 +28,135 @@ class _Remedy:
 _REMEDIES = (
     # Options and gates.
     _Remedy(
+        "MOOR-211",
         r"CPU Manager Policy Alpha-level Options not enabled",
         "Set featureGates: {CPUManagerPolicyAlphaOptions: true}, or leave the option out.",
     ),
     _Remedy(
+        "MOOR-212",
         r"CPU Manager Policy Beta-level Options not enabled",
         "Remove CPUManagerPolicyBetaOptions: false from featureGates, or leave the option out.",
     ),
     _Remedy(
-        r"received unsupported options", "Options need cpuManagerPolicy: static; leave them out under policy none."
+        "MOOR-213",
+        r"received unsupported options",
+        "Options need cpuManagerPolicy: static; leave them out under policy none.",
     ),
     _Remedy(
+        "MOOR-214",
         r"unknown CPU Manager Policy option",
         "Known are full-pcpus-only, distribute-cpus-across-numa, align-by-socket, distribute-cpus-across-cores, "
         "strict-cpu-reservation and prefer-align-cpus-by-uncorecache.",
     ),
     _Remedy(
+        "MOOR-215",
         r"unknown Topology Manager Policy option",
         "Known are prefer-closest-numa-nodes and max-allowable-numa-nodes.",
     ),
-    _Remedy(r"can not be used at the same time", "Leave one of the two options out."),
+    _Remedy("MOOR-216", r"can not be used at the same time", "Leave one of the two options out."),
     _Remedy(
+        "MOOR-217",
         r"single-numa-node policy is incompatible with CPUManager align-by-socket",
         "Use topologyManagerPolicy best-effort or restricted with align-by-socket, or leave the option out.",
     ),
-    _Remedy(r"Align by socket is not compatible with hardware", "Leave align-by-socket out on this machine."),
-    _Remedy(r"bad value for option .*ParseBool", 'Write "true" or "false" for the option, as text in quotes.'),
+    _Remedy(
+        "MOOR-218", r"Align by socket is not compatible with hardware", "Leave align-by-socket out on this machine."
+    ),
+    _Remedy(
+        "MOOR-219", r"bad value for option .*ParseBool", 'Write "true" or "false" for the option, as text in quotes.'
+    ),
     # The reservation.
     _Remedy(
+        "MOOR-231",
         r"unable to determine reserved CPU resources",
         'The static policy needs CPUs for the system: set reservedSystemCPUs (such as "0"), or cpu in kubeReserved or '
         "systemReserved.",
     ),
     _Remedy(
+        "MOOR-232",
         r"unable to reserve the required amount of CPUs",
         "The CPUs that are to be reserved cannot be taken from this machine: name them in reservedSystemCPUs.",
     ),
     _Remedy(
-        r"reserved-cpus: .* is not a subset of online-cpus", "Name only CPUs that are online in reservedSystemCPUs."
+        "MOOR-233",
+        r"reserved-cpus: .* is not a subset of online-cpus",
+        "Name only CPUs that are online in reservedSystemCPUs.",
     ),
     _Remedy(
+        "MOOR-234",
         r"cannot reserve \".*\" resource",
         "Only cpu, memory, ephemeral-storage and pid can be reserved in kubeReserved and systemReserved.",
     ),
     _Remedy(
+        "MOOR-235",
         r"invalid Node Allocatable configuration",
         "More is reserved than the machine has: lower kubeReserved, systemReserved or evictionHard.",
     ),
     # The topology manager.
     _Remedy(
+        "MOOR-241",
         r"unsupported on machines with more than \d+ NUMA Nodes",
         'Set topologyManagerPolicyOptions: {max-allowable-numa-nodes: "N"} with at least the machine\'s number of '
         "NUMA nodes.",
     ),
     _Remedy(
+        "MOOR-242",
         r"error getting NUMA distances from cadvisor",
         "This machine tells no distances: leave prefer-closest-numa-nodes out.",
     ),
     # The memory manager.
     _Remedy(
+        "MOOR-251",
         r"the total amount .* of type .* is not equal to the value",
         "The sums in reservedMemory must equal kubeReserved + systemReserved + evictionHard memory.available "
         "(100Mi when evictionHard is absent); huge pages cannot be reserved.",
     ),
     _Remedy(
+        "MOOR-252",
         r"the reserved memory configuration references a NUMA node",
         "Name only NUMA nodes of this machine in reservedMemory.",
     ),
     _Remedy(
+        "MOOR-253",
         r"should specify the system reserved memory|could not covert a variable of type Quantity",
         "Give reservedMemory with whole numbers of bytes, such as memory: 1Gi.",
     ),
     # State files.
     _Remedy(
+        "MOOR-261",
         r"start (cpu|memory) manager error: could not restore state from checkpoint: .*configured policy",
         f"Another policy wrote the state file. {_DELETE}",
     ),
     _Remedy(
+        "MOOR-262",
         r"start (cpu|memory) manager error: could not restore state from checkpoint",
         f"The state file is damaged or of an unknown format. {_DELETE}",
     ),
     _Remedy(
+        "MOOR-263",
         r"start (cpu) manager error: (?:current set of available CPUs|not all reserved cpus|some of strictly reserved)",
         f"CPUs or reservation are other than when the state file was written: restore them, or start afresh. {_DELETE}",
     ),
     _Remedy(
+        "MOOR-264",
         r"start (cpu|memory) manager error: (?!unable)",
         f"The state file contradicts itself or the machine. {_DELETE}",
     ),
 )
 """The first one whose pattern fits counts."""
+
+_OTHER = {
+    "decode": "MOOR-202",
+    "featureGates": "MOOR-202",
+    "validation": "MOOR-203",
+    "reservation": "MOOR-204",
+    "machine": "MOOR-205",
+    "topologyManager": "MOOR-206",
+    "deviceManager": "MOOR-207",
+    "cpuManager": "MOOR-208",
+    "memoryManager": "MOOR-209",
+}
+"""Stage of the start -> code of a refusal for which no remedy of its own is known."""
 
 _WHAT = {"cpu": "CPUs", "memory": "memory"}
 
@@ -128,9 +168,23 @@ def remedy(refusal: StartRefusal) -> str:
     >>> remedy(StartRefusal("topologyManager", text)).split(":")[0]
     'Set topologyManagerPolicyOptions'
     """
-    for known in _REMEDIES:
-        found = re.search(known.pattern, refusal.message)
-        if found is not None:
-            noun = found.group(1) if found.groups() else ""
-            return known.advice.replace("{noun}", noun).replace("{what}", _WHAT.get(noun, ""))
-    return ""
+    known = _known(refusal)
+    if known is None:
+        return ""
+    found = re.search(known.pattern, refusal.message)
+    noun = found.group(1) if found is not None and found.groups() else ""
+    return known.advice.replace("{noun}", noun).replace("{what}", _WHAT.get(noun, ""))
+
+
+def refusal_code(refusal: StartRefusal) -> str:
+    """Return the stable code of a refusal to start.
+
+    >>> refusal_code(StartRefusal("topologyManager", "unsupported on machines with more than 8 NUMA Nodes"))
+    'MOOR-241'
+    """
+    known = _known(refusal)
+    return known.code if known is not None else _OTHER.get(refusal.stage, "MOOR-201")
+
+
+def _known(refusal: StartRefusal) -> _Remedy | None:
+    return next((known for known in _REMEDIES if re.search(known.pattern, refusal.message)), None)

@@ -6,20 +6,18 @@ Every figure comes from the facts of the merge that failed, and every claim is c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import CPUHintsAsked
-from mooring.devicemanager.hints import device_requests, pod_device_requests
-from mooring.memorymanager.facts import MemoryHintsAsked
-from mooring.memorymanager.pod_budget import shared_pool_error
-from mooring.memorymanager.requests import pod_requests
+from mooring.devicemanager.facts import DeviceHintsAsked
 from mooring.memorymanager.reserved import is_memory
 from mooring.node import Decision
 from mooring.node.facts import HintsGiven
+from mooring.planner import reason as code
 from mooring.planner.circumstances import Circumstances, last, last_merge
 from mooring.planner.opinions import is_impossible, is_indifferent, narrowest, suffices, wanted_sets
 from mooring.planner.phrases import (
-    amounts_text,
     count,
     fewest_nodes,
     joined,
@@ -28,9 +26,10 @@ from mooring.planner.phrases import (
     nodes_of,
     only,
     per_node,
-    sizes,
     who,
 )
+from mooring.planner.reason import Reason
+from mooring.planner.why_affinity_memory import MAKE_ROOM, why_memory
 from mooring.planner.why_allocation import nothing_to_share
 from mooring.topologymanager.distances import NUMAInfo
 from mooring.topologymanager.entries import AnyHints
@@ -40,23 +39,31 @@ CPU = "cpu"
 MEMORY = "memory"
 
 
-def why_affinity(decision: Decision, circumstances: Circumstances) -> str:
-    """Return the sentence for a pod that the topology policy does not admit."""
+def why_affinity(decision: Decision, circumstances: Circumstances) -> Reason:
+    """Return the reason for a pod that the topology policy does not admit."""
     facts = last_merge(circumstances.facts)
     given = last(facts, HintsGiven)
     policy, numa = circumstances.settings.topology_policy, circumstances.settings.numa
     if given is None:
-        return f"The topology policy {policy} found no set of NUMA nodes that suits every resource."
+        return Reason(
+            code.PULLED_APART, f"The topology policy {policy} found no set of NUMA nodes that suits every resource."
+        )
     hints = _by_provider(given.hints)
     stuck = [name for name, found in hints.items() if not suffices(found, policy, numa)]
     subject = who(given.container)
     if not stuck:
-        return f"{subject} {_conflict(hints, policy, numa)}."
+        return Reason(
+            code.PULLED_APART,
+            f"{subject} {_conflict(hints, policy, numa)}.",
+            "Free one of the resources where the others are, or use topologyManagerPolicy best-effort, which takes "
+            "the nearest that there is.",
+        )
     first, *others = stuck
-    sentence = f"{subject} {_clause(first, hints[first], facts, decision, circumstances)}."
+    cause = _clause(first, hints[first], facts, decision, circumstances)
+    sentence = f"{subject} {cause.sentence}."
     if others:
         sentence += f" Its {joined([_label(name) for name in others])} alone would be refused as well."
-    return sentence
+    return replace(cause, sentence=sentence)
 
 
 def _by_provider(hints: Mapping[str, AnyHints | None]) -> dict[str, AnyHints]:
@@ -88,53 +95,74 @@ def _conflict(hints: Mapping[str, AnyHints], policy: str, numa: NUMAInfo) -> str
 
 def _clause(
     name: str, hints: AnyHints, facts: Sequence[object], decision: Decision, circumstances: Circumstances
-) -> str:
+) -> Reason:
+    """Return what is wrong with one resource; the sentence is a clause without its subject."""
     if name == CPU:
         topology = circumstances.settings.cpu.topology if circumstances.settings.cpu is not None else None
         asked = last(facts, CPUHintsAsked)
         if topology is None or asked is None:
             return nothing_to_share("no cpus available")
-        return (
-            f"asks for {count(asked.need, 'exclusive CPU')}, {_cpus(asked, hints, topology, decision, circumstances)}"
-        )
+        cause = _cpus(asked, hints, topology, decision, circumstances)
+        return replace(cause, sentence=f"asks for {count(asked.need, 'exclusive CPU')}, {cause.sentence}")
     if name == MEMORY:
-        return _memory(hints, facts, decision, circumstances)
+        return why_memory(hints, facts, decision, circumstances)
     return _devices(name, hints, facts, circumstances)
 
 
-def _devices(name: str, hints: AnyHints, facts: Sequence[object], circumstances: Circumstances) -> str:
-    policy, state, pod = circumstances.settings.topology_policy, circumstances.devices, circumstances.pod
-    given = last(facts, HintsGiven)
-    container = given.container if given is not None else ""
-    if container:
-        wanted = next((device_requests(one, state) for one in pod.containers if one.name == container), {})
-        held = state.held_by(pod.uid, container, name)
-    else:
-        wanted, held = pod_device_requests(pod, state), state.held_by_pod(pod.uid, name)
-    asks = f"asks for {wanted.get(name, 0)} of {name}"
+def _devices(name: str, hints: AnyHints, facts: Sequence[object], circumstances: Circumstances) -> Reason:
+    asked = next((fact for fact in facts if isinstance(fact, DeviceHintsAsked) and fact.resource == name), None)
+    need, free, held = (asked.need, len(asked.free), asked.held) if asked is not None else (0, 0, 0)
+    asks = f"asks for {need} of {name}"
     if not is_impossible(hints):
-        return f"{asks}, which {policy} would have nearer to each other than those that are left"
+        policy = circumstances.settings.topology_policy
+        return Reason(
+            code.DEVICES_APART,
+            f"{asks}, which {policy} would have nearer to each other than those that are left",
+            f"Ask for fewer of them, {MAKE_ROOM[0].lower()}{MAKE_ROOM[1:]}, or use topologyManagerPolicy best-effort.",
+        )
     if held:
-        return f"{asks}, but holds {len(held)} since it was admitted before, and another number is impossible"
-    return f"{asks}, but {only(len(state.available(name)))} left"
+        return Reason(
+            code.HOLDS_ANOTHER_NUMBER,
+            f"{asks}, but holds {held} since it was admitted before, and another number is impossible",
+            "Delete the pod, so that its controller makes a new one.",
+        )
+    return Reason(
+        code.NOT_ENOUGH_DEVICES,
+        f"{asks}, but {only(free)} left",
+        "Ask for fewer of them, or remove a pod that holds some." if free else "Remove a pod that holds some.",
+    )
 
 
 def _cpus(
     asked: CPUHintsAsked, hints: AnyHints, topology: Topology, decision: Decision, circumstances: Circumstances
-) -> str:
+) -> Reason:
     policy = circumstances.settings.topology_policy
     if asked.mismatch:
         return _mismatch(asked)
-    usable = asked.available | asked.reusable
-    if usable.bit_count() < asked.need:
-        return f"but {only(usable.bit_count())} free on the whole node"
-    if policy == SINGLE_NUMA_NODE and max(mask.bit_count() for mask in topology.numa.values()) < asked.need:
-        return "and no NUMA node of this machine has that many"
+    usable = (asked.available | asked.reusable).bit_count()
+    if usable < asked.need:
+        return Reason(
+            code.NOT_ENOUGH_CPUS,
+            f"but {only(usable)} free on the whole node",
+            "Ask for fewer CPUs, or remove a pod." if usable else "Remove a pod.",
+        )
+    largest = max(mask.bit_count() for mask in topology.numa.values())
+    if policy == SINGLE_NUMA_NODE and largest < asked.need:
+        return Reason(
+            code.LARGER_THAN_A_NODE,
+            "and no NUMA node of this machine has that many",
+            "Split the container into parts that fit one NUMA node, or use topologyManagerPolicy restricted, which "
+            "allows as many NUMA nodes as an empty machine would need.",
+        )
     if asked.reusable:
         return _pinned(asked, hints, topology, policy)
     if asked.available == _held(asked, decision):
         where = nodes(nodes_of(topology, asked.available))
-        return f"and those that it holds already are on {where}, which {policy} refuses when it is admitted again"
+        return Reason(
+            code.HELD_ELSEWHERE,
+            f"and those that it holds already are on {where}, which {policy} refuses when it is admitted again",
+            "Delete the pod, so that its controller makes a new one that is placed anew.",
+        )
     return _scattered(asked, hints, topology, policy)
 
 
@@ -147,38 +175,52 @@ def _held(asked: CPUHintsAsked, decision: Decision) -> int:
     return held
 
 
-def _mismatch(asked: CPUHintsAsked) -> str:
+def _mismatch(asked: CPUHintsAsked) -> Reason:
+    clause = "but one of its containers holds another number of CPUs than it asks for since it was admitted before"
     if asked.container:
-        return (
+        clause = (
             f"but holds {asked.available.bit_count()} since it was admitted before, and the kubelet takes another "
             "number for impossible"
         )
-    return "but one of its containers holds another number of CPUs than it asks for since it was admitted before"
+    return Reason(code.HOLDS_ANOTHER_NUMBER, clause, "Delete the pod, so that its controller makes a new one.")
 
 
-def _pinned(asked: CPUHintsAsked, hints: AnyHints, topology: Topology, policy: str) -> str:
+def _pinned(asked: CPUHintsAsked, hints: AnyHints, topology: Topology, policy: str) -> Reason:
     """Say that CPUs of the pod's earlier containers pin it to their nodes (kubernetes/kubernetes#123816)."""
     home = nodes_of(topology, asked.reusable)
     whose = "an init container of the pod got its CPUs" if asked.container else "containers of the pod have CPUs"
     stay = f"and the kubelet makes it stay on {nodes(home)}, where {whose}"
+    advice = (
+        "Give the init container a fraction of a CPU so that it shares, or as many CPUs as the later container needs, "
+        "so that the same CPUs serve both."
+        if asked.container
+        else "Delete the pod, so that its controller makes a new one that is placed anew."
+    )
     inside = topology.cpus_in_numa(sum(1 << node for node in home if node >= 0))
     usable = (inside & (asked.available | asked.reusable)).bit_count()
     if policy != SINGLE_NUMA_NODE:
-        return f"{stay}: it would take {_wider(asked, hints, topology)}, and {policy} refuses that"
-    if len(home) > 1:
-        return f"{stay}; single-numa-node allows only one"
-    free = _free(topology, asked.available)
-    better = [node for node, number in free.items() if number >= asked.need and node not in home]
-    although = f", although {nodes(better)} {'has' if len(better) == 1 else 'have'} enough" if better else ""
-    return f"{stay}; counting those, {usable} can be had there{although}"
+        clause = f"{stay}: it would take {_wider(asked, hints, topology)}, and {policy} refuses that"
+    elif len(home) > 1:
+        clause = f"{stay}; single-numa-node allows only one"
+    else:
+        free = _free(topology, asked.available)
+        better = [node for node, number in free.items() if number >= asked.need and node not in home]
+        although = f", although {nodes(better)} {'has' if len(better) == 1 else 'have'} enough" if better else ""
+        clause = f"{stay}; counting those, {usable} can be had there{although}"
+    return Reason(code.PINNED_BY_EARLIER, clause, advice)
 
 
-def _scattered(asked: CPUHintsAsked, hints: AnyHints, topology: Topology, policy: str) -> str:
+def _scattered(asked: CPUHintsAsked, hints: AnyHints, topology: Topology, policy: str) -> Reason:
     free = _free(topology, asked.available)
     listed = f"free are {per_node(free)}"
+    advice = f"{MAKE_ROOM}, ask for fewer CPUs, or use topologyManagerPolicy best-effort."
     if policy == SINGLE_NUMA_NODE:
-        return f"and no single NUMA node has that many free: {listed}"
-    return f"for which it would take {_wider(asked, hints, topology)}, and {policy} refuses that: {listed}"
+        return Reason(code.NO_SINGLE_NODE, f"and no single NUMA node has that many free: {listed}", advice)
+    return Reason(
+        code.TOO_MANY_NODES,
+        f"for which it would take {_wider(asked, hints, topology)}, and {policy} refuses that: {listed}",
+        advice,
+    )
 
 
 def _wider(asked: CPUHintsAsked, hints: AnyHints, topology: Topology) -> str:
@@ -193,41 +235,3 @@ def _wider(asked: CPUHintsAsked, hints: AnyHints, topology: Topology) -> str:
 
 def _free(topology: Topology, available: int) -> dict[int, int]:
     return {node: (mask & available).bit_count() for node, mask in topology.numa.items()}
-
-
-def _memory(hints: AnyHints, facts: Sequence[object], decision: Decision, circumstances: Circumstances) -> str:
-    asked, policy = last(facts, MemoryHintsAsked), circumstances.settings.topology_policy
-    if asked is None or asked.hints is None:
-        if is_impossible(hints):
-            return nothing_to_share(_shared_memory_error(circumstances))
-        held = {node for placement in decision.containers.values() for node in placement.mems}
-        return f"holds memory on {nodes(held)}, which {policy} refuses when it is admitted again"
-    if policy == SINGLE_NUMA_NODE:
-        return _no_single_node(asked)
-    asks, now = f"asks for {amounts_text(asked.requests)}", count(narrowest(hints), "NUMA node")
-    return f"{asks}, which takes {now} now and fewer on an empty machine, and {policy} refuses that"
-
-
-def _shared_memory_error(circumstances: Circumstances) -> str:
-    pod, policy = circumstances.pod, circumstances.settings.memory
-    asked = pod_requests(pod, policy.gates) if policy is not None else {}
-    return shared_pool_error(pod, asked, policy.gates) if policy is not None and not isinstance(asked, str) else ""
-
-
-def _no_single_node(asked: MemoryHintsAsked) -> str:
-    """Say what stands against each node: too little is free, or it belongs to a group of several."""
-    grouped = {node for group in asked.groups for node in group}
-    free = {node: types for node, types in asked.free.items() if node not in grouped}
-    short = {
-        resource: {node: types.get(resource, 0) for node, types in free.items() if types.get(resource, 0) < amount}
-        for resource, amount in asked.requests.items()
-    }
-    text = sizes(*asked.requests.values(), *(left for lefts in short.values() for left in lefts.values()))
-    parts = [
-        f"free{'' if resource == MEMORY else f' {resource}'}: {per_node(lefts, text)}"
-        for resource, lefts in short.items()
-        if lefts
-    ]
-    parts += [f"{nodes(group)} serve others as one group" for group in asked.groups]
-    listed = f" ({'; '.join(parts)})" if parts else ""
-    return f"asks for {amounts_text(asked.requests, text)}, and no single NUMA node can give that{listed}"

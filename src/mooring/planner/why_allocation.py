@@ -8,34 +8,48 @@ from collections.abc import Mapping
 from mooring.core.bits import members
 from mooring.core.pod import ContainerKind
 from mooring.cpumanager.facts import CPUsTaken, WholeCoresChecked
+from mooring.devicemanager.facts import DevicesTaken
 from mooring.memorymanager import static as memory_static
-from mooring.memorymanager.facts import MemoryAssigned
+from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
 from mooring.memorymanager.hints import free_in
 from mooring.memorymanager.requests import container_requests, pod_requests
+from mooring.memorymanager.reserved import MEMORY
 from mooring.node import Decision
+from mooring.planner import reason as code
 from mooring.planner.circumstances import Circumstances, last
 from mooring.planner.phrases import amounts_text, count, nodes, only, sizes, who
+from mooring.planner.reason import Reason
 
-DEVICES = "requested number of devices unavailable"
+REMOVE_OR_LESS_MEMORY = "Ask for less memory, or remove a pod."
+KEEP_APART = (
+    "Remove the pods whose memory stands in the way: NUMA nodes that serve containers alone or in another group cannot "
+    "join a group."
+)
 
 
-def why_smt(decision: Decision, circumstances: Circumstances) -> str:
-    """Return the sentence for the check of full-pcpus-only."""
+def why_smt(decision: Decision, circumstances: Circumstances) -> Reason:
+    """Return the reason for a refusal by the check of full-pcpus-only."""
     checked = last(circumstances.facts, WholeCoresChecked)
     if checked is None:
-        return "full-pcpus-only gives whole cores only."
+        return Reason(code.NO_WHOLE_CORES, "full-pcpus-only gives whole cores only.")
     need, group = checked.need, checked.group
     asks = f"{who(checked.container)} asks for {count(need, 'exclusive CPU')}"
     if need % group:
         below, above = need // group * group, (need // group + 1) * group
         advice = f"ask for {below} or {above}" if below else f"ask for {above}"
-        return f"{asks}, but full-pcpus-only gives whole cores of {group}{_by_average(circumstances, group)}: {advice}."
+        return Reason(
+            code.NO_WHOLE_CORES,
+            f"{asks}, but full-pcpus-only gives whole cores of {group}{_by_average(circumstances, group)}: {advice}.",
+            "Ask for whole cores, or for a fraction such as 900m, which shares.",
+        )
     init = [container.name for container in circumstances.pod.containers if container.kind is ContainerKind.INIT]
     left = any(decision.containers[name].cpus for name in init if name in decision.containers)
     uncounted = "; those that its init containers have are not counted" if left else ""
-    return (
+    return Reason(
+        code.TOO_FEW_WHOLE_CORES,
         f"{asks} in whole cores, but {only(checked.available, 'CPU')} in the shared pool on cores without a reserved "
-        f"CPU{uncounted}."
+        f"CPU{uncounted}.",
+        "Ask for fewer CPUs, remove a pod, or reserve whole cores.",
     )
 
 
@@ -45,41 +59,60 @@ def _by_average(circumstances: Circumstances, group: int) -> str:
     return "" if same else " (the average of this machine's cores)"
 
 
-def why_empty_shared_pool(decision: Decision) -> str:
-    """Return the sentence for a pod whose exclusive containers leave nothing to share (KEP-5526)."""
-    return f"The pod as a whole {nothing_to_share(decision.message)}: ask for more in the pod's own resources."
+def why_empty_shared_pool(decision: Decision) -> Reason:
+    """Return the reason for a pod whose exclusive containers leave nothing to share (KEP-5526)."""
+    cause = nothing_to_share(decision.message)
+    return Reason(
+        cause.code,
+        f"The pod as a whole {cause.sentence}: ask for more in the pod's own resources.",
+        cause.remedy,
+    )
 
 
-def nothing_to_share(message: str) -> str:
+def nothing_to_share(message: str) -> Reason:
     """Return the clause for the kubelet's text about an empty shared pool of a pod.
 
-    >>> nothing_to_share("pod rejected, pod has shared init containers but no cpus available for them")
+    >>> nothing_to_share("pod rejected, pod has shared init containers but no cpus available for them").sentence
     'has containers with CPUs of their own that use up all of its CPUs, so that the others have none to share'
     """
     found = re.search(r"(?:container (\S+) requests equals|no (\S+) available)", message)
     named = (found.group(1) or found.group(2)) if found is not None else "cpu"
     what = "CPUs" if named in ("cpu", "cpus") else named
-    return (
-        f"has containers with {what} of their own that use up all of its {what}, so that the others have none to share"
+    return Reason(
+        code.NOTHING_TO_SHARE,
+        f"has containers with {what} of their own that use up all of its {what}, so that the others have none to share",
+        f"Raise the {what} of the pod's own resources, or give every container {what} of its own.",
     )
 
 
-def why_unexpected(decision: Decision, circumstances: Circumstances) -> str:
-    """Return the sentence for an error that the kubelet itself calls unexpected."""
+def why_unexpected(decision: Decision, circumstances: Circumstances) -> Reason:
+    """Return the reason for an error that the kubelet itself calls unexpected."""
+    facts = circumstances.facts
     if "[memorymanager]" in decision.message:
         return _why_memory(decision, circumstances)
-    if DEVICES in decision.message:
-        return f"It asks for more devices than are left ({_inner(decision.message)})."
-    taken = last(circumstances.facts, CPUsTaken)
+    devices = last(facts, DevicesTaken)
+    if devices is not None and devices.error:
+        return Reason(
+            code.NOT_ENOUGH_DEVICES,
+            f"It asks for more devices than are left ({_inner(decision.message)}).",
+            "Ask for fewer of them, or remove a pod that holds some.",
+        )
+    taken = last(facts, CPUsTaken)
     if taken is None or not taken.error:
-        return f"A resource manager could not serve it ({_inner(decision.message)})."
+        return Reason(code.NOT_SERVED, f"A resource manager could not serve it ({_inner(decision.message)}).")
     asks = f"{who(taken.container)} asks for {count(taken.need, 'exclusive CPU')}"
     usable = taken.pool.bit_count()
     if taken.need > usable:
         also = ", those of its init containers included" if taken.reusable else ""
-        return f"{asks}, but {only(usable)} left{also}."
-    return (
-        f"{asks} and {usable} can be had, but the kubelet's way of taking them fails on how they lie ({taken.error})."
+        return Reason(
+            code.NOT_ENOUGH_CPUS,
+            f"{asks}, but {only(usable)} left{also}.",
+            "Ask for fewer CPUs, or remove a pod." if usable else "Remove a pod.",
+        )
+    return Reason(
+        code.TAKING_FAILS,
+        f"{asks} and {usable} can be had, but the kubelet's way of taking them fails on how they lie ({taken.error}).",
+        "Ask for another number of CPUs, or use another CPU manager option.",
     )
 
 
@@ -87,7 +120,7 @@ def _inner(message: str) -> str:
     return message.removeprefix("Allocate failed due to ").removesuffix(", which is unexpected")
 
 
-def _why_memory(decision: Decision, circumstances: Circumstances) -> str:
+def _why_memory(decision: Decision, circumstances: Circumstances) -> Reason:
     message = _inner(decision.message)
     failed = last(circumstances.facts, MemoryAssigned)
     if failed is None or not failed.error:
@@ -96,27 +129,52 @@ def _why_memory(decision: Decision, circumstances: Circumstances) -> str:
     requests = _requests(container, circumstances)
     asks = f"{who(container)} asks for {amounts_text(requests)}" if requests else f"{who(container)} asks for memory"
     affinity = failed.affinity if failed is not None else None
-    return f"{asks}{_memory_clause(message, affinity, requests, circumstances)}."
+    cause = _of_memory(message, affinity, requests, circumstances)
+    return Reason(cause.code, f"{asks}{cause.sentence}.", cause.remedy)
 
 
-def _memory_clause(
-    message: str, affinity: int | None, requests: Mapping[str, int], circumstances: Circumstances
-) -> str:
+def _of_memory(message: str, affinity: int | None, requests: Mapping[str, int], circumstances: Circumstances) -> Reason:
+    """Return what is wrong; the sentence is the end of one."""
     chosen = nodes(members(affinity)) if affinity else "the NUMA nodes of its choice"
+    if last(circumstances.facts, MemoryPinningFailed) is None:
+        return Reason(code.NOT_SERVED, _not_served(message))
     if message == memory_static.NO_PREFERRED_DEFAULT:
-        return ", which takes more NUMA nodes now than on an empty machine, and the topology manager allows no more"
+        return Reason(
+            code.TOO_MANY_NODES_FOR_MEMORY,
+            ", which takes more NUMA nodes now than on an empty machine, and the topology manager allows no more",
+            REMOVE_OR_LESS_MEMORY,
+        )
     if message == memory_static.VIOLATION:
-        return f"; {chosen} would have to form a group, but some of them serve other containers outside of it"
+        return Reason(
+            code.MEMORY_GROUP_CONFLICT,
+            f"; {chosen} would have to form a group, but some of them serve other containers outside of it",
+            KEEP_APART,
+        )
     nowhere = _short_everywhere(requests, circumstances)
     if nowhere:
-        return nowhere
+        return Reason(code.NOT_ENOUGH_MEMORY, nowhere, REMOVE_OR_LESS_MEMORY)
     if message == memory_static.NO_DEFAULT:
-        return ", but no set of NUMA nodes can give that: nodes that serve other containers may not join a new group"
-    if message == memory_static.NO_EXTENSION:
-        return f"; {_too_little(chosen, affinity, requests, circumstances)}, and no wider set may be used"
-    if message == memory_static.NO_PREFERRED_EXTENSION:
-        short = _too_little(chosen, affinity, requests, circumstances)
-        return f"; {short}, and a wider set would be more than it takes on an empty machine"
+        return Reason(
+            code.MEMORY_GROUP_CONFLICT,
+            ", but no set of NUMA nodes can give that: nodes that serve other containers may not join a new group",
+            KEEP_APART,
+        )
+    if message not in (memory_static.NO_EXTENSION, memory_static.NO_PREFERRED_EXTENSION):
+        return Reason(code.NOT_SERVED, _not_served(message))
+    short = _too_little(chosen, affinity, requests, circumstances)
+    limit = (
+        "no wider set may be used"
+        if message == memory_static.NO_EXTENSION
+        else "a wider set would be more than it takes on an empty machine"
+    )
+    if message == memory_static.NO_EXTENSION and MEMORY in requests:
+        # All nodes together have enough, so that only their groups can forbid the set of all of them.
+        barred = "nodes that serve other containers may not join a new group"
+        return Reason(code.MEMORY_GROUP_CONFLICT, f"; {short}, and {limit}: {barred}", KEEP_APART)
+    return Reason(code.TOO_LITTLE_WHERE_CHOSEN, f"; {short}, and {limit}", REMOVE_OR_LESS_MEMORY)
+
+
+def _not_served(message: str) -> str:
     return f", and the memory manager could not serve it ({message.removeprefix('[memorymanager] ')})"
 
 

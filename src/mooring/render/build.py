@@ -62,6 +62,7 @@ def build_view(
     rejected: Sequence[RejectedPod] = (),
     subtitle: str = "",
     caption: Sequence[str] = (),
+    also: CPUSet = NO_CPUS,
 ) -> NodeView:
     """Return the picture of ``machine`` with its owners.
 
@@ -73,14 +74,15 @@ def build_view(
         rejected: pods that were not admitted.
         subtitle: one line of circumstances, such as the policies.
         caption: further sentences for under the picture.
+        also: further CPUs that are to be in the picture.
 
     CPUs that owners or pools name and the machine does not have are drawn as offline: a state file may speak of
     them.
     """
     pools = pools or Pools()
     places = survey(machine)
-    views = tuple(_owner_views(owners, places))
-    cpus = _cpu_views(places, views, pools)
+    views = tuple(owner_views(owners, places))
+    cpus = cpu_views(places, views, pools, also)
     online = {cpu: view for cpu, view in cpus.items() if cpu in places.by_cpu}
     boxes = boxes_of(places, online)
     gone = [view for cpu, view in sorted(cpus.items()) if cpu not in places.by_cpu]
@@ -98,7 +100,8 @@ def build_view(
     )
 
 
-def _owner_views(owners: Sequence[Owner], places: Places) -> list[OwnerView]:
+def owner_views(owners: Sequence[Owner], places: Places) -> list[OwnerView]:
+    """Return the owners with their marks and colours, which depend on their order and number alone."""
     colours: dict[str, int] = {}
     marks = owner_marks(len(owners))
     found = []
@@ -119,12 +122,13 @@ def _owner_views(owners: Sequence[Owner], places: Places) -> list[OwnerView]:
     return found
 
 
-def _cpu_views(places: Places, owners: Sequence[OwnerView], pools: Pools) -> dict[int, CPUView]:
+def cpu_views(places: Places, owners: Sequence[OwnerView], pools: Pools, also: CPUSet = NO_CPUS) -> dict[int, CPUView]:
+    """Return every CPU that the machine has or that owners, pools or ``also`` name, ascending."""
     holders: dict[int, list[int]] = {}
     for index, owner in enumerate(owners):
         for cpu in owner.cpus:
             holders.setdefault(cpu, []).insert(0, index)
-    named = pools.reserved | (pools.shared or NO_CPUS) | pools.free
+    named = pools.reserved | (pools.shared or NO_CPUS) | pools.free | also
     everything = {*places.by_cpu, *CPUSet(places.offline), *named, *holders}
     return {cpu: _cpu_view(cpu, places, holders.get(cpu, []), owners, pools) for cpu in sorted(everything)}
 

@@ -27,10 +27,10 @@ STYLES = {
 
 _ASCII = str.maketrans(
     {
-        **dict.fromkeys("╭╮╰╯┏┓┗┛┌┐└┘", "+"),
+        **dict.fromkeys("╭╮╰╯┏┓┗┛┌┐└┘├", "+"),
         **dict.fromkeys("─━╌", "-"),
         **dict.fromkeys("│┃╎", "|"),
-        **dict(zip("█·×–…“”", '=.x-~""', strict=True)),
+        **dict(zip("█·×–…“”✗✓", '=.x-~""x*', strict=True)),
     }
 )
 

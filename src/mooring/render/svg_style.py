@@ -6,7 +6,7 @@ Every rule is bound to the class of the root element, so that several pictures c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mooring.render.palette import OWNER_COLOURS, text_on
@@ -48,6 +48,12 @@ DARK = Ground("#0d1117", "#e6edf3", "#9aa4af", "#161b22", "#0d1117", "#444c56", 
 
 def style_sheet() -> str:
     """Return the style element: common rules, light colours, dark colours."""
+    dark = colour_rules(DARK)
+    return f"<style>{common_rules()}{colour_rules(LIGHT)}@media (prefers-color-scheme:dark){{{dark}}}</style>"
+
+
+def common_rules() -> str:
+    """Return the rules that hold on every ground: fonts, sizes, and the colours of owners with the text on them."""
     common = [
         f"text{{font-family:{FONT}}}",
         f".cpu,.mark{{font-family:{MONO_FONT};font-size:{SMALL_SIZE}px}}",
@@ -64,10 +70,13 @@ def style_sheet() -> str:
     ]
     for index, colour in enumerate(OWNER_COLOURS):
         common += [f".exclusive-{index}{{fill:{colour}}}", f".on-exclusive-{index}{{fill:{text_on(colour)}}}"]
-    light = _rules(_colours(LIGHT))
-    dark = _rules(_colours(DARK))
-    scoped = "".join(f".mooring {rule}" for rule in _split(common))
-    return f"<style>{scoped}{light}@media (prefers-color-scheme:dark){{{dark}}}</style>"
+    return "".join(f".mooring {rule}" for rule in _split(common))
+
+
+def colour_rules(ground: Ground) -> str:
+    """Return the rules of one colour scheme; its colours can be names of CSS variables, where only browsers read."""
+    rules = [f"{names}{{{body}}}" for names, body in _colours(ground).items()]
+    return "".join(f".mooring {rule}" for rule in _split(rules))
 
 
 def _split(rules: list[str]) -> Iterator[str]:
@@ -75,10 +84,6 @@ def _split(rules: list[str]) -> Iterator[str]:
     for rule in rules:
         selectors, _, body = rule.partition("{")
         yield ",.mooring ".join(selectors.split(",")) + "{" + body
-
-
-def _rules(colours: Mapping[str, str]) -> str:
-    return "".join(f".mooring {rule}" for rule in _split([f"{names}{{{body}}}" for names, body in colours.items()]))
 
 
 def _colours(ground: Ground) -> dict[str, str]:

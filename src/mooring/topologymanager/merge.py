@@ -198,3 +198,36 @@ def _reachable_set(lists: Iterable[list[int]]) -> set[int]:
             reachable = {left & right for left in reachable for right in distinct}
         reachable.discard(0)
     return reachable or set()
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """From what a merge had to choose; for explanations, never for a decision."""
+
+    preferred: tuple[int, ...]
+    """Masks that every entry prefers, ascending."""
+    reachable: tuple[int, ...]
+    """Non-empty intersections of one mask of each entry, ascending."""
+
+
+MOST_COMBINATIONS = 1 << 16
+"""Sets of NUMA nodes beyond which nobody wants to read what could have been reached."""
+
+
+def reach(policy: str, entries: Sequence[Entry], info: NUMAInfo) -> Reach | None:
+    """Return what a merge of these entries could have come to; None where it is too much to list.
+
+    >>> reach(RESTRICTED, [Hints((0b01, 0b10)), Hints((0b10,), (0b11,))], NUMAInfo(0b11))
+    Reach(preferred=(2,), reachable=(1, 2))
+    """
+    if policy == SINGLE_NUMA_NODE:
+        entries = [_single_node_hints(hints) for hints in entries]
+    listed = [hints for hints in entries if isinstance(hints, Hints)]
+    if len(listed) != len(entries):
+        return None
+    lists = [_masks(hints, info.nodes) for hints in listed if hints.preferred or hints.others]
+    if any(len(masks) ** 2 > MOST_COMBINATIONS for masks in lists):
+        return None
+    preferred = _common_preferred(listed, info.nodes) if all(listed) else set()
+    reachable = _reachable_set(lists) if lists else {info.nodes}
+    return Reach(tuple(sorted(preferred)), tuple(sorted(reachable)) if all(listed) else ())

@@ -19,6 +19,7 @@ EPILOG = """\b
 Examples:
   mooring plan -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
   kubectl get pods -o json | mooring plan -f - --machine node.tar.gz --config kubelet.yaml
+  mooring plan -f new.yaml --node node.tar.gz
   mooring plan -f new.yaml --active running.yaml --state copy-of-kubelet-root --config kubelet.yaml -o json
 """
 
@@ -32,7 +33,7 @@ Examples:
     metavar="DIR",
     help="Write the state files that the kubelet would have written.",
 )
-@options.output(("text", "wide", "json", "yaml", "podresources", "metrics"), "text")
+@options.output(("text", "wide", "json", "yaml", "html", "podresources", "metrics"), "text")
 @options.to_file
 def command(
     manifests: tuple[str, ...],
@@ -40,6 +41,7 @@ def command(
     config: tuple[str, ...],
     state: str,
     active: tuple[str, ...],
+    node: str,
     save: str,
     form: str,
     to: str,
@@ -51,7 +53,7 @@ def command(
     check_destination(to)
     if save:
         _check_save(save, state)
-    plan = plan_of(NodeOptions(manifests, machine, config, state, active))
+    plan = plan_of(NodeOptions(manifests, machine, config, state, active, node))
     # Saved first: an answer that is on the screen is complete, with everything that was asked for.
     if save and plan.refusal is None:
         _save(plan, save)
@@ -60,6 +62,11 @@ def command(
 
         document = plan_document(plan)
         emit_document(json_text(document) if form == "json" else _yaml(document), to)
+    elif form == "html":
+        from mooring.planner.report import report_of  # noqa: PLC0415 - only for this format
+        from mooring.render.html.document import html_text  # noqa: PLC0415 - as above
+
+        emit_document(html_text(report_of(plan)), to)
     elif form in ("podresources", "metrics"):
         # These documents have no place for findings.
         warn(plan.findings)

@@ -9,7 +9,7 @@ import click
 from mooring.cli import options
 from mooring.cli.answer import NO, YES, emit, emit_document, warn
 from mooring.cli.destination import check_destination
-from mooring.cli.inputs import NodeOptions, plan_of
+from mooring.cli.inputs import NodeOptions, plan_of, read_machine
 
 if TYPE_CHECKING:
     from mooring.render.view import NodeView
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   mooring show --machine epyc-7763-2s-nps4
+  mooring show --node node.tar.gz
   mooring show -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
   mooring show -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml -o svg --to node.svg
+  mooring show -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml -o html --to report.html
+  mooring show --live
+  mooring show --live --once -o svg --to node.svg
 """
 
 
@@ -35,13 +39,17 @@ Examples:
 @options.config
 @options.state
 @options.active
-@options.output(("terminal", "svg"), "terminal")
+@options.node
+@options.output(("terminal", "svg", "html"), "terminal")
 @click.option(
     "--width",
     type=click.IntRange(20, 1000),
     default=None,
     help="Columns of the terminal picture. Default: the terminal's.",
 )
+@click.option("--live", is_flag=True, help="Draw the node of a running agent, again and again until interrupted.")
+@click.option("--once", is_flag=True, help="With --live: draw it once.")
+@options.agent_socket
 @options.to_file
 def command(
     manifests: tuple[str, ...],
@@ -49,16 +57,33 @@ def command(
     config: tuple[str, ...],
     state: str,
     active: tuple[str, ...],
+    node: str,
     form: str,
     width: int | None,
+    socket: str,
     to: str,
+    *,
+    live: bool,
+    once: bool,
 ) -> int:
     """Draw sockets, NUMA nodes, caches, cores and CPUs, coloured by owner.
 
-    Exit code 1 when a pod is rejected or the kubelet would not start.
+    Exit code 1 when a pod is rejected, the kubelet would not start, or the agent is not ready.
     """
     check_destination(to)
-    view, is_yes = _view(NodeOptions(manifests, machine, config, state, active))
+    inputs = NodeOptions(manifests, machine, config, state, active, node)
+    if live:
+        _check_live(inputs, form, to, once=once)
+        return _live(socket, form, width, to, once=once)
+    if once or socket:
+        raise click.UsageError("--once and --socket need --live")
+    if form == "html":
+        return _report(inputs, to)
+    view, is_yes = _view(inputs)
+    return _drawn(view, form, width, to, is_yes=is_yes)
+
+
+def _drawn(view: NodeView, form: str, width: int | None, to: str, *, is_yes: bool) -> int:
     if form == "svg":
         from mooring.render.svg import svg_text  # noqa: PLC0415 - only for this format
 
@@ -66,6 +91,34 @@ def command(
     else:
         emit(_terminal(view, width, to), to)
     return YES if is_yes else NO
+
+
+def _check_live(inputs: NodeOptions, form: str, to: str, *, once: bool) -> None:
+    """Refuse what an agent cannot be asked for.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    if inputs.describes_node or inputs.machine:
+        raise click.UsageError("--live shows the agent's own node: leave out what describes another")
+    if form == "html":
+        raise click.UsageError("--live draws for a terminal or as SVG; a report has steps that nobody recorded")
+    if not once and (form != "terminal" or to):
+        raise click.UsageError("give --once to draw into a file")
+
+
+def _live(socket: str, form: str, width: int | None, to: str, *, once: bool) -> int:
+    from rich.console import Console  # noqa: PLC0415 - only for a running agent
+
+    from mooring.agent.options import STATUS_SOCKET  # noqa: PLC0415 - as above
+    from mooring.cli.live import live_view, watch  # noqa: PLC0415 - as above
+
+    console = Console()
+    # A pipe gets one picture: nothing in it could be drawn over.
+    if once or not console.is_terminal:
+        view, is_yes = live_view(socket or STATUS_SOCKET)
+        return _drawn(view, form, width, to, is_yes=is_yes)
+    return YES if watch(socket or STATUS_SOCKET, width, console=console) else NO
 
 
 def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
@@ -82,6 +135,19 @@ def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
         if plan.remedy:
             click.echo(plan.remedy, err=True)
     return plan_view(plan), plan.is_yes
+
+
+def _report(inputs: NodeOptions, to: str) -> int:
+    from mooring.planner.report import machine_report, report_of  # noqa: PLC0415 - only for this format
+    from mooring.render.html.document import html_text  # noqa: PLC0415 - as above
+
+    if not inputs.describes_node:
+        emit_document(html_text(machine_report(read_machine(inputs.machine, inputs.node))), to)
+        return YES
+    # Findings and a refusal to start stand in the report.
+    plan = plan_of(inputs)
+    emit_document(html_text(report_of(plan)), to)
+    return YES if plan.is_yes else NO
 
 
 def _terminal(view: NodeView, width: int | None, to: str) -> str:

@@ -7,6 +7,7 @@ import click
 from mooring.cli import options
 from mooring.cli.answer import NO, YES, emit, emit_document, json_text
 from mooring.cli.destination import check_destination
+from mooring.cli.inputs import read_machine
 from mooring.core.errors import InputError
 
 EPILOG = """\b
@@ -19,19 +20,18 @@ Examples:
 
 @click.command("topology", epilog=EPILOG)
 @options.machine
+@options.node
 @options.output(("text", "json", "yaml", "machineinfo"), "text")
 @options.to_file
-def command(machine: str, form: str, to: str) -> int:
+def command(machine: str, node: str, form: str, to: str) -> int:
     """Show CPUs, cores, caches, NUMA nodes and memory, and where the kubelet's view departs from the hardware.
 
     With -o machineinfo, exit code 1 when the kubelet could not describe the machine.
     """
     check_destination(to)
-    from mooring.discovery.loader import load_machine  # noqa: PLC0415 - after the options are known to be good
-
     if form == "machineinfo":
-        return _machine_info(machine, to)
-    loaded = load_machine(machine)
+        return _machine_info(machine, node, to)
+    loaded = read_machine(machine, node)
     if form == "text":
         from mooring.cli.topology_text import topology_text  # noqa: PLC0415 - rich is not needed for JSON
 
@@ -49,15 +49,14 @@ def command(machine: str, form: str, to: str) -> int:
     return YES
 
 
-def _machine_info(source: str, to: str) -> int:
-    from mooring.discovery.loader import load_machine  # noqa: PLC0415 - as above
+def _machine_info(source: str, node: str, to: str) -> int:
     from mooring.discovery.machineinfo_json import machine_info_json  # noqa: PLC0415 - only for this format
 
     try:
-        machine = load_machine(source)
+        machine = read_machine(source, node)
     except InputError:
         # The hardware cannot be made out; what cAdvisor says of it is asked for all the same.
-        failed = _cadvisor_error(source)
+        failed = _cadvisor_error(source or node)
         if not failed:
             raise
     else:

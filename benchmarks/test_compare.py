@@ -1,0 +1,33 @@
+"""All legal sets of options for 100 pods on 128 CPUs (docs/reference/compare.md, "How long it takes")."""
+
+from __future__ import annotations
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+from shapes import config, machine, pod
+
+from mooring.core.machine import Machine
+from mooring.manifest.scenario import Admit
+from mooring.planner.compare.combinations import ALL_OPTIONS, option_sets
+from mooring.planner.compare.comparison import Comparison
+from mooring.planner.compare.run import compare
+from mooring.planner.compare.trace import Trace
+from mooring.planner.compare.variant import Variant, changes_between
+
+SIZES = (1, 2, 1, 1, 4, 2)
+"""CPUs of the pods in turn: more than the node has, so that some of every shape are refused."""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_all_option_sets_of_100_pods_on_128_cpus(benchmark: BenchmarkFixture, jobs: int) -> None:
+    node, base = Machine("8 nodes", machine(8, 16)), config("none", 128)
+    trace = Trace(tuple(Admit(pod(f"pod-{number}", SIZES[number % 6], "1Gi")) for number in range(100)))
+    given = Variant("base", node, base)
+    made = ((one, changes_between(base, one)) for one in option_sets(base, ALL_OPTIONS, 8))
+    variants = [given, *(Variant("base", node, one, changes=changes) for one, changes in made if changes)]
+
+    def run() -> Comparison:
+        return compare(trace, variants, jobs=jobs)
+
+    found = benchmark(run)
+    assert len(found.results) == 392

@@ -1,0 +1,16 @@
+"""Sphinx settings of the documentation site; scripts/build_site.py lays out its source."""
+
+project = "Mooring"
+author = "The Mooring maintainers"
+html_title = "Mooring"
+extensions = ["myst_parser"]
+root_doc = "index"
+html_theme = "furo"
+html_theme_options = {"navigation_with_keys": True, "sidebar_hide_name": False}
+html_copy_source = False
+html_show_sourcelink = False
+html_show_sphinx = False
+myst_heading_anchors = 4
+myst_links_external_new_tab = True
+highlight_language = "text"
+suppress_warnings = ["misc.highlighting_failure"]

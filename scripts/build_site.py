@@ -1,0 +1,122 @@
+"""Build the documentation as a site: build/site/index.html. Needs no network once its packages are there.
+
+The pages of docs, the changelog, the contributor's guide and the pages of the codes are laid out in build/site-source,
+where the sections of docs/README.md become the navigation. Sphinx then builds them; a warning is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "build" / "site-source"
+SITE = ROOT / "build" / "site"
+CODES = "reference/codes"
+LINK = re.compile(r"(?P<begin>!?\[)(?P<text>[^\]]*)\]\((?P<target>[^)\s#]+)(?P<anchor>(?:#[^)]*)?)\)")
+SECTION = re.compile(r"^## ([^:\n]+)", re.MULTILINE)
+MOVED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "readme.md"}
+"""Pages of the repository's root, and where they stand in the site."""
+
+
+def main() -> int:
+    """Lay the pages out and build them; return Sphinx's exit code."""
+    shutil.rmtree(SOURCE, ignore_errors=True)
+    for page in sorted((ROOT / "docs").rglob("*")):
+        if page.suffix in (".md", ".svg", ".png"):
+            _write(page.relative_to(ROOT / "docs"), page)
+    for name, place in MOVED.items():
+        _write(Path(place), ROOT / name)
+    _write_codes()
+    _write_index()
+    shutil.copy(ROOT / "docs" / "site" / "conf.py", SOURCE / "conf.py")
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "--fail-on-warning",
+        "--keep-going",
+        "--quiet",
+        "--fresh-env",
+        "-b",
+        "html",
+    ]
+    done = subprocess.run([*command, str(SOURCE), str(SITE)], check=False)  # noqa: S603 - our own words
+    if done.returncode == 0:
+        print(f"{(SITE / 'index.html').relative_to(ROOT)}")
+    return done.returncode
+
+
+def _write(place: Path, page: Path) -> None:
+    """Put one file at its place in the site, with its links led to where their targets stand."""
+    target = SOURCE / place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if page.suffix != ".md":
+        shutil.copy(page, target)
+        return
+    text = page.read_text(encoding="utf-8")
+    target.write_text(LINK.sub(lambda match: _led(match, page, place), text), encoding="utf-8")
+
+
+def _led(match: re.Match[str], page: Path, place: Path) -> str:
+    """Return a link with its target where it stands in the site; the mere text of a link to what is no page."""
+    if "://" in match["target"] or match["target"].startswith("mailto:"):
+        return match[0]
+    meant = (page.parent / match["target"]).resolve().relative_to(ROOT)
+    if meant.parts[0] == "docs":
+        led = Path(*meant.parts[1:])
+        led = Path("index.md") if led == Path("README.md") else led
+    elif str(meant) in MOVED:
+        led = Path(MOVED[str(meant)])
+    elif meant.match("src/mooring/codes/pages/*.md"):
+        led = Path(CODES, meant.name)
+    else:
+        return match["text"]
+    return f"{match['begin']}{match['text']}]({_relative(led, place.parent)}{match['anchor']})"
+
+
+def _relative(target: Path, folder: Path) -> str:
+    up = [".."] * len(folder.parts)
+    return "/".join([*up, *target.parts])
+
+
+def _write_codes() -> None:
+    pages = sorted((ROOT / "src" / "mooring" / "codes" / "pages").glob("MOOR-*.md"))
+    lines = ["# All codes", "", "`mooring explain CODE` prints each of these pages.", ""]
+    for page in pages:
+        _write(Path(CODES, page.name), page)
+        heading = page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        lines.append(f"* [{heading}]({page.name})")
+    lines += ["", *_toctree([page.stem for page in pages])]
+    (SOURCE / CODES / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _write_index() -> None:
+    """Make the start page of docs/README.md; each of its sections becomes a part of the navigation."""
+    index = SOURCE / "README.md"
+    text = index.read_text(encoding="utf-8")
+    index.unlink()
+    parts = [text]
+    found = list(SECTION.finditer(text))
+    for section, following in zip(found, [*found[1:], None], strict=True):
+        body = text[section.end() : following.start() if following else len(text)]
+        targets = [link["target"] for link in LINK.finditer(body)]
+        entries = [target.removesuffix(".md") for target in targets if target.endswith(".md")]
+        if section[1] == "Reference":
+            entries.append(f"{CODES}/index")
+        if section[1].startswith("For people"):
+            entries.append("readme")
+        parts += ["", *_toctree(entries, section[1])]
+    (SOURCE / "index.md").write_text("\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _toctree(entries: list[str], caption: str = "") -> list[str]:
+    options = [":hidden:", *([f":caption: {caption}"] if caption else [])]
+    return ["```{toctree}", *options, "", *dict.fromkeys(entries), "```"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

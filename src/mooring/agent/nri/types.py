@@ -1,0 +1,152 @@
+"""What a runtime tells a plugin, and what a plugin answers: plain values without protobuf.
+
+Names are those of the NRI's api.proto. What is not set is None (numbers) or empty (texts); a number of 0 in values that
+come from the CRI (``pod_resources``, the resources of an update) means "not set" too, which is left to the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
+
+
+class Event(IntEnum):
+    """Events of a life; the bit of an event in a subscription is ``1 << (event - 1)``.
+
+    The last two came with NRI 0.10: a plugin may ask for them always, an older runtime just never sends them.
+    """
+
+    RUN_POD_SANDBOX = 1
+    STOP_POD_SANDBOX = 2
+    REMOVE_POD_SANDBOX = 3
+    CREATE_CONTAINER = 4
+    POST_CREATE_CONTAINER = 5
+    START_CONTAINER = 6
+    POST_START_CONTAINER = 7
+    UPDATE_CONTAINER = 8
+    POST_UPDATE_CONTAINER = 9
+    STOP_CONTAINER = 10
+    REMOVE_CONTAINER = 11
+    UPDATE_POD_SANDBOX = 12
+    """The pod comes with the resources that it is about to have."""
+    POST_UPDATE_POD_SANDBOX = 13
+
+
+class ContainerState(IntEnum):
+    """State of a container as the runtime sees it."""
+
+    UNKNOWN = 0
+    CREATED = 1
+    PAUSED = 2
+    RUNNING = 3
+    STOPPED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LinuxResources:
+    """CPU and memory settings of a container or pod."""
+
+    cpus: str = ""
+    """Linux CPU list; empty means not set."""
+    mems: str = ""
+    shares: int | None = None
+    quota: int | None = None
+    """Microseconds per period; -1 means none, 0 means not set where the CRI filled it."""
+    period: int | None = None
+    memory_limit: int | None = None
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSandbox:
+    """A pod as the runtime knows it."""
+
+    id: str
+    uid: str
+    name: str
+    namespace: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cgroup_parent: str = ""
+    cgroups_path: str = ""
+    """Of the sandbox's own container."""
+    pid: int = 0
+    overhead: LinuxResources = field(default_factory=LinuxResources)
+    pod_resources: LinuxResources = field(default_factory=LinuxResources)
+    """The pod's sum as of the sandbox's creation; a resize does not change it (containerd 2.1.9)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container as the runtime knows it."""
+
+    id: str
+    pod_sandbox_id: str
+    name: str
+    state: ContainerState = ContainerState.UNKNOWN
+    pid: int = 0
+    """0 until its task was made (StartContainer)."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    resources: LinuxResources = field(default_factory=LinuxResources)
+    cgroups_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A bind mount that an adjustment adds."""
+
+    destination: str
+    source: str
+    options: Sequence[str] = ("bind", "ro")
+    type: str = "bind"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAdjustment:
+    """What a plugin changes in a container that is being created."""
+
+    resources: LinuxResources = field(default_factory=LinuxResources)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    mounts: Sequence[Mount] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerUpdate:
+    """What a plugin changes in another container, or in the one that is being updated."""
+
+    container_id: str
+    resources: LinuxResources
+    ignore_failure: bool = False
+
+
+class Handler(Protocol):
+    """What a plugin does; calls come one after another, from one thread.
+
+    An :class:`~mooring.agent.nri.errors.RefusalError` is answered as an error with its text.
+    """
+
+    def configure(self, config: str, runtime: str, version: str) -> frozenset[Event]:
+        """Take the plugin's configuration and return the events that it wants."""
+
+    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
+        """Learn everything that exists (all parts of a split message together)."""
+
+    def create_container(
+        self, pod: PodSandbox, container: Container
+    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
+        """Adjust a container that is being created, and update others."""
+
+    def update_container(
+        self, pod: PodSandbox, container: Container, resources: LinuxResources
+    ) -> Sequence[ContainerUpdate]:
+        """Answer a request to update a container; ``container`` is the state before."""
+
+    def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
+        """Learn that a container has ended, and update others."""
+
+    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None:
+        """Learn everything else."""

@@ -1,0 +1,153 @@
+"""``mooring capacity -o text`` and ``-o wide``: the answer for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from mooring.cli.capacity_tables import fragmentation_tables, groups_table
+from mooring.cli.plan_text import plan_text
+from mooring.cli.terminal import text_for, width_for
+from mooring.core.pod import Pod
+from mooring.planner.capacity.capacity import ADMITTED, EMPTY_REFUSES, NOBODY, Advice, Capacity
+from mooring.planner.capacity.eviction import Evicted, Eviction
+from mooring.planner.capacity.shape import DESCRIBED
+from mooring.planner.phrases import joined, nodes
+from mooring.planner.picture import plan_rows, plan_view, policies
+from mooring.planner.plan import Answer
+from mooring.render.tables import placements_table
+from mooring.render.wording import clean, plural, size
+
+_INDENT = (0, 0, 0, 2)
+_ORDER = (
+    "Counted as if they were created now, one after the other. In another order, or with pods that go in between, "
+    "another number may fit."
+)
+
+
+def capacity_text(capacity: Capacity, at_least: int, *, wide: bool, to: str) -> str:
+    """Return the answer as text for the terminal, or without any styling for the file ``to``."""
+    if capacity.plan.kubelet is None:
+        return plan_text(capacity.plan, wide=wide, to=to)
+    return text_for(Group(*_parts(capacity, at_least, width_for(to), wide=wide)), to)
+
+
+def _parts(capacity: Capacity, at_least: int, width: int, *, wide: bool) -> Iterator[RenderableType]:
+    plan = capacity.plan
+    if plan.kubelet is None:
+        return
+    view = plan_view(plan)
+    yield Text.assemble((view.name, "bold"), f": {view.title}")
+    yield Text(policies(plan.kubelet), "dim")
+    yield Text("")
+    if not capacity.can_be_asked:
+        last = plan.answers[-1].pod
+        yield Text(f"Nothing can be counted: the kubelet would not return from {clean(_name(last))}.", "bold")
+        return
+    yield Text(_headline(capacity, at_least), "bold")
+    refused = sum(not answer.admitted for answer in plan.answers)
+    if refused:
+        yield Text(f"{plural(refused, 'pod')} of those given {'is' if refused == 1 else 'are'} refused and not there.")
+    if capacity.replicas:
+        yield Text("")
+        yield _where(capacity, wide=wide)
+        yield from [Text(_ORDER, "dim")] if len(capacity.replicas) > 1 else []
+    yield from _next(capacity)
+    yield from _advice(capacity)
+    if capacity.fragmentation:
+        yield Text("")
+        yield from fragmentation_tables(capacity.fragmentation, width)
+
+
+def _headline(capacity: Capacity, at_least: int) -> str:
+    count, shape = len(capacity.replicas), _shape(capacity.shape)
+    verb = "fits" if count == 1 else "fit"
+    if not count:
+        text = f"No more pods {shape} fit"
+    elif capacity.is_limited:
+        text = f"At least {plural(count, 'more pod')} {shape} {verb}; counting stopped there"
+    else:
+        text = f"{plural(count, 'more pod')} {shape} {verb}"
+    return f"{text}; {at_least} were wanted." if count < at_least and at_least > 1 else f"{text}."
+
+
+def _shape(pod: Pod) -> str:
+    if pod.uid == DESCRIBED:
+        amounts = ", ".join(f"{resource}={amount}" for resource, amount in pod.containers[0].limits.items())
+        return f"with {clean(amounts)}"
+    return f"like {clean(_name(pod))}"
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.name}" if pod.namespace else pod.name
+
+
+def _where(capacity: Capacity, *, wide: bool) -> RenderableType:
+    names = {one.pod.uid for one in capacity.replicas}
+    only = replace(capacity.after, answers=tuple(one for one in capacity.after.answers if one.pod.uid in names))
+    rows = plan_rows(only, wide=True)
+    if wide:
+        return placements_table([replace(row, why="") for row in rows], wide=True)
+    return groups_table(capacity.replicas, rows)
+
+
+def _next(capacity: Capacity) -> Iterator[RenderableType]:
+    answer = capacity.next
+    if answer is None:
+        return
+    number = len(capacity.replicas) + 1
+    subject = f"Number {number}" if number > 1 else "The first one"
+    mark = f" [{answer.code}]" if answer.code else ""
+    yield Text("")
+    yield Text(f"{subject} {_verdict(answer)}{mark}.", "bold")
+    yield Padding(Text(clean(answer.why)), _INDENT)
+    if answer.decision.message:
+        yield Padding(Text(f"The kubelet says: “{clean(answer.decision.message)}”."), _INDENT)
+
+
+def _verdict(answer: Answer) -> str:
+    if answer.crash:
+        return "would crash the kubelet"
+    if answer.decision.endless is not None:
+        return "would never be answered"
+    return f"is refused: {answer.decision.reason}"
+
+
+def _advice(capacity: Capacity) -> Iterator[RenderableType]:
+    for advice in capacity.advice:
+        if advice.remark == NOBODY:
+            continue
+        yield Text("")
+        yield Text(_purpose(advice), "bold")
+        if advice.remark == EMPTY_REFUSES:
+            yield Padding(Text("No eviction helps: even the empty node refuses it."), _INDENT)
+        elif advice.remark:
+            yield Padding(Text("No eviction was found that helps."), _INDENT)
+        for position, eviction in enumerate(advice.evictions):
+            yield Padding(Text(f"{'or ' if position else ''}evict {_evicted(eviction)}"), _INDENT)
+
+
+def _purpose(advice: Advice) -> str:
+    if advice.goal == ADMITTED:
+        return "To let one more in:" if advice.replica > 1 else "To let it in:"
+    return f"Number {advice.replica} is spread over more NUMA nodes than it needs. To align it:"
+
+
+def _evicted(eviction: Eviction) -> str:
+    return joined([f"{clean(_evicted_name(pod))} ({_holding(pod)})" for pod in eviction.pods])
+
+
+def _evicted_name(pod: Evicted) -> str:
+    return f"{pod.namespace}/{pod.name}" if pod.namespace else f"the pod with uid {pod.name}"
+
+
+def _holding(pod: Evicted) -> str:
+    cpus = f"{pod.milli / 1000:.3f}".rstrip("0").rstrip(".")
+    parts = [f"{cpus} CPU{'' if pod.milli == 1000 else 's'}"]
+    parts += [size(pod.bytes)] if pod.bytes else []
+    parts += [nodes(pod.nodes)] if pod.nodes else []
+    return ", ".join(parts)

@@ -1,0 +1,61 @@
+"""``mooring collect -o text``: what was packed, and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from mooring.cli.terminal import text_for
+from mooring.planner.nodearchive.about import About
+from mooring.render.console import STYLES
+from mooring.render.wording import clean, plural, size
+
+
+def collect_text(about: About, packed: int, written: str) -> str:
+    """Return the summary.
+
+    Args:
+        about: what the archive says of itself.
+        packed: its bytes.
+        written: where it is; empty when nothing was written.
+    """
+    return text_for(Group(*_parts(about, packed, written)), "")
+
+
+def _parts(about: About, packed: int, written: str) -> Iterator[RenderableType]:
+    node = clean(about.node) or "unknown node"
+    kubelet = f"kubelet {clean(about.kubelet)}" if about.kubelet else "kubelet of unknown version"
+    names = "; names of pods and namespaces are made up" if about.anonymous else ""
+    yield Text.assemble((node, "bold"), f": {kubelet}{names}")
+    yield Text("")
+    yield _table(about)
+    yield Text("")
+    if written:
+        yield Text(f"{written}: {size(packed)}. Ask about it with --node {written}")
+    else:
+        yield Text("Nothing was written: this is a dry run.")
+
+
+def _table(about: About) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
+    table.add_column("part", no_wrap=True)
+    table.add_column("files", justify="right", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("from", overflow="fold")
+    for part in about.parts:
+        told = part.origin if part.files else "missing"
+        told += f": {part.missing}" if part.missing else ""
+        cells = (part.name, str(part.files or "–"), size(part.size) if part.files else "–", clean(told))
+        table.add_row(*(Text(cell) for cell in cells))
+    if about.unread:
+        table.add_row(Text("unreadable"), Text(str(len(about.unread))), Text("–"), Text(_named(about)))
+    return table
+
+
+def _named(about: About) -> str:
+    first = about.unread[0].path
+    more = len(about.unread) - 1
+    return f"/{clean(first)}" + (f" and {plural(more, 'more file')}" if more else "")

@@ -1,0 +1,156 @@
+"""Reading what is to be compared: a trace, and every variant that is to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mooring.cli.inputs import STANDARD_INPUT, NodeOptions, question_of, read_config, read_node
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding, Machine
+from mooring.devicemanager.state import Device
+from mooring.discovery.loader import load_machine
+from mooring.manifest.configuration import load_config
+from mooring.manifest.devices import Declared, device_table, offered_devices
+from mooring.manifest.gates import PodGates
+from mooring.planner.compare.combinations import Dimension, option_sets
+from mooring.planner.compare.trace import Trace, trace_of, trace_of_scenario
+from mooring.planner.compare.trace_file import load_trace, trace_machine
+from mooring.planner.compare.variant import Variant, changes_between
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """What is compared, as typed."""
+
+    node: NodeOptions
+    """With the first machine, if one is named."""
+    machines: Sequence[str]
+    """All machines that are named."""
+    alternatives: Sequence[str]
+    """The files of ``--with``."""
+    trace: str
+    dimensions: Collection[Dimension]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What is compared, read."""
+
+    trace: Trace
+    variants: tuple[Variant, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """One configuration as it was given."""
+
+    name: str
+    kubelet: KubeletConfig
+    mooring: MooringConfig
+    declared: Declared
+    """Devices that it declares; empty for those of the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """One machine with what its device plugins offer."""
+
+    machine: Machine
+    devices: Mapping[str, tuple[Device, ...]]
+
+
+def read_compared(options: CompareOptions) -> Compared:
+    """Read the trace and make the variants.
+
+    Raises:
+        InputError: something cannot be read or understood, or there is nothing to compare.
+    """
+    trace, base, sites, findings = _recorded(options) if options.trace else _asked(options)
+    given = [base]
+    for file in options.alternatives:
+        found, noticed = _alternative(file, base)
+        given.append(found)
+        findings += noticed
+    findings += _gate_findings(given)
+    variants = tuple(variant for site in sites for one in given for variant in _variants(site, one, options.dimensions))
+    if len(variants) < 2:
+        raise InputError(
+            "there is nothing to compare with",
+            source=base.name,
+            remedy="give another configuration with --with, a second --machine, or --all-options",
+        )
+    return Compared(trace, variants, tuple(findings))
+
+
+def _asked(options: CompareOptions) -> tuple[Trace, _Given, list[_Site], list[Finding]]:
+    """Read pods, configuration and machines."""
+    if len(options.machines) > 1 and STANDARD_INPUT in options.node.config:
+        remedy = "give the configuration as a file"
+        raise InputError("can be read only once", source="standard input", field="--config", remedy=remedy)
+    question = question_of(options.node)
+    given = _Given(_name(options.node), question.config, question.mooring, {})
+    sites = [_Site(question.machine, question.devices)]
+    if len(options.machines) > 1:
+        declared = read_config(options.node.config, read_node(options.node.node)).devices
+        machines = [load_machine(name) for name in options.machines[1:]]
+        sites += [_Site(machine, offered_devices(declared, machine.pci)) for machine in machines]
+    return trace_of(question), given, sites, list(question.plan().findings)
+
+
+def _recorded(options: CompareOptions) -> tuple[Trace, _Given, list[_Site], list[Finding]]:
+    """Read a recorded trace with its configuration and its machine, or those that are named instead."""
+    scenario, file = load_trace(options.trace)
+    trace, noticed = trace_of_scenario(scenario)
+    if not trace.pods:
+        raise InputError("admits no pod", source=scenario.id or file, remedy="give a trace with steps that admit pods")
+    findings = list(noticed)
+    given = _Given(scenario.id or Path(file).name, scenario.kubelet, MooringConfig(), {})
+    if options.node.config:
+        configuration = read_config(options.node.config)
+        findings += configuration.findings
+        name = _name(options.node)
+        given = _Given(name, configuration.kubelet, configuration.mooring, configuration.devices)
+    machines = [load_machine(name) for name in options.machines] or [trace_machine(scenario, file)]
+    devices = device_table(scenario.devices)
+    return trace, given, [_Site(machine, devices) for machine in machines], findings
+
+
+def _name(node: NodeOptions) -> str:
+    if node.config:
+        return "standard input" if node.config[0] == STANDARD_INPUT else Path(node.config[0]).name
+    return Path(node.node).name if node.node else "the kubelet's defaults"
+
+
+def _alternative(file: str, base: _Given) -> tuple[_Given, tuple[Finding, ...]]:
+    """Read a configuration that stands in for the one of ``--config``; what else it holds does so, too."""
+    found = load_config(file)
+    mooring = found.mooring if found.mooring != MooringConfig() else base.mooring
+    return _Given(Path(file).name, found.kubelet, mooring, found.devices or base.declared), found.findings
+
+
+def _gate_findings(given: Sequence[_Given]) -> Iterator[Finding]:
+    gates = {PodGates.of(one.kubelet.feature_gates) for one in given}
+    if len(gates) > 1:
+        text = (
+            "set the gates of pod-level resources differently: the pods are read once, with the gates of the first, "
+            "and are the same for all"
+        )
+        yield Finding("warning", "the configurations", text, "MOOR-722")
+
+
+def _variants(site: _Site, given: _Given, dimensions: Collection[Dimension]) -> Iterator[Variant]:
+    """Yield a configuration as given, and every combination of options that departs from it."""
+    machine = site.machine
+    devices = offered_devices(given.declared, machine.pci) if given.declared else site.devices
+    as_given = Variant(given.name, machine, given.kubelet, given.mooring, devices)
+    yield as_given
+    if not dimensions:
+        return
+    for config in option_sets(given.kubelet, dimensions, len(machine.info.topology)):
+        changes = changes_between(given.kubelet, config)
+        if changes:
+            yield replace(as_given, config=config, changes=changes)

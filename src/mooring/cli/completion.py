@@ -1,0 +1,65 @@
+"""Completing words on a command line: names that Mooring knows, files for the rest.
+
+Bash, zsh and fish ask through click's own scripts. Kubectl asks in the protocol of cobra: one candidate a line with its
+description behind a tab, and a last line ``:N`` that says what the shell is to do besides.
+Source: kubectl v1.26 and later, plugin completion; github.com/spf13/cobra, ShellCompDirective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import click
+from click.shell_completion import CompletionItem, ShellComplete
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+_FILES: Final = 0
+_NO_FILES: Final = 4
+_FOLDERS_ONLY: Final = 16
+
+
+def script(command: click.Command, shell: str, program: str, variable: str) -> str:
+    """Return the script that teaches a shell to complete a program.
+
+    Args:
+        command: the program's grammar.
+        shell: one of :data:`SHELLS`.
+        program: its name.
+        variable: the environment variable by which the script asks.
+    """
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - only for this verb
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise ValueError(f"click knows no shell {shell!r}")
+    found = kind(command, {}, program, variable)
+    # Not source(): for bash it first asks the bash that is installed here, which need not be the one that will run it.
+    return found.source_template % found.source_vars()
+
+
+def complete_for_kubectl(command: click.Command, words: Sequence[str]) -> None:
+    """Print the completions of the last word as kubectl wants them."""
+    *before, incomplete = words or [""]
+    items = ShellComplete(command, {}, "kubectl mooring", "").get_completions(list(before), incomplete)
+    for line in cobra_lines(items):
+        click.echo(line)
+
+
+def cobra_lines(items: Iterable[CompletionItem]) -> list[str]:
+    r"""Return completions in cobra's protocol.
+
+    >>> cobra_lines([CompletionItem("plan", help="What would this node do?"), CompletionItem("show")])
+    ['plan\tWhat would this node do?', 'show', ':4']
+    >>> cobra_lines([CompletionItem("po", type="file")])
+    [':0']
+    """
+    lines: list[str] = []
+    directive = _NO_FILES
+    for item in items:
+        if item.type == "plain":
+            lines.append(f"{item.value}\t{item.help}" if item.help else str(item.value))
+        else:
+            directive = _FOLDERS_ONLY if item.type == "dir" else _FILES
+    return [*lines, f":{directive}"]

@@ -1,0 +1,135 @@
+"""``mooring explain -o text``: the story for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.text import Text
+from rich.tree import Tree
+
+from mooring.cli.destination import STANDARD_OUTPUT
+from mooring.cli.terminal import text_for
+from mooring.codes.pages import Page
+from mooring.core.topology import Topology
+from mooring.planner.explain.lines import story_lines
+from mooring.planner.explain.story import ADMITTED, CRASH, ENDLESS, NOT_ASKED, NOT_STARTED, REJECTED, Story
+from mooring.planner.explain.tree import NO, YES, Line, without_details
+from mooring.planner.plan import Plan
+from mooring.render.wording import clean
+
+_VERDICTS = {
+    ADMITTED: "is admitted",
+    REJECTED: "is rejected",
+    ENDLESS: "hangs the kubelet",
+    CRASH: "crashes the kubelet",
+    NOT_ASKED: "is not asked",
+    NOT_STARTED: "is not asked",
+}
+_MARKS = {NO: "✗ ", YES: "✓ "}
+
+
+def explain_text(
+    story: Story, topology: Topology | None, nearest: Sequence[str] = (), *, verbose: bool = False, to: str = ""
+) -> str:
+    """Return the story as text for the terminal, or without any styling for the file ``to``.
+
+    Args:
+        story: what to tell.
+        topology: of the node; None when the kubelet would not start.
+        nearest: changes that would admit the pod, in words.
+        verbose: whether everything is told.
+        to: the destination.
+    """
+    return text_for(Group(*_parts(story, topology, nearest, verbose=verbose)), to)
+
+
+def page_text(page: Page, to: str = "") -> str:
+    """Return the page about a code: set in type on a terminal, as it is written elsewhere."""
+    if to in ("", STANDARD_OUTPUT) and Console().is_terminal:
+        return text_for(Markdown(page.text), to)
+    return page.text
+
+
+def list_text(plan: Plan, to: str = "") -> str:
+    """Return what can be explained of a plan in which every pod runs."""
+    lines: list[RenderableType] = [Text("Every pod runs. mooring explain POD tells why it is where it is:"), Text("")]
+    for answer in plan.answers:
+        name = clean(f"{answer.pod.namespace}/{answer.pod.name}")
+        lines.append(Text.assemble((name, "bold"), (f"  [{answer.code}]", "dim")))
+        lines.append(_indented(answer.why, "dim"))
+    return text_for(Group(*lines), to)
+
+
+def _parts(
+    story: Story, topology: Topology | None, nearest: Sequence[str], *, verbose: bool
+) -> Iterator[RenderableType]:
+    yield _heading(story)
+    yield _indented(story.why.sentence)
+    if story.message:
+        yield _indented(f"The kubelet says: “{story.message}”.", "dim")
+    lines = story_lines(story, topology)
+    shown = lines if verbose else without_details(lines)
+    if shown:
+        yield Text("")
+        yield Text(clean(story.circumstances), "dim")
+        for line in shown:
+            yield _tree(line)
+    notes = list(_notes(story))
+    helps = [f"help: {text}" for text in _helps(story, nearest)]
+    for texts in (notes, helps):
+        if texts:
+            yield Text("")
+            yield from (_noted(text) for text in texts)
+    yield Text("")
+    hidden = "" if verbose or lines == shown else "; -v tells everything"
+    yield Text(f"mooring explain {story.why.code} has more{hidden}", "dim")
+
+
+def _heading(story: Story) -> Text:
+    kind, style = ("ok", "bold green") if story.admitted else ("error", "bold red")
+    what = "is admitted again" if story.admitted and story.running else _VERDICTS[story.verdict]
+    reason = f": {story.reason}" if story.verdict == REJECTED else ""
+    return Text.assemble((f"{kind}[{story.why.code}]", style), (f": {clean(story.name)} {what}{clean(reason)}", "bold"))
+
+
+def _indented(text: str, style: str = "") -> RenderableType:
+    return Padding(Text(clean(text), style), (0, 0, 0, 2))
+
+
+def _notes(story: Story) -> Iterator[str]:
+    """Yield the remarks; of one that the sentence above has told already only what can be done about it."""
+    for remark in story.remarks:
+        told = remark.sentence in story.why.sentence
+        texts = [*([] if told else [f"{remark.sentence}."]), *([remark.remedy] if remark.remedy else [])]
+        if texts:
+            yield f"note[{remark.code}]: {' '.join(texts)}"
+
+
+def _helps(story: Story, nearest: Sequence[str]) -> Iterator[str]:
+    if story.why.remedy:
+        yield story.why.remedy
+    yield from nearest
+
+
+def _noted(text: str) -> Text:
+    kind, _, rest = text.partition(": ")
+    return Text.assemble((f"{kind}: ", "bold"), clean(rest))
+
+
+def _tree(line: Line) -> Tree:
+    tree = Tree(_label(line), guide_style="dim")
+    _grow(tree, line.children)
+    return tree
+
+
+def _grow(tree: Tree, lines: Sequence[Line]) -> None:
+    for line in lines:
+        _grow(tree.add(_label(line)), line.children)
+
+
+def _label(line: Line) -> Text:
+    style = {NO: "red", YES: "green"}.get(line.mark, "")
+    return Text.assemble((_MARKS.get(line.mark, ""), style), clean(line.text))

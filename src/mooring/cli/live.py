@@ -1,0 +1,85 @@
+"""``mooring show --live``: the picture of a node, drawn anew while its agent works."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from mooring.agent.picture import status_view
+from mooring.agent.status import ask_machine, ask_status
+from mooring.core.errors import InputError
+from mooring.render.console import STYLES
+from mooring.render.terminal import picture
+
+if TYPE_CHECKING:
+    from mooring.core.machine import Machine
+    from mooring.render.view import NodeView
+
+PERIOD = 2.0
+"""Seconds between two pictures."""
+
+
+def live_view(socket: str) -> tuple[NodeView, bool]:
+    """Return the picture of the node as it is, and whether its agent is ready.
+
+    Raises:
+        InputError: no agent answers.
+    """
+    return _view(socket, ask_machine(socket))
+
+
+def _view(socket: str, machine: Machine) -> tuple[NodeView, bool]:
+    document = ask_status(socket)
+    return status_view(machine, document), bool(document["ready"])
+
+
+def watch(socket: str, width: int | None, *, console: Console, pause: Callable[[float], None] = time.sleep) -> bool:
+    """Draw the node until somebody interrupts, and return whether the agent was ready at last.
+
+    An agent that goes away, for example to restart, is waited for; its last picture stays.
+
+    Args:
+        socket: of the agent.
+        width: columns; None for those of the terminal.
+        console: the terminal.
+        pause: waits for so many seconds.
+
+    Raises:
+        InputError: no agent answers at the beginning.
+    """
+    machine = ask_machine(socket)
+    view, ready = _view(socket, machine)
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        try:
+            while True:
+                live.update(_fitting(picture(view, width or console.width), console, ""), refresh=True)
+                pause(PERIOD)
+                try:
+                    view, ready = _view(socket, machine)
+                except InputError as error:
+                    ready = False
+                    shown = _fitting(picture(view, width or console.width), console, str(error))
+                    live.update(shown, refresh=True)
+                    pause(PERIOD)
+        except KeyboardInterrupt:
+            return ready
+
+
+def _fitting(body: RenderableType, console: Console, notice: str) -> RenderableType:
+    """Return what fits on the screen, with a last line that says what does not."""
+    lines = console.render_lines(body, console.options.update(height=None), pad=False)
+    room = console.height - (1 if notice else 0)
+    last = notice
+    if len(lines) > room:
+        room = console.height - 1
+        hidden = len(lines) - room
+        last = notice or f"{hidden} more lines: make the window taller, or take --once"
+    kept = [Text.assemble(*((part.text, part.style or "") for part in line), end="") for line in lines[:room]]
+    for text in kept:
+        text.no_wrap, text.overflow = True, "crop"
+    return Group(*kept, Text(last, STYLES["quiet"], no_wrap=True, overflow="ellipsis")) if last else Group(*kept)

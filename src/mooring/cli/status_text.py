@@ -1,0 +1,175 @@
+"""``mooring status``: what the agent says of itself, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from mooring.cli.terminal import text_for
+from mooring.core.cpuset import CPUSet
+from mooring.render.breaking import Breaking
+from mooring.render.console import STYLES
+from mooring.render.wording import clean, plural
+
+_SHORT_ID = 12
+_LISTS = {
+    "Exclusive CPUs": "exclusive",
+    "Shared pool": "shared",
+    "Reserved CPUs": "reserved",
+    "CPUs to be had": "free",
+    "Overlapping CPUs": "overlap",
+}
+"""Heading -> member of the document."""
+_SHARING = {"container": "exclusive", "pod": "pod pool", "host": "shared"}
+
+
+def status_text(document: Mapping[str, Any], to: str = "", *, wide: bool = False) -> str:
+    """Return the text for a terminal of the present width, or for the file ``to``.
+
+    Args:
+        document: the agent's status.
+        to: the destination.
+        wide: whether containers that share the pool are listed too, and what runtime and kernel say of each.
+    """
+    parts: list[RenderableType] = [_heading(document), Text(""), _facts(document)]
+    rows = [*(_wide_rows(document) if wide else _rows(document))]
+    if rows:
+        parts += [Text(""), _table(_WIDE_COLUMNS if wide else _COLUMNS, rows)]
+    if document["held"]:
+        parts += [Text(""), *_held(document["held"])]
+    return text_for(Group(*parts), to)
+
+
+def _heading(document: Mapping[str, Any]) -> RenderableType:
+    name = clean(document["node"] or document["machine"])
+    verdict = "ready" if document["ready"] else "not ready"
+    reasons = [Padding(Text(clean(reason)), (0, 0, 0, 2)) for reason in document["reasons"]]
+    return Group(Text.assemble((f"{name}: ", ""), (verdict, STYLES["title"])), *reasons)
+
+
+def _facts(document: Mapping[str, Any]) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, value in _fact_rows(document):
+        # A list of CPUs breaks after commas, a sentence between words.
+        shown = Breaking(value) if name in _LISTS else Text(clean(value))
+        table.add_row(Text(name, STYLES["quiet"]), shown)
+    return table
+
+
+def _fact_rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    started = f", since {_time(document['started'])}" if document["started"] else ""
+    yield "Agent", f"mooring {document['mooring']}, decisions of kubelet {document['kubelet']}{started}"
+    yield "Runtime", _runtime(document["runtime"])
+    if document["policies"]:
+        yield "Policies", document["policies"]
+    configuration = document["configuration"]
+    since = f", in force since {_time(configuration['since'])}" if configuration["since"] else ""
+    yield "Configuration", f"{', '.join(configuration['files']) or 'defaults'}{since}"
+    if configuration["refusal"]:
+        yield "", f"The files as they are now are not in force: {configuration['refusal']}"
+    if document["policies"]:
+        for name, member in _LISTS.items():
+            cpus = CPUSet.parse(document["cpus"][member])
+            if cpus or member != "overlap":
+                yield name, f"{len(cpus)}: {cpus}" if cpus else "none"
+    yield "Pods", _pods(document)
+    yield "Counts", _counts(document["counts"])
+
+
+def _runtime(runtime: Mapping[str, Any]) -> str:
+    name = f"{runtime['name']} {runtime['version']}".strip()
+    state = "connected" if runtime["connected"] else "not connected"
+    since = f" since {_time(runtime['since'])}" if runtime["since"] else ""
+    return f"{name}, {state}{since}" if name else f"{state}{since}"
+
+
+def _pods(document: Mapping[str, Any]) -> str:
+    pods = document["pods"]
+    own = sum(any(one["cpus"] for one in (pod, *pod["containers"])) for pod in pods)
+    return f"{plural(len(pods), 'pod')}, {own} with CPUs of their own, {len(document['held'])} held back"
+
+
+def _counts(counts: Mapping[str, Any]) -> str:
+    words = (
+        ("replies", "reply", "replies"),
+        ("rejections", "rejection", "rejections"),
+        ("evictions", "eviction", "evictions"),
+        ("repairs", "repair", "repairs"),
+        ("reconnects", "reconnection", "reconnections"),
+        ("stateWriteFailures", "failed write", "failed writes"),
+    )
+    first, *others = (f"{counts[name]} {one if counts[name] == 1 else several}" for name, one, several in words)
+    return ", ".join((f"{first} of {counts['meanReplyMilliseconds']:g} ms on average", *others))
+
+
+_COLUMNS = ("pod", "container", "CPUs", "memory", "")
+_WIDE_COLUMNS = ("pod", "container", "id", "phase", "decided", "runtime", "kernel", "")
+
+
+def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        name, *cells = (clean(cell) for cell in row)
+        table.add_row(Breaking(name, "/"), *(Breaking(cell) for cell in cells))
+    return table
+
+
+def _rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield who has something of his own."""
+    for pod in document["pods"]:
+        name = f"{pod['namespace']}/{pod['name']}"
+        if pod["cpus"] or pod["mems"]:
+            yield name, "(the pod as a whole)", pod["cpus"] or "–", pod["mems"] or "–", ""
+        for container in pod["containers"]:
+            if container["sharing"] != "host" or container["cpus"] or container["mems"]:
+                own = (container["cpus"] or "shared", container["mems"] or "–")
+                yield name, container["name"], *own, _remark(container)
+
+
+def _wide_rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield every container with what was decided, what the runtime has on record, and what the kernel says."""
+    for pod in document["pods"]:
+        for container in pod["containers"]:
+            yield (
+                f"{pod['namespace']}/{pod['name']}",
+                container["name"],
+                container.get("id", "")[:_SHORT_ID] or "–",
+                container.get("phase", "–"),
+                f"{_SHARING[container['sharing']]} {_both(container)}".rstrip(" –"),
+                _both(container.get("told")),
+                _both(container.get("effective")),
+                _remark(container),
+            )
+
+
+def _both(placement: Mapping[str, str] | None) -> str:
+    """Return CPUs and, after a slash, NUMA nodes."""
+    if not placement or not (placement["cpus"] or placement["mems"]):
+        return "–"
+    return f"{placement['cpus']}/{placement['mems']}" if placement["mems"] else placement["cpus"]
+
+
+def _remark(container: Mapping[str, Any]) -> str:
+    overlap = container.get("overlap", "")
+    return f"overlaps on {overlap}" if overlap else ""
+
+
+def _held(held: list[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    yield Text("Held back", STYLES["title"])
+    for pod in held:
+        yield Padding(Text(clean(f"{pod['namespace']}/{pod['name']}: {pod['reason']}")), (0, 0, 0, 2))
+        yield Padding(Text(clean(pod["message"])), (0, 0, 0, 4))
+
+
+def _time(text: str) -> str:
+    """Return a time as people write it."""
+    return text.replace("T", " ").replace("Z", " UTC")

@@ -1,0 +1,117 @@
+"""``mooring capacity``: how many more pods like this one fit?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mooring.cli import options
+from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
+from mooring.cli.destination import check_destination
+from mooring.cli.inputs import NodeOptions, question_of
+
+if TYPE_CHECKING:
+    from mooring.planner.capacity.capacity import Capacity
+    from mooring.planner.capacity.shape import Subject
+
+EPILOG = """\b
+Examples:
+  mooring capacity -f pod.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
+  mooring capacity data/database -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml -o wide
+  mooring capacity --shape cpu=8,memory=16Gi --node node.tar.gz --at-least 3
+  mooring capacity web -f web.yaml --active running.yaml --config kubelet.yaml -o svg --to node.svg
+"""
+
+
+@click.command("capacity", epilog=EPILOG)
+@click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
+@click.option(
+    "-f",
+    "--filename",
+    "manifests",
+    multiple=True,
+    metavar="FILE|DIR|-",
+    help="Pods: the one that is counted, and others that are admitted before it; repeatable.",
+)
+@options.machine
+@options.config
+@options.state
+@options.active
+@options.node
+@click.option(
+    "--shape",
+    default="",
+    metavar="RESOURCE=AMOUNT,...",
+    help="Count Guaranteed pods of one container with these amounts, such as cpu=4,memory=8Gi, in place of POD.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=None,
+    help="Stop counting there. Default: until one is refused, at most 1000 or the number of CPUs.",
+)
+@click.option(
+    "--at-least",
+    "at_least",
+    type=click.IntRange(0, 100_000),
+    default=1,
+    show_default=True,
+    help="How many must fit for exit code 0.",
+)
+@options.output(("text", "wide", "json", "svg"), "text")
+@options.to_file
+def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, to: str, **inputs: Any) -> int:
+    """Count how many more pods of a shape fit on a node now, and say where, what stops the next, and who could go.
+
+    The other pods of -f are admitted first. POD is a pod, or a Deployment or its like whose pods are given.
+
+    Exit code 1 when fewer fit than --at-least says, or the kubelet would not start.
+    """
+    if pod and shape:
+        raise click.UsageError("give either POD or --shape")
+    if limit is not None and limit < at_least:
+        raise click.UsageError(f"--limit {limit} is below --at-least {at_least}")
+    check_destination(to)
+    capacity = _capacity(_subject(NodeOptions(**inputs), pod, shape), limit, at_least)
+    if form == "json":
+        from mooring.planner.capacity.document import capacity_document  # noqa: PLC0415 - only for this format
+
+        emit_document(json_text(capacity_document(capacity, at_least)), to)
+    else:
+        warn(capacity.plan.findings)
+        if form == "svg":
+            emit_document(_svg(capacity), to)
+        else:
+            from mooring.cli.capacity_text import capacity_text  # noqa: PLC0415 - rich is not needed for JSON
+
+            emit(capacity_text(capacity, at_least, wide=form == "wide", to=to), to)
+    return YES if capacity.can_be_asked and len(capacity.replicas) >= at_least else NO
+
+
+def _subject(inputs: NodeOptions, pod: str, shape: str) -> Subject:
+    from mooring.manifest.gates import PodGates  # noqa: PLC0415 - after the options are known to be good
+    from mooring.planner.capacity.shape import Subject, described_pod, named_subject  # noqa: PLC0415 - as above
+
+    question = question_of(inputs)
+    if shape:
+        return Subject(described_pod(shape, PodGates.of(question.config.feature_gates)), question)
+    return named_subject(question, pod)
+
+
+def _capacity(subject: Subject, limit: int | None, at_least: int) -> Capacity:
+    from mooring.planner.capacity.capacity import capacity_of  # noqa: PLC0415 - as above
+    from mooring.planner.capacity.replicas import MOST  # noqa: PLC0415 - as above
+
+    if limit is None and at_least > MOST:
+        limit = at_least
+    return capacity_of(subject, limit)
+
+
+def _svg(capacity: Capacity) -> str:
+    from mooring.planner.picture import plan_view  # noqa: PLC0415 - only for this format
+    from mooring.render.svg import svg_text  # noqa: PLC0415 - as above
+
+    if not capacity.can_be_asked and capacity.plan.refusal is not None:
+        click.echo(f"The kubelet would not start: {capacity.plan.refusal.message}", err=True)
+    return svg_text(plan_view(capacity.after))

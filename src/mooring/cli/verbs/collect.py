@@ -1,0 +1,148 @@
+"""``mooring collect``: pack what a question about a node needs into one file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.cli import options
+from mooring.cli.answer import YES, emit, emit_document, json_text, warn
+from mooring.cli.candidates import complete_file, complete_folder
+from mooring.cli.destination import STANDARD_OUTPUT, check_destination, write_answer
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mooring.planner.nodearchive.about import About
+
+SHOWN = 20
+"""Warnings about single files; a computer that hides its sysfs would else print thousands."""
+
+EPILOG = """\b
+Examples:
+  mooring collect --to node.tar.gz
+  mooring collect --dry-run
+  mooring collect --to node.tar.gz --anonymous --pods pods.json
+  mooring collect --root /host --to - > node.tar.gz
+  mooring plan -f new.yaml --node node.tar.gz
+
+\b
+What is in the archive and what never is: docs/reference/collect.md
+"""
+
+
+@click.command("collect", epilog=EPILOG)
+@click.option(
+    "--to",
+    "to",
+    default="",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="The archive, a .tar.gz; - is standard output.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be packed, and write nothing.")
+@click.option(
+    "--root",
+    "root",
+    default="/",
+    show_default=True,
+    metavar="DIR",
+    shell_complete=complete_folder,
+    help="Root directory of the computer; /host in a debugging pod.",
+)
+@click.option(
+    "--kubelet-root",
+    "kubelet_root",
+    default="",
+    metavar="DIR",
+    shell_complete=complete_folder,
+    help="The kubelet's root directory, below --root. Default: the running kubelet's, or /var/lib/kubelet.",
+)
+@click.option(
+    "--config",
+    "config",
+    multiple=True,
+    shell_complete=complete_file,
+    metavar="FILE",
+    help="The kubelet's configuration, and Mooring's documents; repeatable. Default: the running kubelet's.",
+)
+@click.option(
+    "--pods",
+    "pods",
+    multiple=True,
+    shell_complete=complete_file,
+    metavar="FILE|DIR|-",
+    help="The node's pods, as kubectl get pods -o json prints them; repeatable. Default: kubectl is asked.",
+)
+@click.option("--node-name", "node_name", default="", metavar="NAME", help="The node's name in the cluster.")
+@click.option(
+    "--kubelet-version", "version", default="", metavar="VERSION", help="The kubelet's version, such as v1.37.1."
+)
+@click.option("--kubectl/--no-kubectl", "cluster", default=True, help="Ask the cluster through kubectl, or do not.")
+@click.option(
+    "--anonymous", is_flag=True, help="Replace the names of pods, namespaces and of the node by made-up ones."
+)
+@options.output(("text", "json"), "text")
+def command(
+    to: str,
+    root: str,
+    kubelet_root: str,
+    config: tuple[str, ...],
+    pods: tuple[str, ...],
+    node_name: str,
+    version: str,
+    form: str,
+    *,
+    dry_run: bool,
+    cluster: bool,
+    anonymous: bool,
+) -> int:
+    """Pack machine, configuration, state files and pods of this node, and nothing secret.
+
+    What cannot be read is named in a warning, and the rest is packed.
+    """
+    if not to and not dry_run:
+        raise InputError("is missing", field="--to", remedy="name the archive, such as node.tar.gz, or give --dry-run")
+    if not dry_run:
+        check_destination(to)
+    from mooring.cli.collect_inputs import CollectOptions, collection_of  # noqa: PLC0415 - after the options are good
+
+    collection = collection_of(CollectOptions(root, kubelet_root, config, pods, node_name, version, cluster, anonymous))
+    packed = b"" if dry_run else collection.packed()
+    if not dry_run:
+        write_answer(packed, to)
+    warn([*collection.findings, *_unread(collection.about)])
+    _tell(collection.about, len(packed), "" if dry_run else to, form)
+    return YES
+
+
+def _unread(about: About) -> Iterator[Finding]:
+    """Yield a warning for each file that is there and could not be read; of many, some and their number."""
+    for file in about.unread[:SHOWN]:
+        yield Finding("warning", f"/{file.path}", f"is not packed: {file.problem}")
+    if len(about.unread) > SHOWN:
+        yield Finding(
+            "warning", "collect", f"{len(about.unread) - SHOWN} more files could not be read and are not packed"
+        )
+
+
+def _tell(about: About, packed: int, written: str, form: str) -> None:
+    # An archive on standard output leaves no room there for anything else.
+    aside = written == STANDARD_OUTPUT
+    if form == "json":
+        from mooring.planner.nodearchive.about import about_document  # noqa: PLC0415 - only for this format
+
+        text = json_text(about_document(about))
+    else:
+        from mooring.cli.collect_text import collect_text  # noqa: PLC0415 - rich is not needed for JSON
+
+        text = collect_text(about, packed, written)
+    if aside:
+        click.echo(text.rstrip("\n"), err=True)
+    elif form == "json":
+        emit_document(text)
+    else:
+        emit(text)

@@ -1,0 +1,184 @@
+"""``mooring compare``: which configuration is best for these pods?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.cli import options
+from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
+from mooring.cli.destination import check_destination
+from mooring.cli.inputs import NodeOptions
+from mooring.cli.progress import Watched
+
+if TYPE_CHECKING:
+    from mooring.planner.compare.combinations import Dimension
+    from mooring.planner.compare.comparison import Comparison
+
+EPILOG = """\b
+Examples:
+  mooring compare -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml --all-options
+  mooring compare -f pods.yaml --machine node.tar.gz --config kubelet.yaml --with other.yaml
+  mooring compare -f pods.yaml --config kubelet.yaml --machine epyc-7763-2s-nps1 --machine epyc-7763-2s-nps4
+  mooring compare -f pods.yaml --node node.tar.gz --vary topology-policy,topology-scope --by stranded
+  mooring compare --trace day.jsonl#node-7 --all-options -o svg --to comparison.svg
+"""
+
+DIMENSIONS = ("cpu-policy", "cpu-options", "memory-policy", "topology-policy", "topology-scope", "topology-options")
+"""Names of what ``--vary`` varies; those of :class:`mooring.planner.compare.combinations.Dimension`."""
+
+MEASURES = ("admitted", "numa", "l3", "core", "stranded", "socket", "spread", "memory")
+"""Names of what ``--by`` ranks by; those of :data:`mooring.planner.compare.ranking.MEASURES`."""
+
+
+def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Split what was given at the commas, and check every name."""
+    names = tuple(name.strip() for value in values for name in value.split(","))
+    for name in names:
+        if name not in DIMENSIONS:
+            raise click.BadParameter(f"{name!r:.60} is not one of {', '.join(DIMENSIONS)}", ctx, param)
+    return names
+
+
+@click.command("compare", epilog=EPILOG)
+@click.option(
+    "-f",
+    "--filename",
+    "manifests",
+    multiple=True,
+    metavar="FILE|DIR|-",
+    help="Pods, workloads or lists to admit in order, YAML or JSON; repeatable.",
+)
+@click.option(
+    "--trace",
+    "trace",
+    default="",
+    metavar="FILE[#ID]",
+    help="A recorded trace (a scenario file) instead of -f, with its machine and its configuration unless others are "
+    "named.",
+)
+@click.option(
+    "--machine",
+    "machines",
+    multiple=True,
+    metavar="MACHINE",
+    help="A machine, in any form that plan takes; repeat it to compare machines. Default: this computer.",
+)
+@options.config
+@click.option(
+    "--with",
+    "alternatives",
+    multiple=True,
+    metavar="FILE",
+    help="A KubeletConfiguration to compare with, in place of that of --config; repeatable.",
+)
+@click.option(
+    "--all-options",
+    is_flag=True,
+    help="Compare all legal combinations of cpu-options, topology-policy, topology-scope and topology-options.",
+)
+@click.option(
+    "--vary",
+    "vary",
+    multiple=True,
+    callback=_names,
+    metavar="WHAT[,WHAT]",
+    help=f"Compare all legal combinations of these: {', '.join(DIMENSIONS)}.",
+)
+@options.state
+@options.active
+@options.node
+@click.option(
+    "--by", "by", type=click.Choice(MEASURES), default="admitted", show_default=True, help="What counts first."
+)
+@click.option(
+    "--top", type=click.IntRange(0), default=10, show_default=True, help="Show so many of the best; 0 shows all."
+)
+@click.option(
+    "--group/--no-group",
+    "grouped",
+    default=True,
+    help="Show variants that decide everything alike together, or each alone.  [default: group]",
+)
+@click.option("--jobs", type=click.IntRange(0, 1024), default=0, metavar="N", help="Processes. Default: one a core.")
+@options.output(("text", "wide", "json", "svg"), "text")
+@options.to_file
+def command(
+    manifests: tuple[str, ...],
+    trace: str,
+    machines: tuple[str, ...],
+    config: tuple[str, ...],
+    alternatives: tuple[str, ...],
+    vary: tuple[str, ...],
+    state: str,
+    active: tuple[str, ...],
+    node: str,
+    by: str,
+    top: int,
+    jobs: int,
+    form: str,
+    to: str,
+    *,
+    all_options: bool,
+    grouped: bool,
+) -> int:
+    """Run the same pods, or a recorded trace, under several configurations, option sets or machines; best first.
+
+    Exit code 1 when no variant admits all pods.
+    """
+    _check_source(manifests, trace, others=bool(state or active or node))
+    check_destination(to)
+    from mooring.cli.compare_inputs import CompareOptions, read_compared  # noqa: PLC0415 - not for --help
+    from mooring.planner.compare.run import compare, usable_cores  # noqa: PLC0415 - as above
+
+    if alternatives and not config and not node and not trace:
+        # Without a base the first alternative is one: the kubelet's defaults are nobody's wish.
+        config, alternatives = alternatives[:1], alternatives[1:]
+    compared = read_compared(
+        CompareOptions(
+            NodeOptions(manifests, machines[0] if machines else "", config, state, active, node),
+            machines,
+            alternatives,
+            trace,
+            _dimensions(vary, all_options=all_options),
+        )
+    )
+    warn(compared.findings)
+    watched = Watched("comparing", lambda: len(compared.variants), on_screen=True)
+    comparison = compare(compared.trace, compared.variants, by=by, jobs=jobs or usable_cores(), watch=watched.items)
+    if form == "json":
+        from mooring.planner.compare.document import comparison_document  # noqa: PLC0415 - only for this format
+
+        emit_document(json_text(comparison_document(comparison, compared.findings)), to)
+    elif form == "svg":
+        emit_document(_svg(comparison, top, grouped=grouped), to)
+    else:
+        from mooring.cli.compare_text import comparison_text  # noqa: PLC0415 - rich is not needed for JSON
+
+        emit(comparison_text(comparison, top, wide=form == "wide", grouped=grouped, to=to), to)
+    return YES if comparison.is_yes else NO
+
+
+def _check_source(manifests: tuple[str, ...], trace: str, *, others: bool) -> None:
+    """Refuse a command line that names no pods, or names them twice."""
+    if trace and manifests:
+        raise click.UsageError("-f and --trace exclude each other")
+    if trace and others:
+        raise click.UsageError("--trace brings its own state: leave out --state, --active and --node")
+    if not trace and not manifests:
+        raise click.UsageError("missing option '-f' or '--trace'")
+
+
+def _dimensions(vary: tuple[str, ...], *, all_options: bool) -> frozenset[Dimension]:
+    from mooring.planner.compare.combinations import ALL_OPTIONS, Dimension  # noqa: PLC0415 - not for --help
+
+    named = frozenset(Dimension(name) for name in vary)
+    return named | frozenset(ALL_OPTIONS) if all_options else named
+
+
+def _svg(comparison: Comparison, top: int, *, grouped: bool) -> str:
+    from mooring.planner.compare.plot import comparison_plot  # noqa: PLC0415 - only for this format
+    from mooring.render.plot import plot_svg  # noqa: PLC0415 - as above
+
+    return plot_svg(comparison_plot(comparison, top, grouped=grouped))

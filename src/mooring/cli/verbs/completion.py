@@ -1,0 +1,30 @@
+"""``mooring completion``: the script that teaches a shell to complete mooring's words."""
+
+from __future__ import annotations
+
+import click
+
+from mooring.cli import options
+from mooring.cli.answer import YES, emit_document
+from mooring.cli.completion import SHELLS, script
+from mooring.cli.destination import check_destination
+
+EPILOG = """\b
+Examples:
+  source <(mooring completion bash)
+  mooring completion bash --to ~/.local/share/bash-completion/completions/mooring
+  mooring completion zsh --to ~/.zfunc/_mooring
+  mooring completion fish --to ~/.config/fish/completions/mooring.fish
+"""
+
+
+@click.command("completion", epilog=EPILOG)
+@click.argument("shell", type=click.Choice(SHELLS))
+@options.to_file
+def command(shell: str, to: str) -> int:
+    """Print the completion script of a shell: bash 4.4 or later, zsh, or fish."""
+    check_destination(to)
+    from mooring.cli.main import COMPLETION, PROGRAM, cli  # noqa: PLC0415 - the verbs are its members
+
+    emit_document(script(cli, shell, PROGRAM, COMPLETION), to)
+    return YES

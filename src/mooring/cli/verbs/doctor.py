@@ -1,0 +1,122 @@
+"""``mooring doctor``: are the state files sound, and what is to be done?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.cli import options
+from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
+from mooring.cli.destination import check_destination
+from mooring.cli.inputs import NodeOptions, question_of
+from mooring.core.errors import InputError
+
+if TYPE_CHECKING:
+    from mooring.planner.doctor.diagnosis import Diagnosis
+
+EPILOG = """\b
+Examples:
+  mooring doctor --state /var/lib/kubelet --config kubelet.yaml
+  mooring doctor --state copy-of-kubelet-root --machine node.tar.gz --config kubelet.yaml --active running.yaml
+  mooring doctor --state /var/lib/kubelet --config kubelet.yaml --write
+  mooring doctor --node node.tar.gz -o json
+  mooring doctor --state /var/lib/kubelet --config kubelet.yaml --for 1.36
+  mooring doctor --lint --node node.tar.gz
+"""
+
+
+@click.command("doctor", epilog=EPILOG)
+@click.option("--state", "state", default="", metavar="DIR", help="The kubelet's root directory, or a copy of it.")
+@options.machine
+@options.config
+@options.active
+@options.node
+@click.option("--write", is_flag=True, help="Write the repair, and keep a copy of every file that is replaced.")
+@click.option(
+    "--for",
+    "release",
+    type=click.Choice(("1.37", "1.36", "1.35")),
+    default="1.37",
+    show_default=True,
+    help="The kubelet that is to start on the files; 1.35 stands for everything before it too.",
+)
+@click.option("--lint", is_flag=True, help="Tell instead who else may run on exclusive CPUs of this machine.")
+@options.output(("text", "json"), "text")
+@options.to_file
+def command(
+    state: str,
+    machine: str,
+    config: tuple[str, ...],
+    active: tuple[str, ...],
+    node: str,
+    release: str,
+    form: str,
+    to: str,
+    *,
+    write: bool,
+    lint: bool,
+) -> int:
+    """Say what is wrong with the kubelet's state files, whom it concerns, and what the smallest repair is.
+
+    Nothing is written without --write; stop the kubelet before.
+
+    Exit code 0 when the files are sound, or were repaired; 1 when something is wrong, with --lint when somebody else
+    may run on exclusive CPUs.
+    """
+    check_destination(to)
+    inputs = NodeOptions((), machine, config, state, active, node)
+    if lint:
+        if write:
+            raise click.UsageError("give either --lint or --write")
+        from mooring.cli.doctor_lint import answer_lint  # noqa: PLC0415 - a question of its own
+
+        return answer_lint(inputs, form, to)
+    _check_place(state, node, write=write)
+    from mooring.planner.doctor.diagnosis import diagnose  # noqa: PLC0415 - after the options are known to be good
+    from mooring.planner.doctor.release import RELEASES  # noqa: PLC0415 - as above
+
+    question = question_of(inputs)
+    diagnosis = diagnose(question, RELEASES[release])
+    backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
+    findings = [*question.findings, *question.machine.findings]
+    if form == "json":
+        from mooring.planner.doctor.document import diagnosis_document  # noqa: PLC0415 - only for this format
+
+        emit_document(json_text(diagnosis_document(diagnosis, findings, backups)), to)
+    else:
+        from mooring.cli.doctor_text import doctor_text  # noqa: PLC0415 - rich is not needed for JSON
+
+        warn(findings)
+        emit(doctor_text(diagnosis, state or node, backups, to), to)
+    return YES if diagnosis.is_sound or backups else NO
+
+
+def _check_place(state: str, node: str, *, write: bool) -> None:
+    """Refuse what names no files, or none that can be written.
+
+    Raises:
+        InputError: naming the option.
+    """
+    if not state and not node:
+        raise InputError("is missing", source="--state", remedy="name the kubelet's root directory or a copy of it")
+    if write and not state:
+        raise InputError("needs --state", source="--write", remedy="a node archive is never written")
+
+
+def _written(diagnosis: Diagnosis, folder: Path) -> Mapping[str, str]:
+    """Write the repair and return the backup of each file.
+
+    Raises:
+        InputError: it cannot be written; then everything is as it was.
+    """
+    from mooring.checkpoint.backups import replace_with_backups  # noqa: PLC0415 - only where it is asked for
+    from mooring.node.refusals import CPU_FILE, MEMORY_FILE  # noqa: PLC0415 - as above
+
+    files = diagnosis.question.files
+    before = {CPU_FILE: files.cpu, MEMORY_FILE: files.memory}
+    after = {repair.file: repair.text for repair in diagnosis.repairs}
+    copies = replace_with_backups(folder, before, after)
+    return {name: copy.name for name, copy in zip(after, copies, strict=True)}

@@ -1,0 +1,194 @@
+"""``mooring explain``: why was this pod placed there, or rejected?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mooring.cli import options
+from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
+from mooring.cli.destination import check_destination
+from mooring.cli.inputs import NodeOptions, question_of
+from mooring.codes.pages import is_code
+
+if TYPE_CHECKING:
+    from mooring.planner.changes.proposal import Proposal
+    from mooring.planner.explain.story import Story
+    from mooring.planner.plan import Plan
+    from mooring.planner.question import Question
+
+EPILOG = """\b
+Examples:
+  mooring explain -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
+  mooring explain hpc/solver -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml -v
+  mooring explain web-0/app -f pods.yaml --node node.tar.gz -o svg --to why.svg
+  mooring explain MOOR-103
+"""
+
+
+@click.command("explain", epilog=EPILOG)
+@click.argument("name", default="", metavar="[[NAMESPACE/]POD[/CONTAINER] | CODE]")
+@click.option(
+    "-f",
+    "--filename",
+    "manifests",
+    multiple=True,
+    metavar="FILE|DIR|-",
+    help="Pods to admit, in order: the one that is explained, and those before it; repeatable.",
+)
+@options.machine
+@options.config
+@options.state
+@options.active
+@options.node
+@click.option("-v", "--verbose", is_flag=True, help="Tell everything: hints, free amounts and checks that were passed.")
+@click.option(
+    "--nearest",
+    "limit",
+    type=click.IntRange(0, 10),
+    default=1,
+    show_default=True,
+    help="How many of the nearest changes that would admit the pod are searched for.",
+)
+@options.output(("text", "json", "svg"), "text")
+@options.to_file
+def command(name: str, *, verbose: bool, limit: int, form: str, to: str, **inputs: Any) -> int:
+    """Explain what a node decides about a pod: the cause, the facts behind it, and what can be done.
+
+    Without a name the first pod that does not run is explained; when all of them run, they are listed. A code such as
+    MOOR-103 is explained by its page.
+
+    Exit code 1 when the pod does not run.
+    """
+    check_destination(to)
+    if is_code(name):
+        _explain_code(name, form, to)
+        return YES
+    node = NodeOptions(**inputs)
+    _check_pods(node)
+    question = question_of(node)
+    plan = question.plan()
+    warn(plan.findings)
+    story = _story(plan, name)
+    if story is None:
+        _list(plan, form, to)
+        return YES
+    found = _nearest(question, story, limit)
+    if form == "json":
+        _tell_programs(question, plan, story, found, to)
+    else:
+        _tell_people(plan, story, found, (form, to), verbose=verbose)
+    return YES if story.admitted else NO
+
+
+def _check_pods(node: NodeOptions) -> None:
+    """Refuse a question about nobody before anything is read.
+
+    Raises:
+        InputError: no option names pods.
+    """
+    if not (node.manifests or node.active or node.node):
+        from mooring.core.errors import InputError  # noqa: PLC0415 - only for the mistake
+
+        raise InputError(
+            "there is no pod to explain", field="-f", remedy="give pods with -f or --active, or a code such as MOOR-103"
+        )
+
+
+def _explain_code(name: str, form: str, to: str) -> None:
+    from mooring.codes.pages import page  # noqa: PLC0415 - only for codes
+
+    found = page(name)
+    if form == "json":
+        from mooring.planner.explain.document import page_document  # noqa: PLC0415 - only for this format
+
+        emit_document(json_text(page_document(found)), to)
+    elif form == "text":
+        from mooring.cli.explain_text import page_text  # noqa: PLC0415 - rich is not needed for JSON
+
+        emit(page_text(found, to), to)
+    else:
+        raise click.UsageError("a code has no picture: use -o text or json")
+
+
+def _story(plan: Plan, name: str) -> Story | None:
+    """Return the story that is asked for; None when nobody was named and all pods run.
+
+    Raises:
+        InputError: the name means nothing, or too much, or there is no pod at all.
+    """
+    from mooring.core.errors import InputError  # noqa: PLC0415 - after the options are known to be good
+    from mooring.planner.explain.explain import explain  # noqa: PLC0415 - as above
+    from mooring.planner.explain.find import find, first_refused, pods_of  # noqa: PLC0415 - as above
+
+    pods = pods_of(plan)
+    if not pods:
+        raise InputError("there is no pod to explain", source="-f", remedy="give pods with -f or --active")
+    if name:
+        named = find(pods, name)
+        return explain(plan, named.pod, named.container)
+    refused = first_refused(plan)
+    return explain(plan, refused) if refused is not None else None
+
+
+def _nearest(question: Question, story: Story, limit: int) -> tuple[Proposal, ...]:
+    """Return the nearest changes that would admit the pod."""
+    if story.admitted or not limit:
+        return ()
+    from mooring.planner.changes.nearest import nearest_changes  # noqa: PLC0415 - only for pods that do not run
+
+    return nearest_changes(question, story.pod.uid, limit)
+
+
+def _tell_programs(question: Question, plan: Plan, story: Story, found: tuple[Proposal, ...], to: str) -> None:
+    from mooring.planner.changes.document import proposal_fields  # noqa: PLC0415 - only for this format
+    from mooring.planner.explain.document import explanation_document  # noqa: PLC0415 - as above
+
+    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
+    nearest = [proposal_fields(proposal, question) for proposal in found]
+    emit_document(json_text(explanation_document(story, plan.machine.name, topology, nearest)), to)
+
+
+def _tell_people(
+    plan: Plan, story: Story, found: tuple[Proposal, ...], where: tuple[str, str], *, verbose: bool
+) -> None:
+    form, to = where
+    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
+    nearest = [_in_words(proposal) for proposal in found]
+    if form == "svg":
+        from mooring.planner.explain.picture import decision_view  # noqa: PLC0415 - only for this format
+        from mooring.render.decision_svg import decision_svg  # noqa: PLC0415 - as above
+
+        nodes = sorted(node.node_id for node in plan.machine.info.topology)
+        helps = [text for text in (story.why.remedy, *nearest) if text]
+        emit_document(decision_svg(decision_view(story, nodes, topology, helps)), to)
+    else:
+        from mooring.cli.explain_text import explain_text  # noqa: PLC0415 - rich is not needed for documents
+
+        emit(explain_text(story, topology, nearest, verbose=verbose, to=to), to)
+
+
+def _in_words(proposal: Proposal) -> str:
+    options_ = " ".join(f"{option} {value}" for option, value in proposal.options)
+    return f"{proposal.text} (mooring whatif {options_})"
+
+
+def _list(plan: Plan, form: str, to: str) -> None:
+    """Say what can be explained.
+
+    Raises:
+        InputError: a picture was asked for.
+    """
+    if form == "json":
+        from mooring.planner.explain.document import list_document  # noqa: PLC0415 - only for this format
+
+        emit_document(json_text(list_document(plan)), to)
+    elif form == "text":
+        from mooring.cli.explain_text import list_text  # noqa: PLC0415 - rich is not needed for documents
+
+        emit(list_text(plan, to), to)
+    else:
+        from mooring.core.errors import InputError  # noqa: PLC0415 - only for the mistake
+
+        raise InputError("every pod runs; a picture shows one decision", source="POD", remedy="name a pod")

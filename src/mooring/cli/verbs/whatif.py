@@ -1,0 +1,190 @@
+"""``mooring whatif``: change one thing and ask again, or find the nearest change that admits a pod."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mooring.cli import options
+from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
+from mooring.cli.destination import check_destination
+from mooring.cli.inputs import NodeOptions, question_of
+from mooring.core.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mooring.core.pod import Pod
+    from mooring.planner.changes.change import Change
+    from mooring.planner.plan import Plan
+    from mooring.planner.question import Question
+
+DEFAULT_LIMIT = 5
+
+EPILOG = """\b
+Examples:
+  mooring whatif hpc/solver -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
+  mooring whatif -f pods.yaml --node node.tar.gz --set topologyManagerPolicy=restricted
+  mooring whatif -f pods.yaml --node node.tar.gz --ask 'core/upf-*/forwarder:cpu=14' --remove ai/inference
+  mooring whatif -f pods.yaml --node node.tar.gz --set cpuManagerPolicyOptions.full-pcpus-only=false -o svg --to n.svg
+
+\b
+Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in it stands for any text.
+"""
+
+
+@click.command("whatif", epilog=EPILOG)
+@click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
+@click.option(
+    "-f",
+    "--filename",
+    "manifests",
+    multiple=True,
+    metavar="FILE|DIR|-",
+    help="Pods, workloads or lists, YAML or JSON; repeatable.",
+)
+@options.machine
+@options.config
+@options.state
+@options.active
+@options.node
+@click.option(
+    "--ask",
+    multiple=True,
+    metavar="POD[/CONTAINER]:RESOURCE=AMOUNT",
+    help="A container asks for another amount of cpu, memory, hugepages-SIZE or devices. Without a container: the only "
+    "one, or the pod-level resources.",
+)
+@click.option(
+    "--set",
+    "set_",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="A field of the KubeletConfiguration, such as topologyManagerScope=pod, cpuManagerPolicyOptions.NAME=true or "
+    "featureGates.NAME=true; an option without a value is left out.",
+)
+@click.option(
+    "--remove",
+    multiple=True,
+    metavar="POD[=NEXT]",
+    help="A pod ends just before NEXT is asked. Without NEXT: a running one at once, and others are not asked at all.",
+)
+@click.option(
+    "--move", multiple=True, metavar="POD[=NEXT]", help="As --remove, and the pod comes back when all were asked."
+)
+@click.option("--first", multiple=True, metavar="POD[=NEXT]", help="A pod is asked first, or just before NEXT.")
+@click.option("--device", multiple=True, metavar="RESOURCE=NODE", help="There is one more device on a NUMA node.")
+@click.option(
+    "--fresh-state",
+    multiple=True,
+    metavar="cpu|memory",
+    help="The state file of the CPU or the memory manager is deleted before the kubelet starts.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100),
+    default=None,
+    help=f"How many changes to find at most. Default: {DEFAULT_LIMIT}.",
+)
+@options.output(("text", "json", "svg"), "text")
+@options.to_file
+def command(pod: str, limit: int | None, form: str, to: str, **given: Any) -> int:
+    """Change something and see who is admitted then, and where; or find the nearest change that admits POD.
+
+    Without a change it searches: for POD, or for the first pod that is not admitted.
+
+    Exit code 0 when all pods are admitted after the change, or a change was found; else 1.
+    """
+    check_destination(to)
+    wanted = [(option, text) for option, name in _OPTIONS.items() for text in given.pop(name)]
+    if wanted and (pod or limit):
+        raise click.UsageError(f"give either changes or {'POD, for which to find some' if pod else '--limit'}")
+    if form == "svg" and not wanted:
+        raise click.UsageError("-o svg draws the node after a change: give one")
+    question = question_of(NodeOptions(**given))
+    if not (question.pods or question.active):
+        raise InputError("there is no pod to ask about", remedy="give pods with -f, --active or --node")
+    if wanted:
+        return _changed(question, wanted, form, to)
+    return _searched(question, pod, limit or DEFAULT_LIMIT, form, to)
+
+
+_OPTIONS = {
+    "--ask": "ask",
+    "--set": "set_",
+    "--remove": "remove",
+    "--move": "move",
+    "--first": "first",
+    "--device": "device",
+    "--fresh-state": "fresh_state",
+}
+"""Option -> parameter."""
+
+
+def _changed(question: Question, wanted: Sequence[tuple[str, str]], form: str, to: str) -> int:
+    from mooring.planner.changes.applying import applied  # noqa: PLC0415 - after the options are known to be good
+    from mooring.planner.changes.writing import understood  # noqa: PLC0415 - as above
+
+    changes = [change for option, text in wanted for change in understood(question, option, text)]
+    changed = applied(question, changes)
+    before, after = question.plan(), changed.plan()
+    if form == "json":
+        from mooring.planner.changes.document import what_if_document  # noqa: PLC0415 - only for this format
+
+        emit_document(json_text(what_if_document(question, changes, before, after)), to)
+    else:
+        warn(after.findings)
+        if form == "svg":
+            emit_document(_svg(after), to)
+        else:
+            emit(_text(question, changes, before, after, to), to)
+    return YES if after.is_yes else NO
+
+
+def _text(question: Question, changes: Sequence[Change], before: Plan, after: Plan, to: str) -> str:
+    from mooring.cli.whatif_text import what_if_text  # noqa: PLC0415 - rich is not needed for JSON
+
+    return what_if_text(question, changes, before, after, to)
+
+
+def _svg(after: Plan) -> str:
+    from mooring.planner.picture import plan_view  # noqa: PLC0415 - only for this format
+    from mooring.render.svg import svg_text  # noqa: PLC0415 - as above
+
+    if after.refusal is not None:
+        click.echo(f"The kubelet would not start: {after.refusal.message}", err=True)
+    return svg_text(plan_view(after))
+
+
+def _searched(question: Question, name: str, limit: int, form: str, to: str) -> int:
+    from mooring.planner.changes.nearest import nearest_changes  # noqa: PLC0415 - after the options are known to be good
+
+    plan = question.plan()
+    pod = _asked_for(question, plan, name)
+    admitted = pod is None or any(answer.pod.uid == pod.uid and answer.admitted for answer in plan.answers)
+    proposals = () if pod is None or admitted else nearest_changes(question, pod.uid, limit)
+    if form == "json":
+        from mooring.planner.changes.document import nearest_document  # noqa: PLC0415 - only for this format
+
+        emit_document(json_text(nearest_document(question, pod, proposals, plan)), to)
+    else:
+        from mooring.cli.whatif_text import nearest_text  # noqa: PLC0415 - rich is not needed for JSON
+
+        warn(plan.findings)
+        emit(nearest_text(plan, pod, proposals, to), to)
+    return YES if admitted or proposals else NO
+
+
+def _asked_for(question: Question, plan: Plan, name: str) -> Pod | None:
+    """Return the pod that is named, or the first one that is not admitted; None when there is none.
+
+    Raises:
+        InputError: nobody is called that.
+    """
+    from mooring.planner.changes.naming import find_pod  # noqa: PLC0415 - as above
+
+    if name:
+        return find_pod(question, name)
+    refused = [answer.pod for answer in plan.answers if not answer.admitted]
+    return next(iter((*refused, *plan.unasked)), None)

@@ -1,0 +1,215 @@
+"""``mooring whatif -o text``: before and after, and the changes that were found."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from mooring.cli.terminal import text_for
+from mooring.core.pod import Pod
+from mooring.planner.changes.change import Change
+from mooring.planner.changes.cost import Cost
+from mooring.planner.changes.difference import (
+    ABSENT,
+    ADMITTED,
+    CRASH,
+    ENDLESS,
+    LEFT,
+    REJECTED,
+    UNASKED,
+    Difference,
+    Outcome,
+    Place,
+    differences,
+)
+from mooring.planner.changes.proposal import Proposal
+from mooring.planner.changes.words import sentence
+from mooring.planner.phrases import joined
+from mooring.planner.picture import policies
+from mooring.planner.plan import Plan
+from mooring.planner.question import Question
+from mooring.render.breaking import Breaking
+from mooring.render.console import STYLES
+from mooring.render.wording import clean, numbers, plural, size
+
+_STATES = {
+    ADMITTED: "admitted",
+    REJECTED: "rejected",
+    LEFT: "ended",
+    ENDLESS: "endless",
+    CRASH: "crash",
+    UNASKED: "not asked",
+    ABSENT: "–",
+}
+_INDENT = (0, 0, 0, 2)
+
+
+def what_if_text(question: Question, changes: Sequence[Change], before: Plan, after: Plan, to: str) -> str:
+    """Return both plans side by side, as far as they differ."""
+    return text_for(Group(*_comparison(question, changes, before, after)), to)
+
+
+def _comparison(question: Question, changes: Sequence[Change], before: Plan, after: Plan) -> Iterator[RenderableType]:
+    yield Text(clean(sentence(changes, question)), STYLES["title"])
+    yield from _policies(before, after)
+    yield Text("")
+    found = differences(before, after)
+    changed = [one for one in found if not one.is_none]
+    if changed:
+        yield _side_by_side(changed)
+        yield Text("")
+    same = len(found) - len(changed)
+    if same:
+        yield Text(
+            f"{plural(same, 'pod')} {'is' if same == 1 else 'are'} as before." if changed else "Nothing differs."
+        )
+    for name, plan in (("Before", before), ("After", after)):
+        yield Text(f"{name}: {_counts(plan)}")
+    yield from _still_refused(after)
+
+
+def _policies(before: Plan, after: Plan) -> Iterator[RenderableType]:
+    old = policies(before.kubelet) if before.kubelet else ""
+    new = policies(after.kubelet) if after.kubelet else ""
+    if new:
+        yield Text(new, STYLES["quiet"])
+    if old and old != new:
+        yield Text(f"before: {old}", STYLES["quiet"])
+
+
+def _side_by_side(changed: Sequence[Difference]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
+    for heading in ("", "before", "after"):
+        table.add_column(heading)
+    for one in changed:
+        name = Breaking(clean(f"{one.pod.namespace}/{one.pod.name}"), "/", "title")
+        table.add_row(name, _verdict(one.before), _verdict(one.after))
+        old = {place.container: place for place in one.before.places}
+        new = {place.container: place for place in one.after.places}
+        for container in dict.fromkeys([*old, *new]):
+            label = f"  {clean(container)}" if container else "  as a whole"
+            table.add_row(Text(label), _place(old.get(container)), _place(new.get(container)))
+    return table
+
+
+def _verdict(outcome: Outcome) -> Text:
+    text = _STATES[outcome.state]
+    if outcome.reason:
+        text += f": {clean(outcome.reason)}"
+    return Text(text, STYLES["" if outcome.runs or outcome.state == ABSENT else "title"])
+
+
+def _place(place: Place | None) -> RenderableType:
+    if place is None:
+        return Text("")
+    parts = [str(place.cpus) or "shared pool"]
+    if place.mems:
+        parts.append(f"memory {numbers(place.mems)}")
+    parts.extend(clean(device) for device in place.devices)
+    return Group(Breaking(parts[0]), *(Text(part) for part in parts[1:]))
+
+
+def _counts(plan: Plan) -> str:
+    if plan.refusal is not None:
+        return "the kubelet would not start."
+    admitted = sum(answer.admitted for answer in plan.answers)
+    ended, unasked = len(plan.left), len(plan.unasked)
+    parts = [f"{plural(admitted, 'pod')} admitted", f"{len(plan.answers) - admitted} not"]
+    if ended:
+        parts.append(f"{ended} of those admitted ended")
+    if unasked:
+        parts.append(f"{unasked} not asked")
+    return f"{', '.join(parts)}."
+
+
+def _still_refused(after: Plan) -> Iterator[RenderableType]:
+    if after.refusal is not None:
+        yield Text("")
+        yield Text(f"The kubelet would not start: [{after.refusal_code}]", STYLES["title"])
+        yield Padding(Text(clean(after.refusal.message)), _INDENT)
+        if after.remedy:
+            yield Text(after.remedy)
+    refused = [answer for answer in after.answers if not answer.admitted]
+    if refused:
+        yield Text("")
+        yield Text("Not admitted after the change:", STYLES["title"])
+    for answer in refused:
+        name = clean(f"{answer.pod.namespace}/{answer.pod.name}")
+        yield Padding(Text(f"{name}: {clean(answer.why)}"), _INDENT)
+
+
+def nearest_text(plan: Plan, pod: Pod | None, proposals: Sequence[Proposal], to: str) -> str:
+    """Return the changes that were found, the nearest first."""
+    if pod is None:
+        return "Every pod is admitted: nothing needs to change."
+    return text_for(Group(*_found(plan, pod, proposals)), to)
+
+
+def _found(plan: Plan, pod: Pod, proposals: Sequence[Proposal]) -> Iterator[RenderableType]:
+    name = clean(f"{pod.namespace}/{pod.name}")
+    answer = next((answer for answer in plan.answers if answer.pod.uid == pod.uid), None)
+    if answer is not None and answer.admitted:
+        yield Text(f"{name} is admitted: nothing needs to change.")
+        return
+    if plan.refusal is not None:
+        yield Text(f"{name} cannot be asked: the kubelet would not start.", STYLES["title"])
+        yield Padding(Text(clean(plan.refusal.message)), _INDENT)
+    elif answer is None:
+        yield Text(f"{name} is not asked: the kubelet would not return from a pod before it.", STYLES["title"])
+    else:
+        mark = f" [{answer.code}]" if answer.code else ""
+        yield Text(
+            f"{name} is not admitted: {answer.decision.reason or 'the kubelet does not answer'}{mark}", STYLES["title"]
+        )
+        yield Padding(Text(clean(answer.why)), _INDENT)
+    yield Text("")
+    if not proposals:
+        yield Text("No small change was found that admits it and leaves everybody else admitted.")
+        return
+    yield Text("These changes admit it and leave everybody else admitted, the nearest first.")
+    yield Text("")
+    yield _ranking(proposals)
+    yield Text("")
+    yield Text("With the options below, mooring whatif shows what becomes of everybody else.", STYLES["quiet"])
+    options = Table.grid(padding=(0, 2, 0, 0))
+    for number, proposal in enumerate(proposals, 1):
+        words = [clean(word) for option in proposal.options for word in option]
+        options.add_row(str(number), Breaking(shlex.join(words), " "))
+    yield options
+
+
+def _ranking(proposals: Sequence[Proposal]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
+    table.add_column("")
+    table.add_column("change", ratio=1, overflow="fold")
+    table.add_column("pods touched", justify="right", max_width=7)
+    table.add_column("restart", max_width=12)
+    table.add_column("given up", max_width=14)
+    for number, proposal in enumerate(proposals, 1):
+        cost = proposal.cost
+        table.add_row(
+            str(number), Text(clean(proposal.text)), str(cost.touched or "–"), _restart(cost), _given_up(cost)
+        )
+    return table
+
+
+def _restart(cost: Cost) -> str:
+    if not cost.restarts:
+        return "–"
+    return f"yes, without {plural(cost.state_files, 'state file')}" if cost.state_files else "yes"
+
+
+def _given_up(cost: Cost) -> str:
+    parts = []
+    if cost.devices:
+        parts.append(plural(cost.devices, "device"))
+    if cost.cpus:
+        parts.append(f"{cost.cpus / 1000:g} CPU{'' if cost.cpus == 1000 else 's'}")
+    if cost.bytes:
+        parts.append(size(cost.bytes))
+    return joined(parts) if parts else "–"

@@ -1,0 +1,53 @@
+"""The pages about the codes: Markdown files of the package, one for each code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.resources import files
+
+from mooring.core.errors import InputError
+
+_CODE = re.compile(r"MOOR-[0-9]{3}")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What there is to know about one code."""
+
+    code: str
+    title: str
+    """The heading without the code."""
+    text: str
+    """The whole page in Markdown; its first line is ``# CODE: title``."""
+
+
+def is_code(text: str) -> bool:
+    """Tell whether a text has the form of a code, in either case.
+
+    >>> is_code("MOOR-101"), is_code("moor-101"), is_code("web-0")
+    (True, True, False)
+    """
+    return _CODE.fullmatch(text.upper()) is not None
+
+
+def all_codes() -> list[str]:
+    """Return every code, ascending."""
+    names = (entry.name for entry in (files("mooring.codes") / "pages").iterdir())
+    return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
+
+
+def page(code: str) -> Page:
+    """Return the page about a code.
+
+    Raises:
+        InputError: there is no such code.
+    """
+    wanted, known = code.upper(), all_codes()
+    if wanted not in known:
+        near = get_close_matches(wanted, known, n=1, cutoff=0.8)
+        raise InputError("no such code", source=code, remedy=f"did you mean {near[0]}?" if near else "")
+    text = (files("mooring.codes") / "pages" / f"{wanted}.md").read_text(encoding="utf-8")
+    heading = text.partition("\n")[0]
+    return Page(wanted, heading.removeprefix(f"# {wanted}: "), text)

@@ -1,0 +1,185 @@
+"""Which pods would have to go so that one more fits, or fits aligned: one, two, or the shortest sequence found.
+
+Every proposal was tried by the engine: the pods removed, then the new one asked. The search is bounded, as
+docs/reference/capacity.md says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import combinations, islice
+
+from mooring.core.pod import Pod
+from mooring.node import Node
+from mooring.node.node import numa_of_blocks
+from mooring.node.resources import pod_requests
+from mooring.planner.capacity.standing import Standing
+from mooring.planner.phrases import nodes_of
+
+MOST_SHOWN = 3
+"""Proposals that are returned."""
+
+MOST_EVICTED = 8
+"""Pods of the longest sequence that is proposed: nobody drains half a node for one pod."""
+
+MOST_PRUNED = 64
+"""Pods of the longest sequence that is looked through for those that need not go."""
+
+MOST_PAIRS = 2000
+"""Pairs that are tried at most, the cheapest first."""
+
+WORK = 512_000
+"""Pairs times CPUs of the machine: on more than 256 CPUs fewer pairs are tried."""
+
+Goal = Callable[[Standing], bool]
+"""Whether the new pod gets from a node what it should."""
+
+Works = Callable[["Eviction"], bool]
+"""Whether the goal is reached once these pods have gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """A pod that would have to go."""
+
+    uid: str
+    namespace: str
+    """Empty for a pod that is known from a state file only; its name is its uid."""
+    name: str
+    milli: int
+    """Thousandths of a CPU that go with it: what it requests, or what it has to itself where that is more."""
+    bytes: int
+    """Memory and huge pages that go with it, counted the same way."""
+    cpus: int
+    """Exclusive CPUs that it has."""
+    nodes: tuple[int, ...]
+    """NUMA nodes of what it has to itself, ascending."""
+
+    @property
+    def holds_something(self) -> bool:
+        """Tell whether anything is to be had from it."""
+        return bool(self.milli or self.bytes or self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Pods that together make room, in the order in which they go."""
+
+    pods: tuple[Evicted, ...]
+
+    @property
+    def cost(self) -> tuple[int, int, tuple[str, ...]]:
+        """CPUs and bytes that go, then the names: what proposals of equally many pods are ordered by."""
+        names = tuple(f"{pod.namespace}/{pod.name}" for pod in self.pods)
+        return sum(pod.milli for pod in self.pods), sum(pod.bytes for pod in self.pods), names
+
+
+def evictions(standing: Standing, candidates: Sequence[Pod], goal: Goal) -> tuple[Eviction, ...]:
+    """Return what makes room, the best first; empty when nothing was found.
+
+    One pod if that suffices, the cheapest first. Else two that hold something. Else a sequence from which no pod can be
+    left out.
+
+    Args:
+        standing: the node on which the goal is missed.
+        candidates: pods of the node that may go.
+        goal: asked of the node without them.
+    """
+    known = sorted((evicted(standing.node, pod) for pod in candidates), key=lambda pod: _alone(pod).cost)
+
+    def works(proposal: Eviction) -> bool:
+        return goal(standing.without({pod.uid for pod in proposal.pods}))
+
+    singles = tuple(islice((one for one in map(_alone, known) if works(one)), MOST_SHOWN))
+    if singles or not known or not works(Eviction(tuple(known))):
+        return singles
+    found = tuple(islice((pair for pair in _pairs(standing, known) if works(pair)), MOST_SHOWN))
+    return found or _shortest(known, works)
+
+
+def _pairs(standing: Standing, known: Sequence[Evicted]) -> list[Eviction]:
+    """Return pairs of pods that hold something, the cheapest first."""
+    topology = standing.node.settings.topology
+    cpus = topology.num_cpus if topology is not None else 1
+    holders = (pod for pod in known if pod.holds_something)
+    pairs = (Eviction(pair) for pair in combinations(holders, 2))
+    return nsmallest(min(MOST_PAIRS, WORK // max(cpus, 1)), pairs, key=lambda pair: pair.cost)
+
+
+def _shortest(known: Sequence[Evicted], works: Works) -> tuple[Eviction, ...]:
+    """Return the shortest of the sequences found: those of one NUMA node, else those of all pods."""
+    nodes = sorted({node for pod in known for node in pod.nodes})
+    of_nodes = [[pod for pod in known if node in pod.nodes] for node in nodes]
+    for groups in (of_nodes, [known]):
+        enough = [group for group in groups if works(Eviction(tuple(group)))]
+        found = [_sequence(order, works) for group in enough for order in (group, group[::-1])]
+        short = [one for one in found if len(one.pods) <= MOST_EVICTED]
+        if short:
+            return (min(short, key=lambda one: (len(one.pods), one.cost)),)
+    return ()
+
+
+def _sequence(order: Sequence[Evicted], works: Works) -> Eviction:
+    """Return pods from the beginning of an order that works as a whole, without those that need not go.
+
+    Args:
+        order: the cheapest first, or the dearest first.
+        works: tells whether enough have gone.
+    """
+    # Some length between one that is too short and one that works is tried: what is found works in any case.
+    short, enough = 0, len(order)
+    while enough - short > 1:
+        middle = (short + enough) // 2
+        if works(Eviction(tuple(order[:middle]))):
+            enough = middle
+        else:
+            short = middle
+    gone = list(order[:enough])
+    if len(gone) > MOST_PRUNED:
+        return Eviction(tuple(gone))
+    for pod in sorted(gone, key=lambda pod: _alone(pod).cost, reverse=True):
+        rest = [other for other in gone if other is not pod]
+        if rest and works(Eviction(tuple(rest))):
+            gone = rest
+    return Eviction(tuple(gone))
+
+
+def _alone(pod: Evicted) -> Eviction:
+    return Eviction((pod,))
+
+
+def evicted(node: Node, pod: Pod) -> Evicted:
+    """Return what goes with a pod of a node."""
+    requests = pod_requests(pod)
+    cpu, memory = node.cpu, node.memory
+    mask = cpu.pods.get(pod.uid, 0)
+    for held in cpu.assignments.get(pod.uid, {}).values():
+        mask |= held
+    blocks = [block for held in memory.assignments.get(pod.uid, {}).values() for block in held]
+    blocks = list(memory.pods.get(pod.uid, ())) or blocks
+    topology = node.settings.topology
+    nodes = {*numa_of_blocks(blocks), *_device_nodes(node, pod.uid)}
+    nodes.update(nodes_of(topology, mask) if topology is not None else ())
+    asked = sum(amount for name, amount in requests.items() if name == "memory" or name.startswith("hugepages-"))
+    return Evicted(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        milli=max(requests.get("cpu", 0), 1000 * mask.bit_count()),
+        bytes=max(asked, sum(block.size for block in blocks)),
+        cpus=mask.bit_count(),
+        nodes=tuple(sorted(nodes)),
+    )
+
+
+def _device_nodes(node: Node, uid: str) -> set[int]:
+    state = node.providers.devices
+    found: set[int] = set()
+    for resource, devices in state.devices.items():
+        held = state.held_by_pod(uid, resource)
+        for device in devices:
+            if device.id in held:
+                found.update(device.numa or ())
+    return found

@@ -1,0 +1,217 @@
+"""Fragmentation: for each resource the largest request that one NUMA node still takes alone, and what is lost.
+
+The definitions stand in docs/explanation/fragmentation.md. Every figure called "largest" was admitted by the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mooring.core.quantity import Quantity
+from mooring.memorymanager.state import NodeState
+from mooring.node.resources import allocatable
+from mooring.planner.capacity.probes import (
+    CPU,
+    Probe,
+    can_guide,
+    largest_counted,
+    largest_measured,
+    largest_of,
+    probe_anywhere,
+    probe_on,
+)
+from mooring.planner.capacity.standing import Standing
+from mooring.topologymanager.merge import SINGLE_NUMA_NODE
+
+HUGEPAGES = "hugepages-"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShare:
+    """One resource on one NUMA node: CPUs, bytes or devices."""
+
+    node: int
+    free: int
+    """What nobody has to himself."""
+    largest: int
+    """The largest request that the kubelet would now put on this node alone."""
+    empty: int
+    """The same on an empty node."""
+
+    @property
+    def most(self) -> int:
+        """What the NUMA node can take alone.
+
+        Where nothing leads a pod to a NUMA node, an empty one may give less than one in use, from which it has fewer
+        ways to choose.
+        """
+        return max(self.largest, self.empty)
+
+
+@dataclass(frozen=True, slots=True)
+class Fragmentation:
+    """One resource over the NUMA nodes."""
+
+    resource: str
+    """``cpu``, ``memory``, ``hugepages-SIZE`` or the name of a device resource."""
+    step: int
+    """Requests are multiples of this: CPUs of a core under full-pcpus-only, bytes of a huge page, else 1."""
+    nodes: tuple[NodeShare, ...]
+    """NUMA nodes that have some of it, ascending."""
+    free: int
+    """What is free of it on all of them together, as far as the node resources check leaves it."""
+    largest: int
+    """The largest request that the kubelet would now admit at all, on however many NUMA nodes."""
+
+    @property
+    def aligned(self) -> int:
+        """The largest request that any one NUMA node takes alone."""
+        return max((share.largest for share in self.nodes), default=0)
+
+    @property
+    def gathered(self) -> int:
+        """What one NUMA node would take if all that is free lay together: no more than an empty node takes."""
+        most = min(self.free, max((share.most for share in self.nodes), default=0))
+        return most - most % self.step
+
+    @property
+    def lost(self) -> int:
+        """What the largest aligned request has lost to fragmentation."""
+        return self.gathered - self.aligned
+
+
+def fragmentation(standing: Standing, empty: Standing | None) -> tuple[Fragmentation, ...]:
+    """Return the fragmentation of CPUs, memory, each size of huge pages and each device resource.
+
+    What no manager gives away by NUMA node is left out: CPUs under the CPU manager policy ``none``, memory under the
+    memory manager policy ``None``.
+
+    Args:
+        standing: the node.
+        empty: the same node without pods; None when there is none.
+    """
+    return tuple(_of_resource(standing, empty or standing, resource, step) for resource, step in _resources(standing))
+
+
+def _resources(standing: Standing) -> Iterator[tuple[str, int]]:
+    """Yield each resource with the step of its amounts."""
+    node = standing.node
+    policy = node.settings.cpu
+    if policy is not None:
+        yield CPU, max(policy.group_size, 1) if policy.rules.whole_cores else 1
+    kinds = {name for state in node.memory.nodes.values() for name, table in state.memory.items() if table.allocatable}
+    for resource in sorted(kinds, key=lambda name: (name.startswith(HUGEPAGES), name)):
+        yield resource, _page(resource)
+    for resource, devices in sorted(node.providers.devices.devices.items()):
+        if any(device.numa for device in devices):
+            yield resource, 1
+
+
+def _page(resource: str) -> int:
+    return Quantity.parse(resource.removeprefix(HUGEPAGES)).units if resource.startswith(HUGEPAGES) else 1
+
+
+def _of_resource(standing: Standing, empty: Standing, resource: str, step: int) -> Fragmentation:
+    free, ever = _free(standing, resource), _free(empty, resource)
+    limit = _left(standing, resource)
+    shares = tuple(
+        NodeShare(node, free.get(node, 0), largest, most)
+        for (node, largest), most in zip(
+            _largest_by_node(standing, resource, step, {node: free.get(node, 0) for node in ever}).items(),
+            _largest_by_node(empty, resource, step, ever).values(),
+            strict=True,
+        )
+    )
+    total = min(_total_free(standing, resource), limit)
+    return Fragmentation(resource, step, shares, total, _largest(standing, resource, step, free, total))
+
+
+def _free(standing: Standing, resource: str) -> dict[int, int]:
+    """Return what is free of a resource on each NUMA node that has any, ascending; devices count on all their nodes."""
+    node = standing.node
+    if resource == CPU:
+        topology, policy = node.settings.topology, node.settings.cpu
+        if topology is None or policy is None:
+            return {}
+        available = node.cpu.default & ~policy.reserved
+        return {id_: (cpus & available).bit_count() for id_, cpus in topology.numa.items() if cpus & ~policy.reserved}
+    devices = node.providers.devices
+    if resource in devices.devices:
+        available_ids = devices.available(resource)
+        known = sorted({id_ for device in devices.devices[resource] for id_ in device.numa or ()})
+        return {
+            id_: sum(1 for one in devices.devices[resource] if id_ in (one.numa or ()) and one.id in available_ids)
+            for id_ in known
+        }
+    tables = {id_: state.memory.get(resource) for id_, state in sorted(node.memory.nodes.items())}
+    return {id_: table.free for id_, table in tables.items() if table is not None and table.allocatable}
+
+
+def _total_free(standing: Standing, resource: str) -> int:
+    devices = standing.node.providers.devices
+    if resource in devices.devices:
+        return len(devices.available(resource))
+    return sum(_free(standing, resource).values())
+
+
+def _left(standing: Standing, resource: str) -> int:
+    """Return what the node resources check leaves of a resource; it does not look at devices."""
+    capacity = allocatable(standing.node.settings.reservation)
+    if resource not in capacity:
+        return _total_free(standing, resource)
+    left = max(capacity[resource] - standing.used.get(resource, 0), 0)
+    return left // 1000 if resource == CPU else left
+
+
+def _largest_by_node(standing: Standing, resource: str, step: int, free: dict[int, int]) -> dict[int, int]:
+    """Return for each NUMA node of ``free`` the largest request that it takes alone."""
+    anywhere, guided, limit = probe_anywhere(standing, resource), can_guide(standing), _left(standing, resource)
+    found = {}
+    for node, amount in free.items():
+        probe, most = probe_on(standing, resource, node, anywhere), min(amount, limit)
+        counted = _is_counted(standing, resource)
+        found[node] = (
+            largest_counted(probe, most, step) if counted else largest_measured(probe, most, step, guided=guided)
+        )
+    return found
+
+
+def _is_counted(standing: Standing, resource: str) -> bool:
+    return resource == CPU or resource in standing.node.providers.devices.devices
+
+
+def _largest(standing: Standing, resource: str, step: int, free: dict[int, int], total: int) -> int:
+    """Return the largest request that is admitted at all."""
+    probe: Probe = probe_anywhere(standing, resource)
+    if not _is_counted(standing, resource):
+        return largest_of(probe, {min(amount, total) for amount in _sums(standing, resource)}, step)
+    settings = standing.node.settings
+    if settings.topology_policy == SINGLE_NUMA_NODE and len(settings.numa_ids) > 1:
+        # More than one node has is refused there; the refusals need not be tried one by one.
+        total = min(total, max(free.values(), default=0))
+    return largest_counted(probe, total, step)
+
+
+def _sums(standing: Standing, resource: str) -> Iterator[int]:
+    """Yield what sets of NUMA nodes have free together: all that a largest request for memory can be equal to.
+
+    Memory lies on one node, on the nodes of a group, or on nodes that nobody uses yet; of as many of the latter those
+    with the most free memory together allow the largest request (spec: memory-manager.md section 4).
+    """
+    nodes = standing.node.memory.nodes
+    unused = []
+    for state in nodes.values():
+        yield _free_of(state, resource)
+        yield sum(_free_of(nodes[cell], resource) for cell in state.cells)
+        if not state.assignments:
+            unused.append(_free_of(state, resource))
+    total = 0
+    for amount in sorted(unused, reverse=True):
+        total += amount
+        yield total
+
+
+def _free_of(state: NodeState, resource: str) -> int:
+    table = state.memory.get(resource)
+    return table.free if table is not None else 0

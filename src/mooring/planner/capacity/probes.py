@@ -1,0 +1,114 @@
+"""Probes: pods that ask for one resource, to find the largest amount that the kubelet would still admit.
+
+A Guaranteed pod asks for CPU and memory. A probe for one of them asks for as little as it can of the other: a
+thousandth of a CPU, which gives no exclusive one, and one byte, which is tied to a NUMA node all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+
+from mooring.core.pod import Container, Pod, QoS
+from mooring.core.quantity import Quantity
+from mooring.devicemanager.state import Device
+from mooring.planner.capacity.place import Place
+from mooring.planner.capacity.standing import Standing
+from mooring.topologymanager.merge import NONE
+
+CPU = "cpu"
+MEMORY = "memory"
+
+GUIDE = "mooring.probe/numa"
+"""A resource with one device near one NUMA node: whoever asks for it is led there by the merging of hints."""
+
+Probe = Callable[[int], Place | None]
+"""Where a pod with so much of the resource would be put; None when it would not be admitted."""
+
+
+def probe_pod(resource: str, amount: int, *, guided: bool) -> Pod:
+    """Return a Guaranteed pod that asks for ``amount`` CPUs, bytes or devices of one resource.
+
+    >>> probe = probe_pod("cpu", 4, guided=False)
+    >>> {name: str(amount) for name, amount in probe.containers[0].requests.items()}
+    {'cpu': '4', 'memory': '1'}
+    """
+    asked = {CPU: Quantity.of_milli(1), MEMORY: Quantity.of_bytes(1), resource: Quantity.of_bytes(amount)}
+    if resource == CPU:
+        asked[CPU] = Quantity.of_milli(1000 * amount)
+    if guided:
+        asked[GUIDE] = Quantity.of_bytes(1)
+    return Pod("mooring.probe", "probe", "", (Container("probe", requests=asked, limits=asked),), QoS.GUARANTEED)
+
+
+def probe_anywhere(standing: Standing, resource: str) -> Probe:
+    """Return the probe that goes wherever the kubelet puts it."""
+
+    @cache
+    def probe(amount: int) -> Place | None:
+        return standing.place(probe_pod(resource, amount, guided=False))
+
+    return probe
+
+
+def probe_on(standing: Standing, resource: str, node: int, anywhere: Probe) -> Probe:
+    """Return the probe that is put on one NUMA node alone, or nowhere.
+
+    The topology manager is led to the node by a device there. Under its policy ``none`` nobody asks for hints, and a
+    pod cannot be led: then the probe counts where the kubelet puts it on the node by itself.
+
+    Args:
+        standing: the node.
+        resource: what is asked for.
+        node: id of the NUMA node.
+        anywhere: the probe of the same resource that is not led.
+    """
+    if not can_guide(standing):
+        return lambda amount: _if_on(anywhere(amount), node)
+    led = standing.with_device(GUIDE, Device("guide", (node,)))
+    return lambda amount: _if_on(led.place(probe_pod(resource, amount, guided=True)), node)
+
+
+def can_guide(standing: Standing) -> bool:
+    """Tell whether a pod can be led to a NUMA node."""
+    return standing.node.settings.topology_policy != NONE
+
+
+def _if_on(place: Place | None, node: int) -> Place | None:
+    return place if place is not None and place.lies_on(node) else None
+
+
+def largest_counted(probe: Probe, most: int, step: int) -> int:
+    """Return the largest multiple of ``step`` up to ``most`` that is admitted; 0 when none is.
+
+    Downwards one by one: nothing is assumed about which amounts are admitted, and mostly the first one is.
+    """
+    return next((amount for amount in range(most - most % step, 0, -step) if probe(amount) is not None), 0)
+
+
+def largest_measured(probe: Probe, most: int, step: int, *, guided: bool) -> int:
+    """Return the largest multiple of ``step`` up to ``most`` bytes that is admitted on one NUMA node; 0 when none is.
+
+    Amounts of bytes are too many to be tried one by one. On a NUMA node to which a pod is led every smaller amount is
+    admitted too, so that the interval can be halved. A pod that is not led leaves a node for an earlier one as soon as
+    that suffices: then the largest amount is ``most`` or nothing.
+    """
+    high = most // step
+    if high > 0 and probe(high * step) is not None:
+        return high * step
+    if not guided:
+        return 0
+    low = 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        if probe(middle * step) is not None:
+            low = middle
+        else:
+            high = middle
+    return low * step
+
+
+def largest_of(probe: Probe, amounts: Iterable[int], step: int) -> int:
+    """Return the largest of some amounts, rounded down to ``step``, that is admitted; 0 when none is."""
+    rounded = {amount - amount % step for amount in amounts}
+    return next((amount for amount in sorted(rounded, reverse=True) if amount > 0 and probe(amount) is not None), 0)

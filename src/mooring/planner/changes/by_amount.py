@@ -1,0 +1,202 @@
+"""The pod asks for another amount of one thing: the largest smaller amount that works, or a little more.
+
+Whether an amount works does not follow from whether a smaller one does: a container of 3 CPUs may be refused where 4
+are admitted. So every amount is asked, from the top; left out are only those that cannot work for want of CPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
+
+from mooring.core.errors import InputError
+from mooring.core.pod import Container, ContainerKind, Pod, QoS, ResourceList
+from mooring.core.quantity import Quantity
+from mooring.cpumanager.policy import StaticPolicy, available_cpus
+from mooring.cpumanager.requests import exclusive_cpus, whole_cpus
+from mooring.memorymanager.reserved import is_memory
+from mooring.memorymanager.state import NodeState
+from mooring.node.resources import allocatable, pod_requests
+from mooring.planner.changes.amounts import with_amount
+from mooring.planner.changes.change import Amount
+from mooring.planner.changes.cost import Cost, of_amounts
+from mooring.planner.changes.course import asked
+from mooring.planner.changes.proposal import Proposal
+from mooring.planner.changes.search import Search
+
+MOST_NODES = 10
+"""Up to so many NUMA nodes, every set of them gives an amount of memory that is tried; with more, each node and
+neighbours from the first on."""
+MOST_AMOUNTS = 1024
+"""How many amounts of one thing are tried at most."""
+MIB = 2**20
+MOST_TAILS = 32
+"""How many amounts that admit the pod may fail for the sake of a later pod."""
+
+
+def proposals(search: Search) -> Iterator[Proposal]:
+    """Yield the largest smaller amount of everything the pod asks for, and a little more of what may be too little."""
+    for container in (*search.pod.containers, None):
+        requests = _requests(search.pod, container)
+        for resource, quantity in requests.items():
+            if resource == "cpu":
+                yield from _of_cpus(search, container, quantity)
+            elif is_memory(resource):
+                more = [Quantity.of_bytes(quantity.units + _least(resource))] if container is None else []
+                yield from _first(search, container, resource, quantity, more)
+                yield from _first(search, container, resource, quantity, _bytes(search, container, resource, quantity))
+            elif quantity.units > 1:
+                counts = [Quantity.parse(str(count)) for count in range(quantity.units - 1, 0, -1)]
+                yield from _first(search, container, resource, quantity, counts)
+
+
+def _requests(pod: Pod, container: Container | None) -> ResourceList:
+    if container is not None:
+        return container.requests
+    return pod.resources.requests if pod.resources is not None and pod.is_pod_level else {}
+
+
+def _first(
+    search: Search, container: Container | None, resource: str, before: Quantity, amounts: Iterable[Quantity]
+) -> Iterator[Proposal]:
+    """Yield the first amount that works, if there is one."""
+    ref, name = search.names[search.pod.uid], container.name if container is not None else ""
+    gates = search.question.config.feature_gates
+    tails = 0
+    for tried, amount in enumerate(amounts):
+        if tried == MOST_AMOUNTS or tails == MOST_TAILS:
+            return
+        try:
+            pod = with_amount(search.pod, name, resource, amount, gates)
+        except InputError:
+            continue
+        running = not search.is_new
+        _, decision = asked(search.standing, pod, running=running)
+        if decision is None or not decision.admitted:
+            continue
+        tails += 1
+        course = search.go_on(search.standing, ((pod, running), *search.tail))
+        if course is not None:
+            change = Amount(ref, name, resource, amount)
+            yield search.proposal((change,), _cost(resource, before, amount), course)
+            return
+
+
+def _cost(resource: str, before: Quantity, after: Quantity) -> Cost:
+    given_up = before.milli - after.milli if resource == "cpu" else before.units - after.units
+    return of_amounts({resource: given_up})
+
+
+def _of_cpus(search: Search, container: Container | None, before: Quantity) -> Iterator[Proposal]:
+    whole = _exclusive(search, container)
+    if whole == 0:
+        yield from _first(search, container, "cpu", before, _shared_amounts(search, before))
+        return
+    policy, node = search.settings.cpu, search.standing.node.settled()
+    if policy is None:
+        raise AssertionError("exclusive CPUs come from a policy")
+    held = sum(mask.bit_count() for mask in node.cpu.assignments.get(search.pod.uid, {}).values())
+    most = available_cpus(policy, node.cpu).bit_count() + held
+    smaller = range(min(whole - 1, most), 0, -1)
+    larger = [count for count in _larger(search.pod, container, policy) if count <= most]
+    for counts in (larger, smaller):
+        yield from _first(search, container, "cpu", before, [Quantity.parse(str(count)) for count in counts])
+
+
+def _larger(pod: Pod, container: Container | None, policy: StaticPolicy) -> list[int]:
+    """Return which larger numbers could help: up to one core more; of init containers, those of later ones too.
+
+    What an init container leaves is reused, so that as many CPUs as an app has do not bind the app to another node
+    (kubernetes/kubernetes#123816).
+    """
+    if container is None:
+        whole = whole_cpus(pod.resources.requests) if pod.resources is not None else 0
+        return list(range(whole + 1, whole + policy.group_size + 1))
+    whole = exclusive_cpus(pod, container, policy.gates)
+    counts = set(range(whole + 1, whole + policy.group_size + 1))
+    if container.kind is ContainerKind.INIT:
+        later = pod.containers[pod.containers.index(container) + 1 :]
+        counts.update(exclusive_cpus(pod, one, policy.gates) for one in later)
+    return sorted(count for count in counts if count > whole)
+
+
+def _exclusive(search: Search, container: Container | None) -> int:
+    """Return how many exclusive CPUs something asks for."""
+    policy, pod = search.settings.cpu, search.pod
+    if policy is None or policy.gates.leaves_out(pod) or pod.qos is not QoS.GUARANTEED:
+        return 0
+    if container is not None:
+        return exclusive_cpus(pod, container, policy.gates)
+    return whole_cpus(pod.resources.requests) if pod.resources is not None and policy.gates.manages(pod) else 0
+
+
+def _shared_amounts(search: Search, before: Quantity) -> Iterator[Quantity]:
+    """Yield what is left on the node for a container in the shared pool."""
+    left = before.milli - _excess(search, "cpu")
+    # A whole number could make the CPUs exclusive.
+    for amount in (left, left - 1):
+        if 0 < amount < before.milli:
+            yield Quantity.of_milli(amount)
+
+
+def _excess(search: Search, resource: str) -> int:
+    """Return how much more the pod requests than the node has left."""
+    node = allocatable(search.settings.reservation)
+    if resource not in node:
+        return 0
+    left = node[resource] - search.standing.used.get(resource, 0)
+    return max(0, pod_requests(search.pod).get(resource, 0) - left)
+
+
+def _bytes(search: Search, container: Container | None, resource: str, before: Quantity) -> list[Quantity]:
+    """Return the amounts at which an answer can change, the largest first.
+
+    The memory manager compares a request with what is free, and with what could be given at all, on sets of NUMA nodes,
+    after the pod's other containers have taken theirs; the node resources check compares it with what is left. Where a
+    pod has memory of its own, its containers must leave something of it to those that share.
+    """
+    beside = _beside(search.pod, container, resource)
+    amounts = {before.units - _excess(search, resource)}
+    for sum_ in _sums(search.standing.node.settled().memory.nodes, resource):
+        amounts.update(sum_ - taken for taken in beside)
+    if container is not None and search.settings.pod_level.manages(search.pod):
+        own = _requests(search.pod, None).get(resource, before).units
+        amounts.update(own - taken - _least(resource) for taken in beside)
+    page = _page(resource)
+    whole = {amount - amount % page for amount in amounts}
+    return [Quantity.of_bytes(amount) for amount in sorted(whole, reverse=True) if 0 < amount < before.units]
+
+
+def _least(resource: str) -> int:
+    """Return what is left to share where anything would do: a figure that people can read."""
+    return max(MIB, _page(resource))
+
+
+def _page(resource: str) -> int:
+    return 1 if resource == "memory" else Quantity.parse(resource.removeprefix("hugepages-")).units
+
+
+def _beside(pod: Pod, container: Container | None, resource: str) -> set[int]:
+    """Return the sums of what other containers may have taken before; all of them where they are few."""
+    if container is None:
+        return {0}
+    others = [
+        one.requests[resource].units for one in pod.containers if one is not container and resource in one.requests
+    ]
+    sizes = range(len(others) + 1) if len(others) <= 3 else (0, 1, len(others))
+    return {sum(chosen) for size in sizes for chosen in combinations(others, size)}
+
+
+def _sums(nodes: Mapping[int, NodeState], resource: str) -> set[int]:
+    """Return what is free, and what could ever be given, on each set of NUMA nodes."""
+    tables = [state.memory[resource] for _, state in sorted(nodes.items()) if resource in state.memory]
+    found: set[int] = set()
+    for values in ([table.free for table in tables], [table.allocatable for table in tables]):
+        if len(values) <= MOST_NODES:
+            sums = {0}
+            for value in values:
+                sums |= {one + value for one in sums}
+        else:
+            sums = {*values, *(sum(values[:count]) for count in range(2, len(values) + 1))}
+        found |= sums
+    return found

@@ -1,0 +1,157 @@
+"""Another scope, policy or option; the kubelet restarts, and the whole question is asked again.
+
+One field or option is changed at a time, with what it cannot go without: the feature gate of an option, and leaving
+out all options where the CPU manager's policy becomes ``none``. Where the kubelet would not start on the state files
+that there are, they are deleted as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mooring.core.config import KubeletConfig, with_defaults
+from mooring.core.decision import StartRefusal
+from mooring.core.gates import resolve_gates
+from mooring.core.gotext import GoSyntaxError, parse_bool
+from mooring.core.machine import Machine
+from mooring.cpumanager.options import ALPHA, BETA, OPTION_GROUPS
+from mooring.planner.changes.applying import applied
+from mooring.planner.changes.change import (
+    CPU_OPTIONS,
+    TOPOLOGY_OPTIONS,
+    Change,
+    ConfigField,
+    FeatureGate,
+    FreshState,
+    PolicyOption,
+)
+from mooring.planner.changes.cost import NOTHING, of_settings
+from mooring.planner.changes.course import Course, followed, opened, queue_of
+from mooring.planner.changes.proposal import Proposal
+from mooring.planner.changes.search import Search, cheaper, plus, proposal
+from mooring.planner.question import Question
+from mooring.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
+
+SCOPES = ("container", "pod")
+POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
+"""Topology policies, the strictest first: of two that admit a pod the stricter one is nearer."""
+
+_GATE_OF = {ALPHA: "CPUManagerPolicyAlphaOptions", BETA: "CPUManagerPolicyBetaOptions"}
+
+DELETIONS = (
+    (),
+    (FreshState("cpu"),),
+    (FreshState("memory"),),
+    (FreshState("cpu"), FreshState("memory")),
+)
+"""Which state files go, the fewest first."""
+
+
+def proposals(search: Search) -> Iterator[Proposal]:
+    """Yield every single field or option that admits the pod and leaves all others admitted.
+
+    A looser topology policy that costs no less than a stricter one is left out.
+    """
+    if not search.has_room:
+        return
+    stricter: Proposal | None = None
+    for changes in candidates(search.question):
+        found = _asked_again(search.question, changes, search.pod.uid, search.expected)
+        if found is None:
+            continue
+        made, course = found
+        after = course.after.node.settings
+        cost = of_settings(search.settings, after, (*search.earlier, search.pod))
+        cost = plus(cost, touched=search.touched(course), **_restart(made))
+        is_policy = after.topology_policy != search.settings.topology_policy
+        if is_policy and not cheaper(cost, stricter):
+            continue
+        one = search.proposal(made, cost, course)
+        stricter = one if is_policy else stricter
+        yield one
+
+
+def proposals_to_start(question: Question, uid: str) -> Iterator[Proposal]:
+    """Yield what lets a kubelet start that would not, and admits the pod."""
+    for changes in ((), *candidates(question)):
+        found = _asked_again(question, changes, uid, frozenset({uid}))
+        if found is not None:
+            made, course = found
+            yield proposal(question, made, plus(NOTHING, **_restart(made)), course.decisions[uid])
+
+
+def _restart(changes: tuple[Change, ...]) -> dict[str, int]:
+    return {"restarts": 1, "state_files": sum(isinstance(change, FreshState) for change in changes)}
+
+
+def _asked_again(
+    question: Question, changes: tuple[Change, ...], uid: str, expected: frozenset[str]
+) -> tuple[tuple[Change, ...], Course] | None:
+    """Ask the whole question with the changes, and with as few state files deleted as the kubelet needs to start."""
+    for deleted in DELETIONS:
+        if any(getattr(question.files, change.manager) is None for change in deleted):
+            continue
+        made = (*changes, *deleted)
+        changed = applied(question, made)
+        standing = opened(changed)
+        if isinstance(standing, StartRefusal):
+            if standing.stage != "start":
+                return None
+            continue
+        if not made:
+            return None
+        course = followed(standing, queue_of(changed), changed.leaving, expected)
+        return (made, course) if course is not None and course.admitted(uid) else None
+    return None
+
+
+def candidates(question: Question) -> Iterator[tuple[Change, ...]]:
+    """Yield the changes of one field or option each, those that loosen least first."""
+    config = with_defaults(question.config)
+    for scope in SCOPES:
+        if scope != config.topology_manager_scope:
+            yield (ConfigField("topologyManagerScope", scope),)
+    yield from _options(config, question.machine)
+    for policy in POLICIES:
+        if policy != config.topology_manager_policy:
+            yield (ConfigField("topologyManagerPolicy", policy),)
+    for policy in ("Static", "None"):
+        if policy != config.memory_manager_policy:
+            yield (ConfigField("memoryManagerPolicy", policy),)
+    if config.cpu_manager_policy != "static":
+        yield (ConfigField("cpuManagerPolicy", "static"),)
+    if config.cpu_manager_policy != "none":
+        left_out = [PolicyOption(CPU_OPTIONS, name, "") for name in sorted(config.cpu_manager_policy_options)]
+        yield (ConfigField("cpuManagerPolicy", "none"), *left_out)
+
+
+def _options(config: KubeletConfig, machine: Machine) -> Iterator[tuple[Change, ...]]:
+    options = config.cpu_manager_policy_options
+    if config.cpu_manager_policy == "static":
+        for name, group in OPTION_GROUPS.items():
+            if _is_on(options.get(name, "")):
+                yield (PolicyOption(CPU_OPTIONS, name, "false"),)
+            else:
+                yield (*_gate(config, group), PolicyOption(CPU_OPTIONS, name, "true"))
+    if config.topology_manager_policy == "none":
+        return
+    on = _is_on(config.topology_manager_policy_options.get(PREFER_CLOSEST, ""))
+    yield (PolicyOption(TOPOLOGY_OPTIONS, PREFER_CLOSEST, "false" if on else "true"),)
+    nodes = len(machine.info.topology)
+    if nodes > DEFAULT_MAX_ALLOWABLE:
+        wanted = str(nodes)
+        if config.topology_manager_policy_options.get(MAX_ALLOWABLE, "") != wanted:
+            yield (PolicyOption(TOPOLOGY_OPTIONS, MAX_ALLOWABLE, wanted),)
+
+
+def _gate(config: KubeletConfig, group: str) -> tuple[Change, ...]:
+    """Return the feature gate that an option of a group needs and that is off."""
+    name, gates = _GATE_OF.get(group, ""), resolve_gates(config.feature_gates)
+    return () if not name or isinstance(gates, str) or gates[name] else (FeatureGate(name, on=True),)
+
+
+def _is_on(text: str) -> bool:
+    try:
+        return parse_bool(text)
+    except GoSyntaxError:
+        return False

@@ -1,0 +1,45 @@
+"""One more device of something that the pod asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from mooring.core.pod import Pod
+from mooring.planner.changes.applying import with_device
+from mooring.planner.changes.change import MoreDevices
+from mooring.planner.changes.cost import Cost
+from mooring.planner.changes.proposal import Proposal
+from mooring.planner.changes.search import Search, cheaper
+
+
+def proposals(search: Search) -> Iterator[Proposal]:
+    """Yield, for each resource, the NUMA node on which one more device disturbs the fewest pods."""
+    if not search.has_room:
+        return
+    wanted = {name for container in search.pod.containers for name in container.limits}
+    for resource in sorted(wanted.intersection(search.question.devices)):
+        best: Proposal | None = None
+        for node in sorted(node.node_id for node in search.question.machine.info.topology):
+            found = _on(search, MoreDevices(resource, node), best)
+            best = found or best
+        if best is not None:
+            yield best
+
+
+def _on(search: Search, change: MoreDevices, best: Proposal | None) -> Proposal | None:
+    """Return the proposal if it is better than the best so far."""
+    # Whoever asks for none of them is not affected.
+    first = next(place for place, (pod, _) in enumerate(search.queue) if _asks(pod, change.resource))
+    standing = search.course.standings[first]
+    devices = with_device(search.question, change)
+    standing = replace(standing, node=standing.node.with_devices(devices))
+    course = search.go_on(standing, search.queue[first:])
+    if course is None:
+        return None
+    cost = Cost(touched=search.touched(course), devices=1)
+    return search.proposal((change,), cost, course) if cheaper(cost, best) else None
+
+
+def _asks(pod: Pod, resource: str) -> bool:
+    return any(resource in container.limits for container in pod.containers)

@@ -1,0 +1,113 @@
+"""Two plans side by side: who is admitted now and then, and who gets something else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mooring.core.cpuset import CPUSet
+from mooring.core.pod import Pod
+from mooring.planner.plan import Answer, Plan
+
+ADMITTED = "admitted"
+REJECTED = "rejected"
+LEFT = "left"
+ENDLESS = "endless"
+CRASH = "crash"
+UNASKED = "unasked"
+ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What one container holds."""
+
+    container: str
+    """Empty for what the pod holds as a whole (KEP-5526)."""
+    cpus: CPUSet
+    """Exclusive CPUs; empty for the shared pool."""
+    mems: tuple[int, ...]
+    """NUMA nodes of its memory; empty for any."""
+    devices: tuple[str, ...] = ()
+    """Ids of its devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What becomes of a pod in one of the plans."""
+
+    state: str
+    """One of: ``admitted``; ``rejected``; ``left``, admitted and ended; ``endless`` and ``crash``, the kubelet does not
+    come back from it; ``unasked``, nobody was there to ask; ``absent``, no part of the plan."""
+    reason: str = ""
+    """The kubelet's, of a rejected pod."""
+    code: str = ""
+    """Of what became of the pod, such as ``MOOR-101``; empty for pods that were not asked."""
+    why: str = ""
+    """One sentence in plain words; empty for admitted pods, whose placement says it."""
+    places: tuple[Place, ...] = ()
+    """Of an admitted pod."""
+
+    @property
+    def runs(self) -> bool:
+        """Tell whether the pod runs on the node in the end."""
+        return self.state == ADMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A pod before and after."""
+
+    pod: Pod
+    """As it is after, where it is there."""
+    before: Outcome
+    after: Outcome
+
+    @property
+    def is_none(self) -> bool:
+        """Tell whether nothing changes for the pod; why it is rejected may read differently."""
+        one, other = self.before, self.after
+        return (one.state, one.reason, one.places) == (other.state, other.reason, other.places)
+
+
+def differences(before: Plan, after: Plan) -> tuple[Difference, ...]:
+    """Return all pods of both plans, in the order of the first and then of the second."""
+    old, new = _outcomes(before), _outcomes(after)
+    absent = Outcome(ABSENT)
+    pods = {pod.uid: pod for pod in (*_pods(before), *_pods(after))}
+    latest = {pod.uid: pod for pod in _pods(after)}
+    return tuple(
+        Difference(latest.get(uid, pod), old.get(uid, absent), new.get(uid, absent)) for uid, pod in pods.items()
+    )
+
+
+def _pods(plan: Plan) -> list[Pod]:
+    return [*(answer.pod for answer in plan.answers), *plan.unasked]
+
+
+def _outcomes(plan: Plan) -> dict[str, Outcome]:
+    found = {answer.pod.uid: _outcome(plan, answer) for answer in plan.answers}
+    return found | {pod.uid: Outcome(UNASKED) for pod in plan.unasked}
+
+
+def _outcome(plan: Plan, answer: Answer) -> Outcome:
+    if answer.crash:
+        return Outcome(CRASH, code=answer.code, why=answer.why)
+    if answer.decision.endless is not None:
+        return Outcome(ENDLESS, code=answer.code, why=answer.why)
+    if not answer.admitted:
+        return Outcome(REJECTED, answer.decision.reason, answer.code, answer.why)
+    return Outcome(LEFT if answer.pod.uid in plan.left else ADMITTED, code=answer.code, places=_places(answer))
+
+
+def _places(answer: Answer) -> tuple[Place, ...]:
+    decision = answer.decision
+    whole = (Place("", decision.pod.cpus, decision.pod.mems),) if decision.pod.cpus or decision.pod.mems else ()
+    return whole + tuple(
+        Place(
+            name,
+            placement.cpus,
+            placement.mems,
+            tuple(sorted(device.id for devices in decision.devices.get(name, {}).values() for device in devices)),
+        )
+        for name, placement in decision.containers.items()
+    )

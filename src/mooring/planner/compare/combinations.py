@@ -1,0 +1,139 @@
+"""All combinations of options on top of a configuration.
+
+Every combination is made, the impossible ones too: which of them are legal is for the kubelet to say, when it is
+started with them. Only what a combination merely needs is added: the feature gate of its alpha and beta options, and
+room for the machine's NUMA nodes.
+
+Source: the options and policies of kubelet v1.37.1 (docs/reference/configuration.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from enum import Enum
+from itertools import chain, combinations, product
+
+from mooring.core.config import KubeletConfig, with_defaults
+from mooring.core.gates import resolve_gates
+from mooring.cpumanager.options import ALPHA, BETA, OPTION_GROUPS
+from mooring.cpumanager.policy import STATIC
+from mooring.memorymanager.policy import STATIC as MEMORY_STATIC
+from mooring.node.validation import SCOPES
+from mooring.planner.compare.variant import options_on
+from mooring.topologymanager.merge import NONE, POLICIES
+from mooring.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
+
+GATES = {ALPHA: "CPUManagerPolicyAlphaOptions", BETA: "CPUManagerPolicyBetaOptions"}
+"""Maturity group of CPU manager options -> the gate that they need."""
+
+
+class Dimension(Enum):
+    """A setting that is varied; the value is its name on the command line."""
+
+    CPU_POLICY = "cpu-policy"
+    CPU_OPTIONS = "cpu-options"
+    MEMORY_POLICY = "memory-policy"
+    TOPOLOGY_POLICY = "topology-policy"
+    TOPOLOGY_SCOPE = "topology-scope"
+    TOPOLOGY_OPTIONS = "topology-options"
+
+
+ALL_OPTIONS = (
+    Dimension.CPU_OPTIONS,
+    Dimension.TOPOLOGY_POLICY,
+    Dimension.TOPOLOGY_SCOPE,
+    Dimension.TOPOLOGY_OPTIONS,
+)
+"""What ``--all-options`` varies: all options, with the CPU and memory managers' policies as they are."""
+
+Setting = Callable[[KubeletConfig], KubeletConfig]
+"""Makes one choice in a configuration."""
+
+
+def option_sets(config: KubeletConfig, dimensions: Collection[Dimension], numa_nodes: int) -> Iterator[KubeletConfig]:
+    """Yield every combination of the dimensions on top of a configuration, legal or not, in a fixed order.
+
+    Args:
+        config: what everything else is taken from.
+        dimensions: what is varied.
+        numa_nodes: how many NUMA nodes the machine has.
+
+    >>> [made.topology_manager_scope for made in option_sets(KubeletConfig(), [Dimension.TOPOLOGY_SCOPE], 1)]
+    ['container', 'pod']
+    """
+    settings = [_settings(dimension) for dimension in Dimension if dimension in dimensions]
+    for chosen in product(*settings):
+        made = with_defaults(config)
+        for setting in chosen:
+            made = setting(made)
+        yield _with_room(_with_gates(made), numa_nodes)
+
+
+def _settings(dimension: Dimension) -> list[Setting]:
+    match dimension:
+        case Dimension.CPU_POLICY:
+            return [_cpu_policy(name) for name in ("none", STATIC)]
+        case Dimension.CPU_OPTIONS:
+            names = tuple(OPTION_GROUPS)
+            subsets = chain.from_iterable(combinations(names, count) for count in range(len(names) + 1))
+            return [_cpu_options(chosen) for chosen in subsets]
+        case Dimension.MEMORY_POLICY:
+            return [_memory_policy(name) for name in ("None", MEMORY_STATIC)]
+        case Dimension.TOPOLOGY_POLICY:
+            return [_topology_policy(name) for name in POLICIES]
+        case Dimension.TOPOLOGY_SCOPE:
+            return [_topology_scope(name) for name in SCOPES]
+        case Dimension.TOPOLOGY_OPTIONS:
+            return [_closest(on=on) for on in (False, True)]
+
+
+def _cpu_policy(name: str) -> Setting:
+    return lambda config: replace(config, cpu_manager_policy=name)
+
+
+def _cpu_options(names: Collection[str]) -> Setting:
+    return lambda config: replace(config, cpu_manager_policy_options=dict.fromkeys(names, "true"))
+
+
+def _memory_policy(name: str) -> Setting:
+    return lambda config: replace(config, memory_manager_policy=name)
+
+
+def _topology_policy(name: str) -> Setting:
+    return lambda config: replace(config, topology_manager_policy=name)
+
+
+def _topology_scope(name: str) -> Setting:
+    return lambda config: replace(config, topology_manager_scope=name)
+
+
+def _closest(*, on: bool) -> Setting:
+    def setting(config: KubeletConfig) -> KubeletConfig:
+        options = options_on(config.topology_manager_policy_options)
+        options.pop(PREFER_CLOSEST, None)
+        if on:
+            options[PREFER_CLOSEST] = "true"
+        return replace(config, topology_manager_policy_options=options)
+
+    return setting
+
+
+def _with_gates(config: KubeletConfig) -> KubeletConfig:
+    """Switch on the gates that the options need and that are off."""
+    gates = resolve_gates(config.feature_gates)
+    if isinstance(gates, str):
+        return config
+    groups = {OPTION_GROUPS.get(name) for name in options_on(config.cpu_manager_policy_options)}
+    needed = [gate for group, gate in GATES.items() if group in groups and not gates[gate]]
+    return replace(config, feature_gates={**config.feature_gates, **dict.fromkeys(needed, True)}) if needed else config
+
+
+def _with_room(config: KubeletConfig, numa_nodes: int) -> KubeletConfig:
+    """Let the topology manager accept the machine's NUMA nodes, where it looks at them at all."""
+    options = config.topology_manager_policy_options
+    allowed = options.get(MAX_ALLOWABLE, "")
+    enough = allowed.isdecimal() and int(allowed) >= numa_nodes
+    if config.topology_manager_policy == NONE or enough or numa_nodes <= DEFAULT_MAX_ALLOWABLE:
+        return config
+    return replace(config, topology_manager_policy_options={**options, MAX_ALLOWABLE: str(numa_nodes)})

@@ -1,0 +1,123 @@
+"""A comparison: every variant with its measures, the best first, those that decide alike together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mooring.core.decision import StartRefusal
+from mooring.planner.compare.outcome import Outcome
+from mooring.planner.compare.ranking import rank_key
+from mooring.planner.compare.trace import Trace
+from mooring.planner.compare.variant import Variant
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A variant and what became of it."""
+
+    variant: Variant
+    outcome: Outcome
+
+    @property
+    def is_yes(self) -> bool:
+        """Tell whether the kubelet starts, every pod is admitted, and none that runs is lost."""
+        return self.outcome.refusal is None and self.outcome.measures.is_yes
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Variants of one machine that decide everything alike, to the last CPU, and measure alike."""
+
+    results: tuple[Result, ...]
+    """The first departs least from what was given."""
+
+    @property
+    def first(self) -> Result:
+        """The one that stands for all."""
+        return self.results[0]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Combinations with which the kubelet would not start."""
+
+    refusal: StartRefusal
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The answer to "which is best?"."""
+
+    trace: Trace
+    by: str
+    """The measure that counted first."""
+    groups: tuple[Group, ...]
+    """The best first; variants with which the kubelet would not start are last."""
+    left_out: tuple[LeftOut, ...]
+    """Combinations that were made and that the kubelet refuses, the most frequent reason first."""
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """All variants, in the order of their groups."""
+        return tuple(result for group in self.groups for result in group.results)
+
+    @property
+    def is_yes(self) -> bool:
+        """Tell whether at least one variant admits everything."""
+        return any(group.first.is_yes for group in self.groups)
+
+    @property
+    def never_admitted(self) -> tuple[str, ...]:
+        """Pods that no variant admits at any time, as ``namespace/name``, in their order."""
+        admitted: set[int] = set()
+        for group in self.groups:
+            admitted |= group.first.outcome.admitted
+        pods = self.trace.pods
+        running = {(pods[position].namespace, pods[position].name) for position in admitted}
+        names = dict.fromkeys((pod.namespace, pod.name) for pod in pods)
+        return tuple(f"{namespace}/{name}" for namespace, name in names if (namespace, name) not in running)
+
+
+def ranked(trace: Trace, variants: Sequence[Variant], outcomes: Iterable[Outcome], by: str) -> Comparison:
+    """Put the variants in order.
+
+    A combination with which the kubelet would not start, for another reason than the state files, is no variant and is
+    left out; a configuration as it was given stays, so that its owner hears of it.
+
+    Args:
+        trace: that was run.
+        variants: that were compared.
+        outcomes: one for each, in their order.
+        by: the measure that counts first.
+    """
+    results, refused = [], []
+    for variant, outcome in zip(variants, outcomes, strict=True):
+        if outcome.refusal is not None and not variant.is_given and outcome.refusal.stage != "start":
+            refused.append(outcome.refusal)
+        else:
+            results.append(Result(variant, outcome))
+    order = sorted(range(len(results)), key=lambda position: (*_order(results[position], by), position))
+    together: dict[tuple[int, str, str], list[Result]] = {}
+    for position in order:
+        found = results[position]
+        # Decisions can be alike where measures are not: what fits into the rest depends on options, too.
+        key = (id(found.variant.machine), found.outcome.digest, repr(found.outcome.measures))
+        together.setdefault(key, []).append(found)
+    return Comparison(trace, by, tuple(Group(tuple(group)) for group in together.values()), _counted(refused))
+
+
+def _order(result: Result, by: str) -> tuple[object, ...]:
+    """Return what results are sorted by; among equals the one that is given, then the one that changes least."""
+    refused = result.outcome.refusal is not None
+    changes = len(result.variant.changes)
+    return (refused, *rank_key(result.outcome.measures, by), changes)
+
+
+def _counted(refusals: Iterable[StartRefusal]) -> tuple[LeftOut, ...]:
+    counts: dict[StartRefusal, int] = {}
+    for refusal in refusals:
+        counts[refusal] = counts.get(refusal, 0) + 1
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return tuple(LeftOut(refusal, count) for refusal, count in ordered)

@@ -1,0 +1,142 @@
+"""What is measured of a trial; each measure is a figure that can be looked up in the trial.
+
+See docs/reference/compare.md for the definitions in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from hashlib import sha256
+
+from mooring.core.pod import ContainerKind, Pod
+from mooring.memorymanager.state import Block, NodeState
+from mooring.planner.compare.alignment import Alignment, alignment, touched
+from mooring.planner.compare.stranded import Stranded, stranded_cpus
+from mooring.planner.compare.trace import Trace
+from mooring.planner.compare.trial import Admission, Trial
+from mooring.planner.outcome import device_fields
+
+NOT_ASKED = "not asked"
+"""The reason of pods after an admission from which the kubelet would not return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What became of a variant, in figures."""
+
+    asked: int
+    """Pods that are to be admitted, each time one comes."""
+    admitted: int
+    rejected: Mapping[str, int]
+    """The kubelet's reason (or ``crash``, ``endless``, ``not asked``) -> pods; together with ``admitted`` all that are
+    asked."""
+    lost: int = 0
+    """Running pods that the kubelet refused when it started."""
+    exclusive: int = 0
+    """Containers of admitted pods that have CPUs to themselves as long as the pod runs."""
+    aligned: Alignment = field(default_factory=Alignment)
+    """How many of these are aligned."""
+    numa_nodes: int = 0
+    """NUMA nodes of the CPUs of these, added up."""
+    stranded: Stranded = field(default_factory=Stranded)
+    memory_beyond: int = 0
+    """NUMA nodes that the memory of containers is bound to beyond those that its amount needs, added up."""
+
+    @property
+    def spread(self) -> Fraction:
+        """NUMA nodes that a container with exclusive CPUs lies on, on average; 0 without such containers."""
+        return Fraction(self.numa_nodes, self.exclusive) if self.exclusive else Fraction(0)
+
+    @property
+    def is_yes(self) -> bool:
+        """Tell whether every pod is admitted and none is lost."""
+        return self.admitted == self.asked and not self.lost
+
+
+def measure(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> Measures:
+    """Return the measures of a trial.
+
+    Args:
+        trace: that was run.
+        trial: what came of it.
+        shapes: of the pods in the trace, see :func:`~mooring.planner.compare.stranded.stranded_cpus`.
+    """
+    asked = len(trace.pods)
+    new = [admission for admission in trial.admissions if not admission.running]
+    placed = [admission for admission in new if admission.decision.admitted]
+    lost = sum(1 for one in trial.admissions if one.running and not one.decision.admitted)
+    rejected = _rejected(new, trial.ended, asked)
+    if trial.kubelet is None:
+        return Measures(asked, len(placed), rejected, lost)
+    kubelet = trial.kubelet
+    beyond = sum(_beyond(admission, kubelet.node.memory.nodes) for admission in placed)
+    policy = kubelet.settings.cpu
+    if policy is None:
+        return Measures(asked, len(placed), rejected, lost, memory_beyond=beyond)
+    masks = [one.decision.containers[name].cpus.mask for one in placed for name in one.exclusive]
+    topology = policy.topology
+    return Measures(
+        asked=asked,
+        admitted=len(placed),
+        rejected=rejected,
+        lost=lost,
+        exclusive=len(masks),
+        aligned=alignment(topology, policy.reserved, masks),
+        numa_nodes=sum(touched(topology.numa.values(), cpus) for cpus in masks),
+        stranded=stranded_cpus(kubelet.node, shapes),
+        memory_beyond=beyond,
+    )
+
+
+def _rejected(new: Sequence[Admission], ended: str, asked: int) -> dict[str, int]:
+    """Count the reasons, the kubelet's own in the order of the alphabet."""
+    reasons = sorted(one.decision.reason for one in new if not one.decision.admitted)
+    unanswered = asked - len(new)
+    if unanswered and ended:
+        reasons.append(ended)
+        unanswered -= 1
+    reasons += [NOT_ASKED] * unanswered
+    return {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
+
+
+def _beyond(admission: Admission, nodes: Mapping[int, NodeState]) -> int:
+    """Return how many NUMA nodes more than needed the memory of a pod's containers is bound to."""
+    return sum(
+        len({node for block in blocks for node in block.numa}) - max(_needed(block, nodes) for block in blocks)
+        for name, blocks in admission.memory.items()
+        if blocks and not _is_init(admission.pod, name)
+    )
+
+
+def _is_init(pod: Pod, name: str) -> bool:
+    return any(container.name == name and container.kind is ContainerKind.INIT for container in pod.containers)
+
+
+def _needed(block: Block, nodes: Mapping[int, NodeState]) -> int:
+    """Return how many NUMA nodes a block needs at least on an empty machine."""
+    tables = (state.memory.get(block.type) for state in nodes.values())
+    total = 0
+    for number, size in enumerate(sorted((table.allocatable for table in tables if table), reverse=True), 1):
+        total += size
+        if total >= block.size:
+            return number
+    return len(block.numa)
+
+
+def digest(trial: Trial) -> str:
+    """Return a text that two trials share when everything was decided alike, down to the last CPU."""
+    return sha256("\n".join(_told(trial)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _told(trial: Trial) -> Iterator[str]:
+    for admission in trial.admissions:
+        decision = admission.decision
+        held = [(name, str(one.cpus), one.mems) for name, one in decision.containers.items()]
+        whole = (str(decision.pod.cpus), decision.pod.mems)
+        answer = (decision.uid, admission.running, decision.admitted, decision.reason, decision.message)
+        yield repr((answer, held, whole, device_fields(decision), str(decision.shared_pool)))
+    refusal = (trial.refusal.stage, trial.refusal.message) if trial.refusal is not None else ()
+    shared = str(trial.kubelet.node.shared_pool) if trial.kubelet is not None else ""
+    yield repr((trial.ended, refusal, shared))

@@ -1,0 +1,102 @@
+"""A comparison as a plot: bars of admitted and rejected pods, alignment beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from string import ascii_lowercase
+
+from mooring.planner.compare.comparison import Comparison
+from mooring.planner.compare.entries import Row, machines_of, not_started, rows_of, variant_words
+from mooring.planner.phrases import count
+from mooring.planner.picture import machine_view
+from mooring.render.plot import Kind, Plot, PlotRow, Share
+from mooring.render.wording import clean
+
+ADMITTED = Kind("admitted", "exclusive-0", "")
+NO_START = Kind("not asked, the kubelet would not start", "reserved", "")
+
+LEVELS = ("NUMA node", "socket", "L3", "core")
+
+ALIGNED_NOTE = (
+    "Beside the bars: of the containers with exclusive CPUs, how many lie on the fewest NUMA nodes, sockets and L3 "
+    "caches that can hold them, and how many have their cores to themselves."
+)
+WASTE_NOTE = (
+    "Stranded CPUs are of no use to more pods like these, or held for init containers that have ended. Spread is the "
+    "mean number of NUMA nodes of a container with exclusive CPUs."
+)
+
+REASON_COLOURS = (1, 5, 3, 6, 4, 2)
+"""Colours of reasons: the warm ones first, the green one, which looks like a yes, last."""
+
+
+def comparison_plot(comparison: Comparison, top: int, *, grouped: bool) -> Plot:
+    """Return the plot of the best entries, and of those as given.
+
+    Args:
+        comparison: what was compared.
+        top: how many of the best to show; 0 for all.
+        grouped: whether variants that decide alike are one entry.
+    """
+    rows = rows_of(comparison, grouped=grouped)
+    best = rows[:top] if top else rows
+    shown = [*best, *(row for row in rows[len(best) :] if row.is_given)]
+    reasons = _reasons(shown)
+    rejected = [
+        Kind(
+            f"rejected: {reason}",
+            f"exclusive-{REASON_COLOURS[number % len(REASON_COLOURS)]}",
+            ascii_lowercase[number % 26],
+        )
+        for number, reason in enumerate(reasons)
+    ]
+    kinds = (ADMITTED, *rejected, *([NO_START] if any(not_started(row.result) for row in shown) else []))
+    return Plot(
+        title=f"{count(len(comparison.trace.pods), 'pod')} under {count(len(comparison.results), 'variant')}",
+        lines=tuple(_machine_lines(rows)),
+        noun="pod",
+        kinds=kinds,
+        share_headings=LEVELS,
+        figure_headings=("stranded", "spread"),
+        rows=tuple(_row(row, rows, reasons) for row in shown),
+        notes=(ALIGNED_NOTE, WASTE_NOTE),
+    )
+
+
+def _machine_lines(rows: Sequence[Row]) -> Iterator[str]:
+    for machine in machines_of(rows):
+        view = machine_view(machine)
+        yield f"{view.name}: {view.title}"
+
+
+def _reasons(rows: Sequence[Row]) -> list[str]:
+    """Return the reasons of rejections, the most frequent first."""
+    totals: dict[str, int] = {}
+    for row in rows:
+        if not not_started(row.result):
+            for reason, number in row.result.outcome.measures.rejected.items():
+                totals[reason] = totals.get(reason, 0) + number
+    return sorted(totals, key=lambda reason: (-totals[reason], reason))
+
+
+def _row(row: Row, rows: Sequence[Row], reasons: Sequence[str]) -> PlotRow:
+    found = row.result.outcome.measures
+    words = [clean(variant_words(row, rows))]
+    if row.others:
+        words.append(f"and {count(row.others, 'other')} deciding the same")
+    if row.result.outcome.refusal is not None:
+        words.append(f"the kubelet would not start: {clean(row.result.outcome.refusal.message)}")
+        return PlotRow(f"{row.rank}.", tuple(words), row.is_given, (0, *(0 for _ in reasons), found.asked))
+    aligned = (found.aligned.numa, found.aligned.socket, found.aligned.l3, found.aligned.core)
+    return PlotRow(
+        rank=f"{row.rank}.",
+        lines=tuple(words),
+        is_strong=row.is_given,
+        counts=(found.admitted, *(found.rejected.get(reason, 0) for reason in reasons)),
+        shares=tuple(Share(part, found.exclusive) for part in aligned),
+        figures=(str(found.stranded.total), f"{float(found.spread):.2f}" if found.exclusive else "–"),
+    )
+
+
+def _style(number: int) -> str:
+    return f"exclusive-{REASON_COLOURS[number % len(REASON_COLOURS)]}"

@@ -1,0 +1,60 @@
+"""A trace: what happens to a node, whatever its configuration is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from mooring.core.machine import Finding
+from mooring.core.pod import Pod
+from mooring.manifest.scenario import Admit, Restart, Scenario, Step
+from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.node.resources import pod_requests
+from mooring.planner.question import Question
+from mooring.planner.simulation import StateTexts
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Pods that come and go, and restarts of the kubelet. A restart keeps the configuration."""
+
+    steps: tuple[Step, ...]
+    active: tuple[Pod, ...] = ()
+    """Pods that run already when the kubelet starts."""
+    files: StateTexts = field(default_factory=StateTexts)
+    """State files that exist before."""
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods that are to be admitted, in order; one that comes twice is there twice."""
+        return tuple(step.pod for step in self.steps if isinstance(step, Admit))
+
+
+def trace_of(question: Question) -> Trace:
+    """Return the trace in which the pods of a question come one after another, and none goes."""
+    return Trace(tuple(Admit(pod) for pod in question.pods), question.active, question.files)
+
+
+def trace_of_scenario(scenario: Scenario) -> tuple[Trace, tuple[Finding, ...]]:
+    """Return the trace of a recorded scenario, and what was left out of it."""
+    steps = tuple(Restart() if isinstance(step, Restart) else step for step in scenario.steps)
+    changed = sum(1 for step in scenario.steps if isinstance(step, Restart) and step.kubelet is not None)
+    files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
+    findings: tuple[Finding, ...] = ()
+    if changed:
+        them = "a restart changes" if changed == 1 else f"{changed} restarts change"
+        text = f"{them} the configuration; the compared ones are kept through all restarts instead"
+        findings = (Finding("warning", scenario.id or "the trace", text, "MOOR-721"),)
+    return Trace(steps, scenario.active, files), findings
+
+
+def shapes(trace: Trace) -> tuple[Pod, ...]:
+    """Return one pod of each shape in the trace, nameless, those that ask for most CPUs first.
+
+    Pods have one shape when they differ in nothing but their names.
+    """
+    found: list[Pod] = []
+    for pod in trace.pods:
+        shape = replace(pod, uid="", name="", namespace="", annotations={})
+        if shape not in found:
+            found.append(shape)
+    return tuple(sorted(found, key=lambda shape: -pod_requests(shape).get("cpu", 0)))

@@ -1,0 +1,101 @@
+"""Trials spread over worker processes.
+
+The engine is pure Python, which threads would not make faster. Neither a package for parallel work is used, which would
+be the largest dependency of the base install, nor the standard library's pool, whose workers import the program that
+started them and outlive it when it is killed. What is needed is less: every worker gets its share at once and writes
+outcomes into a pipe, and they are read in the order of the variants. So the answer does not depend on how many there
+are, nothing can lock, and a worker whose reader is gone ends by itself.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import IO, Self
+
+from mooring.planner.compare.bench import Bench
+from mooring.planner.compare.outcome import Outcome
+
+# -P: what lies in the working directory is not imported.
+COMMAND = (sys.executable, "-P", "-m", "mooring.planner.compare.worker")
+
+
+GOLDEN = 2654435769
+"""2^32 divided by the golden ratio: its multiples lie evenly in 32 bits, those of every n-th number too."""
+
+
+def share(position: int, workers: int) -> int:
+    """Return the worker that runs a variant.
+
+    Combinations come in a regular order, in which every second one has an option and a quarter one policy; dealt out in
+    turn, one worker would get all that take long. Multiplicative hashing deals them evenly, whatever the regularity.
+
+    >>> [share(position, 2) for position in range(8)]
+    [0, 1, 0, 1, 0, 0, 1, 0]
+    """
+    return (position * GOLDEN % 2**32) * workers >> 32
+
+
+def outcomes_of(bench: Bench, workers: int) -> Iterator[Outcome]:
+    """Yield the outcome of every variant in order; the workers end when nobody listens any more."""
+    count = len(bench.variants)
+    dealt = [share(position, workers) for position in range(count)]
+    with ExitStack() as stack:
+        pipes: list[IO[bytes] | None] = []
+        for worker in range(workers):
+            positions = [position for position in range(count) if dealt[position] == worker]
+            pipes.append(stack.enter_context(_Worker(pickle.dumps((bench, positions)))).outcomes)
+        for position in range(count):
+            outcome = _read(pipes[dealt[position]])
+            if outcome is None:
+                # The worker was killed, for want of memory perhaps: this process does its share.
+                pipes[dealt[position]] = None
+                outcome = bench.outcome(position)
+            yield outcome
+
+
+def _read(pipe: IO[bytes] | None) -> Outcome | None:
+    """Return the next outcome of a worker, or None when there will be no more."""
+    if pipe is None:
+        return None
+    try:
+        found = pickle.load(pipe)  # noqa: S301 - written by a process that this one started
+    except (EOFError, OSError, pickle.UnpicklingError):
+        return None
+    return found if isinstance(found, Outcome) else None
+
+
+class _Worker:
+    """A process with its share; it is ended when the context is left."""
+
+    def __init__(self, share_of_work: bytes) -> None:
+        self._work = share_of_work
+        self._process: subprocess.Popen[bytes] | None = None
+        self.outcomes: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        # In a group of its own: an interrupt on the keyboard is for the process that the user started.
+        with suppress(OSError):
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter
+                COMMAND,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                process_group=0,
+            )
+            self.outcomes = self._process.stdout
+            if self._process.stdin is not None:
+                # A worker reads everything before it writes anything.
+                with suppress(BrokenPipeError), self._process.stdin as pipe:
+                    pipe.write(self._work)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+            self._process.wait()

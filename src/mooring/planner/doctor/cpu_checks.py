@@ -1,0 +1,146 @@
+"""Does a CPU manager's state fit the machine and the configuration? Every answer, not only the kubelet's first.
+
+Source: kubelet v1.37.1, cpumanager policy_static.go (validateState); spec: cpu-manager.md section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mooring.checkpoint.contents import CPUContents
+from mooring.core.cpuset import CPUSet
+from mooring.cpumanager.policy import StaticPolicy
+from mooring.cpumanager.state import CPUState
+from mooring.node.refusals import CPU_FILE
+from mooring.planner.doctor.problem import Holder, Problem, Severity, cpus_text
+from mooring.planner.phrases import count
+
+EMPTY_POOL = "MOOR-310"
+OVERLAPS_POOL = "MOOR-311"
+HELD_TWICE = "MOOR-312"
+RESERVED_HELD = "MOOR-313"
+STRICT_ON = "MOOR-314"
+STRICT_OFF = "MOOR-315"
+CPUS_GONE = "MOOR-316"
+CPUS_UNACCOUNTED = "MOOR-317"
+POOL_RESERVED_ONLY = "MOOR-318"
+
+
+def holdings(state: CPUState, *, pods: bool) -> dict[Holder, int]:
+    """Return the CPUs of every entry; ``pods`` says whether sets of whole pods count."""
+    held = {Holder(uid, name): mask for uid, sets in state.assignments.items() for name, mask in sets.items()}
+    if pods:
+        held |= {Holder(uid, ""): mask for uid, mask in state.pods.items()}
+    return dict(sorted(held.items()))
+
+
+def check_cpu_state(policy: StaticPolicy, contents: CPUContents) -> Iterator[Problem]:
+    """Yield what is wrong with the state under the static policy, in the kubelet's order."""
+    state, held = contents.state, holdings(contents.state, pods=policy.gates.managers)
+    used = 0
+    for mask in held.values():
+        used |= mask
+    everything = policy.topology.all_cpus
+    if contents.has_pool:
+        if state.default:
+            yield from _pool_problems(policy, state.default, held, used)
+        elif state.assignments:
+            yield _about(
+                EMPTY_POOL,
+                f"The shared pool is empty while {count(len(state.assignments), 'pod')} "
+                f"{'has' if len(state.assignments) == 1 else 'have'} entries; the kubelet takes an empty pool only "
+                "from a file without entries.",
+                0,
+            )
+    reserved = used & policy.reserved
+    if reserved:
+        yield _about(
+            RESERVED_HELD,
+            f"Containers hold {cpus_text(reserved)}, reserved by the configuration.",
+            reserved,
+            _with(held, reserved),
+        )
+    gone = (used | state.default) & ~everything
+    if gone:
+        who = _with(held, gone)
+        whose = f"{count(len(who), 'container')} and the shared pool" if gone & state.default else ""
+        whose = (whose or count(len(who), "container")) if who else "the shared pool"
+        yield _about(
+            CPUS_GONE, f"This machine has no online {cpus_text(gone)}; the file gives them to {whose}.", gone, who
+        )
+    yield from _shared_entries(held)
+
+
+def _pool_problems(policy: StaticPolicy, pool: int, held: dict[Holder, int], used: int) -> Iterator[Problem]:
+    overlap = pool & used
+    if overlap:
+        stops = any(mask & pool for holder, mask in held.items() if holder.container)
+        yield _about(
+            OVERLAPS_POOL,
+            f"The shared pool and containers both have {cpus_text(overlap)}"
+            + ("." if stops else "; the kubelet does not look at sets of whole pods and starts."),
+            overlap,
+            _with(held, overlap),
+        )
+    reserved, left_out = policy.reserved, policy.topology.all_cpus & ~pool & ~used
+    if policy.strict_reservation:
+        if pool & reserved:
+            yield _about(
+                STRICT_ON,
+                f"The shared pool has the reserved {cpus_text(pool & reserved)}, which strict-cpu-reservation keeps "
+                "out of it; the file was written without that option.",
+                pool & reserved,
+            )
+        left_out &= ~reserved
+    elif left_out & reserved:
+        yield _about(
+            STRICT_OFF,
+            f"The shared pool lacks the reserved {cpus_text(left_out & reserved)}; a kubelet with "
+            "strict-cpu-reservation writes it that way.",
+            left_out & reserved,
+        )
+        left_out &= ~reserved
+    if left_out:
+        yield _about(
+            CPUS_UNACCOUNTED,
+            f"Neither the shared pool nor a container has {cpus_text(left_out)}: more came online, or a write was cut "
+            "short.",
+            left_out,
+        )
+    if not policy.strict_reservation and pool and not pool & ~reserved and reserved & pool == reserved:
+        yield _about(
+            POOL_RESERVED_ONLY,
+            f"The shared pool has nothing but the reserved {cpus_text(pool)}: every container without exclusive CPUs "
+            "runs there, beside the system.",
+            pool,
+            severity="warning",
+        )
+
+
+def _shared_entries(held: dict[Holder, int]) -> Iterator[Problem]:
+    """Find CPUs of more than one pod. Containers of one pod may share: an init container leaves its CPUs to the app."""
+    of_pod: dict[str, int] = {}
+    for holder, mask in held.items():
+        of_pod[holder.uid] = of_pod.get(holder.uid, 0) | mask
+    seen = twice = 0
+    for mask in of_pod.values():
+        twice |= seen & mask
+        seen |= mask
+    if twice:
+        yield _about(
+            HELD_TWICE,
+            f"More than one pod holds {cpus_text(twice)}. The kubelet does not look for this and starts, and none of "
+            "them has these to itself.",
+            twice,
+            _with(held, twice),
+        )
+
+
+def _with(held: dict[Holder, int], cpus: int) -> tuple[Holder, ...]:
+    return tuple(holder for holder, mask in held.items() if mask & cpus)
+
+
+def _about(
+    code: str, message: str, cpus: int, holders: tuple[Holder, ...] = (), severity: Severity = "error"
+) -> Problem:
+    return Problem(code, severity, CPU_FILE, message, holders, CPUSet(cpus))

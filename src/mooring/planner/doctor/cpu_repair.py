@@ -1,0 +1,148 @@
+"""The nearest CPU state on which the kubelet starts: as many entries as go together, the rest is the shared pool.
+
+An entry is what one container holds; where a pod has a set of its own (KEP-5526, gate on) the pod with all its
+containers is one. An entry can stay when its CPUs are there and not reserved, and when it shares none with another pod.
+The shared pool follows from the entries, so that nothing else ever has to be given up, but for one thing: with
+strict-cpu-reservation the entries can use up the pool, on which the kubelet does not start; then a small one goes.
+
+Source: kubelet v1.37.1, cpumanager policy_static.go (validateState); spec: cpu-manager.md section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from mooring.cpumanager.policy import StaticPolicy
+from mooring.cpumanager.state import CPUState
+from mooring.planner.doctor.priority import in_order
+from mooring.planner.doctor.problem import Holder, cpus_text
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """An entry that a repair gives up."""
+
+    holder: Holder
+    held: str
+    """What it held, in words."""
+    why: str
+    """A clause that says why it cannot stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class CPURepair:
+    """A state to be written."""
+
+    state: CPUState
+    dropped: tuple[Dropped, ...]
+
+
+def repaired_cpu(policy: StaticPolicy, broken: CPUState, active: Collection[str]) -> CPURepair:
+    """Return the state with everything that can stay.
+
+    Args:
+        policy: the static policy of the configuration.
+        broken: what the file says.
+        active: uids of running pods, where they are known.
+    """
+    units = _units(policy, broken)
+    dropped: dict[Holder, str] = {}
+    fitting = {}
+    for holder, cpus in units.items():
+        why = _misfit(policy, cpus)
+        if why:
+            dropped[holder] = why
+        else:
+            fitting[holder] = cpus
+    # Fewer entries always go together where more do, so that taking up one after the other misses none.
+    kept: dict[Holder, int] = {}
+    for holder in in_order(fitting, active):
+        why = _obstacle(policy, kept, holder, fitting[holder])
+        if why:
+            dropped[holder] = why
+        else:
+            kept[holder] = fitting[holder]
+    state = _state(policy, broken, kept)
+    return CPURepair(
+        state,
+        tuple(
+            Dropped(single, cpus_text(mask) if mask else "no CPUs", dropped[unit])
+            for unit in sorted(dropped)
+            for single, mask in _singles(policy, broken, unit)
+        ),
+    )
+
+
+def _is_whole(policy: StaticPolicy, state: CPUState, uid: str) -> bool:
+    return policy.gates.managers and uid in state.pods
+
+
+def _units(policy: StaticPolicy, state: CPUState) -> dict[Holder, int]:
+    """Return the CPUs of everything that is kept or given up as one."""
+    units: dict[Holder, int] = {}
+    for uid, sets in state.assignments.items():
+        for name, mask in sets.items():
+            unit = Holder(uid, "" if _is_whole(policy, state, uid) else name)
+            units[unit] = units.get(unit, 0) | mask
+    if policy.gates.managers:
+        for uid, mask in state.pods.items():
+            units[Holder(uid, "")] = units.get(Holder(uid, ""), 0) | mask
+    return dict(sorted(units.items()))
+
+
+def _singles(policy: StaticPolicy, state: CPUState, unit: Holder) -> list[tuple[Holder, int]]:
+    """Return the entries of a unit; those of a pod begin with its own set."""
+    sets = state.assignments.get(unit.uid, {})
+    if not _is_whole(policy, state, unit.uid):
+        return [(unit, sets[unit.container])]
+    containers = [(Holder(unit.uid, name), mask) for name, mask in sorted(sets.items())]
+    return containers or [(unit, state.pods[unit.uid])]
+
+
+def _misfit(policy: StaticPolicy, cpus: int) -> str:
+    gone, reserved = cpus & ~policy.topology.all_cpus, cpus & policy.reserved
+    parts = [f"{cpus_text(gone)} {_is(gone)} not there"] if gone else []
+    parts += [f"{cpus_text(reserved)} {_is(reserved)} reserved"] if reserved else []
+    return " and ".join(parts)
+
+
+def _is(cpus: int) -> str:
+    return "is" if cpus.bit_count() == 1 else "are"
+
+
+def _obstacle(policy: StaticPolicy, kept: Mapping[Holder, int], holder: Holder, cpus: int) -> str:
+    """Return why an entry cannot stay beside those that are kept; empty when it can."""
+    for other, held in kept.items():
+        if held & cpus and other.uid != holder.uid:
+            return f"pod {other.uid} holds {cpus_text(held & cpus)} too"
+    return "" if _pool(policy, [*kept.values(), cpus]) else "no CPU would be left for the shared pool"
+
+
+def _pool(policy: StaticPolicy, masks: Collection[int]) -> int:
+    pool = policy.shareable
+    for mask in masks:
+        pool &= ~mask
+    return pool
+
+
+def _state(policy: StaticPolicy, broken: CPUState, kept: Mapping[Holder, int]) -> CPUState:
+    def stays(uid: str, name: str) -> bool:
+        return Holder(uid, "" if _is_whole(policy, broken, uid) else name) in kept
+
+    assignments = {
+        uid: held
+        for uid, sets in broken.assignments.items()
+        if (held := {name: mask for name, mask in sets.items() if stays(uid, name)})
+    }
+    return CPUState(
+        "static",
+        _pool(policy, kept.values()),
+        assignments,
+        {uid: mask for uid, mask in broken.pods.items() if Holder(uid, "") in kept},
+        {
+            uid: held
+            for uid, sets in broken.baselines.items()
+            if (held := {name: mask for name, mask in sets.items() if name in assignments.get(uid, {})})
+        },
+    )

@@ -1,0 +1,188 @@
+"""Entries seen across both files, and against the pods that run.
+
+Source: kubelet v1.37.1, removeStaleState of both managers, and KEP-5526; spec: state-files.md section 2, cpu-manager.md
+section 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from mooring.core.pod import ContainerKind, Pod
+from mooring.core.podlevel import PodLevelGates
+from mooring.cpumanager.requests import exclusive_cpus
+from mooring.cpumanager.state import CPUState
+from mooring.memorymanager.state import MemoryState
+from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.node.settings import Settings
+from mooring.planner.doctor.problem import Holder, Problem
+from mooring.planner.doctor.reports import Report
+from mooring.planner.phrases import count
+
+POD_ENTRIES_IGNORED = "MOOR-320"
+POD_SET_ALONE = "MOOR-321"
+BASELINES = "MOOR-322"
+ONE_FILE_ONLY = "MOOR-340"
+STALE = "MOOR-341"
+NO_ENTRY = "MOOR-342"
+OTHER_COUNT = "MOOR-343"
+
+
+def check_pod_entries(cpu: CPUState | None, memory: MemoryState | None, settings: Settings) -> Iterator[Problem]:
+    """Yield what is odd about entries of whole pods (KEP-5526) and about baselines.
+
+    Args:
+        cpu: what the CPU manager's file says, with everything that a gate may hide.
+        memory: the same of the memory manager's.
+        settings: of the kubelet.
+    """
+    for file, state in ((CPU_FILE, cpu), (MEMORY_FILE, memory)):
+        if state is None or not state.pods:
+            continue
+        holders = tuple(Holder(uid, "") for uid in sorted(state.pods))
+        if not settings.pod_level.managers:
+            yield Problem(
+                POD_ENTRIES_IGNORED,
+                "warning",
+                file,
+                f"The file has entries of {count(len(holders), 'whole pod')}, and PodLevelResourceManagers is off: the "
+                "kubelet ignores them, and its next write loses them.",
+                holders,
+            )
+            continue
+        alone = tuple(holder for holder in holders if not state.assignments.get(holder.uid))
+        if alone:
+            yield Problem(
+                POD_SET_ALONE,
+                "warning",
+                file,
+                f"{count(len(alone), 'pod')} with an entry as a whole and none of a container. Kubelet v1.37.1 never "
+                "gives that back (defect pod-restart).",
+                alone,
+            )
+    if cpu is not None and cpu.baselines and not settings.gates["InPlacePodVerticalScalingExclusiveCPUs"]:
+        yield Problem(
+            BASELINES,
+            "note",
+            CPU_FILE,
+            "The file has baselines, and InPlacePodVerticalScalingExclusiveCPUs is off: the kubelet ignores them, and "
+            "its next write loses them. They decide nothing.",
+            tuple(Holder(uid, name) for uid, held in sorted(cpu.baselines.items()) for name in sorted(held)),
+        )
+
+
+def check_hidden_pods(
+    kubelet: str, file: str, whole: CPUState | MemoryState | None, seen: CPUState | MemoryState | None
+) -> Iterator[Problem]:
+    """Say which entries of whole pods an older kubelet does not find in a file.
+
+    Args:
+        kubelet: the release.
+        file: name of the file.
+        whole: what the file says.
+        seen: what the older kubelet sees of it.
+    """
+    known = seen.pods if seen is not None else {}
+    hidden = tuple(Holder(uid, "") for uid in sorted(whole.pods if whole is not None else ()) if uid not in known)
+    if hidden:
+        yield Problem(
+            POD_ENTRIES_IGNORED,
+            "warning",
+            file,
+            f"The file has entries of {count(len(hidden), 'whole pod')} where kubelet {kubelet} does not look: it goes "
+            "by the entries of their containers, and its next write loses these.",
+            hidden,
+        )
+
+
+def check_entries(
+    settings: Settings, active: Collection[Pod], cpu: Report[CPUState], memory: Report[MemoryState]
+) -> Iterator[Problem]:
+    """Hold the entries of both files against each other, and against the pods that run where they are known."""
+    # A policy that is not configured has entries that count for nothing.
+    cpus = (cpu.state or CPUState("static", 0, {})) if settings.cpu is not None else None
+    blocks = memory.state if settings.memory is not None else None
+    if settings.memory is not None and not memory.is_there:
+        blocks = MemoryState("Static", {}, {})
+    if cpus is not None and blocks is not None:
+        yield from check_both_files(cpus, blocks)
+    if active:
+        pods = {pod.uid: pod for pod in active}
+        yield from _stale(cpus, blocks, pods)
+        if cpus is not None:
+            yield from _cpu_counts(cpus, pods, settings.pod_level, doubted=not cpu.trusted)
+
+
+def check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:
+    """Say which pods have CPUs and no memory: whoever gets exclusive CPUs asks for memory as well.
+
+    Pods with memory only are in order, because a fraction of a CPU is never exclusive.
+    """
+    holders = tuple(
+        Holder(uid, name)
+        for uid, held in sorted(cpu.assignments.items())
+        if held and not memory.assignments.get(uid)
+        for name in sorted(held)
+    )
+    if holders:
+        pods = len({holder.uid for holder in holders})
+        yield Problem(
+            ONE_FILE_ONLY,
+            "warning",
+            "",
+            f"{count(pods, 'pod')} with CPUs in {CPU_FILE} and nothing in {MEMORY_FILE}: the files are not of the same "
+            "moment, or one was deleted. The kubelet starts; it finds memory for them again, perhaps elsewhere.",
+            holders,
+        )
+
+
+def _stale(cpu: CPUState | None, memory: MemoryState | None, active: Mapping[str, Pod]) -> Iterator[Problem]:
+    stale: dict[Holder, None] = {}
+    for state in (cpu, memory):
+        for uid, held in (state.assignments if state is not None else {}).items():
+            pod = active.get(uid)
+            known = {container.name for container in pod.containers} if pod is not None else set()
+            stale |= dict.fromkeys(Holder(uid, name) for name in held if name not in known)
+    if stale:
+        yield Problem(
+            STALE,
+            "note",
+            "",
+            f"{count(len(stale), 'container')} with an entry and not among the running pods. The kubelet drops such "
+            "entries by itself once it knows its pods.",
+            tuple(sorted(stale)),
+        )
+
+
+def _cpu_counts(cpu: CPUState, active: Mapping[str, Pod], gates: PodLevelGates, *, doubted: bool) -> Iterator[Problem]:
+    lacking, other = [], []
+    for uid, pod in sorted(active.items()):
+        if gates.leaves_out(pod) or gates.manages(pod):
+            continue
+        for container in pod.containers:
+            need, held = exclusive_cpus(pod, container, gates), cpu.assignments.get(uid, {}).get(container.name, 0)
+            if need and not held and container.kind is ContainerKind.INIT:
+                continue  # it may have ended long ago
+            if need and not held:
+                lacking.append(Holder(uid, container.name))
+            elif need != held.bit_count():
+                other.append(Holder(uid, container.name))
+    if lacking:
+        yield Problem(
+            NO_ENTRY,
+            "warning",
+            CPU_FILE,
+            f"{count(len(lacking), 'running container')} with a claim to exclusive CPUs and without an entry. When the "
+            f"kubelet starts it gives {'it' if len(lacking) == 1 else 'them'} CPUs, if it finds some.",
+            tuple(lacking),
+        )
+    if other:
+        doubt = " As the checksum is wrong too, the entry itself may be." if doubted else ""
+        yield Problem(
+            OTHER_COUNT,
+            "warning",
+            CPU_FILE,
+            f"{count(len(other), 'running container')} with another number of CPUs in the file than it asks for. The "
+            f"kubelet keeps the entry; under topology manager policies that reject, it may refuse the pod.{doubt}",
+            tuple(other),
+        )

@@ -1,0 +1,139 @@
+"""The nearest memory state on which the kubelet starts: today's machine, charged with every entry that it can bear.
+
+An entry is what one container holds, all its types of memory together; where a pod has blocks of its own (KEP-5526,
+gate on) the pod with all its containers is one. An entry can stay when its NUMA nodes and its types are there. The
+engine starts on the result; where it does not (a group of nodes that do not list the same types, or groups for which no
+order of the entries is found), halves of them are taken up as long as it does.
+
+Source: kubelet v1.37.1, memorymanager policy_static.go (Start); spec: memory-manager.md sections 5.2 and 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from mooring.core.errors import KubeletCrashError
+from mooring.memorymanager.policy import STATIC, MemoryPolicy
+from mooring.memorymanager.replay import replayed
+from mooring.memorymanager.start import start
+from mooring.memorymanager.state import Block, MemoryState, NodeState
+from mooring.planner.doctor.charging import charging_order
+from mooring.planner.doctor.cpu_repair import Dropped
+from mooring.planner.doctor.problem import Holder, numa_text
+from mooring.planner.phrases import joined
+from mooring.render.wording import size
+
+Blocks = tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRepair:
+    """A state to be written."""
+
+    state: MemoryState
+    dropped: tuple[Dropped, ...]
+
+
+def repaired_memory(policy: MemoryPolicy, broken: MemoryState, active: Collection[str]) -> MemoryRepair:
+    """Return the state with everything that can stay.
+
+    Args:
+        policy: the Static policy of the configuration.
+        broken: what the file says.
+        active: uids of running pods, where they are known; their entries are taken up first.
+    """
+    units = _units(policy, broken)
+    dropped = {unit: why for unit, blocks in units.items() if (why := _misfit(policy.default_nodes, blocks))}
+    waiting = sorted((unit for unit in units if unit not in dropped), key=lambda unit: (unit.uid not in active, unit))
+    kept = _taken_up(policy, broken, frozenset(), waiting)
+    why = "the kubelet does not start with it on these NUMA nodes beside the other entries"
+    dropped |= {unit: why for unit in waiting if unit not in kept}
+    state = _started(policy, broken, kept)
+    if state is None:
+        raise AssertionError("a memory manager without entries starts")
+    return MemoryRepair(
+        state,
+        tuple(
+            Dropped(Holder(unit.uid, name), blocks_text(blocks), dropped[unit])
+            for unit in sorted(dropped)
+            for name, blocks in sorted(broken.assignments[unit.uid].items())
+            if unit.container in ("", name)
+        ),
+    )
+
+
+def _taken_up(
+    policy: MemoryPolicy, broken: MemoryState, kept: frozenset[Holder], waiting: Sequence[Holder]
+) -> frozenset[Holder]:
+    """Return ``kept`` with the waiting entries that it can bear, the first of them before the others.
+
+    All are tried at once, then halves: nearly every file needs one start, and one bad entry a few more.
+    """
+    together = kept.union(waiting)
+    if _started(policy, broken, together) is not None:
+        return together
+    if len(waiting) == 1:
+        return kept
+    half = len(waiting) // 2
+    return _taken_up(policy, broken, _taken_up(policy, broken, kept, waiting[:half]), waiting[half:])
+
+
+def blocks_text(blocks: Blocks) -> str:
+    """Return blocks in words.
+
+    >>> blocks_text((Block((0, 1), "memory", 2**30),))
+    '1 GiB of memory on NUMA nodes 0-1'
+    """
+    return joined([f"{size(block.size)} of {block.type} on {numa_text(block.numa)}" for block in blocks]) or "no memory"
+
+
+def _units(policy: MemoryPolicy, state: MemoryState) -> dict[Holder, Blocks]:
+    """Return the blocks of everything that is kept or given up as one. Only pods with containers count."""
+    units: dict[Holder, Blocks] = {}
+    for uid, containers in sorted(state.assignments.items()):
+        if policy.gates.managers and uid in state.pods:
+            units[Holder(uid, "")] = state.pods[uid]
+        else:
+            units |= {Holder(uid, name): blocks for name, blocks in sorted(containers.items())}
+    return units
+
+
+def _misfit(machine: Mapping[int, NodeState], blocks: Blocks) -> str:
+    for block in blocks:
+        for node in block.numa:
+            if node not in machine:
+                return f"NUMA node {node} is not there"
+            if block.type not in machine[node].memory:
+                return f"NUMA node {node} has no {block.type}"
+    return ""
+
+
+def _started(policy: MemoryPolicy, broken: MemoryState, kept: Collection[Holder]) -> MemoryState | None:
+    """Return the state with these entries, or None when the kubelet does not start on it."""
+    whole = policy.gates.managers
+    assignments = {
+        uid: held
+        for uid, containers in broken.assignments.items()
+        if (
+            held := {
+                name: blocks
+                for name, blocks in containers.items()
+                if Holder(uid, "" if whole and uid in broken.pods else name) in kept
+            }
+        )
+    }
+    pods = {uid: blocks for uid, blocks in broken.pods.items() if Holder(uid, "") in kept}
+    charged = [
+        (pods[uid],) if whole and uid in pods else tuple(assignments[uid][name] for name in sorted(assignments[uid]))
+        for uid in sorted(assignments)
+    ]
+    order = charging_order(policy.default_nodes, charged)
+    if order is None:
+        return None
+    state = MemoryState(STATIC, replayed(policy.default_nodes, order), assignments, pods)
+    try:
+        started = start(policy, state)
+    except KubeletCrashError:
+        return None
+    return None if isinstance(started, str) else started

@@ -1,0 +1,170 @@
+"""One state file from text to problems and repair."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from mooring.checkpoint.contents import CPUContents, MemoryContents, cpu_contents, memory_contents
+from mooring.checkpoint.cpu_load import CPU_FAMILIES
+from mooring.checkpoint.memory_load import MEMORY_FAMILY
+from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.cpumanager.state import CPUState
+from mooring.memorymanager.state import MemoryState
+from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.node.settings import Settings
+from mooring.planner.doctor.cpu_checks import check_cpu_state
+from mooring.planner.doctor.cpu_repair import Dropped, repaired_cpu
+from mooring.planner.doctor.memory_checks import check_memory_state
+from mooring.planner.doctor.memory_repair import blocks_text, repaired_memory
+from mooring.planner.doctor.problem import Holder, Problem, cpus_text
+from mooring.planner.doctor.reading import OLD_FORMAT, Reading, policy_problem, read, unreadable_problems
+
+State = TypeVar("State", CPUState, MemoryState)
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Generic[State]):
+    """What there is to know about one file."""
+
+    file: str
+    format: str
+    """In words; empty when there is no file."""
+    problems: tuple[Problem, ...] = ()
+    state: State | None = None
+    """What the file says, as far as it can be read; None when there is no file or nothing in it can be read."""
+    trusted: bool = True
+    """A checksum vouches for that."""
+    unnamed: tuple[Dropped, ...] = ()
+    """Entries that no repair can keep, because they cannot be read or name no pod."""
+
+    @property
+    def is_there(self) -> bool:
+        """Tell whether there is a file."""
+        return bool(self.format)
+
+    @property
+    def is_sound(self) -> bool:
+        """Tell whether nothing has to be done about it."""
+        return not any(problem.severity == "error" for problem in self.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired(Generic[State]):
+    """What a file should hold instead; without a state it is to be deleted."""
+
+    state: State | None
+    dropped: tuple[Dropped, ...]
+
+
+def cpu_report(settings: Settings, text: str | None) -> Report[CPUState]:
+    """Look at the CPU manager's file."""
+    if text is None:
+        return Report(CPU_FILE, "")
+    reading = read(CPU_FILE, text, CPU_FAMILIES[settings.pod_level.managers])
+    if reading.salvage is None:
+        return Report(
+            CPU_FILE, reading.format, _without_state(settings.config.cpu_manager_policy, reading), trusted=False
+        )
+    contents = cpu_contents(reading.salvage)
+    problems = [*reading.problems, *_cpu_problems(settings, reading, contents)]
+    ids = tuple(Holder("", one.container) for one in contents.by_id)
+    problems = [replace(one, holders=ids) if one.code == OLD_FORMAT else one for one in problems]
+    unnamed = [
+        Dropped(Holder(one.uid, one.container), "CPUs that cannot be read", "its CPU list cannot be read")
+        for one in contents.unreadable
+        if one.uid or one.container
+    ]
+    unnamed += [
+        Dropped(Holder("", one.container), _held_by_id(one.text), "the entry names no pod") for one in contents.by_id
+    ]
+    return Report(CPU_FILE, reading.format, tuple(problems), contents.state, _is_trusted(reading), tuple(unnamed))
+
+
+def _without_state(configured: str, reading: Reading) -> tuple[Problem, ...]:
+    """Return what is wrong with a file that says nothing; of a JSON null the kubelet still reads a policy, none."""
+    other = policy_problem(configured, reading, "")
+    return reading.problems if other is None else (*reading.problems, other)
+
+
+def _held_by_id(text: str) -> str:
+    try:
+        return cpus_text(CPUSet.parse(text).mask)
+    except CPUSetSyntaxError:
+        return "CPUs that cannot be read"
+
+
+def _is_trusted(reading: Reading) -> bool:
+    return reading.policy is not None or (reading.salvage is not None and reading.salvage.trusted)
+
+
+def _cpu_problems(settings: Settings, reading: Reading, contents: CPUContents) -> list[Problem]:
+    other = policy_problem(settings.config.cpu_manager_policy, reading, contents.state.policy)
+    found = [other] if other is not None else []
+    found += unreadable_problems(CPU_FILE, contents.unreadable, what="CPU list")
+    # Entries that name no pod leave their CPUs unaccounted for, which says nothing new.
+    if settings.cpu is not None and not contents.by_id:
+        found += check_cpu_state(settings.cpu, contents)
+    return found
+
+
+def memory_report(settings: Settings, text: str | None) -> Report[MemoryState]:
+    """Look at the memory manager's file."""
+    if text is None:
+        return Report(MEMORY_FILE, "")
+    reading = read(MEMORY_FILE, text, MEMORY_FAMILY)
+    if reading.salvage is None:
+        problems = _without_state(settings.config.memory_manager_policy, reading)
+        return Report(MEMORY_FILE, reading.format, problems, trusted=False)
+    contents = memory_contents(reading.salvage)
+    unnamed = tuple(
+        Dropped(Holder(one.uid, one.container), "memory that cannot be read", "its blocks cannot be read")
+        for one in contents.unreadable
+    )
+    found = (*reading.problems, *_memory_problems(settings, reading, contents))
+    return Report(MEMORY_FILE, reading.format, found, contents.state, _is_trusted(reading), unnamed)
+
+
+def _memory_problems(settings: Settings, reading: Reading, contents: MemoryContents) -> list[Problem]:
+    other = policy_problem(settings.config.memory_manager_policy, reading, contents.state.policy)
+    found = [other] if other is not None else []
+    found += unreadable_problems(MEMORY_FILE, contents.unreadable, what="list of memory blocks")
+    # A file of the policy None has no machine state, and needs none.
+    if settings.memory is not None and (contents.state.nodes or contents.state.assignments or contents.null):
+        found += check_memory_state(settings.memory, contents)
+    return found
+
+
+def repair_cpu(settings: Settings, report: Report[CPUState], active: Collection[str]) -> Repaired[CPUState]:
+    """Return what the CPU manager's file should hold."""
+    state = report.state
+    if state is None:
+        return Repaired(None, report.unnamed)
+    if settings.cpu is None:
+        why = "under policy none nobody has CPUs for itself"
+        lost = [
+            Dropped(Holder(uid, name), cpus_text(mask), why)
+            for uid, held in sorted(state.assignments.items())
+            for name, mask in sorted(held.items())
+        ]
+        return Repaired(CPUState(settings.config.cpu_manager_policy, 0, {}), (*report.unnamed, *lost))
+    repair = repaired_cpu(settings.cpu, state, active)
+    return Repaired(repair.state, (*report.unnamed, *repair.dropped))
+
+
+def repair_memory(settings: Settings, report: Report[MemoryState], active: Collection[str]) -> Repaired[MemoryState]:
+    """Return what the memory manager's file should hold."""
+    state = report.state
+    if state is None:
+        return Repaired(None, report.unnamed)
+    if settings.memory is None:
+        why = "under policy None no memory is promised"
+        lost = [
+            Dropped(Holder(uid, name), blocks_text(blocks), why)
+            for uid, held in sorted(state.assignments.items())
+            for name, blocks in sorted(held.items())
+        ]
+        return Repaired(MemoryState(settings.config.memory_manager_policy, {}, {}), (*report.unnamed, *lost))
+    repair = repaired_memory(settings.memory, state, active)
+    return Repaired(repair.state, (*report.unnamed, *repair.dropped))

@@ -1,0 +1,65 @@
+"""What becomes of the running pods when the kubelet starts on the files, repaired or sound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from mooring.planner.doctor.problem import Holder, Problem
+from mooring.planner.phrases import count, joined
+from mooring.planner.question import Question
+
+REFUSED_AT_START = "MOOR-344"
+
+
+@dataclass(frozen=True, slots=True)
+class Afterwards:
+    """What becomes of a running container, or of a whole pod that is refused."""
+
+    cpus: str
+    """Its exclusive CPUs as a list; empty for the shared pool."""
+    refused: str
+    """The kubelet's reason when its pod is refused; empty when it stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """What a start does to the running pods."""
+
+    containers: Mapping[Holder, Afterwards] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+
+def restarted(question: Question) -> Restart:
+    """Start the kubelet on the files of a question and admit its active pods again."""
+    if not question.active:
+        return Restart()
+    plan = replace(question, pods=()).plan()
+    if plan.refusal is not None:
+        return Restart()
+    found: dict[Holder, Afterwards] = {}
+    refused = []
+    for answer in plan.answers:
+        decision = answer.decision
+        reason = decision.rejection.reason if decision.rejection is not None else "" if decision.admitted else "crash"
+        for container in answer.pod.containers:
+            placement = decision.containers.get(container.name)
+            cpus = str(placement.cpus) if placement is not None and not reason else ""
+            found[Holder(answer.pod.uid, container.name)] = Afterwards(cpus, reason)
+        if reason:
+            found[Holder(answer.pod.uid, "")] = Afterwards("", reason)
+            refused.append((answer.pod.uid, reason))
+    problems: tuple[Problem, ...] = ()
+    if refused:
+        reasons = joined(sorted({reason for _, reason in refused}))
+        problems = (
+            Problem(
+                REFUSED_AT_START,
+                "warning",
+                "",
+                f"The kubelet refuses {count(len(refused), 'running pod')} when it admits them again after the start: "
+                f"{reasons}.",
+                tuple(Holder(uid, "") for uid, _ in refused),
+            ),
+        )
+    return Restart(found, problems)

@@ -1,0 +1,70 @@
+"""A story as a tree of lines in plain words, the most important first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from mooring.core.topology import Topology
+from mooring.cpumanager.facts import PodShareCut
+from mooring.node.facts import PodWithdrawn
+from mooring.planner.explain.opinion_lines import merge_line, opinion_line
+from mooring.planner.explain.step_lines import step_line
+from mooring.planner.explain.story import REJECTED, Chapter, Story
+from mooring.planner.explain.tree import NO, Line
+from mooring.planner.phrases import count, joined
+
+
+def story_lines(story: Story, topology: Topology | None) -> tuple[Line, ...]:
+    """Return the story line by line: of a refused pod first the chapter in which it was refused."""
+    ordered = sorted(story.chapters, key=lambda chapter: not chapter.failed)
+    lines = [_chapter(chapter, story, topology) for chapter in ordered]
+    if any(isinstance(fact, PodWithdrawn) for fact in story.facts):
+        lines.append(Line("the node resources check refuses what the resource managers had accepted", mark=NO))
+    if story.unreached and story.verdict == REJECTED:
+        names = joined(story.unreached)
+        verb = "was" if len(story.unreached) == 1 else "were"
+        lines.append(Line(f"{names} {verb} not looked at any more", detail=True))
+    if story.dropped:
+        pods = count(len(story.dropped), "pod")
+        lines.append(Line(f"before that, leftovers of {pods} that ended were taken back", detail=True))
+    return tuple(lines)
+
+
+def _chapter(chapter: Chapter, story: Story, topology: Topology | None) -> Line:
+    below = (Line(f"because {chapter.claim.why}", detail=chapter.claim.need > 0), *_body(chapter, topology))
+    # Of a refused pod the containers that were served are not what it is about, unless they bind the others.
+    served = story.verdict == REJECTED and not chapter.failed
+    return Line(chapter_title(chapter), below, detail=served and not _matters(chapter, story))
+
+
+def chapter_title(chapter: Chapter) -> str:
+    """Return whom a chapter is about and what that asks for."""
+    name = f"container {chapter.container}" if chapter.container else "the pod as a whole"
+    return f"{name} {_asks(chapter)}"
+
+
+def _asks(chapter: Chapter) -> str:
+    if chapter.claim.need:
+        return f"asks for {count(chapter.claim.need, 'exclusive CPU')}"
+    if any(isinstance(step, PodShareCut) for step in chapter.steps):
+        return "shares the CPUs of its pod"
+    return "asks for no exclusive CPUs" if chapter.failed else "runs in the shared pool"
+
+
+def _matters(chapter: Chapter, story: Story) -> bool:
+    """Tell whether a chapter without a refusal led to the one that has it."""
+    bound = any(opinion.bound for other in story.chapters if other.failed for opinion in other.opinions)
+    return (bound and chapter.claim.need > 0) or any(opinion.nothing_fits for opinion in chapter.opinions)
+
+
+def _body(chapter: Chapter, topology: Topology | None) -> Iterator[Line]:
+    merge = chapter.merge
+    if merge is not None:
+        for opinion in chapter.opinions:
+            line = opinion_line(opinion, merge.policy)
+            # Where all went well the hints are there for who wants everything.
+            yield replace(line, detail=merge.admitted and not opinion.nothing_fits)
+        yield merge_line(merge)
+    for step in chapter.steps:
+        yield step_line(step, topology)

@@ -1,0 +1,139 @@
+"""What the managers did, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mooring.core.bits import list_text, members
+from mooring.core.topology import Topology
+from mooring.cpumanager.facts import CPUPinningFailed, ExistingCPUsKept, PodShareCut, WholeCoresChecked
+from mooring.devicemanager.facts import DevicesTaken
+from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
+from mooring.planner.explain.story import Pick, Run, Step, Taking
+from mooring.planner.explain.tree import NO, YES, Line
+from mooring.planner.phrases import amounts_text, count, joined, nodes, nodes_of
+
+_RULES = {
+    "sockets": ("a whole socket", "whole sockets"),
+    "numa-nodes": ("a whole NUMA node", "whole NUMA nodes"),
+    "uncore-caches": ("a whole uncore cache", "whole uncore caches"),
+    "part-of-uncore-cache": ("part of one uncore cache", "part of one uncore cache"),
+    "cores": ("a whole core", "whole cores"),
+    "cpus": ("a single CPU", "single CPUs"),
+    "cpus-spread": ("a single CPU", "single CPUs across cores"),
+}
+
+_PLACES = {
+    "hint": "inside the hint",
+    "anywhere": "from anywhere",
+    "partition": "from the CPUs of the pod",
+}
+
+_WAYS = {
+    "affinity": "where the topology manager wants it",
+    "default": "by its own choice, because the topology manager has no wish",
+    "extended": "on more NUMA nodes than the topology manager chose, which have too little",
+}
+
+
+def step_line(step: Step, topology: Topology | None) -> Line:
+    """Return what was done in one step, with how below."""
+    match step:
+        case WholeCoresChecked():
+            return _whole_cores(step)
+        case Taking():
+            return _taking(step, topology)
+        case ExistingCPUsKept():
+            return Line(f"keeps the CPUs that it has: {list_text(step.cpus)}", mark=YES)
+        case MemoryAssigned():
+            return _memory(step)
+        case DevicesTaken():
+            return _devices(step)
+        case PodShareCut():
+            return _cut(step)
+        case CPUPinningFailed():
+            return Line(f"CPUs cannot be given: {step.error}", mark=NO)
+        case MemoryPinningFailed():
+            return Line(f"memory cannot be given: {step.error.removeprefix('[memorymanager] ')}", mark=NO)
+
+
+def _whole_cores(step: WholeCoresChecked) -> Line:
+    if step.passed:
+        text = (
+            f"full-pcpus-only: {step.need} is a multiple of {step.group}, and {step.available} CPUs are on free cores"
+        )
+        return Line(text, detail=True)
+    if step.need % step.group:
+        return Line(f"full-pcpus-only refuses: {step.need} is not a multiple of {step.group} CPUs a core", mark=NO)
+    text = f"full-pcpus-only refuses: {step.available} CPUs are in the shared pool on cores without a reserved CPU"
+    return Line(text, mark=NO)
+
+
+def _taking(step: Taking, topology: Topology | None) -> Line:
+    below = tuple(line for run in step.runs for line in _run(run, step, topology))
+    if step.error:
+        return Line(f"CPUs cannot be taken: {step.error}", below, mark=NO)
+    where = f" on {nodes(nodes_of(topology, step.taken))}" if topology is not None else ""
+    left = step.reusable & step.taken
+    again = f"; {list_text(left)} had been an init container's" if left else ""
+    return Line(f"takes {count(step.taken.bit_count(), 'CPU')}{where}: {list_text(step.taken)}{again}", below, mark=YES)
+
+
+def _run(run: Run, step: Taking, topology: Topology | None) -> Iterator[Line]:
+    place = _PLACES[run.place]
+    if run.place == "hint" and step.affinity is not None:
+        place = f"{place} ({nodes(members(step.affinity))})"
+    if run.place == "anywhere" and step.affinity is not None:
+        place = f"{place} else, because the hint has too few"
+    chosen = run.distribution
+    if chosen is not None:
+        lost = "" if chosen.nodes == chosen.found else f" (it judged {nodes(chosen.found)} best and lost them again)"
+        rest = f", the remaining {chosen.rest} from {nodes(chosen.takers)}" if chosen.rest and chosen.takers else ""
+        yield Line(
+            f"distributed {place}: {count(chosen.share, 'CPU')} from each of {nodes(chosen.nodes)}{lost}{rest}",
+            tuple(Line(_share(pick), detail=True) for pick in run.picks),
+        )
+        return
+    for pick in run.picks:
+        yield Line(f"{_elements(pick, topology)} {place}: {list_text(pick.cpus)}")
+
+
+def _share(pick: Pick) -> str:
+    what = "the rest" if pick.rule == "rest" else "the share"
+    return f"{what} of {nodes([pick.node or 0])}: {list_text(pick.cpus)}"
+
+
+def _elements(pick: Pick, topology: Topology | None) -> str:
+    one, several = _RULES[pick.rule]
+    if topology is None:
+        return several
+    elements = {
+        "sockets": topology.sockets,
+        "numa-nodes": topology.numa,
+        "uncore-caches": topology.uncores,
+        "cores": topology.cores,
+    }.get(pick.rule)
+    if elements is None:
+        number = pick.cpus.bit_count() if pick.rule.startswith("cpus") else 1
+    else:
+        number = sum(1 for mask in elements.values() if mask & pick.cpus)
+    return one if number == 1 else f"{number} {several}" if pick.rule != "part-of-uncore-cache" else several
+
+
+def _memory(step: MemoryAssigned) -> Line:
+    if step.error:
+        return Line(f"memory cannot be given: {step.error.removeprefix('[memorymanager] ')}", mark=NO)
+    amounts = amounts_text({block.type: block.size for block in step.blocks})
+    return Line(f"gets {amounts} on {nodes(members(step.mask))}", (Line(_WAYS[step.way], detail=True),), mark=YES)
+
+
+def _devices(step: DevicesTaken) -> Line:
+    if step.error:
+        return Line(f"{step.resource} cannot be given: {step.error}", mark=NO)
+    where = f" on {nodes(members(step.near))}" if step.near else ""
+    return Line(f"gets {joined(step.taken)} of {step.resource}{where}", mark=YES)
+
+
+def _cut(step: PodShareCut) -> Line:
+    what = "for itself" if step.exclusive else "to share with the pod's other containers"
+    return Line(f"has {list_text(step.cpus) or 'no CPU'} of the pod's CPUs {what}", mark=YES)

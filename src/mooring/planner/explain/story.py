@@ -1,0 +1,209 @@
+"""The parts of a story. CPU sets and sets of NUMA nodes are masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from mooring.core.pod import Pod
+from mooring.cpumanager.facts import (
+    CPUPinningFailed,
+    DistributionChosen,
+    ExistingCPUsKept,
+    PodShareCut,
+    WholeCoresChecked,
+)
+from mooring.devicemanager.facts import DevicesTaken
+from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
+from mooring.planner.reason import Reason
+
+ADMITTED = "admitted"
+REJECTED = "rejected"
+ENDLESS = "endless"
+CRASH = "crash"
+NOT_ASKED = "not asked"
+NOT_STARTED = "not started"
+
+VERDICTS = (ADMITTED, REJECTED, ENDLESS, CRASH, NOT_ASKED, NOT_STARTED)
+"""What can become of a pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Whether a container, or a pod as a whole, has a claim to exclusive CPUs."""
+
+    need: int
+    """Exclusive CPUs; 0 means that it runs in the shared pool."""
+    why: str
+    """A clause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What one provider of resources said about NUMA nodes, and from what."""
+
+    resource: str
+    """``cpu``, ``memory`` for all types of memory together (their hints are the same), or the name of a device."""
+    need: Mapping[str, int]
+    """Type -> amount; memory can have several types."""
+    free: Mapping[int, Mapping[str, int]]
+    """NUMA node -> type -> what it could give. A device near several nodes counts on each."""
+    bound: int
+    """Nodes that every hint must hold, because earlier containers of the pod have CPUs there."""
+    groups: tuple[tuple[int, ...], ...]
+    """Groups of NUMA nodes that serve memory together."""
+    held: bool
+    """Whether it has what it asks for already, or another amount of it."""
+    nodes: int
+    """NUMA nodes that a hint names; 0 when any or none will do."""
+    indifferent: bool
+    """Whether any NUMA node will do."""
+    preferred: tuple[int, ...]
+    """Preferred sets; of more than can be listed just one."""
+    alone: int
+    """NUMA nodes that are preferred alone."""
+    together: int
+    """NUMA nodes of all preferred sets."""
+    count: int | None
+    """How many sets will do; None when there are too many to list."""
+    narrowest: int
+    """Number of nodes of the narrowest set that will do; 0 when none will."""
+    suffices: bool
+    """Whether the policy would admit on these hints alone."""
+
+    @property
+    def nothing_fits(self) -> bool:
+        """Tell whether the memory manager found nothing, which the topology manager takes for no opinion."""
+        return self.resource == "memory" and self.indifferent and not self.count and bool(self.need)
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """How the opinions became one."""
+
+    policy: str
+    rule: str
+    """``preferred``, ``narrowest``, ``nothing`` or ``filtered`` (see ``HintsMerged``)."""
+    mask: int | None
+    """The result; None for any node."""
+    preferred: bool
+    admitted: bool
+    bound: int
+    """Number of nodes that was aimed at when nothing was preferred by all."""
+    common: tuple[int, ...] | None
+    """Sets that all prefer; None when there are too many to list."""
+    reachable: tuple[int, ...] | None
+    """Sets that some combination of hints has in common; None when there are too many to list."""
+    by_distance: bool
+    """Whether of equally narrow sets the closest wins (prefer-closest-numa-nodes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """CPUs that one rule gave."""
+
+    rule: str
+    """A rule of :class:`mooring.cpumanager.facts.CPUsPicked`, or ``share`` or ``rest`` of a distribution."""
+    cpus: int
+    node: int | None = None
+    """NUMA node of a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the taking algorithm."""
+
+    place: str
+    """``hint``, ``anywhere`` or ``partition`` (see ``TakeBegun``)."""
+    need: int
+    candidates: int
+    distribution: DistributionChosen | None
+    picks: tuple[Pick, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """How a container, or a pod as a whole, got its CPUs, or why not."""
+
+    container: str
+    need: int
+    reusable: int
+    """CPUs that init containers left, usable besides the shared pool."""
+    affinity: int | None
+    runs: tuple[Run, ...]
+    taken: int
+    error: str
+    """The kubelet's text, or the name of the endless loop."""
+
+
+Refusal: TypeAlias = CPUPinningFailed | MemoryPinningFailed
+"""A refusal that no other step tells, such as that nothing would be left to share."""
+
+Step: TypeAlias = WholeCoresChecked | Taking | ExistingCPUsKept | MemoryAssigned | DevicesTaken | PodShareCut | Refusal
+"""What was done for a container, in the order in which it was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """What happened for one container, or for the pod as a whole."""
+
+    container: str
+    """Empty for the pod as a whole."""
+    claim: Claim
+    opinions: tuple[Opinion, ...]
+    merge: Merge | None
+    """None where the topology manager was not asked, as in pod scope for each container."""
+    steps: tuple[Step, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Tell whether the pod was refused here."""
+        return (self.merge is not None and not self.merge.admitted) or any(failed(step) for step in self.steps)
+
+
+def failed(step: Step) -> bool:
+    """Tell whether the pod was refused in a step."""
+    if isinstance(step, WholeCoresChecked):
+        return not step.passed
+    if isinstance(step, Taking | MemoryAssigned | DevicesTaken):
+        return bool(step.error)
+    return isinstance(step, CPUPinningFailed | MemoryPinningFailed)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Everything about the decision on one pod."""
+
+    pod: Pod
+    container: str
+    """The container that was asked about; empty for all of them."""
+    verdict: str
+    """One of :data:`VERDICTS`."""
+    running: bool
+    """Whether the pod ran already and was admitted again."""
+    why: Reason
+    reason: str
+    """The kubelet's reason; empty where there is none."""
+    message: str
+    """The kubelet's message; empty where there is none."""
+    circumstances: str
+    """Policies and options in one line; empty when the kubelet does not start."""
+    remarks: tuple[Reason, ...]
+    chapters: tuple[Chapter, ...]
+    unreached: tuple[str, ...]
+    """Containers that nobody came to look at."""
+    dropped: tuple[str, ...]
+    """Uids of pods whose leftovers were dropped first."""
+    facts: tuple[object, ...]
+    """What the engine reported, in order."""
+
+    @property
+    def admitted(self) -> bool:
+        """Tell whether the pod runs."""
+        return self.verdict == ADMITTED
+
+    @property
+    def name(self) -> str:
+        """``namespace/pod``, with the container where one was asked about."""
+        return "/".join(part for part in (self.pod.namespace, self.pod.name, self.container) if part)

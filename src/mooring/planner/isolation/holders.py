@@ -1,0 +1,61 @@
+"""Who holds CPUs on a node, as the linter of isolation needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mooring.core.cpuset import CPUSet
+from mooring.core.topology import Topology
+from mooring.planner.plan import Plan, reserved_cpus
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One container with CPUs of its own, or one pod with a partition."""
+
+    label: str
+    """``namespace/pod/container``; the uid stands for a pod that nobody described."""
+    uid: str
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class Assignments:
+    """What the kubelet has given to whom."""
+
+    holders: tuple[Holder, ...] = ()
+    shared: CPUSet = field(default_factory=CPUSet)
+    reserved: CPUSet = field(default_factory=CPUSet)
+    pods: Mapping[str, str] | None = None
+    """Uid -> ``namespace/name`` of the pods that were described."""
+    topology: Topology | None = None
+
+    @property
+    def exclusive(self) -> CPUSet:
+        """All CPUs that somebody holds."""
+        held = CPUSet()
+        for holder in self.holders:
+            held |= holder.cpus
+        return held
+
+    def labels(self, cpus: CPUSet) -> list[str]:
+        """Return who holds some of these CPUs."""
+        return [holder.label for holder in self.holders if holder.cpus & cpus]
+
+
+def assignments_of(plan: Plan) -> Assignments:
+    """Return the assignments after a plan; none when the kubelet would not start."""
+    kubelet = plan.kubelet
+    if kubelet is None:
+        return Assignments()
+    state = kubelet.node.cpu
+    pods = {answer.pod.uid: f"{answer.pod.namespace}/{answer.pod.name}" for answer in plan.answers}
+    holders = [Holder(pods.get(uid, uid), uid, CPUSet(mask)) for uid, mask in state.pods.items()]
+    holders += [
+        Holder(f"{pods.get(uid, uid)}/{name}", uid, CPUSet(mask))
+        for uid, containers in state.assignments.items()
+        if uid not in state.pods
+        for name, mask in containers.items()
+    ]
+    return Assignments(tuple(holders), CPUSet(state.default), reserved_cpus(kubelet), pods, kubelet.settings.topology)

@@ -1,0 +1,182 @@
+"""The rules of the linter: each holds one kind of fact against the assignments.
+
+Source of what the kernel and systemd do: kernel Documentation/admin-guide (kernel-parameters, cgroup-v2),
+core-api/workqueue and core-api/irq/irq-affinity; systemd-system.conf(5); irqbalance(1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from mooring.core.cpuset import CPUSet
+from mooring.core.machine import Finding
+from mooring.discovery.isolation import Interrupt, IsolationFacts
+from mooring.planner.isolation.groups import group_findings
+from mooring.planner.isolation.holders import Assignments
+from mooring.planner.isolation.phrases import cpus_text, named
+
+Rule = Callable[[IsolationFacts, Assignments], Iterator[Finding]]
+
+
+def lint(facts: IsolationFacts, assignments: Assignments) -> tuple[Finding, ...]:
+    """Return who may run on CPUs that somebody holds, warnings first.
+
+    A *warning* is somebody who may run there, or a set-up that works against itself; *info* is what disturbs less, and
+    what could not be checked.
+    """
+    found = [finding for rule in _RULES for finding in rule(facts, assignments)]
+    return tuple(sorted(found, key=lambda finding: finding.severity != "warning"))
+
+
+def _nobody(_facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
+    if not assignments.exclusive:
+        message = "No container holds CPUs of its own, so that there is nothing to keep others away from."
+        yield Finding("info", "assignments", message, "MOOR-615")
+
+
+def _siblings(_facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
+    """Tell which cores are divided between a holder and somebody else: threads of a core slow each other down."""
+    if assignments.topology is None:
+        return
+    divided: dict[tuple[str, str], CPUSet] = {}
+    for core in assignments.topology.cores.values():
+        cpus = CPUSet(core)
+        inside = [holder for holder in assignments.holders if holder.cpus & cpus]
+        uids = {holder.uid for holder in inside}
+        for holder in inside:
+            rest = cpus - holder.cpus
+            others = next((other.label for other in inside if other.uid != holder.uid and other.cpus & rest), "")
+            if others or (rest & assignments.shared and len(uids) == 1):
+                key = (holder.label, others or "the shared pool")
+                divided[key] = divided.get(key, CPUSet()) | (holder.cpus & cpus)
+    for (label, other), cpus in divided.items():
+        message = f"{label} has {cpus_text(cpus)} on cores whose other threads belong to {other}."
+        yield Finding("warning", str(cpus), message, "MOOR-601")
+
+
+def _interrupts(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
+    exclusive = assignments.exclusive
+    if facts.interrupts is None:
+        if exclusive:
+            yield _unchecked("interrupts", "proc/irq")
+        return
+    hit = [(one, (one.effective or one.allowed) & exclusive) for one in facts.interrupts]
+    hit = [(one, cpus) for one, cpus in hit if cpus]
+    if hit:
+        touched = _union(cpus for _, cpus in hit)
+        listed = named([_interrupt_text(one) for one, _ in hit])
+        message = (
+            f"{len(hit)} interrupt{'' if len(hit) == 1 else 's'} may be handled on {cpus_text(touched)}, held by "
+            f"{named(assignments.labels(touched))}: {listed}."
+        )
+        yield Finding("warning", str(touched), message, "MOOR-602")
+    fresh = (facts.new_interrupts or CPUSet()) & exclusive
+    if fresh:
+        message = f"Interrupts that are set up later begin on {cpus_text(fresh)} as well (default_smp_affinity)."
+        yield Finding("info", str(fresh), message, "MOOR-603")
+
+
+def _interrupt_text(one: Interrupt) -> str:
+    return f"{one.number} ({one.name})" if one.name else str(one.number)
+
+
+def _balance(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
+    balance, words = facts.balance, facts.words
+    if balance is None or not balance.running:
+        return
+    spared = balance.banned
+    if spared is None:
+        spared = words.isolated | words.tickless if words is not None else CPUSet()
+    open_to_it = assignments.exclusive - spared
+    if open_to_it:
+        message = f"irqbalance is running and may move interrupts to {cpus_text(open_to_it)}."
+        yield Finding("warning", str(open_to_it), message, "MOOR-604")
+
+
+def _services(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
+    """Tell where systemd starts services: a process that nobody pins inherits that set."""
+    if facts.words is None:
+        return
+    open_to_all = assignments.exclusive - facts.words.isolated
+    reached = open_to_all if facts.services is None else assignments.exclusive & facts.services
+    if reached:
+        why = "CPUAffinity of systemd is not set" if facts.services is None else "CPUAffinity of systemd names them"
+        message = (
+            f"Services and kernel threads may run on {cpus_text(reached)}: {why}, and isolcpus names none of them."
+        )
+        if facts.services is not None:
+            message = f"Services may run on {cpus_text(reached)}: {why}."
+        yield Finding("warning", str(reached), message, "MOOR-605")
+
+
+def _workqueues(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
+    reached = (facts.workqueues or CPUSet()) & assignments.exclusive
+    if reached:
+        message = f"Unbound kernel work may run on {cpus_text(reached)} (the cpumask of workqueues)."
+        yield Finding("info", str(reached), message, "MOOR-606")
+
+
+def _ticks(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
+    if facts.words is None:
+        if assignments.exclusive:
+            yield _unchecked("the kernel's command line", "proc/cmdline")
+        return
+    ticking = assignments.exclusive - facts.words.tickless
+    if ticking:
+        message = f"The scheduler's tick interrupts {cpus_text(ticking)} (nohz_full does not name them)."
+        yield Finding("info", str(ticking), message, "MOOR-607")
+    calling = assignments.exclusive - facts.words.callbacks_elsewhere
+    if calling:
+        message = f"RCU callbacks run on {cpus_text(calling)} (rcu_nocbs does not name them)."
+        yield Finding("info", str(calling), message, "MOOR-608")
+
+
+def _isolated(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
+    if facts.words is None or (facts.words.flags and "domain" not in facts.words.flags):
+        return
+    isolated = facts.words.isolated
+    shared = isolated & assignments.shared
+    if shared:
+        message = (
+            f"{cpus_text(shared)} {'is' if len(shared) == 1 else 'are'} isolated by the kernel and in the shared pool: "
+            "what runs there is never balanced to another CPU."
+        )
+        yield Finding("warning", str(shared), message, "MOOR-609")
+    reserved = isolated & assignments.reserved
+    if reserved:
+        message = f"The system avoids {cpus_text(reserved)}, although reserved for it: isolcpus names what is reserved."
+        yield Finding("warning", str(reserved), message, "MOOR-610")
+
+
+def _misunderstood(facts: IsolationFacts, _assignments: Assignments) -> Iterator[Finding]:
+    for word in facts.words.misunderstood if facts.words is not None else ():
+        message = f"The kernel was given {word!r:.120}, which is no list of CPUs; the kernel ignores it too."
+        yield Finding("warning", "proc/cmdline", message, "MOOR-614")
+
+
+def _unchecked(what: str, path: str) -> Finding:
+    message = (
+        f"The machine's files hold no {path}, so that {what} {'were' if what.endswith('s') else 'was'} not checked."
+    )
+    return Finding("info", path, message, "MOOR-616")
+
+
+def _union(sets: Iterable[CPUSet]) -> CPUSet:
+    union = CPUSet()
+    for cpus in sets:
+        union |= cpus
+    return union
+
+
+_RULES: Sequence[Rule] = (
+    _nobody,
+    _siblings,
+    group_findings,
+    _interrupts,
+    _balance,
+    _services,
+    _isolated,
+    _misunderstood,
+    _workqueues,
+    _ticks,
+)

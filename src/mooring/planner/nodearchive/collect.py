@@ -1,0 +1,177 @@
+"""Putting a node archive together from what was found on a computer and in a cluster.
+
+Nothing is fetched here: files come from a :class:`Tree`, answers of the cluster are handed over. What cannot be had is
+noted with its reason, and the rest is packed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mooring import __version__
+from mooring.checkpoint.store import SIZE_LIMIT
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding
+from mooring.discovery.capture import Capture, capture_isolation, capture_machine
+from mooring.discovery.capture_archive import archive_bytes
+from mooring.discovery.probe import read_problem
+from mooring.discovery.tree import Tree
+from mooring.manifest.document import Document
+from mooring.manifest.kubelet_flags import KubeletFlags
+from mooring.manifest.reduction import anonymous_pods, pod_list, reduced_pods
+from mooring.planner.nodearchive.about import About, Part, Unread, about_document
+from mooring.planner.nodearchive.configuration import Found, found_configuration
+from mooring.planner.nodearchive.layout import (
+    ABOUT,
+    CONFIGURATION_PART,
+    CPU_STATE,
+    ISOLATION_PART,
+    MACHINE_PART,
+    MEMORY_STATE,
+    PODS,
+    PODS_PART,
+    STATE_PART,
+    TOP,
+)
+
+ANONYMOUS_NODE: Final = "node-1"
+KUBELET_ROOT: Final = "/var/lib/kubelet"
+_CPUS: Final = "sys/devices/system/cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAnswers:
+    """What the cluster said about the node. Each answer is a document, or None with the reason."""
+
+    pods: object = None
+    pods_problem: str = "the cluster was not asked"
+    configz: object = None
+    version: str = ""
+    """The kubelet's version."""
+    findings: tuple[Finding, ...] = ()
+    """What the person who asked should know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody wants collected."""
+
+    node: str = ""
+    """The node's name."""
+    kubelet: str = ""
+    """The kubelet's version, where it is known."""
+    kubelet_root: str = KUBELET_ROOT
+    config: Sequence[Document] = ()
+    """Documents of ``--config``; empty to look for the kubelet's own."""
+    pods: Sequence[object] = ()
+    """Documents with the node's pods; empty to take the cluster's."""
+    flags: KubeletFlags | None = None
+    """Of the running kubelet; None when none runs."""
+    cluster: ClusterAnswers = field(default_factory=ClusterAnswers)
+    anonymous: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What goes into an archive."""
+
+    about: About
+    files: Mapping[str, bytes]
+    links: Mapping[str, str]
+    folders: frozenset[str]
+    findings: tuple[Finding, ...] = ()
+    """What the person who collects should know; not in the archive."""
+
+    def packed(self) -> bytes:
+        """Return the archive; the same collection gives the same bytes.
+
+        Raises:
+            InputError: it would be too large.
+        """
+        return archive_bytes(TOP, self.files, self.links, self.folders)
+
+
+def collect(tree: Tree, request: Request) -> Collection:
+    """Collect a node.
+
+    Raises:
+        InputError: there is no machine in the tree, or documents that were handed over cannot be used.
+    """
+    if not tree.is_dir(_CPUS):
+        remedy = "name the root directory of a computer with --root; in a debugging pod it is /host"
+        raise InputError(f"has no {_CPUS}", source=tree.name, field="--root", remedy=remedy)
+    machine = capture_machine(tree)
+    isolation = capture_isolation(tree, service_names=not request.anonymous)
+    unread = {**machine.unread, **isolation.unread}
+    parts = [
+        _captured(MACHINE_PART, "sysfs and /proc", machine),
+        _captured(ISOLATION_PART, "sysfs, /proc, /etc", isolation),
+    ]
+    files = {**isolation.files, **machine.files}
+    told = request.cluster.configz
+    configuration = found_configuration(tree, request.config, told, request.flags, request.kubelet_root)
+    states = _states(tree, request.kubelet_root, unread)
+    for name, found in (
+        (CONFIGURATION_PART, configuration),
+        (STATE_PART, states),
+        (PODS_PART, _pods(request)),
+    ):
+        files |= found.files
+        size = sum(map(len, found.files.values()))
+        parts.append(Part(name, found.origin if found.files else "", len(found.files), size, found.missing))
+    about = About(
+        node=ANONYMOUS_NODE if request.anonymous and request.node else request.node,
+        kubelet=request.kubelet or request.cluster.version,
+        anonymous=request.anonymous,
+        parts=tuple(parts),
+        unread=tuple(Unread(path, problem) for path, problem in sorted(unread.items())),
+        collector=__version__,
+    )
+    files[ABOUT] = json_bytes(about_document(about))
+    links = {**isolation.links, **machine.links}
+    folders = frozenset(machine.folders | isolation.folders)
+    return Collection(about, files, links, folders, request.cluster.findings)
+
+
+def json_bytes(document: object) -> bytes:
+    """Return a document as it stands in an archive."""
+    return f"{json.dumps(document, indent=1)}\n".encode()
+
+
+def _captured(name: str, origin: str, capture: Capture) -> Part:
+    return Part(name, origin, len(capture.files), sum(map(len, capture.files.values())))
+
+
+def _states(tree: Tree, root: str, unread: dict[str, str]) -> Found:
+    """Take the state files as they are, damaged ones too."""
+    files: dict[str, bytes] = {}
+    for place in (CPU_STATE, MEMORY_STATE):
+        path = f"{root}/{place.rpartition('/')[2]}".lstrip("/")
+        data = tree.data(path)
+        if data is not None and len(data) <= SIZE_LIMIT:
+            files[place] = data
+        elif data is not None:
+            unread[path] = f"larger than {SIZE_LIMIT} bytes"
+        elif tree.exists(path):
+            unread[path] = read_problem(tree, path).rpartition(": ")[2]
+    missing = "" if files else f"none could be read in {root}"
+    if len(files) == 1:
+        absent = next(place for place in (CPU_STATE, MEMORY_STATE) if place not in files)
+        missing = f"no {absent.rpartition('/')[2]}"
+    return Found(files, root, missing)
+
+
+def _pods(request: Request) -> Found:
+    documents: Iterable[object] = request.pods
+    origin = "--pods"
+    if not request.pods:
+        if request.cluster.pods is None:
+            return Found({}, "", request.cluster.pods_problem)
+        documents, origin = [request.cluster.pods], "kubectl"
+    pods: list[dict[str, Any]] = reduced_pods(documents)
+    if request.anonymous:
+        pods = anonymous_pods(pods)
+    return Found({PODS: json_bytes(pod_list(pods))}, origin, "")

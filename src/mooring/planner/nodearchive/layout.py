@@ -1,0 +1,34 @@
+"""Where things stand in a node archive.
+
+Everything is below one folder, so that unpacking makes one; files of the machine keep their paths below ``/``. So the
+archive is a snapshot of a machine too, and ``--machine`` takes it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+
+API_VERSION: Final = "mooring/v1alpha1"
+KIND: Final = "NodeArchive"
+
+TOP: Final = "mooring-node"
+"""The folder around everything."""
+ABOUT: Final = "mooring-node.json"
+"""What was collected, what was not, and why."""
+KUBELET_CONFIG: Final = "kubelet/config.json"
+CPU_STATE: Final = f"kubelet/{CPU_FILE}"
+MEMORY_STATE: Final = f"kubelet/{MEMORY_FILE}"
+MOORING_CONFIG: Final = "mooring/config.json"
+DEVICES: Final = "mooring/devices.json"
+PODS: Final = "pods.json"
+
+CONFIGURATIONS: Final = (KUBELET_CONFIG, MOORING_CONFIG, DEVICES)
+STATES: Final = (CPU_STATE, MEMORY_STATE)
+
+MACHINE_PART: Final = "machine"
+ISOLATION_PART: Final = "isolation"
+CONFIGURATION_PART: Final = "configuration"
+STATE_PART: Final = "state files"
+PODS_PART: Final = "pods"

@@ -1,0 +1,129 @@
+"""Reading a node archive, or the folder that it was unpacked to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from mooring.checkpoint.store import SIZE_LIMIT
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding, Machine
+from mooring.core.pod import Pod
+from mooring.discovery.loader import machine_of
+from mooring.discovery.tree import Tree, open_tree
+from mooring.manifest.configuration import NodeConfiguration, configuration_of
+from mooring.manifest.document import Document
+from mooring.manifest.documents import documents_in
+from mooring.manifest.findings import Report, ignore
+from mooring.manifest.gates import PodGates
+from mooring.manifest.pod_files import pods_of
+from mooring.planner.nodearchive.about import About, about_of
+from mooring.planner.nodearchive.layout import (
+    ABOUT,
+    CONFIGURATION_PART,
+    CONFIGURATIONS,
+    CPU_STATE,
+    MEMORY_STATE,
+    PODS,
+    PODS_PART,
+    STATE_PART,
+)
+from mooring.planner.nodearchive.releases import release_findings
+from mooring.planner.simulation import StateTexts
+
+INCOMPLETE: Final = "MOOR-581"
+
+_CONSEQUENCES: Final = {
+    CONFIGURATION_PART: "the archive has no configuration of the kubelet",
+    STATE_PART: "the archive lacks state files, so that running pods are placed anew",
+    PODS_PART: "the archive has no pods, so that only what state files hold is taken",
+}
+"""Part -> what its absence means for an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeArchive:
+    """A node as somebody collected it. Nothing but ``mooring-node.json`` need be there."""
+
+    tree: Tree
+    about: About
+
+    def machine(self) -> Machine:
+        """Return the machine.
+
+        Raises:
+            InputError: the archive holds none that can be understood.
+        """
+        if not self.tree.is_dir("sys"):
+            remedy = "collect it again where sysfs is, or name another machine with --machine"
+            raise InputError("holds no machine", source=self.tree.name, remedy=remedy)
+        return machine_of(self.tree)
+
+    def configuration(self) -> NodeConfiguration | None:
+        """Return the configuration of the kubelet, and of Mooring where there is one; None without the former.
+
+        Raises:
+            InputError: it is there and cannot be used.
+        """
+        documents = [document for path in CONFIGURATIONS for document in self._documents(path)]
+        return configuration_of(documents) if documents else None
+
+    def state(self) -> StateTexts:
+        """Return the texts of the state files.
+
+        Raises:
+            InputError: one is larger than any kubelet writes.
+        """
+        return StateTexts(self._state(CPU_STATE), self._state(MEMORY_STATE))
+
+    def pods(self, gates: PodGates, report: Report = ignore) -> list[Pod]:
+        """Return the pods that ran on the node, in the order in which they were started.
+
+        Raises:
+            InputError: a pod is not valid.
+        """
+        return pods_of(self._documents(PODS), gates=gates, report=report)
+
+    def findings(self, configuration: NodeConfiguration, replaced: Collection[str] = ()) -> tuple[Finding, ...]:
+        """Return what a reader of answers about this node should know.
+
+        Args:
+            configuration: of the node.
+            replaced: names of the parts that somebody gave besides the archive.
+        """
+        missing = (
+            Finding("warning", self.tree.name, f"{_CONSEQUENCES[part.name]}: {part.missing}", INCOMPLETE)
+            for part in self.about.parts
+            if part.missing and part.name in _CONSEQUENCES and part.name not in replaced
+        )
+        return (*missing, *release_findings(self.about.kubelet, configuration.kubelet))
+
+    def _documents(self, path: str) -> Iterator[Document]:
+        data = self.tree.data(path)
+        return iter(()) if data is None else iter(documents_in(data, f"{self.tree.name}: {path}"))
+
+    def _state(self, path: str) -> str | None:
+        data = self.tree.data(path)
+        if data is None:
+            return None
+        if len(data) > SIZE_LIMIT:
+            problem = f"{path} is larger than {SIZE_LIMIT} bytes"
+            raise InputError(problem, source=self.tree.name, remedy="this is no state file of a kubelet")
+        return data.decode(errors="surrogateescape")
+
+
+def open_node(source: str) -> NodeArchive:
+    """Open a node archive, or a folder that one was unpacked to.
+
+    Raises:
+        InputError: there is no such file, or it is no node archive.
+    """
+    tree = open_tree(source)
+    data = tree.data(ABOUT)
+    if data is None:
+        remedy = "make one with mooring collect; a snapshot of a machine alone is given with --machine"
+        raise InputError(f"is no node archive: {ABOUT} is missing", source=source, remedy=remedy)
+    place = f"{source}: {ABOUT}"
+    documents = documents_in(data, place)
+    return NodeArchive(tree, about_of(documents[0].content, source=place))

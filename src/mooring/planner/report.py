@@ -1,0 +1,220 @@
+"""A plan as a report: the node at every step, told by what changed.
+
+A step shows the node when the kubelet has taken back what a refused pod had been given, as it does when it is asked
+next. While running pods are admitted again nothing is taken back, because the kubelet does not know yet who runs.
+The last step is the node that ``mooring show`` draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from mooring import KUBELET_VERSION
+from mooring.core.cpuset import CPUSet
+from mooring.core.machine import Machine
+from mooring.planner.holdings import device_holders, holding_lines
+from mooring.planner.picture import admitted_rows, machine_view, owners_of, plan_view, pod_name, pools_of, verdict_of
+from mooring.planner.plan import Answer, Plan
+from mooring.planner.report_facts import distances_of, settings_facts
+from mooring.planner.simulation import Kubelet
+from mooring.render.build import Owner, cpu_views, owner_views
+from mooring.render.places import survey
+from mooring.render.report import (
+    Account,
+    AccountState,
+    ContainerView,
+    CPUState,
+    DeviceView,
+    PodView,
+    ReportView,
+    Step,
+    changes_between,
+)
+from mooring.render.view import CPUUse, NodeView
+from mooring.render.wording import clean
+
+
+def report_of(plan: Plan) -> ReportView:
+    """Return the report about a plan; without steps when the kubelet would not start."""
+    if plan.kubelet is None:
+        return _refused(plan)
+    kubelets = _shown(plan, plan.kubelet)
+    owners = _all_owners(plan, kubelets)
+    states = list(_cpu_states(plan, kubelets, owners))
+    everything = CPUSet.from_ids({cpu for state in states for cpu in state})
+    for state in states:
+        # What the machine does not have is seen only while somebody names it.
+        state.update((cpu, CPUState(CPUUse.OFFLINE)) for cpu in everything if cpu not in state)
+    accounts = _accounts(plan.kubelet, plan.machine)
+    devices = [
+        DeviceView(resource, device.id, device.numa or (), device.healthy)
+        for resource, offered in sorted(plan.kubelet.node.providers.devices.devices.items())
+        for device in offered
+    ]
+    told_elsewhere = {clean(line) for line in holding_lines(plan)}
+    last = {(owner.label, owner.uid): owner for owner in owners_of(plan, plan.kubelet)}
+    node = plan_view(plan, [last.get((owner.label, owner.uid), owner) for owner in owners], everything)
+    return ReportView(
+        kubelet=KUBELET_VERSION,
+        node=replace(node, caption=tuple(line for line in node.caption if line not in told_elsewhere)),
+        steps=tuple(_steps(plan, kubelets, states, accounts, devices)),
+        pods=(*(_pod(plan, step, answer) for step, answer in enumerate(plan.answers, 1)), *_unasked(plan)),
+        accounts=accounts,
+        accounted=bool(plan.kubelet.node.memory.nodes),
+        devices=tuple(devices),
+        distances=distances_of(plan.machine),
+        findings=plan.findings,
+        facts=tuple(settings_facts(plan.kubelet.settings)),
+    )
+
+
+def machine_report(machine: Machine) -> ReportView:
+    """Return the report about a machine without a kubelet."""
+    return _bare(machine, machine_view(machine))
+
+
+def _bare(machine: Machine, node: NodeView) -> ReportView:
+    state = {cpu.cpu: CPUState(cpu.use) for cpu in node.cpus()}
+    return ReportView(
+        kubelet=KUBELET_VERSION,
+        node=node,
+        steps=(Step(None, changes_between({}, state)),),
+        accounts=_totals(machine),
+        distances=distances_of(machine),
+        findings=machine.findings,
+    )
+
+
+def _refused(plan: Plan) -> ReportView:
+    message = plan.refusal.message if plan.refusal else ""
+    node = replace(plan_view(plan), caption=machine_view(plan.machine).caption)
+    refusal = f"{message}. {plan.remedy}".strip()
+    return replace(
+        _bare(plan.machine, node),
+        pods=tuple(_unasked(plan)),
+        refusal=refusal,
+        refusal_code=plan.refusal_code,
+        findings=plan.findings,
+    )
+
+
+def _shown(plan: Plan, last: Kubelet) -> list[Kubelet]:
+    """Return the kubelet of every step, the start included."""
+    shown = list(plan.trace[:1])
+    for kubelet, answer in zip(plan.trace[1:], plan.answers, strict=True):
+        shown.append(kubelet if answer.running else kubelet.settled())
+    return [*shown[:-1], last]
+
+
+def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[Owner]:
+    """Return everybody who ever held CPUs, without any, in an order that serves every step."""
+    found: dict[str, dict[str, Owner]] = {}
+    for kubelet in kubelets:
+        for owner in owners_of(plan, kubelet):
+            found.setdefault(owner.uid, {}).setdefault(owner.label, Owner(owner.label, owner.uid, CPUSet()))
+    pods = {answer.pod.uid: answer for answer in plan.answers}
+    ordered: list[Owner] = []
+    for uid, held in found.items():
+        answer = pods.get(uid)
+        if answer is not None:
+            name = pod_name(answer)
+            labels = [name, *(f"{name}/{container.name}" for container in answer.pod.containers)]
+            ordered += [held[label] for label in labels if label in held]
+        else:
+            ordered += [held[label] for label in sorted(held)]
+    return ordered
+
+
+def _cpu_states(plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[Owner]) -> Iterator[dict[int, CPUState]]:
+    """Yield every CPU's use and owners at each step, by the rules of the picture."""
+    places = survey(plan.machine)
+    idle = owner_views(owners, places)
+    for kubelet in kubelets:
+        held = {(owner.label, owner.uid): owner.cpus for owner in owners_of(plan, kubelet)}
+        now = [held.get((owner.label, owner.uid)) for owner in owners]
+        views = [view if cpus is None else replace(view, cpus=cpus) for view, cpus in zip(idle, now, strict=True)]
+        drawn = cpu_views(places, views, pools_of(kubelet))
+        yield {
+            cpu: CPUState(view.use, () if view.owner is None else (view.owner, *view.other_owners))
+            for cpu, view in drawn.items()
+        }
+
+
+def _steps(
+    plan: Plan,
+    kubelets: Sequence[Kubelet],
+    states: Sequence[dict[int, CPUState]],
+    accounts: Sequence[Account],
+    devices: Sequence[DeviceView],
+) -> Iterator[Step]:
+    cpus: Mapping[int, CPUState] = {}
+    memory: Mapping[int, AccountState] = {}
+    held: Mapping[int, str] = dict.fromkeys(range(len(devices)), "")
+    for number, (kubelet, state) in enumerate(zip(kubelets, states, strict=True)):
+        memory_now = _account_states(kubelet, accounts)
+        holders = device_holders(plan, kubelet)
+        held_now = {index: holders.get((device.resource, device.id), "") for index, device in enumerate(devices)}
+        yield Step(
+            pod=number - 1 if number else None,
+            cpus=changes_between(cpus, state),
+            accounts=tuple((index, now) for index, now in memory_now.items() if memory.get(index) != now),
+            devices=tuple((index, now) for index, now in held_now.items() if held[index] != now),
+        )
+        cpus, memory, held = state, memory_now, held_now
+
+
+def _accounts(kubelet: Kubelet, machine: Machine) -> tuple[Account, ...]:
+    nodes = kubelet.node.memory.nodes
+    if not nodes:
+        return _totals(machine)
+    return tuple(
+        Account(node, resource, table.total, table.system_reserved, table.allocatable)
+        for node, state in sorted(nodes.items())
+        for resource, table in sorted(state.memory.items(), key=lambda item: (item[0] != "memory", item[0]))
+        if table.total
+    )
+
+
+def _totals(machine: Machine) -> tuple[Account, ...]:
+    """Return how much memory there is where nobody accounts for it."""
+    return tuple(Account(node, "memory", size) for node, size in survey(machine).memory.items() if size)
+
+
+def _account_states(kubelet: Kubelet, accounts: Sequence[Account]) -> dict[int, AccountState]:
+    nodes = kubelet.node.memory.nodes
+    if not nodes:
+        return {}
+    states = {}
+    for index, account in enumerate(accounts):
+        node = nodes[account.node]
+        table = node.memory[account.resource]
+        states[index] = AccountState(table.reserved, table.free, node.cells)
+    return states
+
+
+def _pod(plan: Plan, step: int, answer: Answer) -> PodView:
+    admitted = "runs already" if answer.running else "admitted"
+    topology = plan.kubelet.settings.topology if plan.kubelet else None
+    rows = admitted_rows(plan, answer, topology, why="") if answer.admitted else ()
+    return PodView(
+        name=pod_name(answer),
+        uid=answer.pod.uid,
+        verdict=admitted if answer.admitted else verdict_of(answer),
+        admitted=answer.admitted,
+        step=step,
+        reason=answer.decision.reason,
+        message=answer.decision.message,
+        why=answer.why,
+        remedy=answer.remedy,
+        code=answer.code,
+        containers=tuple(
+            ContainerView(row.container, row.verdict, row.cpus, row.cpu_nodes, row.memory_nodes, row.alignment)
+            for row in rows
+        ),
+    )
+
+
+def _unasked(plan: Plan) -> Iterator[PodView]:
+    for pod in plan.unasked:
+        yield PodView(f"{pod.namespace}/{pod.name}", pod.uid, "not asked", admitted=False)

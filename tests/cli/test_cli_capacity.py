@@ -1,0 +1,137 @@
+"""``mooring capacity``: which pod is meant, exit codes, formats, and what is refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.command import EXAMPLES, NODE, PODS, Answered, mooring
+
+DATABASE = ("capacity", "data/database", *PODS, *NODE)
+SHAPE = ("--shape", "cpu=8,memory=16Gi")
+
+
+def test_the_headline_tells_how_many_and_the_exit_code_that_it_is_a_yes() -> None:
+    answer = mooring(*DATABASE)
+    assert (answer.code, answer.err) == (0, "")
+    assert "20 more pods like data/database fit." in answer.out
+    assert "Number 21 is refused: TopologyAffinityError" in answer.out
+    assert "evict data/database-0 (8 CPUs, 16 GiB, NUMA node 0)" in answer.out
+
+
+@pytest.mark.parametrize(("at_least", "code"), [(0, 0), (20, 0), (21, 1)])
+def test_fewer_than_wanted_are_a_no(at_least: int, code: int) -> None:
+    assert mooring(*DATABASE, "--at-least", str(at_least)).code == code
+
+
+def test_a_pod_of_the_manifests_is_the_first_that_is_counted() -> None:
+    count = mooring("capacity", "database-3", *PODS, *NODE, "-o", "json").document["count"]
+    assert count == 21
+
+
+def test_a_pod_that_runs_already_stays() -> None:
+    active = ("--active", EXAMPLES / "pods.yaml")
+    assert mooring("capacity", "database-3", *active, *NODE, "-o", "json").document["count"] == 20
+
+
+def test_a_shape_needs_no_manifest() -> None:
+    answer = mooring("capacity", *SHAPE, *NODE)
+    assert answer.code == 0
+    assert "more pods with cpu=8, memory=16Gi fit." in answer.out
+
+
+def test_a_pod_alone_needs_no_name(tmp_path: Path) -> None:
+    only = tmp_path / "only.yaml"
+    only.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: only}\nspec:\n  containers:\n"
+        "    - {name: a, resources: {limits: {cpu: 16, memory: 1Gi}}}\n"
+    )
+    assert "more pods like default/only fit." in mooring("capacity", "-f", only, *NODE).out
+
+
+def test_a_limit_says_that_more_may_fit() -> None:
+    answer = mooring(*DATABASE, "--limit", "2")
+    assert "At least 2 more pods like data/database fit; counting stopped there." in answer.out
+    assert answer.code == 0
+
+
+def test_wide_has_a_row_for_every_container() -> None:
+    out = mooring(*DATABASE, "-o", "wide").out
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("data/database+")] == [
+        f"data/database+{number}" for number in range(1, 21)
+    ]
+
+
+def test_the_picture_shows_the_replicas(tmp_path: Path) -> None:
+    target = tmp_path / "node.svg"
+    assert mooring(*DATABASE, "-o", "svg", "--to", target).code == 0
+    text = target.read_text(encoding="utf-8")
+    assert text.startswith("<svg")
+    assert "data/database+20" in text
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
+    out = mooring(*DATABASE, columns=columns).out
+    assert max(len(line) for line in out.splitlines()) <= columns
+
+
+def test_the_document_keeps_its_members_when_the_kubelet_does_not_start(tmp_path: Path) -> None:
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "cpuManagerPolicy: static\nreservedSystemCPUs: '999'\n"
+    )
+    node = ("--machine", "small-1s8", "--config", config)
+    refused = mooring("capacity", *SHAPE, *node, "-o", "json")
+    fine = mooring("capacity", *SHAPE, *NODE, "-o", "json")
+    assert refused.code == 1
+    assert refused.document.keys() == fine.document.keys()
+    assert "reserved-cpus: 999" in refused.document["startError"]
+    assert "The kubelet would not start" in mooring("capacity", *SHAPE, *node).out
+    assert mooring("capacity", *SHAPE, *node, "-o", "svg").code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "POD: it is not said which pod is meant"),
+        (PODS, "name one of core/upf-0, core/upf-1"),
+        (("nobody", *PODS), "nobody: no pod has this name; given are core/upf-0"),
+        (("other/database", *PODS), "other/database: no pod has this name"),
+        (("--shape", "cpu"), "--shape: 'cpu' is no amount of a resource"),
+        (("--shape", "cpu=1"), "--shape: memory must be given"),
+        (("--shape", "cpu=1,cpu=2"), "--shape: cpu is given twice"),
+        (("--shape", "cpu=x,memory=1Gi"), "--shape: cpu: 'x' is not a quantity"),
+        (("--shape", "cpu=-1,memory=1Gi"), "--shape: cpu: must not be negative"),
+        (("--shape", "cpu=0,memory=1Gi"), "--shape: cpu must be more than 0"),
+        (("--shape", "cpu=1,memory=1Gi,gpu=1"), "--shape: gpu: is no resource of a container"),
+        (("--shape", "cpu=1,memory=1Gi,hugepages-2Mi=1Mi"), "1Mi is no whole number of 2Mi pages"),
+        (("web", *SHAPE), "give either POD or --shape"),
+        ((*SHAPE, "--limit", "2", "--at-least", "3"), "--limit 2 is below --at-least 3"),
+        ((*SHAPE, "--limit", "0"), "invalid value for '--limit'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...], complaint: str) -> None:
+    answer: Answered = mooring("capacity", *arguments, *NODE)
+    assert answer.code == 2
+    assert answer.out == ""
+    assert complaint in answer.complaint
+
+
+def test_a_name_in_two_namespaces_has_to_be_told_apart(tmp_path: Path) -> None:
+    both = tmp_path / "both.yaml"
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {}}}\nspec: {{containers: [{{name: a}}]}}\n"
+    both.write_text("---\n".join(pod.format(space) for space in ("one", "two")))
+    answer = mooring("capacity", "web", "-f", both, *NODE)
+    assert answer.code == 2
+    assert "several pods have this name: one/web, two/web; write NAMESPACE/NAME" in answer.complaint
+    assert mooring("capacity", "two/web", "-f", both, *NODE).code == 0
+
+
+def test_more_are_counted_than_usual_when_more_are_wanted(tmp_path: Path) -> None:
+    config, idle = tmp_path / "kubelet.yaml", tmp_path / "idle.yaml"
+    config.write_text("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 100000\n")
+    idle.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: idle}\nspec: {containers: [{name: a}]}\n")
+    node = ("--machine", "small-1s8", "--config", config)
+    assert mooring("capacity", "-f", idle, *node, "--at-least", "1001").code == 0

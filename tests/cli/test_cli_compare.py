@@ -1,0 +1,217 @@
+"""``mooring compare``: what is compared, what is said, exit codes, bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+from tests.cli.command import CORPORA, EXAMPLES, NODE, PODS, mooring
+
+from mooring.cli.verbs import compare as verb
+from mooring.planner.compare.combinations import Dimension
+from mooring.planner.compare.ranking import MEASURES
+
+VARIED = (*PODS, *NODE, "--vary", "topology-policy")
+
+
+@pytest.fixture
+def loose(tmp_path: Path) -> Path:
+    """Return a configuration under which every pod of the example fits."""
+    config = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0,64,128,192",
+    }
+    path = tmp_path / "loose.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_the_names_on_the_command_line_are_those_of_the_planner() -> None:
+    assert tuple(one.value for one in Dimension) == verb.DIMENSIONS
+    assert tuple(MEASURES) == verb.MEASURES
+
+
+def test_the_best_stands_first_and_the_given_one_is_shown_below(loose: Path) -> None:
+    answered = mooring("compare", *PODS, *NODE, "--with", loose, "--top", "1")
+    assert answered.code == 0
+    lines = answered.out.splitlines()
+    assert lines[1] == "11 pods under 2 variants."
+    assert [line.split()[:4] for line in lines if line.strip()[:2] in ("1.", "2.")] == [
+        ["1.", "11", "of", "11"],
+        ["2.", "8", "of", "11"],
+    ]
+    assert "      loose.yaml as given · CPU manager static · topology manager none" in lines
+    assert "and 1 more (--top 0 shows all)" in lines
+
+
+def test_without_a_variant_that_admits_all_the_answer_is_no() -> None:
+    answered = mooring("compare", *VARIED)
+    assert answered.code == 1
+    assert "Admitted by none: core/timekeeper." in answered.out
+    assert "What makes the best of kubelet.yaml:" in answered.out
+    assert "  topologyManagerPolicy: none instead of single-numa-node" in answered.out
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
+    answered = mooring("compare", *VARIED, "--no-group", columns=columns)
+    assert max(map(len, answered.out.splitlines())) <= columns
+
+
+def test_narrow_terminals_keep_what_matters() -> None:
+    assert " admitted  NUMA" in mooring("compare", *VARIED, columns=30).out
+
+
+def test_wide_lines_can_be_searched() -> None:
+    lines = mooring("compare", *VARIED, "-o", "wide", "--no-group").out.splitlines()
+    assert lines[0].split()[:5] == ["RANK", "SAME", "NAME", "MACHINE", "ADMITTED"]
+    assert len([line for line in lines if "epyc-7763-2s-nps4" in line]) == 4
+    assert lines[-1].startswith("4 ")
+
+
+def test_left_out_combinations_are_counted_and_told() -> None:
+    vary = (*PODS, *NODE, "--vary", "cpu-options")
+    answered = mooring("compare", *vary)
+    assert "50 combinations left out, because the kubelet would not start with them" in answered.out.replace("\n", " ")
+    wide = mooring("compare", *vary, "-o", "wide").out
+    told = [line for line in wide.splitlines() if line.startswith("left out ")]
+    assert sum(int(line.split()[2].rstrip(":")) for line in told) == 50
+    assert any("can not be used at the same time" in line for line in told)
+
+
+def test_the_document_has_every_variant_with_the_same_keys() -> None:
+    document = mooring("compare", *VARIED, "-o", "json").document
+    assert (document["apiVersion"], document["kind"], document["pods"]) == ("mooring/v1alpha1", "Comparison", 11)
+    assert len(document["variants"]) == 4
+    assert len({tuple(variant) for variant in document["variants"]}) == 1
+    given = [variant for variant in document["variants"] if variant["asGiven"]]
+    assert [(variant["name"], variant["changes"], variant["admitted"]) for variant in given] == [
+        ("kubelet.yaml", [], 8)
+    ]
+    assert [variant["group"] for variant in document["variants"]] == [1, 1, 2, 3]
+    assert document["neverAdmitted"] == ["core/timekeeper"]
+
+
+def test_the_picture_is_xml_and_always_the_same() -> None:
+    first, second = (mooring("compare", *VARIED, "-o", "svg").out for _ in range(2))
+    assert first == second
+    root = ET.fromstring(first)  # noqa: S314 - our own text
+    words = " ".join(root.itertext())
+    assert "kubelet.yaml as given" in words
+    assert "rejected: TopologyAffinityError" in words
+
+
+def test_machines_are_compared_too() -> None:
+    config = ("--config", str(EXAMPLES / "kubelet.yaml"))
+    machines = ("--machine", "epyc-7763-2s-nps4", "--machine", "small-1s8")
+    document = mooring("compare", *PODS, *config, *machines, "-o", "json").document
+    assert [(one["machine"], one["starts"]) for one in document["variants"]] == [
+        ("epyc-7763-2s-nps4", True),
+        ("small-1s8", False),
+    ]
+    assert document["variants"][1]["startErrorCode"].startswith("MOOR-2")
+
+
+def test_devices_of_the_configuration_are_on_every_machine() -> None:
+    options = ("-f", str(EXAMPLES / "ai-pods.yaml"), "--config", str(EXAMPLES / "ai-kubelet.yaml"))
+    machine = "sockets=2 numa=4 cores=64 threads=2 memory=256Gi hugepages-2Mi=2048"
+    answered = mooring(
+        "compare", *options, "--machine", machine, "--vary", "topology-scope,memory-policy", "-o", "json"
+    )
+    told = {finding["subject"] for finding in answered.document["findings"]}
+    assert "vendor.example/gpu" not in told, "the devices are declared"
+    assert len(answered.document["variants"]) == 4
+
+
+def test_a_running_pod_is_not_counted_among_the_asked(loose: Path) -> None:
+    running = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "old", "uid": "old"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "8", "memory": "1Gi"}}}]},
+    }
+    path = loose.with_name("running.yaml")
+    path.write_text(yaml.safe_dump(running))
+    document = mooring("compare", *PODS, *NODE, "--active", path, "--with", loose, "-o", "json").document
+    assert document["pods"] == 11
+
+
+def test_a_recorded_trace_runs_on_its_machine_under_its_configuration() -> None:
+    source = f"{CORPORA / 'admission-lifecycle-restart.jsonl.gz'}#lifecycle-restart-0004"
+    document = mooring("compare", "--trace", source, "--vary", "topology-scope", "-o", "json").document
+    assert {variant["machine"] for variant in document["variants"]} == {"xeon-2s64"}
+    assert (document["steps"], document["pods"]) == (3, 1)
+
+
+def test_a_trace_takes_another_machine_and_configuration(tmp_path: Path, loose: Path) -> None:
+    pod = {"metadata": {"name": "a", "uid": "a"}, "spec": {"containers": [{"name": "c"}]}}
+    scenario = {"machine": "cores=4", "kubelet": {}, "steps": [{"admit": pod}, {"remove": "a"}]}
+    path = tmp_path / "day.yaml"
+    path.write_text(yaml.safe_dump(scenario))
+    answered = mooring(
+        "compare", "--trace", path, "--config", loose, "--machine", "epyc-7763-2s-nps4", "--vary", "topology-scope"
+    )
+    assert answered.code == 0
+    assert answered.out.startswith("epyc-7763-2s-nps4: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "mooring compare: missing option '-f' or '--trace'; see mooring compare --help"),
+        ((*PODS, "--trace", "x"), "mooring compare: -f and --trace exclude each other; see"),
+        (("--trace", "x", "--state", "y"), "mooring compare: --trace brings its own state: leave out"),
+        ((*PODS, *NODE), "mooring: kubelet.yaml: there is nothing to compare with; give another configuration"),
+        ((*PODS, *NODE, "--vary", "colour"), "mooring compare: invalid value for '--vary': 'colour' is not one of"),
+        ((*PODS, *NODE, "--with", "no-such-file"), "mooring: no-such-file: "),
+        (("--trace", "no-such-file"), "mooring: no-such-file: "),
+        ((*PODS, *NODE, "--all-options", "--to", "/no/such/folder/x"), "mooring: /no/such/folder/x: --to: "),
+        (
+            (*PODS, "--config", "-", "--machine", "a", "--machine", "b"),
+            "mooring: standard input: --config: can be read",
+        ),
+    ],
+    ids=range(9),
+)
+def test_what_cannot_be_compared_is_told_in_one_line(arguments: tuple[str, ...], complaint: str) -> None:
+    answered = mooring("compare", *arguments)
+    assert (answered.code, answered.out) == (2, "")
+    assert answered.complaint.startswith(complaint)
+
+
+@pytest.mark.parametrize(
+    ("lines", "name", "complaint"),
+    [
+        (
+            [{"id": "a", "machine": "cores=4"}, {"id": "b", "machine": "cores=4"}],
+            "",
+            "holds several scenarios; name one: ",
+        ),
+        ([{"id": "a", "machine": "cores=4"}], "#b", "no scenario is called 'b'"),
+        ([{"id": "a", "machine": "cores=4"}], "#a", "a: admits no pod"),
+        ([{"id": "a", "machine": "cores=4"}], "", "a: admits no pod"),
+        ([], "", "holds no scenario"),
+    ],
+    ids=range(5),
+)
+def test_a_trace_that_cannot_be_run_is_bad_input(
+    lines: list[dict[str, str]], name: str, complaint: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "day.jsonl"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    answered = mooring("compare", "--trace", f"{file}{name}", "--all-options")
+    assert (answered.code, answered.out) == (2, "")
+    assert complaint in answered.complaint
+
+
+def test_alternatives_alone_are_compared_with_one_another(loose: Path) -> None:
+    answered = mooring(
+        "compare", *PODS, *NODE[:2], "--with", loose, "--with", str(EXAMPLES / "kubelet.yaml"), "-o", "json"
+    )
+    assert (answered.code, answered.err) == (0, "")
+    assert [variant["name"] for variant in answered.document["variants"]] == ["loose.yaml", "kubelet.yaml"]

@@ -1,0 +1,125 @@
+"""Shells complete verbs, formats and machines: asked as they ask, by the shells themselves where they are installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+from tests.cli.command import mooring
+
+from mooring.cli.completion import SHELLS, cobra_lines
+from mooring.cli.main import VERBS, cli
+from mooring.discovery.shipped import shipped_names
+
+BASH = """
+source {script}
+COMP_WORDS=({words}) COMP_CWORD={last}
+_mooring_completion mooring
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+ZSH = """
+compdef() {{ :; }}
+_describe() {{ print -l -- ${{(P)3}} }}
+compadd() {{ print -l -- ${{@:6}} }}
+source {script}
+words=({words}) CURRENT={current}
+_mooring_completion
+"""
+FISH = "source {script}; complete --do-complete='{words}'"
+
+
+def candidates(*words: str) -> list[tuple[str, str]]:
+    *before, incomplete = words
+    found = ShellComplete(cli, {}, "mooring", "").get_completions(list(before), incomplete)
+    return [(item.type, item.value) for item in found]
+
+
+def test_verbs_are_completed_without_importing_them() -> None:
+    code = (
+        "import sys; from click.shell_completion import ShellComplete; from mooring.cli.main import cli;"
+        "print(len(ShellComplete(cli, {}, 'mooring', '').get_completions([], '')));"
+        "print([name for name in sys.modules if name.startswith('mooring.cli.verbs.')])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")
+    assert told[:2] == [str(len(VERBS)), "[]"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("pl",), [("plain", "plan")]),
+        (("plan", "--machine", "xeon-8"), [("plain", "xeon-8480-2s")]),
+        (("plan", "--machine", "./no"), [("file", "./no")]),
+        (("topology", "-o", "ma"), [("plain", "machineinfo")]),
+        (("completion", ""), [("plain", shell) for shell in SHELLS]),
+        (("plan", "--state", ""), [("dir", "")]),
+        (("plan", "-f", "po"), [("file", "po")]),
+        (("show", "--node", "n"), [("file", "n")]),
+        (("topology", "--n"), [("plain", "--node")]),
+        (("collect", "--kubelet-r"), [("plain", "--kubelet-root")]),
+    ],
+)
+def test_words_are_completed_by_what_they_mean(words: tuple[str, ...], expected: list[tuple[str, str]]) -> None:
+    assert candidates(*words) == expected
+
+
+def test_every_shipped_machine_is_a_candidate() -> None:
+    assert [value for _, value in candidates("topology", "--machine", "")] == list(shipped_names())
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_each_shell_has_a_script_that_names_program_and_variable(shell: str, tmp_path: Path) -> None:
+    answered = mooring("completion", shell)
+    assert (answered.code, answered.err) == (0, "")
+    assert "_MOORING_COMPLETE" in answered.out
+    mooring("completion", shell, "--to", tmp_path / "script")
+    assert (tmp_path / "script").read_text(encoding="utf-8") == answered.out
+
+
+def test_another_shell_is_refused_with_the_known_ones() -> None:
+    answered = mooring("completion", "csh")
+    assert answered.code == 2
+    assert "bash" in answered.complaint
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(("mooring", "pl"), "plan"), (("mooring", "plan", "--machine", "grac"), "grace-1s")],
+    ids=["verb", "machine"],
+)
+def test_the_shell_itself_completes(shell: str, words: tuple[str, ...], expected: str, tmp_path: Path) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    if shell == "bash" and _bash_version(program) < (4, 4):
+        pytest.skip("bash is older than 4.4")
+    script = tmp_path / "script"
+    mooring("completion", shell, "--to", script)
+    template = {"bash": BASH, "zsh": ZSH, "fish": FISH}[shell]
+    asked = template.format(script=script, words=" ".join(words), last=len(words) - 1, current=len(words))
+    search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    plain = [program, *{"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell], "-c", asked]
+    told = subprocess.run(plain, capture_output=True, text=True, check=False, env={**os.environ, "PATH": search})
+    completed = [line.split("\t")[0].split(":")[0] for line in told.stdout.splitlines()]
+    assert completed == [expected], told
+
+
+def _bash_version(program: str) -> tuple[int, ...]:
+    told = subprocess.run(
+        [program, "-c", "echo ${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]}"], capture_output=True, text=True, check=True
+    )
+    return tuple(int(number) for number in told.stdout.split())
+
+
+def test_kubectl_is_told_whether_files_may_follow() -> None:
+    def directive(*words: str) -> str:
+        *before, incomplete = words
+        return cobra_lines(ShellComplete(cli, {}, "mooring", "").get_completions(list(before), incomplete))[-1]
+
+    assert (directive("pl"), directive("plan", "-f", "x"), directive("plan", "--state", "")) == (":4", ":0", ":16")

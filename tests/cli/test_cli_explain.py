@@ -1,0 +1,189 @@
+"""``mooring explain``: names, formats, exit codes, and texts as agreed.
+
+The golden files are written anew by ``MOORING_GOLDEN=write pytest tests/cli/test_cli_explain.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from rich.cells import cell_len
+from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, mooring
+
+from mooring.codes.pages import all_codes
+
+GOLDEN = Path(__file__).parent / "golden"
+AI = (
+    "--machine",
+    "sockets=2 numa=4 cores=64 threads=2 memory=256Gi hugepages-2Mi=2048 distances=10,12,32",
+    "--config",
+    str(EXAMPLES / "ai-kubelet.yaml"),
+    "-f",
+    str(EXAMPLES / "ai-pods.yaml"),
+)
+ONE = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: NAMESPACE}
+spec:
+  containers:
+    - {name: app, resources: {limits: {cpu: CPU, memory: 1Gi}}}
+"""
+TEXTS: dict[str, tuple[tuple[str, ...], int, int]] = {
+    "explain-60": (("explain", "hpc/solver", *PODS, *NODE), 60, 1),
+    "explain-80": (("explain", *PODS, *NODE), 80, 1),
+    "explain-wordy": (("explain", "upf-0/forwarder", *PODS, *NODE, "-v"), 120, 0),
+    "explain-devices": (("explain", "finetune", *AI, "-v"), 100, 1),
+    "explain-partition": (("explain", "gateway", *AI), 100, 0),
+    "explain-shared": (("explain", "logs", *PODS, *NODE), 80, 0),
+    "explain-refused": (
+        ("explain", "solver", *PODS, *NODE[:2], "--config", str(GOLDEN / "refused.yaml"), "--nearest", "0"),
+        80,
+        1,
+    ),
+    "explain-code": (("explain", "MOOR-103"), 80, 0),
+    "help-explain": (("explain", "--help"), 100, 0),
+}
+"""Name -> command, columns, exit code."""
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_text_is_the_agreed_one(name: str) -> None:
+    command, columns, code = TEXTS[name]
+    answered = mooring(*command, columns=columns)
+    file = GOLDEN / f"{name}.txt"
+    if os.environ.get("MOORING_GOLDEN") == "write":
+        file.write_text(answered.out, "utf-8")
+    assert answered.out == file.read_text("utf-8")
+    assert answered.code == code
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
+    for name in ("core/upf-0", "ai/inference"):
+        lines = mooring("explain", name, *PODS, *NODE, "-v", "--nearest", "0", columns=columns).out.splitlines()
+        assert max(cell_len(line) for line in lines) <= columns
+
+
+def pods_file(folder: Path, *pods: tuple[str, str]) -> str:
+    texts = [ONE.replace("NAMESPACE", namespace).replace("CPU", cpu) for namespace, cpu in pods]
+    (folder / "pods.yaml").write_text("\n---\n".join(texts), "utf-8")
+    return str(folder / "pods.yaml")
+
+
+def test_without_a_name_the_first_refused_pod_is_explained() -> None:
+    answered = mooring("explain", *PODS, *NODE, "-o", "json", "--nearest", "0")
+    assert (answered.code, answered.document["name"], answered.document["code"]) == (1, "inference", "MOOR-105")
+
+
+def test_when_every_pod_runs_they_are_listed(tmp_path: Path) -> None:
+    manifest = pods_file(tmp_path, ("a", "2"), ("b", "100m"))
+    answered = mooring("explain", "-f", manifest, *NODE, "-o", "json")
+    assert (answered.code, answered.document["kind"]) == (0, "ExplanationList")
+    assert [one["code"] for one in answered.document["pods"]] == ["MOOR-161", "MOOR-165"]
+    assert "a/web  [MOOR-161]" in mooring("explain", "-f", manifest, *NODE).out
+    assert mooring("explain", "-f", manifest, *NODE, "-o", "svg").code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("core/upf-0", ("core", "upf-0", "")),
+        ("upf-0", ("core", "upf-0", "")),
+        ("upf-0/mesh", ("core", "upf-0", "mesh")),
+        ("core/upf-0/mesh", ("core", "upf-0", "mesh")),
+    ],
+)
+def test_a_pod_and_a_container_are_named_with_or_without_the_namespace(name: str, named: tuple[str, ...]) -> None:
+    found = mooring("explain", name, *PODS, *NODE, "-o", "json").document
+    assert (found["namespace"], found["name"], found["container"]) == named
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("upf", "upf: no pod has this name; pods are core/upf-0, core/upf-1, core/upf-2"),
+        ("inferense", "inferense: no pod has this name; pods are ai/inference"),
+        ("upf-0/nobody", "upf-0/nobody: no pod has this name; pods are "),
+        ("MOOR-998", "MOOR-998: no such code"),
+    ],
+)
+def test_a_name_that_means_nothing_is_told_with_what_could_be_meant(name: str, complaint: str) -> None:
+    answered = mooring("explain", name, *PODS, *NODE)
+    assert answered.code == 2
+    assert answered.complaint.startswith(f"mooring: {complaint}")
+
+
+def test_a_name_that_means_several_pods_is_told_with_all_of_them(tmp_path: Path) -> None:
+    manifest = pods_file(tmp_path, ("a", "2"), ("b", "2"))
+    answered = mooring("explain", "web", "-f", manifest, *NODE)
+    assert answered.code == 2
+    assert answered.complaint == "mooring: web: 2 things have this name; name one of a/web, b/web"
+    container = mooring("explain", "web/app", "-f", manifest, *NODE)
+    assert container.complaint == "mooring: web/app: 2 things have this name; name one of a/web/app, b/web/app"
+
+
+@pytest.mark.parametrize("arguments", [(), ("web",), ("--machine", "small-1s8")])
+def test_without_pods_there_is_nothing_to_explain(arguments: tuple[str, ...]) -> None:
+    answered = mooring("explain", *arguments)
+    assert answered.code == 2
+    assert "there is no pod to explain" in answered.complaint
+
+
+def test_the_document_has_the_story_the_facts_and_the_nearest_change() -> None:
+    found = mooring("explain", "solver", *PODS, *NODE, "-o", "json").document
+    assert (found["apiVersion"], found["kind"], found["verdict"]) == ("mooring/v1alpha1", "Explanation", "rejected")
+    assert [fact["fact"] for fact in found["facts"]][:2] == ["AdmissionBegun", "CPUHintsAsked"]
+    merged = next(fact for fact in found["facts"] if fact["fact"] == "HintsMerged")
+    assert (merged["rule"], merged["admitted"]) == ("filtered", False)
+    assert found["proposals"][0]["changes"][0]["option"] == "--ask"
+    assert any(line["mark"] == "no" for line in found["story"][0]["below"])
+
+
+def test_the_nearest_changes_are_as_many_as_asked_for() -> None:
+    many = mooring("explain", "solver", *PODS, *NODE, "-o", "json", "--nearest", "3").document["proposals"]
+    none = mooring("explain", "solver", *PODS, *NODE, "-o", "json", "--nearest", "0").document["proposals"]
+    assert (len(many) > 1, none) == (True, [])
+
+
+@pytest.mark.parametrize("name", ["solver", "upf-0", "logs", "timekeeper"])
+def test_the_picture_is_well_formed_and_goes_to_a_file(name: str, tmp_path: Path) -> None:
+    to = tmp_path / "why.svg"
+    answered = mooring("explain", name, *PODS, *NODE, "-o", "svg", "--to", to, "--nearest", "0")
+    root = ET.fromstring(to.read_text("utf-8"))  # noqa: S314 - our own picture
+    assert answered.out == ""
+    assert root.tag.endswith("svg")
+    assert name in (root.findtext("{http://www.w3.org/2000/svg}title") or "")
+
+
+def test_a_pod_after_one_from_which_the_kubelet_does_not_return_is_not_asked(tmp_path: Path) -> None:
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\n"
+        "memoryManagerPolicy: Static\nreservedSystemCPUs: '0'\nkubeReserved: {memory: 1Gi}\n"
+        "reservedMemory: [{numaNode: 0, limits: {memory: 1124Mi}}]\n",
+        "utf-8",
+    )
+    crashing = ONE.replace("NAMESPACE", "a").replace("memory: 1Gi", "memory: 1Gi, hugepages-2Mi: 2Mi")
+    manifest = tmp_path / "pods.yaml"
+    manifest.write_text(
+        crashing.replace("CPU", "1") + "---" + ONE.replace("NAMESPACE", "b").replace("CPU", "1"), "utf-8"
+    )
+    node = ("-f", str(manifest), *SMALL, "--config", str(config), "-o", "json", "--nearest", "0")
+    crash, unasked = mooring("explain", "a/web", *node), mooring("explain", "b/web", *node)
+    assert (crash.code, crash.document["verdict"], crash.document["code"]) == (1, "crash", "MOOR-152")
+    assert (unasked.code, unasked.document["verdict"]) == (1, "not asked")
+
+
+@pytest.mark.parametrize("code", [one for one in all_codes() if one.startswith("MOOR-1")])
+def test_every_code_of_a_pod_is_explained_by_its_page(code: str) -> None:
+    answered = mooring("explain", code.lower(), "-o", "json")
+    assert (answered.code, answered.document["code"], answered.document["kind"]) == (0, code, "CodePage")
+    assert mooring("explain", code).out == answered.document["text"]
+
+
+def test_a_code_has_no_picture() -> None:
+    assert mooring("explain", "MOOR-103", "-o", "svg").code == 2

@@ -1,0 +1,81 @@
+"""Help shows examples that the command line understands, for every verb, and lists every verb."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib import import_module
+
+import click
+import pytest
+from tests.cli.command import mooring
+
+from mooring.cli.main import VERBS, cli
+
+SHELL = re.compile(r"\s(?:\||>|<)\s.*|^[^|]*\|\s|^source <\(|\)$")
+
+
+def command_of(verb: str) -> click.Command:
+    command = import_module(f"mooring.cli.verbs.{verb}").command
+    assert isinstance(command, click.Command)
+    return command
+
+
+def examples_in(text: str, name: str) -> list[list[str]]:
+    """Return the words after ``mooring VERB`` of each example, without what belongs to the shell."""
+    lines = (SHELL.sub("", line.strip()) for line in text.splitlines())
+    return [shlex.split(line)[2:] for line in lines if line.startswith(f"mooring {name}")]
+
+
+def described(verb: str) -> str:
+    command = command_of(verb)
+    return f"{command.help or ''}\n{command.epilog or ''}"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_shows_examples_that_are_understood(verb: str) -> None:
+    command = command_of(verb)
+    examples = examples_in(described(verb), verb)
+    assert len(examples) >= 2, "an example says more than a list of options"
+    for words in examples:
+        with command.make_context(verb, [], resilient_parsing=True) as context:
+            given, rest, _ = command.make_parser(context).parse_args(list(words))
+        assert not rest, words
+        assert given or not words
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_help_is_an_answer_of_any_width(verb: str, columns: int) -> None:
+    answered = mooring(verb, "--help", columns=columns)
+    assert (answered.code, answered.err) == (0, "")
+    assert answered.out.startswith(f"Usage: mooring {verb} ")
+    assert "Examples:" in answered.out
+
+
+def test_the_list_of_verbs_is_that_of_the_modules() -> None:
+    answered = mooring("--help")
+    for verb, says in VERBS.items():
+        assert re.search(rf"^  {verb} +{re.escape(says)}$", answered.out, re.MULTILINE), verb
+        assert command_of(verb).name == verb
+
+
+def test_the_examples_of_the_program_are_understood_too() -> None:
+    for verb in VERBS:
+        for words in examples_in(cli.epilog or "", verb):
+            command = command_of(verb)
+            with command.make_context(verb, [], resilient_parsing=True) as context:
+                command.make_parser(context).parse_args(list(words))
+
+
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"completion", "replay", "collect", "topology"}))
+def test_every_verb_about_a_node_takes_a_node_archive_and_the_shared_options(verb: str) -> None:
+    names = {name for parameter in command_of(verb).params for name in parameter.opts}
+    assert {"--node", "--machine", "--config", "--state", "--active", "-o", "--to"} <= names
+
+
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"completion", "replay", "show"}))
+def test_every_verb_that_answers_has_a_text_and_a_document(verb: str) -> None:
+    (output,) = (parameter for parameter in command_of(verb).params if "-o" in parameter.opts)
+    assert isinstance(output.type, click.Choice)
+    assert {"text", "json"} <= set(output.type.choices)

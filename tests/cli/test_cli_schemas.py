@@ -1,0 +1,209 @@
+"""Every document of ``-o json`` is what its schema says, member by member, and every schema is a good one."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, mooring
+from tests.cli.made_up_node import kubelet_pods, make_root, write_pods
+
+from mooring.checkpoint.cpu_file import cpu_state_text
+from mooring.core.cpuset import CPUSet
+from mooring.core.errors import InputError
+from mooring.cpumanager.state import CPUState
+from mooring.planner.explain.facts_document import FACTS
+from mooring.planner.explain.facts_document import _member as member_name
+from mooring.schemas import COMMON, kinds, schema
+
+GOLDEN = Path(__file__).parent / "golden"
+HUGE = "sockets=2 numa=4 cores=64 threads=2 memory=256Gi hugepages-2Mi=2048 distances=10,12,32"
+AI = ("-f", str(EXAMPLES / "ai-pods.yaml"), "--machine", HUGE, "--config", str(EXAMPLES / "ai-kubelet.yaml"))
+MEMORY = ("-f", str(GOLDEN / "memory-pods.yaml"), *NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
+CRASH = ("-f", str(GOLDEN / "crash-pods.yaml"), *NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
+REFUSED = (*PODS, *NODE[:2], "--config", str(GOLDEN / "refused.yaml"))
+REGISTRY: Registry[Any] = Registry().with_resources(
+    (f"{name}.json", Resource.from_contents(schema(name))) for name in (*kinds(), COMMON)
+)
+
+ENDLESS_CONFIG = """
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+cpuManagerPolicyOptions: {full-pcpus-only: "true", distribute-cpus-across-numa: "true"}
+reservedSystemCPUs: "79"
+"""
+WIDE_CONFIG = """
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+topologyManagerPolicy: best-effort
+topologyManagerPolicyOptions: {max-allowable-numa-nodes: "64"}
+reservedSystemCPUs: "0"
+"""
+
+DOCUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "plan": ("Plan", ("plan", *PODS, *NODE)),
+    "plan-ai": ("Plan", ("plan", *AI)),
+    "plan-memory": ("Plan", ("plan", *MEMORY)),
+    "plan-crash": ("Plan", ("plan", *CRASH)),
+    "plan-refused": ("Plan", ("plan", *REFUSED)),
+    "plan-none": ("Plan", ("plan", *PODS, *SMALL)),
+    "podresources": ("PodResources", ("plan", *PODS, *NODE, "-o", "podresources")),
+    "podresources-ai": ("PodResources", ("plan", *AI, "-o", "podresources")),
+    "podresources-memory": ("PodResources", ("plan", *MEMORY, "-o", "podresources")),
+    "topology": ("Machine", ("topology",)),
+    "topology-told": ("Machine", ("topology", "--machine", "xeonmax-9460-2s-snc4-flat")),
+    "topology-hybrid": ("Machine", ("topology", "--machine", "i7-1370p")),
+    "explain": ("Explanation", ("explain", *PODS, *NODE)),
+    "explain-admitted": ("Explanation", ("explain", "core/upf-0", *PODS, *NODE)),
+    "explain-memory": ("Explanation", ("explain", *MEMORY)),
+    "explain-ai": ("Explanation", ("explain", *AI)),
+    "explain-partition": ("Explanation", ("explain", "gateway", *AI)),
+    "explain-crash": ("Explanation", ("explain", *CRASH)),
+    "explain-refused": ("Explanation", ("explain", *REFUSED)),
+    "explain-code": ("CodePage", ("explain", "MOOR-580")),
+    "whatif": ("WhatIf", ("whatif", *PODS, *NODE, "--set", "topologyManagerPolicy=restricted")),
+    "whatif-refused": ("WhatIf", ("whatif", *PODS, *NODE, "--set", "reservedSystemCPUs=999")),
+    "nearest": ("NearestChanges", ("whatif", "hpc/solver", *PODS, *NODE, "--limit", "2")),
+    "capacity": ("Capacity", ("capacity", "core/upf", *PODS, *NODE)),
+    "capacity-memory": ("Capacity", ("capacity", "--shape", "cpu=2,memory=1Gi", *MEMORY, "--limit", "5")),
+    "capacity-ai": ("Capacity", ("capacity", "--shape", "cpu=2,memory=1Gi", *AI, "--limit", "3")),
+    "capacity-refused": ("Capacity", ("capacity", "core/upf", *REFUSED)),
+    "compare": ("Comparison", ("compare", *PODS, *NODE, "--vary", "topology-policy", "--jobs", "1")),
+}
+"""Name -> kind, and the command without its format where that is json."""
+
+
+def validator(kind: str) -> Draft202012Validator:
+    return Draft202012Validator(schema(kind), registry=REGISTRY)
+
+
+def complaints(kind: str, document: Any) -> list[str]:
+    return [f"{error.json_path}: {error.message[:200]}" for error in validator(kind).iter_errors(document)]
+
+
+def printed(command: tuple[str | Path, ...]) -> Any:
+    answered = mooring(*command, *(() if "-o" in command else ("-o", "json")))
+    assert answered.code in (0, 1), answered.err
+    return answered.document
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_is_what_its_schema_says(name: str) -> None:
+    kind, command = DOCUMENTS[name]
+    document = printed(command)
+    assert document["kind"] == kind
+    assert complaints(kind, document) == []
+
+
+def test_a_plan_that_does_not_end_is_what_its_schema_says(tmp_path: Path) -> None:
+    # Five single CPUs are left on each of four nodes (spec: vectors.md, D-loop).
+    free = CPUSet.parse("0-4,10-14,20-24,30-34,79")
+    state = CPUState("static", free.mask, {"stranger": {"c": (CPUSet.parse("0-79") - free).mask}})
+    (tmp_path / "cpu_manager_state").write_text(cpu_state_text(state, pod_level=False, baselines=False), "utf-8")
+    config, pods = tmp_path / "kubelet.yaml", tmp_path / "pods.yaml"
+    config.write_text(ENDLESS_CONFIG, encoding="utf-8")
+    limits = {"cpu": 14, "memory": "1Gi"}
+    containers = [{"name": "c", "resources": {"limits": limits}}]
+    named = [{"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}} for name in ("a", "b")]
+    pods.write_text("---\n".join(f"{json.dumps(pod)}\n" for pod in named), encoding="utf-8")
+    machine = "sockets=2 numa=4 cores=40 threads=2 memory=16Gi"
+    asked = ("-f", pods, "--machine", machine, "--config", config, "--state", tmp_path)
+    document = printed(("plan", *asked))
+    assert "unasked" in document
+    assert complaints("Plan", document) == []
+    assert complaints("Explanation", printed(("explain", *asked))) == []
+
+
+def test_a_plan_on_more_nodes_than_masks_can_list_is_what_its_schema_says(tmp_path: Path) -> None:
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(WIDE_CONFIG, encoding="utf-8")
+    asked = (*PODS, "--machine", "sockets=2 numa=32 cores=128 threads=2", "--config", config)
+    document = printed(("plan", *asked))
+    assert any("listed" in hints.get("cpu", {}) for pod in document["pods"] for hints in pod["hints"].values())
+    assert complaints("Plan", document) == []
+    assert complaints("Explanation", printed(("explain", *asked))) == []
+
+
+@pytest.mark.parametrize("damage", ["none", "checksum", "torn"])
+def test_a_diagnosis_is_what_its_schema_says(damage: str, tmp_path: Path) -> None:
+    mooring("plan", *PODS, *NODE, "--save-state", tmp_path)
+    file = tmp_path / "cpu_manager_state"
+    text = file.read_text(encoding="utf-8")
+    damaged = {"none": text, "checksum": text.replace('"checksum":', '"checksum":1'), "torn": text[: len(text) // 2]}
+    file.write_text(damaged[damage], encoding="utf-8")
+    for more in ((), ("--active", EXAMPLES / "pods.yaml"), ("--write",)):
+        document = printed(("doctor", "--state", tmp_path, *NODE, *more))
+        assert complaints("Diagnosis", document) == []
+
+
+def test_documents_about_a_collected_node_are_what_their_schemas_say(tmp_path: Path) -> None:
+    root, pods = make_root(tmp_path / "root"), write_pods(tmp_path / "pods.json", kubelet_pods())
+    archive = tmp_path / "node.tar.gz"
+    about = printed(("collect", "--root", root, "--no-kubectl", "--pods", pods, "--to", archive))
+    assert complaints("NodeArchive", about) == []
+    assert complaints("Plan", printed(("plan", *PODS, "--node", archive))) == []
+    assert complaints("Machine", printed(("topology", "--node", archive))) == []
+    running = printed(("explain", "--node", archive))
+    assert (running["kind"], complaints("ExplanationList", running)) == ("ExplanationList", [])
+    isolation = printed(("doctor", "--lint", "--node", archive))
+    assert (isolation["kind"], complaints("Isolation", isolation)) == ("Isolation", [])
+
+
+def test_every_kind_is_tested() -> None:
+    here = {kind for kind, _ in DOCUMENTS.values()}
+    assert here | {"Diagnosis", "NodeArchive", "ExplanationList", "Isolation"} == set(kinds())
+
+
+@pytest.mark.parametrize("kind", [*kinds(), COMMON])
+def test_a_schema_is_valid_and_closed(kind: str) -> None:
+    found = schema(kind)
+    Draft202012Validator.check_schema(found)
+    assert (found["$id"], found["title"]) == (f"{kind}.json", kind)
+    for part in _objects(found):
+        if "properties" in part:
+            assert part.get("additionalProperties") is False, part
+            assert set(part.get("required", [])) <= set(part["properties"]), part
+        if "$ref" in part:
+            assert REGISTRY.resolver(base_uri=f"{kind}.json").lookup(part["$ref"]).contents
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_each_document_names_its_version_and_kind(kind: str) -> None:
+    found = schema(kind)
+    assert found["properties"]["apiVersion"] == {"const": "mooring/v1alpha1"}
+    assert found["properties"]["kind"] == {"const": kind}
+    assert {"apiVersion", "kind"} <= set(found["required"])
+
+
+def test_what_a_schema_does_not_name_is_refused() -> None:
+    document = printed(DOCUMENTS["plan"][1])
+    strange = copy.deepcopy(document)
+    strange["pods"][0]["extra"] = 1
+    lacking = copy.deepcopy(document)
+    del lacking["pods"][0]["why"]
+    listed = copy.deepcopy(document)
+    listed["sharedPool"] = "3-"
+    assert [bool(complaints("Plan", each)) for each in (strange, lacking, listed)] == [True, True, True]
+
+
+def test_every_fact_of_the_engine_is_in_the_schema_with_its_members() -> None:
+    variants = schema("Explanation")["$defs"]["fact"]["oneOf"]
+    described = {found["properties"]["fact"]["const"]: set(found["required"]) - {"fact"} for found in variants}
+    assert described == {fact.__name__: {member_name(name) for name in fields} for fact, fields in FACTS.items()}
+
+
+def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InputError, match="is no kind of document") as refused:
+        schema("Plann")
+    assert "Plan" in str(refused.value)
+
+
+def _objects(part: Any) -> list[dict[str, Any]]:
+    below = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    inner = [found for child in below for found in _objects(child)]
+    return [part, *inner] if isinstance(part, dict) else inner

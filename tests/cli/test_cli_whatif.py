@@ -1,0 +1,184 @@
+"""``mooring whatif``: before and after side by side, and the nearest changes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from tests.cli.command import NODE, PODS, mooring
+
+SOLVER = "hpc/solver"
+RESTRICTED = ("--set", "topologyManagerPolicy=restricted")
+
+
+def test_the_nearest_changes_of_the_first_refused_pod_are_found() -> None:
+    answer = mooring("whatif", *PODS, *NODE)
+    assert answer.code == 0
+    assert answer.out.startswith("ai/inference is not admitted: TopologyAffinityError [MOOR-105]\n")
+    assert "Let container load-model of ai/inference ask for 24" in answer.out
+    assert "--ask ai/inference/load-model:cpu=24" in answer.out
+
+
+def test_every_option_that_is_shown_admits_the_pod() -> None:
+    found = mooring("whatif", SOLVER, *PODS, *NODE, "-o", "json").document
+    assert found["kind"] == "NearestChanges"
+    assert found["pod"]["name"] == "solver"
+    assert not found["admitted"]
+    assert [proposal["changes"][0]["kind"] for proposal in found["proposals"]] == ["amount", "field", "field"]
+    for proposal in found["proposals"]:
+        options = [word for change in proposal["changes"] for word in (change["option"], change["value"])]
+        after = mooring("whatif", *PODS, *NODE, *options, "-o", "json").document["after"]
+        pods = {pod["name"]: pod for pod in after["pods"]}
+        assert pods["solver"]["admitted"], proposal["text"]
+        assert {name: place["cpus"] for name, place in pods["solver"]["containers"].items()} == {
+            name: place["cpus"] for name, place in proposal["containers"].items()
+        }
+
+
+def test_the_limit_limits_and_keeps_the_order() -> None:
+    every = mooring("whatif", SOLVER, *PODS, *NODE, "-o", "json").document["proposals"]
+    few = mooring("whatif", SOLVER, *PODS, *NODE, "-o", "json", "--limit", "2").document["proposals"]
+    assert few == every[:2]
+
+
+def test_options_in_the_text_can_be_typed() -> None:
+    text = mooring("whatif", SOLVER, *PODS, *NODE, columns=200).out
+    for number in range(1, 4):
+        line = next(line for line in text.splitlines() if line.startswith(f"{number}  --"))
+        assert "admitted" in mooring("whatif", *PODS, *NODE, *shlex.split(line[3:])).out
+
+
+def test_before_and_after_are_shown_side_by_side() -> None:
+    answer = mooring("whatif", *PODS, *NODE, *RESTRICTED)
+    assert answer.code == 1
+    lines = answer.out.splitlines()
+    assert lines[0] == "Set topologyManagerPolicy to restricted."
+    assert any(line.split() == ["hpc/solver", "rejected:", "TopologyAffinityError", "admitted"] for line in lines)
+    assert "Before: 8 pods admitted, 3 not." in lines
+    assert "After: 9 pods admitted, 2 not." in lines
+    assert "core/upf-0" not in answer.out
+
+
+def test_the_answer_is_yes_when_everybody_is_admitted_afterwards() -> None:
+    changes = ("--ask", "timekeeper:cpu=4", "--ask", "solver:cpu=16", "--ask", "inference/load-model:cpu=24")
+    answer = mooring("whatif", *PODS, *NODE, *changes)
+    assert answer.code == 0, answer.out
+    assert "11 pods admitted, 0 not." in answer.out
+
+
+def test_the_document_has_both_plans_and_what_differs() -> None:
+    document = mooring("whatif", *PODS, *NODE, *RESTRICTED, "--remove", "upf-2", "-o", "json").document
+    assert (document["kind"], document["before"]["kind"], document["after"]["kind"]) == ("WhatIf", "Plan", "Plan")
+    assert [change["kind"] for change in document["changes"]] == ["field", "removal"]
+    states = {one["name"]: (one["before"]["state"], one["after"]["state"]) for one in document["differences"]}
+    assert states["solver"] == ("rejected", "admitted")
+    assert states["upf-2"] == ("admitted", "absent")
+    assert "upf-0" not in states
+    keys = {tuple(one[side]) for one in document["differences"] for side in ("before", "after")}
+    assert keys == {("state", "reason", "code", "why", "containers", "pod")}
+
+
+def test_the_order_of_options_does_not_matter() -> None:
+    one = mooring("whatif", *PODS, *NODE, *RESTRICTED, "--remove", "upf-0=solver", "--ask", "solver:cpu=36")
+    other = mooring("whatif", "--ask", "solver:cpu=36", "--remove", "upf-0=solver", *RESTRICTED, *PODS, *NODE)
+    assert one == other
+
+
+def test_a_kubelet_that_would_not_start_is_the_answer() -> None:
+    answer = mooring("whatif", *PODS, *NODE, "--set", "cpuManagerPolicyOptions.distribute-cpus-across-cores=true")
+    assert answer.code == 1
+    assert "After: the kubelet would not start." in answer.out
+    assert "CPU Manager Policy Alpha-level Options not enabled" in answer.out
+    assert "featureGates" in answer.out
+
+
+def test_a_policy_changes_on_a_running_node_only_without_its_state_file(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    mooring("plan", *PODS, *NODE, "--save-state", state)
+    runs = ("--active", PODS[1], "--state", state, *NODE)
+    options = ("full-pcpus-only", "prefer-align-cpus-by-uncorecache")
+    off = [word for name in options for word in ("--set", f"cpuManagerPolicyOptions.{name}=")]
+    change = ("--set", "cpuManagerPolicy=none", *off)
+    refused = mooring("whatif", *runs, *change)
+    assert refused.code == 1
+    assert "differs from state checkpoint policy" in " ".join(refused.out.split())
+    started = mooring("whatif", *runs, *change, "--fresh-state", "cpu", "-o", "json").document
+    assert "startError" not in started["after"]
+    assert {one["after"]["state"] for one in started["differences"]} == {"admitted"}
+
+
+def test_the_node_after_a_change_can_be_drawn(tmp_path: Path) -> None:
+    target = tmp_path / "after.svg"
+    assert mooring("whatif", *PODS, *NODE, *RESTRICTED, "-o", "svg", "--to", target).code == 1
+    assert "hpc/solver/rank" in target.read_text()
+
+
+def test_nothing_has_to_change_for_an_admitted_pod() -> None:
+    answer = mooring("whatif", "upf-0", *PODS, *NODE)
+    assert (answer.code, answer.out) == (0, "core/upf-0 is admitted: nothing needs to change.\n")
+    document = mooring("whatif", "upf-0", *PODS, *NODE, "-o", "json").document
+    assert (document["admitted"], document["proposals"]) == (True, [])
+
+
+def test_nothing_has_to_change_when_everybody_is_admitted(tmp_path: Path) -> None:
+    pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web"}, "spec": {"containers": [{"name": "app"}]}}
+    (tmp_path / "web.json").write_text(json.dumps(pod))
+    given = ("-f", tmp_path / "web.json", *NODE)
+    assert mooring("whatif", *given).out == "Every pod is admitted: nothing needs to change.\n"
+    assert mooring("whatif", *given, "-o", "json").document["pod"] is None
+    answer = mooring("whatif", *given, "--ask", "web:cpu=500")
+    assert answer.code == 1
+    assert "OutOfcpu" in mooring("whatif", *given, "--ask", "web:cpu=500", "--ask", "web:memory=1Gi").out + answer.out
+
+
+def test_no_change_found_is_a_no(tmp_path: Path) -> None:
+    containers = [
+        {"name": name, "resources": {"limits": {"cpu": "200", "memory": "1Gi"}}} for name in ("one", "other", "third")
+    ]
+    pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "huge"}, "spec": {"containers": containers}}
+    (tmp_path / "huge.json").write_text(json.dumps(pod))
+    answer = mooring("whatif", "-f", tmp_path / "huge.json", *NODE)
+    assert answer.code == 1
+    assert "No small change was found" in answer.out
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
+def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
+    for arguments in ((SOLVER,), RESTRICTED, ("--move", "upf-0=inference")):
+        text = mooring("whatif", *arguments, *PODS, *NODE, columns=columns).out
+        assert max(map(len, text.splitlines())) <= columns
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("nobody",), "mooring: there is no pod 'nobody'; there are core/upf-0"),
+        (("solvr",), "mooring: there is no pod 'solvr'; did you mean hpc/solver?"),
+        (("upf-*",), "mooring: 'upf-*' means 3 pods: core/upf-0, core/upf-1, core/upf-2; name one of them"),
+        ((SOLVER, *RESTRICTED), "mooring whatif: give either changes or POD, for which to find some"),
+        ((*RESTRICTED, "--limit", "3"), "mooring whatif: give either changes or --limit"),
+        (("-o", "svg"), "mooring whatif: -o svg draws the node after a change: give one"),
+        (("--ask", "inference:cpu=2"), "--ask: ai/inference has several containers; name one of load-model, server"),
+        (("--ask", "solver/rang:cpu=2"), "--ask: hpc/solver has no container 'rang'; it has rank"),
+        (("--ask", "solver:cpus=2"), "is no resource of a container; did you mean cpu?"),
+        (("--ask", "solver:cpu=-2"), "must not be negative"),
+        (("--set", "policy=none"), "--set: 'policy' cannot be set; "),
+        (("--remove", "solver", "--move", "solver"), "what becomes of hpc/solver is changed twice"),
+        (("--first", "solver=nobody"), "--first: there is no pod 'nobody'"),
+        (("--device", "vendor.example/gpu=0"), "no devices of vendor.example/gpu are declared; declared are none"),
+        (("--limit", "0"), "'--limit': 0 is not in the range"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(arguments: tuple[str, ...], complaint: str) -> None:
+    answer = mooring("whatif", *arguments, *PODS, *NODE)
+    assert answer.code == 2
+    assert complaint in answer.complaint
+    assert answer.out == ""
+
+
+def test_a_question_without_pods_has_no_answer() -> None:
+    answer = mooring("whatif", *NODE)
+    assert answer.code == 2
+    assert answer.complaint == "mooring: there is no pod to ask about; give pods with -f, --active or --node"

@@ -1,0 +1,186 @@
+"""Facts about isolation, read from made-up file trees as kernel, systemd and irqbalance write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.core.cpuset import CPUSet
+from mooring.discovery.cgroups import ControlGroup
+from mooring.discovery.isolation import IsolationFacts, read_isolation
+from mooring.discovery.kernelwords import kernel_words, parse_kernel_list
+from mooring.discovery.tree import open_tree
+
+ONLINE = CPUSet.parse("0-7")
+UID = "0a1b2c3d-0000-4111-8222-333344445555"
+
+
+def read(root: Path, **files: str) -> IsolationFacts:
+    """Write files (``__`` stands for a slash, ``_DOT_`` for a dot) and read the facts."""
+    for name, text in files.items():
+        path = root / name.replace("_DOT_", ".").replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (root / "sys").mkdir(exist_ok=True)
+    return read_isolation(open_tree(root), ONLINE)
+
+
+def cpus(text: str) -> CPUSet:
+    return CPUSet.parse(text)
+
+
+def test_a_snapshot_of_sysfs_alone_tells_nothing(tmp_path: Path) -> None:
+    assert read(tmp_path) == IsolationFacts()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2-3", "2-3"),
+        ("6-N", "6-7"),
+        ("N", "7"),
+        ("all", "0-7"),
+        ("0-7:1/2", "0,2,4,6"),
+        ("0-7:3/4,7", "0-2,4-7"),
+        ("3-2", None),
+        ("0-7:3/2", None),
+        ("0-7:0/2", None),
+        ("a", None),
+        ("1,,2", None),
+        ("-1", None),
+        ("0-9999999", None),
+    ],
+)
+def test_lists_of_the_command_line(text: str, found: str | None) -> None:
+    assert parse_kernel_list(text, ONLINE) == (None if found is None else cpus(found))
+
+
+@given(st.text(max_size=20))
+def test_no_list_is_too_odd(text: str) -> None:
+    found = parse_kernel_list(text, ONLINE)
+    assert found is None or found <= CPUSet.from_ids(range(1 << 20 | 1))
+
+
+def test_the_last_of_two_words_counts_and_words_behind_two_dashes_do_not() -> None:
+    words = kernel_words("isolcpus=1 isolcpus=nohz,domain,2-3 rcu_nocbs=bad -- nohz_full=4", ONLINE)
+    assert (words.isolated, words.flags) == (cpus("2-3"), ("nohz", "domain"))
+    assert words.tickless == CPUSet()
+    assert words.misunderstood == ("rcu_nocbs=bad",)
+
+
+def test_interrupts_have_their_names_and_where_they_really_go(tmp_path: Path) -> None:
+    facts = read(
+        tmp_path,
+        proc__interrupts="    CPU0 CPU1\n  9:  1  2  IO-APIC 9-fasteoi acpi\n 24:  0  5  PCI-MSI 1-edge  eth0-rx\n",
+        proc__irq__24__smp_affinity_list="0-3\n",
+        proc__irq__24__effective_affinity_list="2\n",
+        proc__irq__9__smp_affinity_list="0-7\n",
+        proc__irq__9__effective_affinity_list="\n",
+        proc__irq__10__smp_affinity_list="what\n",
+        proc__irq__default_smp_affinity="0f\n",
+    )
+    assert facts.interrupts is not None
+    told = [(one.number, one.name, str(one.allowed), one.effective) for one in facts.interrupts]
+    assert told == [(9, "acpi", "0-7", None), (24, "eth0-rx", "0-3", cpus("2"))]
+    assert facts.new_interrupts == cpus("0-3")
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({}, None),
+        ({"etc__systemd__system_DOT_conf": "[Manager]\n#CPUAffinity=1\n"}, None),
+        ({"etc__systemd__system_DOT_conf": "[Manager]\nCPUAffinity=0-1 4\n"}, "0-1,4"),
+        ({"etc__systemd__system_DOT_conf": "[Manager]\nCPUAffinity=0\nCPUAffinity=2\n"}, "0,2"),
+        ({"etc__systemd__system_DOT_conf": "[Manager]\nCPUAffinity=0\nCPUAffinity=\n"}, None),
+        ({"etc__systemd__system_DOT_conf": "[Manager]\nCPUAffinity=numa\n"}, None),
+        (
+            {
+                "etc__systemd__system_DOT_conf": "CPUAffinity=0\n",
+                "usr__lib__systemd__system_DOT_conf": "CPUAffinity=7\n",
+                "usr__lib__systemd__system_DOT_conf_DOT_d__10-a_DOT_conf": "CPUAffinity=1\n",
+                "etc__systemd__system_DOT_conf_DOT_d__10-a_DOT_conf": "CPUAffinity=2\n",
+                "run__systemd__system_DOT_conf_DOT_d__05-b_DOT_conf": "CPUAffinity=\nCPUAffinity=3\n",
+                "etc__systemd__system_DOT_conf_DOT_d__notes": "CPUAffinity=6\n",
+            },
+            "2-3",
+        ),
+    ],
+    ids=["absent", "comment", "list", "adds-up", "reset", "numa", "drop-ins"],
+)
+def test_services_start_where_the_files_of_systemd_say(
+    tmp_path: Path, files: dict[str, str], found: str | None
+) -> None:
+    assert read(tmp_path, **files).services == (None if found is None else cpus(found))
+
+
+def test_irqbalance_is_told_which_cpus_to_leave_alone(tmp_path: Path) -> None:
+    facts = read(
+        tmp_path,
+        etc__default__irqbalance='#IRQBALANCE_BANNED_CPULIST=0\nIRQBALANCE_BANNED_CPULIST="4-7"\n',
+        proc__77__comm="irqbalance\n",
+    )
+    assert facts.balance is not None
+    assert (facts.balance.running, facts.balance.banned) == (True, cpus("4-7"))
+
+
+def test_an_older_irqbalance_is_told_by_a_mask(tmp_path: Path) -> None:
+    balance = read(tmp_path, etc__sysconfig__irqbalance="IRQBALANCE_BANNED_CPUS=000000f0\n").balance
+    assert balance is not None
+    assert (balance.running, balance.banned) == (False, cpus("4-7"))
+
+
+def test_groups_of_version_2_follow_their_parents_and_count_with_processes_only(tmp_path: Path) -> None:
+    pod = f"sys/fs/cgroup/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice"
+    facts = read(
+        tmp_path,
+        **{
+            "sys/fs/cgroup/cgroup_DOT_controllers": "cpuset cpu\n",
+            "sys/fs/cgroup/system_DOT_slice/cpuset_DOT_cpus_DOT_effective": "0-7\n",
+            "sys/fs/cgroup/system_DOT_slice/cgroup_DOT_procs": "",
+            "sys/fs/cgroup/system_DOT_slice/ssh_DOT_service/cgroup_DOT_procs": "12\n",
+            f"{pod}/cpuset.cpus.effective": "0-7\n",
+            f"{pod}/cgroup.procs": "",
+            f"{pod}/cri-containerd-abc.scope/cpuset.cpus.effective": "2-3\n",
+            f"{pod}/cri-containerd-abc.scope/cgroup.procs": "99\n",
+        },
+    )
+    assert facts.groups is not None
+    assert [(group.path.rpartition("/")[2], str(group.cpus), group.pod) for group in facts.groups] == [
+        ("cri-containerd-abc.scope", "2-3", UID),
+        ("ssh.service", "0-7", ""),
+    ]
+
+
+def test_groups_of_version_1(tmp_path: Path) -> None:
+    facts = read(
+        tmp_path,
+        **{
+            "sys/fs/cgroup/cpuset/cpuset.cpus": "0-7\n",
+            f"sys/fs/cgroup/cpuset/kubepods/pod{UID}/abc/cpuset.effective_cpus": "4\n",
+            f"sys/fs/cgroup/cpuset/kubepods/pod{UID}/abc/cpuset.cpus": "4\n",
+        },
+    )
+    assert facts.groups is not None
+    assert [(group.path.rpartition("/")[2], str(group.cpus), group.pod) for group in facts.groups] == [
+        ("kubepods", "0-7", ""),
+        (f"pod{UID}", "0-7", UID),
+        ("abc", "4", UID),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "uid"),
+    [
+        (f"kubepods/burstable/pod{UID}/x", UID),
+        (f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice/x.scope", UID),
+        ("kubepods/pod0123456789abcdef0123456789abcdef/x", "0123456789abcdef0123456789abcdef"),
+        ("system.slice/podman.service", ""),
+        ("machine.slice/pod-thing", ""),
+    ],
+)
+def test_the_pod_of_a_group_is_told_by_its_path(path: str, uid: str) -> None:
+    assert ControlGroup(path, CPUSet()).pod == uid

@@ -1,0 +1,52 @@
+"""Small things to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mooring.core.config import KubeletConfig
+from mooring.core.machine import Machine
+from mooring.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.core.quantity import Quantity
+from mooring.discovery.loader import load_machine
+from mooring.manifest.scenario import Admit
+from mooring.planner.compare.combinations import Dimension, option_sets
+from mooring.planner.compare.trace import Trace
+from mooring.planner.compare.variant import Variant, changes_between
+
+STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+
+
+SMALL = "sockets=2 cores=4 threads=2 memory=8Gi"
+
+
+def machine(text: str = "sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi") -> Machine:
+    return load_machine(text)
+
+
+def container(name: str, cpus: int, kind: ContainerKind = ContainerKind.APP) -> Container:
+    amounts = {"cpu": Quantity.parse(str(cpus)), "memory": Quantity.parse("1Gi")}
+    return Container(name, kind, amounts, amounts)
+
+
+def pod(name: str, cpus: int, init: int = 0) -> Pod:
+    """Return a Guaranteed pod with one container, after an init container when ``init`` is given."""
+    before = (container("before", init, ContainerKind.INIT),) if init else ()
+    return Pod(f"uid-{name}", name, containers=(*before, container("main", cpus)), qos=QoS.GUARANTEED)
+
+
+def pods(*cpus: int) -> list[Pod]:
+    return [pod(f"pod-{number}", count) for number, count in enumerate(cpus)]
+
+
+def trace(asked: Sequence[Pod]) -> Trace:
+    return Trace(tuple(Admit(one) for one in asked))
+
+
+def varied(given: Machine, config: KubeletConfig, *dimensions: Dimension) -> list[Variant]:
+    """Return a configuration and all combinations on top of it, the illegal ones too."""
+    base = Variant("base", given, config)
+    made = option_sets(config, dimensions, len(given.info.topology))
+    departing = ((one, changes_between(config, one)) for one in made)
+    return [base, *(replace(base, config=one, changes=changes) for one, changes in departing if changes)]

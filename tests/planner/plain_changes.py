@@ -1,0 +1,138 @@
+"""The search for the nearest change in its plainest form: every change there is, each answered by a whole plan.
+
+Nothing here is shared with the search, except the changes themselves and how they are applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from mooring.core.errors import InputError
+from mooring.core.pod import Pod
+from mooring.core.quantity import Quantity
+from mooring.cpumanager.options import ALPHA, OPTION_GROUPS
+from mooring.node.resources import pod_requests
+from mooring.planner.changes.applying import applied
+from mooring.planner.changes.change import (
+    Amount,
+    Change,
+    ConfigField,
+    FeatureGate,
+    MoreDevices,
+    Move,
+    PodRef,
+    PolicyOption,
+    Removal,
+    Turn,
+)
+from mooring.planner.changes.cost import Cost
+from mooring.planner.plan import Answer, Plan
+from mooring.planner.question import Question
+
+STEP = 32 * 2**20
+"""Amounts of memory are tried in these steps."""
+
+FIELDS = (
+    *(("topologyManagerPolicy", policy) for policy in ("none", "best-effort", "restricted", "single-numa-node")),
+    *(("topologyManagerScope", scope) for scope in ("container", "pod")),
+)
+
+
+def plain_changes(question: Question, pod: Pod) -> Iterator[tuple[Change, ...]]:
+    """Yield the changes of the documented kinds, except those that make a manager's policy ``none``."""
+    yield from _amounts(pod)
+    for field, value in FIELDS:
+        yield (ConfigField(field, value),)
+    for name, group in OPTION_GROUPS.items():
+        gate = (FeatureGate("CPUManagerPolicyAlphaOptions", on=True),) if group == ALPHA else ()
+        for value in ("true", "false"):
+            yield (*gate, PolicyOption("cpuManagerPolicyOptions", name, value))
+    for value in ("true", "false"):
+        yield (PolicyOption("topologyManagerPolicyOptions", "prefer-closest-numa-nodes", value),)
+    for resource in question.devices:
+        for node in question.machine.info.topology:
+            yield (MoreDevices(resource, node.node_id),)
+    if pod not in question.pods:
+        return
+    here = _ref(pod)
+    earlier = question.pods[: question.pods.index(pod)]
+    for other in earlier:
+        yield (Turn(here, _ref(other)),)
+    running = (*question.active, *earlier)
+    for other in running:
+        yield (Removal(_ref(other), here),)
+        yield (Move(_ref(other), here),)
+    for one, other in combinations(running, 2):
+        yield Removal(_ref(one), here), Removal(_ref(other), here)
+
+
+def _ref(pod: Pod) -> PodRef:
+    return PodRef(pod.uid, f"{pod.namespace}/{pod.name}")
+
+
+def _amounts(pod: Pod) -> Iterator[tuple[Change, ...]]:
+    asked = [(container.name, container.requests) for container in pod.containers]
+    if pod.resources is not None:
+        asked.append(("", pod.resources.requests))
+    for name, requests in asked:
+        for resource, quantity in requests.items():
+            if resource == "cpu":
+                amounts = [count for count in range(1, quantity.units + 2) if count != quantity.units]
+            elif "/" in resource:
+                amounts = list(range(1, quantity.units))
+            else:
+                amounts = [*range(STEP, quantity.units, STEP), *([] if name else [quantity.units + STEP])]
+            for amount in amounts:
+                yield (Amount(_ref(pod), name, resource, Quantity.parse(str(amount))),)
+
+
+def plain_cost(question: Question, before: Plan, pod: Pod, changes: Sequence[Change]) -> Cost | None:
+    """Return what changes cost when they admit the pod and keep all others; None when they do not."""
+    try:
+        after = applied(question, changes).plan()
+    except InputError:
+        return None
+    old = {answer.pod.uid: answer for answer in before.answers}
+    new = {answer.pod.uid: answer for answer in after.answers}
+    gone = [change.pod.uid for change in changes if isinstance(change, Removal | Move)]
+    if any(not old[uid].admitted for uid in gone):
+        return None
+    for uid in [pod.uid, *(uid for uid, answer in old.items() if answer.admitted and uid not in gone)]:
+        if uid not in new or not new[uid].admitted or uid in after.left:
+            return None
+    if any(not answer.admitted for uid, answer in new.items() if uid not in old):
+        return None
+    order = [answer.pod.uid for answer in before.answers]
+    earlier = [uid for uid in order[: order.index(pod.uid)] if old[uid].admitted]
+    touched = len(gone) + sum(1 for uid in earlier if uid not in gone and _got(old[uid]) != _got(new[uid]))
+    devices = sum(isinstance(change, MoreDevices) for change in changes)
+    cpus = size = 0
+    for change in changes:
+        if isinstance(change, Amount):
+            lost = _lost(pod, change)
+            cpus += lost if change.resource == "cpu" else 0
+            devices += lost if "/" in change.resource else 0
+            size += lost if change.resource != "cpu" and "/" not in change.resource else 0
+        if isinstance(change, Removal):
+            requests = pod_requests(old[change.pod.uid].pod)
+            cpus += requests.get("cpu", 0)
+            devices += sum(amount for resource, amount in requests.items() if "/" in resource)
+            size += sum(amount for resource, amount in requests.items() if resource.startswith(("memory", "huge")))
+    restarts = any(isinstance(change, ConfigField | PolicyOption | FeatureGate) for change in changes)
+    return Cost(touched, int(restarts), 0, devices, cpus, size)
+
+
+def _lost(pod: Pod, change: Amount) -> int:
+    asked = {container.name: container.requests for container in pod.containers}
+    if pod.resources is not None:
+        asked[""] = pod.resources.requests
+    before = asked[change.container][change.resource]
+    if change.resource == "cpu":
+        return max(0, before.milli - change.amount.milli)
+    return max(0, before.units - change.amount.units)
+
+
+def _got(answer: Answer) -> object:
+    decision = answer.decision
+    return decision.pod, dict(decision.containers), {name: dict(held) for name, held in decision.devices.items()}

@@ -1,0 +1,76 @@
+"""Small nodes and pods in which one thing goes wrong, or one thing is worth knowing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.core.machine import Machine
+from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
+from mooring.core.quantity import Quantity
+from mooring.devicemanager.state import Device
+from mooring.discovery.compact import parse_compact
+from mooring.planner.explain.explain import explain
+from mooring.planner.explain.story import Story
+from mooring.planner.plan import Plan, make_plan
+from mooring.planner.simulation import StateTexts
+
+TWO_NODES = replace(parse_compact("sockets=2 cores=8 threads=2 memory=32Gi"), findings=())
+"""Two NUMA nodes of 8 CPUs and 16 GiB each; a core has two threads."""
+
+FOUR_CACHES = replace(parse_compact("sockets=1 cores=16 l3=4 memory=32Gi"), findings=())
+"""One NUMA node of 16 CPUs, four under each last-level cache."""
+
+STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0,8")
+
+
+def policy(name: str, scope: str = "container", **options: str) -> KubeletConfig:
+    named = {option.replace("_", "-"): value for option, value in options.items()}
+    return replace(STATIC, topology_manager_policy=name, topology_manager_scope=scope, cpu_manager_policy_options=named)
+
+
+def with_memory(config: KubeletConfig) -> KubeletConfig:
+    return replace(config, memory_manager_policy="Static", reserved_memory=(ReservedMemory(0, {"memory": "100Mi"}),))
+
+
+def with_pod_level(config: KubeletConfig) -> KubeletConfig:
+    return replace(config, feature_gates={"PodLevelResourceManagers": True})
+
+
+def container(
+    name: str, cpu: str, memory: str = "64Mi", kind: ContainerKind = ContainerKind.APP, nics: str = ""
+) -> Container:
+    limits = {"cpu": Quantity.parse(cpu), "memory": Quantity.parse(memory)}
+    if nics:
+        limits["example.com/nic"] = Quantity.parse(nics)
+    return Container(name, kind, limits, limits)
+
+
+def pod(name: str, *containers: Container) -> Pod:
+    return Pod(name, name, "default", containers, QoS.GUARANTEED)
+
+
+def simple(name: str, cpu: str, memory: str = "64Mi", nics: str = "") -> Pod:
+    return pod(name, container("app", cpu, memory, nics=nics))
+
+
+def pod_level(name: str, cpu: str, *containers: Container) -> Pod:
+    own = {"cpu": Quantity.parse(cpu), "memory": Quantity.parse("1Gi")}
+    return Pod(name, name, "default", containers, QoS.GUARANTEED, PodResources(own, own))
+
+
+def planned(
+    config: KubeletConfig,
+    pods: Sequence[Pod],
+    machine: Machine = TWO_NODES,
+    files: StateTexts | None = None,
+    devices: Mapping[str, tuple[Device, ...]] | None = None,
+) -> Plan:
+    return make_plan(machine, config, MooringConfig(), pods, files=files, devices=devices)
+
+
+def told(plan: Plan, number: int = -1) -> Story:
+    """Return the story of one pod, by default of the last one."""
+    pods = [*(answer.pod for answer in plan.answers), *plan.unasked]
+    return explain(plan, pods[number])

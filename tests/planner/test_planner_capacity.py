@@ -1,0 +1,292 @@
+"""Capacity against plans, largest requests against trying every amount, evictions against doing what they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from tests.laws.strategies_whole_node import UNIT, Hardware, configurations, hardware, pods, quantities
+
+from mooring.core.config import KubeletConfig, ReservedMemory
+from mooring.core.machine import Machine
+from mooring.core.pod import Container, Pod, QoS
+from mooring.core.quantity import Quantity
+from mooring.discovery.compact import parse_compact
+from mooring.node import Node
+from mooring.planner.capacity.capacity import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
+from mooring.planner.capacity.document import capacity_document
+from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
+from mooring.planner.capacity.place import place_of
+from mooring.planner.capacity.probes import CPU, probe_anywhere, probe_on
+from mooring.planner.capacity.shape import Subject, replica
+from mooring.planner.capacity.standing import Standing
+from mooring.planner.question import Question
+
+LAW = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A node with pods, and the shape to be counted."""
+
+    question: Question
+    shape: Pod
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> Story:
+    made: Hardware = draw(hardware())
+    config = replace(draw(configurations()), max_pods=draw(st.sampled_from([4, 12])))
+    others = tuple(draw(pods(f"other{number}")) for number in range(draw(st.integers(0, 4))))
+    question = Question(Machine("drawn", made.info), config, pods=others, devices=made.devices)
+    return Story(question, draw(pods("shape")))
+
+
+def asked(story: Story) -> Capacity:
+    capacity = capacity_of(Subject(story.shape, story.question))
+    assume(capacity.can_be_asked)
+    return capacity
+
+
+@LAW
+@given(stories())
+def test_a_plan_admits_as_many_replicas_as_were_counted_and_refuses_the_next(story: Story) -> None:
+    capacity = asked(story)
+    fit = [one.pod for one in capacity.replicas]
+    after = story.question.plan().kubelet
+    assert after is not None
+    clones = [*fit, replica(story.shape, len(fit) + 1, after.node.active)]
+    plan = replace(story.question, pods=(*story.question.pods, *clones)).plan()
+    answers = plan.answers[len(story.question.pods) :]
+    assert [answer.admitted for answer in answers] == [True] * len(fit) + [False]
+    places = [place_of(answer.decision, capacity.after.kubelet.settings.topology) for answer in answers[:-1]]  # type: ignore[union-attr]
+    assert places == [one.place for one in capacity.replicas]
+    assert capacity.next is not None
+    assert (capacity.next.decision.reason, capacity.next.why) == (answers[-1].decision.reason, answers[-1].why)
+
+
+@LAW
+@given(stories())
+def test_whoever_follows_an_advice_gets_the_replica_in(story: Story) -> None:
+    capacity = asked(story)
+    kubelet = capacity.plan.kubelet
+    assert kubelet is not None
+    for advice in capacity.advice:
+        assert bool(advice.evictions) is not bool(advice.remark)
+        for eviction in advice.evictions:
+            node = kubelet.node
+            for one in capacity.replicas[: advice.replica - 1]:
+                node, _ = node.admit(one.pod)
+            for gone in eviction.pods:
+                node, _ = node.remove(gone.uid)
+            place = Standing.of(node).place(replica(story.shape, advice.replica, node.active))
+            assert place is not None
+            if advice.goal == ALIGNED:
+                assert len(place.nodes) < len(capacity.replicas[advice.replica - 1].place.nodes)
+
+
+@LAW
+@given(stories())
+def test_the_answer_is_a_document_whatever_the_node(story: Story) -> None:
+    capacity = capacity_of(Subject(story.shape, story.question))
+    document = capacity_document(capacity, at_least=1)
+    assert document["count"] == len(document["replicas"]) == len(capacity.replicas)
+    assert document["enough"] is bool(capacity.replicas)
+
+
+def standing_of(question: Question) -> tuple[Standing, Standing]:
+    kubelet = question.plan().kubelet
+    assume(kubelet is not None)
+    assert kubelet is not None
+    empty = Standing.empty(kubelet.settings, question.devices)
+    assert empty is not None
+    return Standing.of(kubelet.node), empty
+
+
+@LAW
+@given(stories())
+def test_no_larger_request_is_admitted_than_the_largest(story: Story) -> None:
+    now, empty = standing_of(story.question)
+    for one in fragmentation(now, empty):
+        step = one.step if is_counted(one, now.node) else max(one.step, UNIT // 4)
+        anywhere = probe_anywhere(now, one.resource)
+        most = sum(share.free for share in one.nodes) + 2 * step
+        assert by_scan(lambda amount, probe=anywhere: probe(amount) is not None, step, most) <= one.largest
+        assert one.largest == 0 or anywhere(one.largest) is not None
+        for share in one.nodes:
+            probe = probe_on(now, one.resource, share.node, anywhere)
+            found = by_scan(lambda amount, probe=probe: probe(amount) is not None, step, most)
+            assert found <= share.largest
+            if is_counted(one, now.node):
+                assert found == share.largest
+            else:
+                assert share.largest - found < step
+            place = probe(share.largest) if share.largest else None
+            assert share.largest == 0 or (place is not None and place.lies_on(share.node))
+            assert probe(share.largest + one.step) is None
+        assert one.aligned <= one.largest <= one.free
+        assert one.aligned <= one.gathered <= one.free
+
+
+def is_counted(one: Fragmentation, node: Node) -> bool:
+    return one.resource == CPU or one.resource in node.providers.devices.devices
+
+
+def by_scan(admits: object, step: int, most: int) -> int:
+    """Return the largest admitted amount, every multiple of ``step`` tried."""
+    assert callable(admits)
+    return max((amount for amount in range(step, most + 1, step) if admits(amount)), default=0)
+
+
+# A machine of four NUMA nodes with 8 CPUs each; CPU 0 is reserved.
+
+MACHINE = replace(parse_compact("sockets=2 numa=4 cores=16 threads=2 memory=16Gi distances=10,12,20"), findings=())
+STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+
+
+def pod(name: str, cpu: int, memory: str = "64Mi") -> Pod:
+    asks = {"cpu": Quantity.parse(str(cpu)), "memory": Quantity.parse(memory)}
+    return Pod(name, name, "ns", (Container("c", requests=asks, limits=asks),), QoS.GUARANTEED)
+
+
+def counted(config: KubeletConfig, shape: Pod, *others: Pod, limit: int | None = None) -> Capacity:
+    return capacity_of(Subject(shape, Question(MACHINE, config, pods=others)), limit)
+
+
+def names(capacity: Capacity, goal: str) -> list[list[str]]:
+    return [
+        [gone.name for gone in eviction.pods]
+        for advice in capacity.advice
+        if advice.goal == goal
+        for eviction in advice.evictions
+    ]
+
+
+def test_the_cheapest_single_pod_comes_first() -> None:
+    config = replace(STATIC, topology_manager_policy="restricted")
+    others = [pod("a", 7), pod("b", 8), pod("c", 6, "128Mi"), pod("d", 6)]
+    capacity = counted(config, pod("new", 8), *others)
+    assert len(capacity.replicas) == 0
+    assert names(capacity, ADMITTED) == [["d"], ["c"], ["b"]]
+
+
+def test_two_pods_go_when_one_does_not_suffice() -> None:
+    config = replace(STATIC, topology_manager_policy="single-numa-node")
+    others = [pod(f"p{number}", 4) for number in range(7)]
+    capacity = counted(config, pod("new", 8), *others)
+    assert not capacity.replicas
+    assert [len(eviction) for eviction in names(capacity, ADMITTED)] == [2, 2, 2]
+
+
+def test_the_shortest_sequence_of_one_numa_node_is_found() -> None:
+    config = replace(STATIC, topology_manager_policy="single-numa-node")
+    others = [pod(f"p{number}", 2) for number in range(15)]
+    capacity = counted(config, pod("new", 8), *others)
+    (sequence,) = names(capacity, ADMITTED)
+    assert len(sequence) == 4
+
+
+def test_nobody_is_to_go_for_a_pod_that_an_empty_node_refuses() -> None:
+    config = replace(STATIC, topology_manager_policy="single-numa-node")
+    (advice,) = counted(config, pod("new", 9), pod("a", 2)).advice
+    assert (advice.evictions, advice.remark) == ((), EMPTY_REFUSES)
+
+
+def test_a_replica_that_is_spread_is_told_and_can_be_aligned() -> None:
+    config = replace(STATIC, topology_manager_policy="best-effort")
+    capacity = counted(config, pod("new", 6), pod("a", 4), pod("b", 4), pod("c", 4), pod("d", 4))
+    aligned = [one.aligned for one in capacity.replicas]
+    assert aligned == [True, False]
+    assert [advice.replica for advice in capacity.advice if advice.goal == ALIGNED] == [2]
+    assert names(capacity, ALIGNED) == [["a"], ["d"]]
+
+
+def test_a_limit_ends_the_count_without_a_refusal() -> None:
+    capacity = counted(STATIC, pod("new", 2), limit=3)
+    assert len(capacity.replicas) == 3
+    assert capacity.is_limited
+    assert capacity.next is None
+
+
+def test_max_pods_end_the_count_of_pods_that_ask_for_nothing() -> None:
+    shape = Pod("idle", "idle", "ns", (Container("c"),))
+    capacity = counted(replace(STATIC, max_pods=5), shape, pod("a", 2))
+    assert len(capacity.replicas) == 4
+    assert capacity.next is not None
+    assert capacity.next.decision.reason == "OutOfpods"
+
+
+def test_a_machine_of_endless_pods_is_not_counted_forever() -> None:
+    shape = Pod("idle", "idle", "ns", (Container("c"),))
+    capacity = counted(replace(STATIC, max_pods=10**9), shape)
+    assert len(capacity.replicas) == capacity.limit == 1000
+
+
+def test_what_is_free_in_pieces_is_lost_for_one_numa_node() -> None:
+    config = replace(STATIC, topology_manager_policy="restricted")
+    others = [pod("a", 4), pod("b", 5), pod("c", 5), pod("d", 5)]
+    (cpus,) = counted(config, pod("new", 1), *others).fragmentation
+    assert [(share.free, share.largest, share.empty) for share in cpus.nodes] == [
+        (3, 3, 7),
+        (3, 3, 8),
+        (3, 3, 8),
+        (3, 3, 8),
+    ]
+    assert (cpus.free, cpus.aligned, cpus.gathered, cpus.lost) == (12, 3, 8, 5)
+    # Twelve need two nodes on an empty machine and have four here; six would need one.
+    assert cpus.largest == 3
+
+
+def test_half_a_core_is_nothing_where_only_whole_cores_are_given() -> None:
+    config = replace(
+        STATIC, topology_manager_policy="restricted", cpu_manager_policy_options={"full-pcpus-only": "true"}
+    )
+    (cpus,) = counted(config, pod("new", 2)).fragmentation
+    assert cpus.step == 2
+    assert (cpus.nodes[0].free, cpus.nodes[0].largest) == (7, 6)
+
+
+def test_a_group_of_memory_keeps_its_numa_nodes_from_serving_alone() -> None:
+    config = replace(
+        STATIC,
+        topology_manager_policy="restricted",
+        memory_manager_policy="Static",
+        reserved_memory=(ReservedMemory(0, {"memory": "100Mi"}),),
+    )
+    cpus, memory = counted(config, pod("new", 1), pod("wide", 10, "6Gi")).fragmentation
+    assert [share.largest > 0 for share in cpus.nodes] == [False, False, True, True]
+    assert [share.largest > 0 for share in memory.nodes] == [False, False, True, True]
+    assert memory.nodes[0].free + memory.nodes[1].free < memory.largest
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort"])
+def test_without_a_policy_that_leads_pods_only_the_next_numa_node_takes_a_request(policy: str) -> None:
+    (cpus,) = counted(replace(STATIC, topology_manager_policy=policy), pod("new", 1)).fragmentation
+    expected = {"none": [7, 8, 0, 0], "best-effort": [7, 8, 8, 8]}[policy]
+    assert [share.largest for share in cpus.nodes] == expected
+
+
+def test_a_kubelet_that_does_not_start_is_asked_nothing() -> None:
+    capacity = counted(replace(STATIC, cpu_manager_policy="bogus"), pod("new", 1))
+    assert not capacity.can_be_asked
+    assert capacity_document(capacity, 1)["startError"]
+
+
+def test_quantities_of_a_drawn_pod_are_what_the_document_counts() -> None:
+    asks = quantities({"cpu": 2, "memory": UNIT})
+    shape = Pod("s", "s", "ns", (Container("c", requests=asks, limits=asks),), QoS.GUARANTEED)
+    document = capacity_document(counted(STATIC, shape, limit=1), 1)
+    assert document["shape"]["requests"] == {"cpu": 2000, "memory": UNIT}
+
+
+def test_a_larger_pod_may_be_admitted_where_a_smaller_one_is_refused() -> None:
+    config = replace(STATIC, topology_manager_policy="restricted")
+    others = [pod(f"p{number}", cpus) for number, cpus in enumerate([7, 3, 5, 3, 5, 3, 5])]
+    kubelet = Question(MACHINE, config, pods=tuple(others)).plan().kubelet
+    assert kubelet is not None
+    standing = Standing.of(kubelet.node).without({"p2", "p4", "p6"})
+    assert standing.place(pod("six", 6)) is None
+    assert standing.place(pod("nine", 9)) is not None
+    assert fragmentation(standing, None)[0].largest == 10

@@ -1,0 +1,248 @@
+"""What is compared: legal combinations, ranks, groups; and the same answer from any number of processes."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.planner.compared import SMALL, STATIC, machine, pod, pods, trace, varied
+
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.planner.compare import run, workers
+from mooring.planner.compare.alignment import Alignment
+from mooring.planner.compare.combinations import ALL_OPTIONS, Dimension, option_sets
+from mooring.planner.compare.comparison import Comparison
+from mooring.planner.compare.document import comparison_document
+from mooring.planner.compare.measures import Measures
+from mooring.planner.compare.outcome import Outcome
+from mooring.planner.compare.ranking import MEASURES, rank_key
+from mooring.planner.compare.run import compare
+from mooring.planner.compare.stranded import Stranded
+from mooring.planner.compare.variant import Variant, changes_between
+from mooring.planner.simulation import StateTexts, start_kubelet
+
+ASKED = trace([*pods(3, 8, 2), pod("with-init", 2, init=4), pod("huge", 40)])
+
+
+def test_all_options_are_all_sets_of_cpu_options_times_policies_scopes_and_topology_options() -> None:
+    made = list(option_sets(STATIC, ALL_OPTIONS, 4))
+    assert len(made) == 2**6 * 4 * 2 * 2
+    assert len({repr(one) for one in made}) == len(made)
+
+
+def test_the_legal_combinations_are_those_with_which_the_kubelet_starts() -> None:
+    small = machine(SMALL)
+    variants = varied(small, STATIC, *ALL_OPTIONS)
+    starts = [start_kubelet(small.info, one.config, MooringConfig(), StateTexts()).refusal is None for one in variants]
+    found = compare(trace(pods(2)), variants)
+    assert len(found.results) == sum(starts) == 392
+    assert sum(one.count for one in found.left_out) == len(variants) - sum(starts)
+    legal = {repr(one.config) for one, yes in zip(variants, starts, strict=True) if yes}
+    assert {repr(result.variant.config) for result in found.results} == legal
+
+
+def test_an_option_that_needs_a_gate_gets_it_and_others_do_not() -> None:
+    made = list(option_sets(STATIC, [Dimension.CPU_OPTIONS], 4))
+    alpha = {"align-by-socket", "distribute-cpus-across-cores"}
+    for one in made:
+        needs = bool(alpha & set(one.cpu_manager_policy_options))
+        assert dict(one.feature_gates) == ({"CPUManagerPolicyAlphaOptions": True} if needs else {})
+    off = replace(STATIC, feature_gates={"CPUManagerPolicyBetaOptions": False})
+    gates = [
+        dict(one.feature_gates)
+        for one in option_sets(off, [Dimension.CPU_OPTIONS], 4)
+        if set(one.cpu_manager_policy_options) == {"distribute-cpus-across-numa"}
+    ]
+    assert gates == [{"CPUManagerPolicyBetaOptions": True}]
+
+
+def test_machines_of_many_nodes_get_room_where_the_topology_manager_looks() -> None:
+    wide = machine("sockets=2 numa=16 cores=32 memory=64Gi")
+    found = compare(trace(pods(2)), varied(wide, STATIC, Dimension.TOPOLOGY_POLICY))
+    assert len(found.results) == 4
+    room = {
+        dict(one.variant.config.topology_manager_policy_options).get("max-allowable-numa-nodes")
+        for one in found.results
+    }
+    assert room == {None, "16"}
+
+
+def test_a_configuration_that_is_given_stays_even_if_the_kubelet_refuses_it() -> None:
+    wrong = replace(STATIC, cpu_manager_policy_options={"no-such-option": "true"})
+    found = compare(trace(pods(2)), [Variant("wrong", machine(), wrong), Variant("right", machine(), STATIC)])
+    assert [result.variant.name for result in found.results] == ["right", "wrong"]
+    assert found.results[1].outcome.refusal is not None
+    assert found.left_out == ()
+    assert found.is_yes
+
+
+@pytest.mark.parametrize(
+    ("dimension", "settings_found"),
+    [
+        (Dimension.CPU_POLICY, {"none", "static"}),
+        (Dimension.MEMORY_POLICY, {"None", "Static"}),
+        (Dimension.TOPOLOGY_SCOPE, {"container", "pod"}),
+        (Dimension.TOPOLOGY_POLICY, {"none", "best-effort", "restricted", "single-numa-node"}),
+    ],
+    ids=lambda value: value.value if isinstance(value, Dimension) else "",
+)
+def test_a_dimension_takes_all_its_values(dimension: Dimension, settings_found: set[str]) -> None:
+    field = {
+        Dimension.CPU_POLICY: "cpu_manager_policy",
+        Dimension.MEMORY_POLICY: "memory_manager_policy",
+        Dimension.TOPOLOGY_SCOPE: "topology_manager_scope",
+        Dimension.TOPOLOGY_POLICY: "topology_manager_policy",
+    }[dimension]
+    assert {getattr(one, field) for one in option_sets(STATIC, [dimension], 4)} == settings_found
+
+
+def test_changes_lead_from_the_given_configuration_to_the_combination() -> None:
+    for one in option_sets(STATIC, ALL_OPTIONS, 4):
+        changes = changes_between(STATIC, one)
+        assert (changes == ()) == (replace(one, feature_gates={}) == STATIC)
+        assert [(change.after, change.before) for change in changes_between(one, STATIC)] == [
+            (change.before, change.after) for change in changes
+        ]
+
+
+def measures() -> st.SearchStrategy[Measures]:
+    small = st.integers(0, 2)
+    return st.builds(
+        Measures,
+        asked=st.just(6),
+        admitted=small,
+        rejected=st.just({}),
+        lost=small,
+        exclusive=st.integers(1, 3),
+        aligned=st.builds(Alignment, small, small, small, small),
+        numa_nodes=st.integers(3, 5),
+        stranded=st.builds(Stranded, small, small, small),
+        memory_beyond=small,
+    )
+
+
+@given(measures(), measures(), st.sampled_from(sorted(MEASURES)))
+@settings(deadline=None, max_examples=100)
+def test_what_is_nowhere_worse_is_never_ranked_behind(one: Measures, other: Measures, by: str) -> None:
+    values = [one.lost, *(value(one) for value in MEASURES.values())]
+    others = [other.lost, *(value(other) for value in MEASURES.values())]
+    if all(left <= right for left, right in zip(values, others, strict=True)):
+        assert rank_key(one, by) <= rank_key(other, by)
+    if one.lost < other.lost:
+        assert rank_key(one, by) < rank_key(other, by), "no measure outweighs a running pod"
+    if one.lost == other.lost and MEASURES[by](one) < MEASURES[by](other):
+        assert rank_key(one, by) < rank_key(other, by)
+
+
+@cache
+def compared(by: str = "admitted", jobs: int = 1) -> Comparison:
+    variants = varied(machine(), STATIC, Dimension.CPU_OPTIONS, Dimension.TOPOLOGY_POLICY)
+    return compare(ASKED, variants, by=by, jobs=jobs)
+
+
+@pytest.mark.parametrize("by", sorted(MEASURES))
+def test_entries_are_in_the_order_of_their_keys(by: str) -> None:
+    found = compared(by)
+    keys = [rank_key(group.first.outcome.measures, by) for group in found.groups]
+    assert keys == sorted(keys)
+
+
+def test_a_group_decides_alike_and_is_led_by_what_changes_least() -> None:
+    for group in compared().groups:
+        assert len({result.outcome.digest for result in group.results}) == 1
+        assert len({repr(result.outcome.measures) for result in group.results}) == 1
+        changes = [len(result.variant.changes) for result in group.results]
+        assert changes == sorted(changes)
+
+
+def test_pods_that_nobody_admits_are_named() -> None:
+    assert compared().never_admitted == ("default/huge",)
+    assert not compared().is_yes
+
+
+def test_every_pod_is_admitted_or_has_a_reason() -> None:
+    for result in compared().results:
+        found = result.outcome.measures
+        assert found.admitted + sum(found.rejected.values()) == found.asked == 5
+
+
+def test_without_room_for_a_trace_nothing_was_asked() -> None:
+    found = compare(trace(pods(2)), [Variant("x", machine(), KubeletConfig(cpu_manager_policy="static"))])
+    (result,) = found.results
+    assert (result.outcome.measures.rejected, result.is_yes) == ({"not asked": 1}, False)
+
+
+class StopWatchingError(Exception):
+    """Stands for an interrupt, which a test cannot raise without ending the run."""
+
+
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Return a list in which the workers appear that are started from now on, however little there is to do."""
+    monkeypatch.setattr(run, "FEW", 0)
+    processes: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def noted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        processes.append(start(*arguments, **options))
+        return processes[-1]
+
+    monkeypatch.setattr("mooring.planner.compare.workers.subprocess.Popen", noted)
+    return processes
+
+
+def test_any_number_of_processes_gives_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = started(monkeypatch)
+    assert comparison_document(compared(jobs=2)) == comparison_document(compared())
+    assert [process.poll() is not None for process in processes] == [True, True]
+
+
+def test_an_interrupt_ends_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = started(monkeypatch)
+
+    def interrupted(outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+        yield next(iter(outcomes))
+        assert [process.poll() for process in processes] == [None, None]
+        raise StopWatchingError
+
+    variants = varied(machine(), STATIC, *ALL_OPTIONS)
+    with pytest.raises(StopWatchingError):
+        compare(ASKED, variants, jobs=2, watch=interrupted)
+    gc.collect()
+    assert all(process.poll() is not None for process in processes)
+
+
+def test_workers_that_are_killed_change_nothing_in_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = started(monkeypatch)
+
+    def killed(outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+        for number, outcome in enumerate(outcomes):
+            yield outcome
+            if number == 0:
+                processes[0].kill()
+
+    variants = varied(machine(), STATIC, Dimension.CPU_OPTIONS)
+    found = compare(ASKED, variants, jobs=2, watch=killed)
+    assert len(processes) == 2
+    assert comparison_document(found) == comparison_document(compare(ASKED, variants))
+
+
+def test_without_workers_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "FEW", 0)
+    monkeypatch.setattr(workers, "COMMAND", ("/no/such/python",))
+    variants = varied(machine(), STATIC, Dimension.TOPOLOGY_POLICY)
+    assert len(compare(ASKED, variants, jobs=2).results) == 4
+
+
+@pytest.mark.parametrize("number", range(2, 10))
+def test_every_setting_is_dealt_to_every_worker(number: int) -> None:
+    shares = [workers.share(position, number) for position in range(1024)]
+    for stride in (2, 4, 16):
+        for rest in range(stride):
+            assert set(shares[rest::stride]) == set(range(number))

@@ -1,0 +1,162 @@
+"""What the doctor notices although the kubelet starts, or before it would; each by its code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
+
+from mooring.checkpoint.cpu_file import cpu_state_text
+from mooring.checkpoint.memory_file import memory_state_text
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.machine import Machine
+from mooring.core.pod import Container, Pod, QoS
+from mooring.core.quantity import Quantity
+from mooring.cpumanager.state import CPUState
+from mooring.memorymanager.policy import MemoryPolicy
+from mooring.memorymanager.replay import replayed
+from mooring.memorymanager.state import Block, MemoryState
+from mooring.node.settings import Settings, build_settings
+from mooring.planner.doctor.diagnosis import Diagnosis, diagnose
+from mooring.planner.doctor.problem import Holder
+from mooring.planner.question import Question
+from mooring.planner.simulation import StateTexts
+
+
+def looked_at(
+    cpu: CPUState | str | None = None,
+    memory: MemoryState | str | None = None,
+    *,
+    config: KubeletConfig = CONFIG,
+    active: tuple[Pod, ...] = (),
+) -> Diagnosis:
+    files = StateTexts(
+        cpu_state_text(cpu, pod_level=True, baselines=True) if isinstance(cpu, CPUState) else cpu,
+        memory_state_text(memory, pod_level=True) if isinstance(memory, MemoryState) else memory,
+    )
+    return diagnose(Question(Machine("small", MACHINE), config, active=active, files=files))
+
+
+def severities(diagnosis: Diagnosis) -> dict[str, str]:
+    return {problem.code: problem.severity for problem in diagnosis.all_problems}
+
+
+def policy(found: KubeletConfig = CONFIG) -> MemoryPolicy:
+    made = build_settings(found, MooringConfig(), MACHINE)
+    assert isinstance(made, Settings)
+    assert made.memory is not None
+    return made.memory
+
+
+def memory_with(entries: Mapping[str, tuple[Block, ...]]) -> MemoryState:
+    """Return the state of a kubelet that gave these blocks to containers called a, in this order."""
+    nodes = replayed(policy().default_nodes, [(blocks,) for blocks in entries.values()])
+    return MemoryState("Static", nodes, {uid: {"a": blocks} for uid, blocks in entries.items()})
+
+
+def pod(uid: str, cpus: int) -> Pod:
+    amounts = {"cpu": Quantity.parse(str(cpus)), "memory": Quantity.parse("64Mi")}
+    return Pod(uid, f"pod-{uid}", containers=(Container("a", requests=amounts, limits=amounts),), qos=QoS.GUARANTEED)
+
+
+NO_MEMORY = replace(CONFIG, memory_manager_policy="None", reserved_memory=())
+
+
+def test_a_pool_of_reserved_cpus_only_is_a_warning() -> None:
+    found = looked_at(CPUState("static", 0b0001, {"u": {"a": 0b1110}}), config=NO_MEMORY)
+    assert severities(found) == {"MOOR-318": "warning"}
+    assert found.is_sound
+
+
+def test_two_pods_with_one_cpu_are_an_error_although_the_kubelet_starts() -> None:
+    found = looked_at(CPUState("static", 0b0001, {"u": {"a": 0b1110}, "v": {"a": 0b0010}}), config=NO_MEMORY)
+    assert found.refusal is None
+    assert severities(found)["MOOR-312"] == "error"
+    assert [dropped.holder for dropped in found.repairs[0].dropped] == [Holder("v", "a")]
+
+
+def test_containers_of_one_pod_may_share() -> None:
+    found = looked_at(CPUState("static", 0b0011, {"u": {"a": 0b1100, "init": 0b0100}}), config=NO_MEMORY)
+    assert severities(found) == {}
+
+
+def test_a_pod_set_that_nobody_gives_back_is_a_warning() -> None:
+    found = looked_at(
+        CPUState("static", 0b0011, {}, {"u": 0b1100}),
+        config=replace(config(pods=True), memory_manager_policy="None", reserved_memory=()),
+    )
+    assert severities(found) == {"MOOR-321": "warning"}
+
+
+def test_baselines_without_their_gate_are_a_note() -> None:
+    state = CPUState("static", 0b0011, {"u": {"a": 0b1100}}, {}, {"u": {"a": 0b1100}})
+    assert severities(looked_at(state, config=NO_MEMORY)) == {"MOOR-322": "note"}
+
+
+def test_members_of_a_newer_kubelet_are_a_warning() -> None:
+    text = '{"policyName":"static","defaultCpuSet":"0-3","checksum":0,"leases":{}}'
+    found = looked_at(text, config=NO_MEMORY)
+    assert severities(found) == {"MOOR-307": "warning"}
+    assert '"leases"' in found.all_problems[0].message
+
+
+def test_a_group_of_unlike_nodes_crashes_the_kubelet_and_loses_its_entry() -> None:
+    state = memory_with({"u": (Block((0, 1), "memory", 3 * GiB // 2),)})
+    found = looked_at(memory=state)
+    assert found.refusal is not None
+    assert "the kubelet crashes" in found.refusal.message
+    assert severities(found) == {"MOOR-337": "error"}
+    assert [dropped.holder for dropped in found.repairs[0].dropped] == [Holder("u", "a")]
+
+
+def test_a_null_node_is_told_as_a_crash() -> None:
+    found = looked_at(memory='{"policyName":"Static","machineState":{"0":null},"checksum":0}')
+    assert severities(found) == {"MOOR-337": "error"}
+    assert found.repairs[0].text is not None
+
+
+def test_groups_that_depend_on_the_order_are_a_warning() -> None:
+    blocks = {"u": (Block((0, 1), "memory", 4096),), "v": (Block((0,), "memory", 4096),)}
+    found = looked_at(memory=memory_with(blocks))
+    assert severities(found) == {"MOOR-338": "warning"}
+    assert found.is_sound
+
+
+def test_more_than_there_is_is_a_warning() -> None:
+    found = looked_at(memory=memory_with({"u": (Block((1,), "memory", 5 * GiB),)}))
+    assert severities(found) == {"MOOR-339": "warning"}
+    assert "5 GiB of memory on NUMA node 1, which can give away 1 GiB" in found.all_problems[0].message
+
+
+def test_cpus_without_memory_are_files_of_two_moments() -> None:
+    cpus = CPUState("static", 0b0011, {"u": {"a": 0b1100}})
+    for memory in (None, memory_with({})):
+        assert severities(looked_at(cpus, memory)) == {"MOOR-340": "warning"}
+    both = memory_with({"u": (Block((0,), "memory", 4096),)})
+    assert severities(looked_at(cpus, both)) == {}
+
+
+def test_a_running_container_with_another_number_of_cpus_is_a_warning_and_is_refused() -> None:
+    strict = replace(NO_MEMORY, topology_manager_policy="restricted")
+    found = looked_at(CPUState("static", 0b0011, {"u": {"a": 0b1100}}), config=strict, active=(pod("u", 1),))
+    assert severities(found) == {"MOOR-343": "warning", "MOOR-344": "warning"}
+    assert found.afterwards[Holder("u", "a")].refused == "TopologyAffinityError"
+
+
+def test_a_running_container_without_an_entry_is_told_what_it_gets() -> None:
+    found = looked_at(CPUState("static", 0b1111, {}), config=NO_MEMORY, active=(pod("u", 2),))
+    assert severities(found) == {"MOOR-342": "warning"}
+    assert found.afterwards[Holder("u", "a")].cpus == "2-3"
+
+
+def test_a_machine_with_other_nodes_types_and_reservations_is_told_in_each() -> None:
+    state = memory_with({"u": (Block((0,), "hugepages-2Mi", 2**21),)})
+    one, other = state.nodes[0], state.nodes[1]
+    tables = {
+        "memory": replace(one.memory["memory"], system_reserved=1),
+        "hugepages-1Gi": one.memory["hugepages-2Mi"],
+    }
+    odd = {0: replace(one, memory=tables), 7: other}
+    found = severities(looked_at(memory=replace(state, nodes=odd)))
+    assert {"MOOR-330", "MOOR-331", "MOOR-333"} <= found.keys()

@@ -1,0 +1,151 @@
+"""Forms of an explanation: facts as documents, codes in the reference, marks of the picture, names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, is_dataclass
+from inspect import getmembers, isclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tests.planner.situations import container, planned, pod, policy, simple, told, with_memory
+
+from mooring.codes.pages import all_codes
+from mooring.core.errors import InputError
+from mooring.cpumanager import facts as cpu_facts
+from mooring.devicemanager import facts as device_facts
+from mooring.memorymanager import facts as memory_facts
+from mooring.node import facts as node_facts
+from mooring.planner import reason
+from mooring.planner.explain.facts_document import FACTS, fact_document
+from mooring.planner.explain.find import find, first_refused, pods_of
+from mooring.planner.explain.picture import decision_view
+from mooring.planner.explain.tree import Line, walk, without_details
+from mooring.render.decision import SIGNS, Mark
+from mooring.render.decision_svg import decision_svg
+from mooring.topologymanager import facts as topology_facts
+from mooring.topologymanager.distances import NUMAInfo
+from mooring.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hints
+from mooring.topologymanager.merge import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE, merge, reach
+from mooring.topologymanager.wide import Family
+
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "explain.md"
+ROOMS = (cpu_facts, memory_facts, device_facts, topology_facts, node_facts)
+LEFT_OUT = {"declared", "settings"}
+"""Fields that stand elsewhere: the pod itself, and the settings of a start."""
+
+
+def facts_of(room: ModuleType) -> list[type]:
+    own = [kind for _, kind in getmembers(room, isclass) if kind.__module__ == room.__name__]
+    return [kind for kind in own if is_dataclass(kind)]
+
+
+@pytest.mark.parametrize("kind", [kind for room in ROOMS for kind in facts_of(room)], ids=lambda kind: kind.__name__)
+def test_every_fact_has_a_document_with_all_of_its_fields(kind: type) -> None:
+    if kind is node_facts.KubeletStarted:
+        assert kind not in FACTS  # a plan starts a kubelet before it asks about pods
+        return
+    names = [field.name for field in fields(kind) if field.name not in LEFT_OUT]
+    assert list(FACTS[kind]) == names
+
+
+def test_a_fact_becomes_lists_and_texts() -> None:
+    chosen = cpu_facts.DistributionChosen((0, 1), (0, 1), 4, 1, (0,), 1)
+    assert fact_document(chosen)["takers"] == [0]
+    taken = device_facts.DevicesTaken("p", "c", "example.com/nic", 1, None, ("nic-0",), 0b1, "")
+    assert fact_document(taken) == {
+        "fact": "DevicesTaken",
+        "pod": "p",
+        "container": "c",
+        "resource": "example.com/nic",
+        "need": 1,
+        "affinity": None,
+        "taken": ["nic-0"],
+        "near": "0",
+        "error": "",
+    }
+
+
+def test_the_reference_lists_every_code_and_every_fact() -> None:
+    text = REFERENCE.read_text("utf-8")
+    own = [code for code in all_codes() if code.startswith("MOOR-1")]
+    assert re.findall(r"^\| (MOOR-1\d\d) \|", text, re.MULTILINE) == own
+    assert re.findall(r"^\| `(\w+)` \| `", text, re.MULTILINE)[-len(FACTS) :] == [kind.__name__ for kind in FACTS]
+
+
+def test_every_code_of_a_reason_is_given_once() -> None:
+    codes = [value for name, value in vars(reason).items() if name.isupper()]
+    assert sorted(codes) == sorted(set(codes)) == [code for code in all_codes() if code.startswith("MOOR-1")]
+
+
+def test_the_picture_says_what_hints_allow_and_what_was_chosen() -> None:
+    plan = planned(policy("restricted"), [simple("one", "4"), simple("two", "7")])
+    view = decision_view(told(plan), (0, 1), plan.kubelet.settings.topology if plan.kubelet else None)
+    [panel] = view.panels
+    marks = {row.name: [cell.mark for cell in row.cells] for row in panel.rows}
+    assert marks["cpu"] == [Mark.POSSIBLE, Mark.PREFERRED]
+    assert marks["merged: restricted"] == marks["CPUs taken"] == [Mark.LEFT, Mark.CHOSEN]
+    assert [cell.text for cell in panel.rows[0].cells] == ["2 free", "8 free"]
+    assert not panel.refused
+
+
+def test_the_picture_of_a_refusal_marks_the_best_that_could_be_reached() -> None:
+    plan = planned(with_memory(policy("restricted")), [simple("wide", "2", "20Gi")])
+    view = decision_view(told(plan), (0, 1), None, ["do something"])
+    [panel] = view.panels
+    assert [cell.mark for cell in panel.rows[-1].cells] == [Mark.REFUSED, Mark.REFUSED]
+    assert panel.refused
+    picture = decision_svg(view)
+    assert "Help: do something" in picture
+    assert all(SIGNS[mark] in picture for mark in (Mark.PREFERRED, Mark.WITH_OTHERS, Mark.REFUSED))
+
+
+def test_a_pod_is_found_before_a_container_of_the_same_name() -> None:
+    pods = [simple("web", "1"), pod("default", container("web", "1"))]
+    assert find(pods, "default/web").pod.name == "web"
+    assert find(pods, "default/default/web").container == "web"
+    with pytest.raises(InputError, match="no pod has this name; pods are default/web, default/default"):
+        find(pods, "elsewhere")
+
+
+def test_the_first_pod_that_does_not_run_is_the_one_in_question() -> None:
+    plan = planned(policy("restricted"), [simple("one", "2"), simple("large", "20"), simple("larger", "30")])
+    refused = first_refused(plan)
+    assert refused is not None
+    assert refused.name == "large"
+    assert first_refused(planned(policy("restricted"), [simple("one", "2")])) is None
+    assert len(pods_of(plan)) == 3
+
+
+def test_details_are_left_out_with_everything_below_them() -> None:
+    tree = (Line("a", (Line("b", (Line("c"),), detail=True), Line("d"))),)
+    assert [line.text for line in walk(without_details(tree))] == ["a", "d"]
+    assert [line.text for line in walk(tree)] == ["a", "b", "c", "d"]
+
+
+INFO = NUMAInfo(0b111)
+LISTS = (
+    (Hints((0b001, 0b010), (0b011,)), Hints((0b010,), (0b110,))),
+    (Hints((0b001,)), Hints((0b010,))),
+    (Hints((0b011,), (0b111,)), Hints((0b110,), (0b111,)), DONT_CARE),
+    (DONT_CARE, DONT_CARE),
+    (Hints((0b001,)), NOT_POSSIBLE),
+)
+
+
+@pytest.mark.parametrize("policy_name", [BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE])
+@pytest.mark.parametrize("number", range(len(LISTS)))
+def test_what_a_merge_comes_to_is_within_its_reach(policy_name: str, number: int) -> None:
+    entries = LISTS[number]
+    options = reach(policy_name, entries, INFO)
+    result = merge(policy_name, entries, INFO)
+    assert options is not None
+    if result.hint.preferred:
+        assert (INFO.nodes if result.hint.mask is None else result.hint.mask) in options.preferred
+    elif options.reachable and policy_name != SINGLE_NUMA_NODE:
+        assert result.hint.mask in options.reachable
+
+
+def test_described_hints_have_no_list_of_what_can_be_reached() -> None:
+    assert reach(RESTRICTED, [Family(0b111, (), 1)], INFO) is None

@@ -1,0 +1,164 @@
+"""The linter of isolation: each rule on facts that should and should not be told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mooring.core.cpuset import CPUSet
+from mooring.core.machineinfo import Core, MachineInfo, Node
+from mooring.core.topology import Topology, discover_topology
+from mooring.discovery.cgroups import ControlGroup
+from mooring.discovery.isolation import Interrupt, IRQBalance, IsolationFacts
+from mooring.discovery.kernelwords import KernelWords
+from mooring.planner.isolation.holders import Assignments, Holder
+from mooring.planner.isolation.lint import lint
+
+WEB = "0a1b2c3d-0000-4111-8222-333344445555"
+OTHER = "1a1b2c3d-0000-4111-8222-333344445555"
+QUIET = KernelWords(isolated=CPUSet.parse("2-3"), tickless=CPUSet.parse("2-3"), callbacks_elsewhere=CPUSet.parse("2-3"))
+"""A command line that keeps the exclusive CPUs of :data:`HELD` quiet."""
+
+
+def cpus(text: str) -> CPUSet:
+    return CPUSet.parse(text)
+
+
+HELD = Assignments(
+    holders=(Holder("default/web/app", WEB, cpus("2-3")),),
+    shared=cpus("0-1,4-7"),
+    reserved=cpus("0"),
+    pods={WEB: "default/web", OTHER: "default/other"},
+)
+CALM = IsolationFacts(words=QUIET, interrupts=(), new_interrupts=cpus("0"), workqueues=cpus("0-1"), groups=())
+
+
+def codes(facts: IsolationFacts, assignments: Assignments = HELD) -> list[str]:
+    return [finding.code for finding in lint(facts, assignments)]
+
+
+def threads(*cores: tuple[int, ...]) -> Topology:
+    node = Node(0, 2**30, cores=tuple(Core(number, core, 0) for number, core in enumerate(cores)))
+    return discover_topology(MachineInfo(sum(map(len, cores)), 1, 2**30, (node,)))
+
+
+def test_nothing_is_told_about_a_quiet_node() -> None:
+    assert codes(CALM) == []
+
+
+def test_nothing_is_exclusive_where_nobody_holds_cpus() -> None:
+    plain = with_facts(words=KernelWords())
+    assert codes(plain, Assignments(shared=cpus("0-7"))) == ["MOOR-615"]
+
+
+def test_what_the_files_do_not_tell_is_named() -> None:
+    told = lint(IsolationFacts(), HELD)
+    assert [finding.code for finding in told] == ["MOOR-616"] * 3
+    assert {finding.subject for finding in told} == {"sys/fs/cgroup", "proc/irq", "proc/cmdline"}
+
+
+def with_facts(**changed: Any) -> IsolationFacts:
+    return replace(CALM, **changed)
+
+
+def test_interrupts_count_by_where_they_are_delivered() -> None:
+    elsewhere = Interrupt(24, "eth0", cpus("0-7"), cpus("1"))
+    here = Interrupt(25, "eth1", cpus("0-7"), cpus("3"))
+    untold = Interrupt(26, "", cpus("2"), None)
+    assert codes(with_facts(interrupts=(elsewhere,))) == []
+    (finding,) = lint(with_facts(interrupts=(elsewhere, here, untold)), HELD)
+    assert (finding.code, finding.subject) == ("MOOR-602", "2-3")
+    assert "2 interrupts" in finding.message
+    assert "25 (eth1) and 26" in finding.message
+    assert "default/web/app" in finding.message
+
+
+def test_new_interrupts() -> None:
+    assert codes(with_facts(new_interrupts=cpus("0-2"))) == ["MOOR-603"]
+
+
+def test_irqbalance_matters_while_it_runs_and_is_not_told_to_leave_the_cpus_alone() -> None:
+    loud = KernelWords()
+    assert "MOOR-604" not in codes(with_facts(balance=IRQBalance(running=False, banned=None), words=loud))
+    assert "MOOR-604" in codes(with_facts(balance=IRQBalance(running=True, banned=None), words=loud))
+    assert "MOOR-604" in codes(with_facts(balance=IRQBalance(running=True, banned=cpus("2"))))
+    assert "MOOR-604" not in codes(with_facts(balance=IRQBalance(running=True, banned=cpus("2-3")), words=loud))
+    assert "MOOR-604" not in codes(with_facts(balance=IRQBalance(running=True, banned=None)))
+
+
+def test_services_reach_what_neither_systemd_nor_the_kernel_keeps_from_them() -> None:
+    loud = KernelWords(tickless=cpus("2-3"), callbacks_elsewhere=cpus("2-3"))
+    assert codes(with_facts(words=loud)) == ["MOOR-605"]
+    assert codes(with_facts(words=loud, services=cpus("0-1"))) == []
+    assert codes(with_facts(services=cpus("0-2"))) == ["MOOR-605"]
+
+
+def test_ticks_callbacks_and_kernel_work_are_information() -> None:
+    loud = KernelWords(isolated=cpus("2-3"))
+    told = lint(with_facts(words=loud, workqueues=cpus("0-7")), HELD)
+    assert [finding.code for finding in told] == ["MOOR-606", "MOOR-607", "MOOR-608"]
+    assert {finding.severity for finding in told} == {"info"}
+
+
+def test_isolated_cpus_belong_neither_into_the_shared_pool_nor_to_the_system() -> None:
+    wide = KernelWords(isolated=cpus("0-3"), tickless=cpus("2-3"), callbacks_elsewhere=cpus("2-3"))
+    assert codes(with_facts(words=wide)) == ["MOOR-609", "MOOR-610"]
+    flags = KernelWords(cpus("0-3"), ("managed_irq",), cpus("2-3"), cpus("2-3"))
+    assert codes(with_facts(words=flags)) == []
+
+
+def test_a_word_that_is_no_list_is_told() -> None:
+    odd = KernelWords(cpus("2-3"), (), cpus("2-3"), cpus("2-3"), ("isolcpus=two",))
+    assert codes(with_facts(words=odd)) == ["MOOR-614"]
+
+
+def test_a_core_that_is_divided_is_told_with_the_other_owner() -> None:
+    both = Assignments(
+        (Holder("default/a/c", WEB, cpus("2")), Holder("default/b/c", OTHER, cpus("3"))),
+        topology=threads((0, 1), (2, 3)),
+        shared=cpus("0-1"),
+    )
+    told = [finding for finding in lint(CALM, both) if finding.code == "MOOR-601"]
+    assert [finding.message for finding in told] == [
+        "default/a/c has CPU 2 on cores whose other threads belong to default/b/c.",
+        "default/b/c has CPU 3 on cores whose other threads belong to default/a/c.",
+    ]
+    half = Assignments((Holder("default/a/c", WEB, cpus("2")),), cpus("0-1,3"), topology=threads((0, 1), (2, 3)))
+    assert "the shared pool" in next(one.message for one in lint(CALM, half) if one.code == "MOOR-601")
+    whole = Assignments((Holder("default/a/c", WEB, cpus("2-3")),), cpus("0-1"), topology=threads((0, 1), (2, 3)))
+    assert "MOOR-601" not in codes(CALM, whole)
+
+
+def test_two_containers_of_one_pod_may_share_a_core() -> None:
+    pod = (Holder("default/a/c", WEB, cpus("2")), Holder("default/a/d", WEB, cpus("3")))
+    assert "MOOR-601" not in codes(CALM, Assignments(pod, cpus("0-1"), topology=threads((0, 1), (2, 3))))
+
+
+def group(path: str, where: str) -> ControlGroup:
+    return ControlGroup(path, cpus(where))
+
+
+def test_host_processes_reach_exclusive_cpus_unless_these_are_isolated() -> None:
+    ssh = group("system.slice/ssh.service", "0-7")
+    assert codes(with_facts(groups=(ssh,))) == []
+    loud = KernelWords(tickless=cpus("2-3"), callbacks_elsewhere=cpus("2-3"))
+    (finding,) = lint(with_facts(groups=(ssh,), words=loud, services=cpus("0-1")), HELD)
+    assert (finding.code, finding.subject) == ("MOOR-611", "2-3")
+    assert finding.message.startswith("Processes of system.slice (1 control group) may run on CPUs 2-3")
+
+
+def test_containers_of_other_pods_and_misplaced_ones_are_told() -> None:
+    mine = group(f"kubepods/pod{WEB}/app", "2-3")
+    foreign = group(f"kubepods/pod{OTHER}/app", "1-2")
+    assert codes(with_facts(groups=(mine, group(f"kubepods/pod{OTHER}/app", "0-1")))) == []
+    (finding,) = lint(with_facts(groups=(mine, foreign)), HELD)
+    assert (finding.code, finding.subject) == ("MOOR-612", "2")
+    assert "default/other" in finding.message
+    (moved,) = lint(with_facts(groups=(group(f"kubepods/pod{WEB}/app", "0-7"),)), HELD)
+    assert moved.code == "MOOR-613"
+    assert "found: 0-7" in moved.message
+
+
+def test_warnings_come_first() -> None:
+    told = lint(with_facts(new_interrupts=cpus("2"), interrupts=(Interrupt(9, "", cpus("2"), None),)), HELD)
+    assert [finding.severity for finding in told] == ["warning", "info"]

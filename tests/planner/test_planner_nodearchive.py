@@ -1,0 +1,239 @@
+"""A node archive is read whole or refused in one line, whoever made it; other releases are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.errors import InputError
+from mooring.discovery.archive import ArchiveTree
+from mooring.discovery.capture_archive import archive_bytes
+from mooring.discovery.tree import Tree
+from mooring.manifest.configuration import NodeConfiguration
+from mooring.manifest.document import Document
+from mooring.manifest.gates import PodGates
+from mooring.manifest.kubelet_flags import KubeletFlags
+from mooring.planner.nodearchive.about import About, Part, Unread, about_document, about_of
+from mooring.planner.nodearchive.collect import ClusterAnswers, Request, collect
+from mooring.planner.nodearchive.reader import NodeArchive, open_node
+from mooring.planner.nodearchive.releases import CHANGES, release_findings
+
+SYSTEM = "sys/devices/system"
+FILES = {
+    f"{SYSTEM}/cpu/online": b"0-1\n",
+    "proc/cpuinfo": b"flags : lm\ncpu MHz : 1000.0\n",
+    "proc/meminfo": b"MemTotal: 4096 kB\nSwapTotal: 0 kB\n",
+} | {
+    f"{SYSTEM}/cpu/cpu{cpu}/topology/{name}": f"{value}\n".encode()
+    for cpu in (0, 1)
+    for name, value in (("core_id", cpu), ("physical_package_id", 0), ("core_cpus", cpu + 1), ("package_cpus", 3))
+}
+POD = {"kind": "Pod", "metadata": {"name": "a", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}}
+CONFIG = Document({"kind": "KubeletConfiguration", "cpuManagerPolicy": "static"}, "k.yaml", 1, 1)
+
+GOOD = about_document(About())
+
+
+def tree(**more: str) -> Tree:
+    return ArchiveTree("root", FILES | {path.replace("__", "/"): text.encode() for path, text in more.items()})
+
+
+def opened(tmp_path: Path, files: dict[str, bytes]) -> NodeArchive:
+    file = tmp_path / "node.tar.gz"
+    file.write_bytes(archive_bytes("mooring-node", files))
+    return open_node(str(file))
+
+
+def test_what_is_collected_can_be_read(tmp_path: Path) -> None:
+    request = Request(node="n", kubelet="v1.36.3", config=[CONFIG], pods=[POD])
+    collection = collect(tree(var__lib__kubelet__cpu_manager_state="{}"), request)
+    file = tmp_path / "node.tar.gz"
+    file.write_bytes(collection.packed())
+    node = open_node(str(file))
+    configuration = node.configuration()
+    assert configuration is not None
+    assert configuration.kubelet.cpu_manager_policy == "static"
+    assert [pod.uid for pod in node.pods(PodGates())] == ["u"]
+    assert (node.state().cpu, node.state().memory) == ("{}", None)
+    assert (node.about.node, node.about.kubelet) == ("n", "v1.36.3")
+    assert node.machine().info.num_cores == 2
+    assert [finding.code for finding in node.findings(configuration)][:2] == ["MOOR-581", "MOOR-580"]
+
+
+def test_what_an_archive_lacks_is_a_warning_unless_it_is_given_besides(tmp_path: Path) -> None:
+    node = opened(tmp_path, dict(collect(tree(), Request()).files))
+    told = node.findings(NodeConfiguration(KubeletConfig(), MooringConfig()))
+    assert [finding.message.partition(":")[0].partition(",")[0] for finding in told] == [
+        "the archive has no configuration of the kubelet",
+        "the archive lacks state files",
+        "the archive has no pods",
+    ]
+    rest = node.findings(NodeConfiguration(KubeletConfig(), MooringConfig()), ["configuration", "pods"])
+    assert [finding.message for finding in rest] == [told[1].message]
+
+
+def test_an_unpacked_archive_is_as_good(tmp_path: Path) -> None:
+    for path, data in collect(tree(), Request(config=[CONFIG])).files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(data)
+    assert open_node(str(tmp_path)).configuration() is not None
+
+
+def test_the_running_kubelets_own_answer_comes_first() -> None:
+    told = ClusterAnswers(
+        configz={"kubeletconfig": {"maxPods": 7, "tlsCertFile": "x"}}, pods={"kind": "List", "items": [POD]}
+    )
+    collection = collect(tree(), Request(cluster=told, flags=KubeletFlags(fields={"maxPods": 9})))
+    assert json.loads(collection.files["kubelet/config.json"])["maxPods"] == 7
+    assert {part.name: part.origin for part in collection.about.parts}["pods"] == "kubectl"
+
+
+def test_drop_ins_of_a_kubelet_are_merged_in_the_order_of_their_names() -> None:
+    root = tree(
+        c__10="maxPods: 1",
+        **{"d__20.conf": "maxPods: 3\nfeatureGates: {B: true}", "d__10.conf": "maxPods: 2", "d__x.yaml": "maxPods: 9"},
+        k="featureGates: {A: true}",
+    )
+    flags = KubeletFlags(config="/k", config_dir="/d")
+    document = json.loads(collect(root, Request(flags=flags)).files["kubelet/config.json"])
+    assert (document["maxPods"], document["featureGates"]) == (3, {"A": True, "B": True})
+
+
+@pytest.mark.parametrize(
+    ("files", "missing"),
+    [
+        ({}, "/var/lib/kubelet/config.yaml is not there"),
+        ({"var__lib__kubelet__config.yaml": "a: ["}, "while parsing"),
+        ({"var__lib__kubelet__config.yaml": "[]"}, "holds no mapping"),
+    ],
+    ids=["absent", "damaged", "list"],
+)
+def test_a_configuration_that_cannot_be_had_is_missing_with_the_reason(files: dict[str, str], missing: str) -> None:
+    (part,) = (part for part in collect(tree(**files), Request()).about.parts if part.name == "configuration")
+    assert part.files == 0
+    assert missing in part.missing or part.missing.startswith("/var/lib/kubelet/config.yaml: ")
+
+
+def test_flags_alone_are_no_configuration_when_the_file_cannot_be_had() -> None:
+    flags = KubeletFlags(config="/gone.yaml", fields={"maxPods": 1})
+    (part,) = (part for part in collect(tree(), Request(flags=flags)).about.parts if part.name == "configuration")
+    assert (part.files, part.missing) == (0, "/gone.yaml is not there")
+
+
+def test_a_kubelet_without_a_file_has_its_defaults_and_flags() -> None:
+    root = tree(**{"var__lib__kubelet__config.yaml": "maxPods: 1"})
+    document = json.loads(collect(root, Request(flags=KubeletFlags())).files["kubelet/config.json"])
+    assert "maxPods" not in document
+
+
+def test_what_is_no_computer_is_refused() -> None:
+    with pytest.raises(InputError, match="has no sys/devices/system/cpu"):
+        collect(ArchiveTree("x", {"etc/passwd": b""}), Request())
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({"sys/a": b""}, "is no node archive"),
+        ({"sys/a": b"", "mooring-node.json": b"{"}, "mooring-node.json"),
+        ({"sys/a": b"", "mooring-node.json": b"[]"}, "is no NodeArchive"),
+        ({"sys/a": b"", "mooring-node.json": b'{"kind": "NodeArchive", "apiVersion": "mooring/v2"}'}, "not supported"),
+        (
+            {
+                "sys/a": b"",
+                "mooring-node.json": b'{"kind": "NodeArchive", "apiVersion": "mooring/v1alpha1", "node": 1}',
+            },
+            "must be a text",
+        ),
+    ],
+)
+def test_another_archive_is_refused_in_one_line(tmp_path: Path, files: dict[str, bytes], problem: str) -> None:
+    with pytest.raises(InputError) as refused:
+        opened(tmp_path, files)
+    assert problem in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("target", ["/etc/hostname", "../../../../etc/hostname", "../mooring-node/pods.json"])
+def test_links_out_of_an_archive_lead_nowhere(tmp_path: Path, target: str) -> None:
+    files = dict(collect(tree(), Request(config=[CONFIG])).files)
+    file = tmp_path / "node.tar.gz"
+    links = dict.fromkeys(("pods.json", "kubelet/cpu_manager_state", "mooring/devices.json"), target)
+    file.write_bytes(archive_bytes("mooring-node", files, links))
+    node = open_node(str(file))
+    assert (node.pods(PodGates()), node.state().cpu) == ([], None)
+
+
+def test_an_archive_without_a_machine_says_so(tmp_path: Path) -> None:
+    about = json.dumps(about_document(About())).encode()
+    node = opened(tmp_path, {"proc/meminfo": b"", "mooring-node.json": about})
+    with pytest.raises(InputError, match="holds no machine"):
+        node.machine()
+
+
+def test_what_an_archive_says_of_itself_is_read_again() -> None:
+    about = About("n", "v1.37.1", True, (Part("pods", "kubectl", 1, 2, "x"),), (Unread("a", "b"),), "0.1.0")
+    read = about_of(about_document(about), source="x")
+    assert (read.node, read.kubelet, read.anonymous, read.collector) == ("n", "v1.37.1", True, "0.1.0")
+    assert [(part.name, part.origin, part.missing) for part in read.parts] == [("pods", "kubectl", "x")]
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(["mooring-node.json", "kubelet/config.json", "pods.json", "kubelet/cpu_manager_state"]),
+    st.one_of(st.binary(max_size=60), st.text(max_size=40).map(str.encode)),
+)
+def test_whatever_stands_in_an_archive_it_is_read_or_refused(tmp_path: Path, path: str, data: bytes) -> None:
+    files = {**collect(tree(), Request(config=[CONFIG], pods=[POD])).files, path: data}
+    try:
+        node = opened(tmp_path, files)
+        node.state()
+        node.machine()
+        node.pods(PodGates())
+        node.configuration()
+    except InputError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - it need not be raised
+
+
+STATIC = KubeletConfig(cpu_manager_policy="static")
+
+
+@pytest.mark.parametrize("version", ["", "v1.37.1", "v1.37.0", "1.37.9-gke.1", "v1.37.1+k3s1", "nonsense", "v1"])
+def test_nothing_is_said_about_this_release_and_about_unknown_ones(version: str) -> None:
+    assert list(release_findings(version, STATIC)) == []
+
+
+def test_every_difference_of_an_older_release_that_can_matter_is_named() -> None:
+    options = {"full-pcpus-only": "true", "align-by-socket": "true", "distribute-cpus-across-numa": "true"}
+    everything = KubeletConfig(
+        cpu_manager_policy="static",
+        cpu_manager_policy_options=options,
+        feature_gates={"InPlacePodVerticalScalingExclusiveCPUs": True},
+    )
+    head, *rest = release_findings("v1.36.3", everything)
+    assert len(rest) == len(CHANGES)
+    assert f"in {len(CHANGES)} ways" in head.message
+    assert {finding.code for finding in (head, *rest)} == {"MOOR-580"}
+
+
+def test_differences_that_cannot_matter_are_not_named() -> None:
+    areas = [finding.message for finding in release_findings("v1.36.0", KubeletConfig())]
+    assert not any("full-pcpus-only" in message or "exclusive CPUs" in message for message in areas)
+    assert "and more that is not known" in next(release_findings("v1.30.2", STATIC)).message
+
+
+def test_the_page_about_releases_is_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "kubelet-releases.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    told = [(area, before, now) for area, before, now, _ in rows[1:]]
+    assert told == [(change.area, change.before, change.now) for change in CHANGES]
+
+
+def test_a_newer_release_is_one_warning() -> None:
+    (finding,) = release_findings("v1.38.2", STATIC)
+    assert "newer" in finding.message

@@ -1,0 +1,234 @@
+"""The HTML report without a browser: well nested, whole, safe, small."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections import Counter
+from dataclasses import replace
+from hashlib import sha256
+from html.parser import HTMLParser
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mooring.core.cpuset import CPUSet
+from mooring.core.machine import Finding
+from mooring.render.build import Owner, Pools, build_view
+from mooring.render.html.data import report_data
+from mooring.render.html.document import html_text
+from mooring.render.html.style import HEATS, style_text
+from mooring.render.palette import contrast
+from mooring.render.report import (
+    Account,
+    AccountState,
+    CPUState,
+    DeviceView,
+    Distances,
+    PodView,
+    ReportView,
+    Step,
+    changes_between,
+    cpu_states,
+)
+from mooring.render.sample import Shape, hybrid, occupied, regular
+from mooring.render.svg import svg_text
+from mooring.render.view import CPUUse, NodeView
+
+VOID = {"meta", "input"}
+BIG = Shape(sockets=2, nodes=4, caches=4, cores=8)
+
+
+class Page(HTMLParser):
+    """Elements, attributes and texts of a page; fails where end tags do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self.open[-1] if self.open else "", data))
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def data(self) -> Any:
+        return json.loads(next(text for tag, text in self.texts if tag == "script"))
+
+
+def report_on(view: NodeView, **more: Any) -> ReportView:
+    states = {
+        cpu.cpu: CPUState(cpu.use, () if cpu.owner is None else (cpu.owner, *cpu.other_owners)) for cpu in view.cpus()
+    }
+    start = {cpu: CPUState(CPUUse.SHARED) for cpu in states}
+    steps = (Step(None, changes_between({}, start)), Step(0, changes_between(start, states)))
+    pods = (PodView("ns/pod", "uid", "admitted", admitted=True, step=1),)
+    return replace(ReportView("v1.37.1", view, steps, pods), **more)
+
+
+def test_every_cpu_is_in_the_data_and_once_on_each_map() -> None:
+    for machine in (regular(Shape(sockets=2, cores=2)), hybrid()):
+        report = report_on(occupied(machine))
+        page = Page(html_text(report))
+        cpus = {cpu.cpu for cpu in report.node.cpus()}
+        assert {cpu["id"] for cpu in page.data()["cpus"]} == cpus
+        drawn = Counter(int(cell["data-cpu"] or "") for cell in page.named("g") if cell.get("class") == "cell")
+        assert drawn == dict.fromkeys(cpus, 2)
+
+
+def test_the_data_in_the_page_is_the_data_of_the_report() -> None:
+    report = report_on(
+        occupied(regular(Shape())),
+        accounts=(Account(0, "memory", 64, 2, 60),),
+        devices=(DeviceView("x/gpu", "gpu-0", (0,)),),
+        steps=(Step(None), Step(0, accounts=((0, AccountState(5, 55, (0,))),), devices=((0, "ns/pod/c"),))),
+    )
+    data = Page(html_text(report)).data()
+    assert data == report_data(report)
+    assert (data["apiVersion"], data["kind"]) == ("mooring/v1alpha1", "Report")
+    assert data["steps"][1]["devices"] == [{"device": 0, "holder": "ns/pod/c"}]
+    assert data["steps"][1]["accounts"] == [{"account": 0, "assigned": 5, "free": 55, "group": [0]}]
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+@settings(max_examples=40, deadline=None)
+def test_no_text_from_outside_becomes_markup(one: str, two: str) -> None:
+    hostile = f"</script></style><!-- ]]><img src=x onerror=alert(1)>\"'`&lt;\u2028\ud800\x00{one}"
+    plain = html_text(_filled("name", "other"))
+    page = Page(html_text(_filled(hostile, hostile + two)))
+    assert [tag for tag, _ in page.elements] == [tag for tag, _ in Page(plain).elements]
+    named = {name for _, attributes in page.elements for name in attributes}
+    assert named == {name for _, attributes in Page(plain).elements for name in attributes}
+    assert page.data()["pods"][0]["name"].startswith("</script></style>")
+
+
+def _filled(one: str, two: str) -> ReportView:
+    """Return a report with a text from outside in every place that takes one."""
+    machine = regular(Shape(), one)
+    owners = [Owner(one, "uid", CPUSet.parse("1-2")), Owner(two, "other", CPUSet.parse("3"))]
+    view = build_view(machine, owners=owners, pools=Pools(CPUSet.parse("0")), subtitle=one, caption=[two])
+    return report_on(
+        view,
+        pods=(
+            PodView(one, "uid", "rejected", admitted=False, step=1, reason=two, message=one, why=two, code="MOOR-101"),
+        ),
+        refusal=one,
+        accounts=(Account(0, one, 64),),
+        devices=(DeviceView(one, two, ()),),
+        findings=(Finding("warning", "subject", f"{one} {two}", "MOOR-401"),),
+        facts=((one, two),),
+        distances=Distances((0, 1), ((10, 20), (20, 10))),
+    )
+
+
+def test_the_policy_admits_the_own_script_and_styles_and_nothing_else() -> None:
+    text = html_text(report_on(occupied(hybrid())))
+    page = Page(text)
+    policy = next(meta["content"] for meta in page.named("meta") if "http-equiv" in meta)
+    assert policy is not None
+    script = re.search(r'<script type="module">(.*?)</script>', text, re.DOTALL)
+    styles = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert script is not None
+    assert styles is not None
+    for kind, content in (("script-src", script[1]), ("style-src", styles[1])):
+        digest = b64encode(sha256(content.encode()).digest()).decode()
+        assert f"{kind} 'sha256-{digest}';" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert not [name for _, attributes in page.elements for name in attributes if name == "style" or name[:2] == "on"]
+
+
+def test_the_page_refers_to_nothing_outside_itself() -> None:
+    text = html_text(_filled("name", "other"))
+    assert set(re.findall(r"https?://[^\s\"'`]+", text)) <= {"http://www.w3.org/2000/svg"}
+    assert set(re.findall(r"url\((.*?)\)", text)) <= {"#mooring-dots", "#mooring-stripes"}
+    page = Page(text)
+    names = {name for _, attributes in page.elements for name in attributes}
+    assert not names & {"src", "srcset", "action", "data", "poster"}
+    assert [link.get("href") for link in page.named("a")] == ["#map-title"]
+
+
+def test_ids_are_unique_and_labels_name_things_that_exist() -> None:
+    page = Page(html_text(_filled("name", "other")))
+    ids = Counter(value for _, attributes in page.elements for name, value in attributes.items() if name == "id")
+    # The script makes the controls of the steps and of the differences.
+    assert [name for name, count in ids.items() if count > 1] == []
+    labels = {
+        value for _, attributes in page.elements for name, value in attributes.items() if name == "aria-labelledby"
+    }
+    assert labels <= set(ids)
+
+
+def test_sections_without_content_are_left_out() -> None:
+    view = build_view(hybrid())
+    state = {cpu.cpu: CPUState(cpu.use) for cpu in view.cpus()}
+    page = Page(html_text(ReportView("v1.37.1", view, (Step(None, changes_between({}, state)),))))
+    titles = [text for tag, text in page.texts if tag == "h2"]
+    assert titles == ["Machine"]
+
+
+def test_the_same_report_gives_the_same_bytes() -> None:
+    assert html_text(_filled("name", "other")) == html_text(_filled("name", "other"))
+
+
+def test_512_cpus_with_200_owners_stay_small() -> None:
+    machine = regular(BIG)
+    everything = list(range(512))
+    owners = [
+        Owner(f"team-{index % 7}/workload-{index:03}-7f9c8d5b6-x2x4z/main", f"uid-{index}", CPUSet.from_ids(taken))
+        for index in range(200)
+        if (taken := everything[2 + index * 2 : 4 + index * 2])
+    ]
+    view = build_view(machine, owners=owners, pools=Pools(CPUSet.parse("0-1"), CPUSet.parse("0-1")))
+    assert len(list(view.cpus())) == 512
+    report = report_on(view)
+    assert len(html_text(report).encode()) < 1_000_000
+    assert len(svg_text(view).encode()) < 500_000
+
+
+def test_the_distance_matrix_reads_on_every_shade_light_and_dark() -> None:
+    text = style_text()
+    found = re.findall(r"--(on-)?heat-(\d):(#[0-9a-f]{6})", text)
+    grounds = [colour for on, _, colour in found if not on]
+    words = [colour for on, _, colour in found if on]
+    assert len(grounds) == len(words) == 3 * HEATS
+    assert min(contrast(one, two) for one, two in zip(grounds, words, strict=True)) >= 4.5
+
+
+CPU_STATES = st.dictionaries(
+    st.integers(0, 80),
+    st.builds(CPUState, st.sampled_from(CPUUse), st.lists(st.integers(0, 3), max_size=2).map(tuple)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(st.lists(CPU_STATES, min_size=1, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_changes_added_up_are_the_states_that_they_came_from(drawn: list[dict[int, CPUState]]) -> None:
+    cpus = {cpu for states in drawn for cpu in states}
+    frames = [{cpu: states.get(cpu, CPUState(CPUUse.OFFLINE)) for cpu in sorted(cpus)} for states in drawn]
+    steps = tuple(
+        Step(None, changes_between(frames[index - 1] if index else {}, frame)) for index, frame in enumerate(frames)
+    )
+    report = ReportView("v1.37.1", build_view(hybrid()), steps)
+    for index, frame in enumerate(frames):
+        assert cpu_states(report, index) == frame
