@@ -70,7 +70,8 @@ def test_strangers_are_named_in_a_warning(tmp_path: Path) -> None:
     answered = mooring("plan", "-f", tmp_path / "pod.yaml", *NODE, "--state", tmp_path)
     assert answered.err == (
         "warning[MOOR-505]: state files: hold entries of 7 pods that no --active file describes (core_upf-0, "
-        "core_upf-1, core_upf-2, ...); they count as running and keep what they have, but their requests are not counted\n"
+        "core_upf-1, core_upf-2, ...); they count as running and keep what they have, but their requests are not "
+        "counted\n"
     )
 
 
