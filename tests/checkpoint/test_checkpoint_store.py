@@ -54,7 +54,7 @@ def failing(*_: Any, **__: Any) -> Any:
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (Path, "replace")], ids=["sync", "rename"])
+@pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (os, "replace")], ids=["sync", "rename"])
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
@@ -95,22 +95,22 @@ def test_every_text_is_on_the_disk_before_the_first_file_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    sync, replace = os.fsync, Path.replace
+    sync, replace = os.fsync, os.replace
 
     def synced(descriptor: int) -> None:
         sync(descriptor)
         done.append(f"on disk: {os.pread(descriptor, 20, 0).decode()}")
 
-    def renamed(path: Path, target: Path) -> Path:
-        done.append(f"replaced: {target.name}")
-        return replace(path, target)
+    def renamed(path: str, target: str) -> None:
+        done.append(f"replaced: {Path(target).name}")
+        replace(path, target)
 
     def begun(*_: int) -> None:
         done.append("begun")
 
     monkeypatch.setattr(os, "open", with_read_access(os.open))
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(Path, "replace", renamed)
+    monkeypatch.setattr(os, "replace", renamed)
     monkeypatch.setattr(os, "posix_fadvise", begun, raising=False)
     write_together(tmp_path, {"a": "one", "b": "two", "c": ""})
     expected = ["begun", "begun", "on disk: one", "on disk: two", "on disk: "]
@@ -168,13 +168,13 @@ def test_when_one_of_several_files_fails_all_are_whole_and_no_descriptor_stays_o
 ) -> None:
     (tmp_path / "a").write_text("old", encoding="utf-8")
     (tmp_path / "b").write_text("old", encoding="utf-8")
-    real, calls = Path.replace, iter(range(9))
+    real, calls = os.replace, iter(range(9))
     before = len(os.listdir("/dev/fd"))  # noqa: PTH208 - names, not paths, are counted
 
-    def replace(path: Path, target: Path) -> Path:
-        return failing() if next(calls) == failing_call else real(path, target)
+    def replace(path: str, target: str) -> None:
+        failing() if next(calls) == failing_call else real(path, target)
 
-    monkeypatch.setattr(Path, "replace", replace)
+    monkeypatch.setattr(os, "replace", replace)
     with pytest.raises(InputError, match=f"{'ab'[failing_call]}: cannot be written: No space left"):
         write_together(tmp_path, {"a": "new", "b": "new"})
     texts = [(tmp_path / name).read_text(encoding="utf-8") for name in names_in(tmp_path)]

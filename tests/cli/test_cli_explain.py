@@ -105,9 +105,10 @@ def test_a_pod_and_a_container_are_named_with_or_without_the_namespace(name: str
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
+        ("upf-0/db", "upf-0: has no container 'db'; containers are mesh, forwarder"),
         ("upf", "upf: no pod has this name; pods are core/upf-0, core/upf-1, core/upf-2"),
         ("inferense", "inferense: no pod has this name; pods are ai/inference"),
-        ("upf-0/nobody", "upf-0/nobody: no pod has this name; pods are "),
+        ("nobody/upf-0", "nobody/upf-0: no pod has this name; pods are "),
         ("MOOR-998", "MOOR-998: no such code"),
     ],
 )

@@ -77,6 +77,11 @@ def _several(found: Sequence[Named], name: str) -> InputError:
 
 
 def _unknown(pods: Sequence[Pod], name: str) -> InputError:
+    of_pod, slash, container = name.rpartition("/")
+    of_this = [named.pod for named, texts in _of_pods(pods) if slash and of_pod in texts]
+    if of_this:
+        containers = ", ".join(_short([one.name for pod in of_this for one in pod.containers]))
+        return InputError(f"has no container {container!r}", source=of_pod, remedy=f"containers are {containers}")
     known = [f"{pod.namespace}/{pod.name}" for pod in pods]
     # A workload's name begins the names of its pods.
     near = [text for text in known if text.startswith(name) or text.partition("/")[2].startswith(name)]
