@@ -14,10 +14,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "images"
 EXAMPLE = "-f examples/pods.yaml --machine epyc-7763-2s-nps4 --config examples/kubelet.yaml"
+AI = (
+    "-f examples/ai-pods.yaml --config examples/ai-kubelet.yaml "
+    "--machine 'sockets=2 numa=4 cores=64 threads=2 l3=8 memory=256Gi hugepages-2Mi=2048 distances=10,12,32'"
+)
 PICTURES: Mapping[str, str] = {
     "node.svg": f"mooring show {EXAMPLE} -o svg",
     "memory-only-nodes.svg": "mooring show --machine xeonmax-9460-2s-snc4-flat -o svg",
     "decision.svg": f"mooring explain ai/inference {EXAMPLE} -o svg",
+    "four-providers.svg": f"mooring explain train-1 {AI} -o svg",
     "hybrid.svg": "mooring show --machine i7-1370p -o svg",
 }
 """File in docs/images -> the command that draws it."""
