@@ -131,21 +131,25 @@ def _exclusive(search: Search, container: Container | None) -> int:
 
 
 def _shared_amounts(search: Search, before: Quantity) -> Iterator[Quantity]:
-    """Yield what is left on the node for a container in the shared pool."""
-    left = before.milli - _excess(search, "cpu")
-    # A whole number could make the CPUs exclusive.
-    for amount in (left, left - 1):
-        if 0 < amount < before.milli:
-            yield Quantity.of_milli(amount)
+    """Yield what is left on the node for a container in the shared pool, the largest first."""
+    for excess in sorted(_excesses(search, "cpu")):
+        left = before.milli - excess
+        # A whole number could make the CPUs exclusive.
+        for amount in (left, left - 1):
+            if 0 < amount < before.milli:
+                yield Quantity.of_milli(amount)
 
 
-def _excess(search: Search, resource: str) -> int:
-    """Return how much more the pod requests than the node has left."""
+def _excesses(search: Search, resource: str) -> set[int]:
+    """Return how much more the pod requests than the node has left, when it is asked and after those behind it."""
     node = allocatable(search.settings.reservation)
     if resource not in node:
-        return 0
-    left = node[resource] - search.standing.used.get(resource, 0)
-    return max(0, pod_requests(search.pod).get(resource, 0) - left)
+        return {0}
+    wanted = pod_requests(search.pod).get(resource, 0)
+    return {
+        max(0, wanted - node[resource] + standing.used.get(resource, 0))
+        for standing in (search.standing, search.course.after)
+    }
 
 
 def _bytes(search: Search, container: Container | None, resource: str, before: Quantity) -> list[Quantity]:
@@ -156,7 +160,7 @@ def _bytes(search: Search, container: Container | None, resource: str, before: Q
     pod has memory of its own, its containers must leave something of it to those that share.
     """
     beside = _beside(search.pod, container, resource)
-    amounts = {before.units - _excess(search, resource)}
+    amounts = {before.units - excess for excess in _excesses(search, resource)}
     for sum_ in _sums(search.standing.node.settled().memory.nodes, resource):
         amounts.update(sum_ - taken for taken in beside)
     if container is not None and search.settings.pod_level.manages(search.pod):
