@@ -9,13 +9,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test test-browser test-pythons check lint types walls docs-links docs site pictures bench mutants lock clean
+.PHONY: help demo test test-browser e2e e2e-numa soak test-pythons check lint types walls docs-links docs site pictures bench mutants lock clean
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
 	@echo "make test          run the tests"
 	@echo "make test-browser  run the tests of the HTML report in headless Chromium"
+	@echo "make e2e           run the tests of the node agent against real containerd (root on Debian)"
+	@echo "make e2e-numa      boot a guest with 64 CPUs and 8 NUMA nodes in QEMU and test control groups in it (3 minutes)"
 	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs"
+	@echo "make soak          100,000 lives of containers through the agent's heart: nothing grows (10 to 20 minutes)"
 	@echo "make test-pythons  run the tests on every Python 3.11 to 3.13 that is found"
 	@echo "make bench         run the benchmarks"
 	@echo "make docs          write into the docs what their examples print now"
@@ -42,6 +45,20 @@ test: $(STAMP)
 # Skips itself, by name and reason, where there is no Chromium and none can be installed.
 test-browser: $(STAMP)
 	$(BIN)/python scripts/test_browser.py
+
+# Fetches and builds real parts once, into the user's cache folder. What a machine cannot have is skipped by name and
+# reason; a part that is there and does not build or start fails.
+e2e: $(STAMP)
+	$(BIN)/python scripts/e2e_parts.py
+	$(BIN)/python -m pytest -q -p no:xdist tests/e2e/containerd
+
+# One guest, emulated: it needs no KVM and no rights but those to install QEMU where it is missing.
+e2e-numa: $(STAMP)
+	$(BIN)/python scripts/e2e_guest.py
+	MOORING_E2E_NUMA=1 $(BIN)/python -m pytest -q -p no:xdist -rA tests/e2e/guest
+
+soak: $(STAMP)
+	MOORING_SOAK=100000 $(BIN)/python -m pytest -q -p no:xdist tests/agent/test_agent_soak.py
 
 test-pythons: $(STAMP)
 	$(BIN)/python scripts/test_pythons.py

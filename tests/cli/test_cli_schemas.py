@@ -156,7 +156,8 @@ def test_documents_about_a_collected_node_are_what_their_schemas_say(tmp_path: P
 
 def test_every_kind_is_tested() -> None:
     here = {kind for kind, _ in DOCUMENTS.values()}
-    assert here | {"Diagnosis", "NodeArchive", "ExplanationList", "Isolation"} == set(kinds())
+    elsewhere = {"AgentStatus"}  # with the agent: tests/agent/outside/test_agent_status.py
+    assert here | elsewhere | {"Diagnosis", "NodeArchive", "ExplanationList", "Isolation"} == set(kinds())
 
 
 @pytest.mark.parametrize("kind", [*kinds(), COMMON])

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.segment import SegmentLines
 from rich.text import Text
 
 from mooring.agent.picture import status_view
 from mooring.agent.status import ask_machine, ask_status
 from mooring.core.errors import InputError
-from mooring.render.console import STYLES
 from mooring.render.terminal import picture
 
 if TYPE_CHECKING:
@@ -54,18 +54,16 @@ def watch(socket: str, width: int | None, *, console: Console, pause: Callable[[
     """
     machine = ask_machine(socket)
     view, ready = _view(socket, machine)
+    notice = ""
     with Live(console=console, screen=True, auto_refresh=False) as live:
         try:
             while True:
-                live.update(_fitting(picture(view, width or console.width), console, ""), refresh=True)
+                live.update(_fitting(picture(view, width or console.width), console, notice), refresh=True)
                 pause(PERIOD)
                 try:
-                    view, ready = _view(socket, machine)
+                    (view, ready), notice = _view(socket, machine), ""
                 except InputError as error:
-                    ready = False
-                    shown = _fitting(picture(view, width or console.width), console, str(error))
-                    live.update(shown, refresh=True)
-                    pause(PERIOD)
+                    ready, notice = False, f"Not the present state: {error.problem}; asking again"
         except KeyboardInterrupt:
             return ready
 
@@ -73,13 +71,10 @@ def watch(socket: str, width: int | None, *, console: Console, pause: Callable[[
 def _fitting(body: RenderableType, console: Console, notice: str) -> RenderableType:
     """Return what fits on the screen, with a last line that says what does not."""
     lines = console.render_lines(body, console.options.update(height=None), pad=False)
-    room = console.height - (1 if notice else 0)
-    last = notice
-    if len(lines) > room:
-        room = console.height - 1
-        hidden = len(lines) - room
+    room = console.height
+    if len(lines) > room or notice:
+        room -= 1
+        hidden = max(len(lines) - room, 0)
         last = notice or f"{hidden} more lines: make the window taller, or take --once"
-    kept = [Text.assemble(*((part.text, part.style or "") for part in line), end="") for line in lines[:room]]
-    for text in kept:
-        text.no_wrap, text.overflow = True, "crop"
-    return Group(*kept, Text(last, STYLES["quiet"], no_wrap=True, overflow="ellipsis")) if last else Group(*kept)
+        return Group(SegmentLines(lines[:room], new_lines=True), Text(last, no_wrap=True, overflow="ellipsis"))
+    return SegmentLines(lines, new_lines=True)

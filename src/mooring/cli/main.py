@@ -35,6 +35,7 @@ PLUGIN = "kubectl mooring"
 """How people call the program when it is a plugin of kubectl."""
 
 VERBS: Mapping[str, str] = {
+    "agent": "Place the containers of this node while they run.",
     "capacity": "How many more pods like this one fit?",
     "collect": "Pack what a question about a node needs into one file.",
     "compare": "Which configuration is best for these pods?",

@@ -25,7 +25,6 @@ _LISTS = {
     "Overlapping CPUs": "overlap",
 }
 """Heading -> member of the document."""
-_SHARING = {"container": "exclusive", "pod": "pod pool", "host": "shared"}
 
 
 def status_text(document: Mapping[str, Any], to: str = "", *, wide: bool = False) -> str:
@@ -144,11 +143,18 @@ def _wide_rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
                 container["name"],
                 container.get("id", "")[:_SHORT_ID] or "–",
                 container.get("phase", "–"),
-                f"{_SHARING[container['sharing']]} {_both(container)}".rstrip(" –"),
+                _decided(container),
                 _both(container.get("told")),
                 _both(container.get("effective")),
                 _remark(container),
             )
+
+
+def _decided(container: Mapping[str, Any]) -> str:
+    """Return CPUs and NUMA nodes with a word for what is shared."""
+    cpus = container["cpus"]
+    words = {"container": cpus, "pod": f"{cpus} (pod pool)", "host": "shared"}[container["sharing"]]
+    return f"{words}/{container['mems']}" if container["mems"] else words
 
 
 def _both(placement: Mapping[str, str] | None) -> str:

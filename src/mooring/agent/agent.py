@@ -1,0 +1,296 @@
+"""One agent with all its parts: put together, looked after every half second, and taken apart again."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mooring.agent.afterwards import Afterwards
+from mooring.agent.configuration import AgentConfiguration
+from mooring.agent.health import health_pages, unready
+from mooring.agent.holder import Hands, Holder
+from mooring.agent.listening import Listener
+from mooring.agent.logs import set_level
+from mooring.agent.metrics import AgentMetrics
+from mooring.agent.nri.plugin import Given, connect_to, run_given_plugin, run_plugin
+from mooring.agent.nri.session import PluginOptions
+from mooring.agent.options import choices_of
+from mooring.agent.podresources import PodResourcesService
+from mooring.agent.pods.outward import announce
+from mooring.agent.reactor.answers import Outcome
+from mooring.agent.reactor.effects import EventFor, Evict
+from mooring.agent.reactor.resume import Resumed, reconfigured, resume
+from mooring.agent.reactor.updates import enforced, outcome
+from mooring.agent.reactor.values import AgentState
+from mooring.agent.reload import ConfigurationWatch, engine_refusal
+from mooring.agent.serving import serve_tcp, serve_unix
+from mooring.agent.setting_up import Beginning
+from mooring.agent.shell import Shell
+from mooring.agent.snapshot import Heartbeat, InForce, Published, Snapshot
+from mooring.agent.sources import surroundings
+from mooring.agent.status import status_pages
+from mooring.agent.store import Store
+from mooring.agent.telling import Teller
+from mooring.agent.verification import verify, verify_quotas
+from mooring.core.machine import Finding
+from mooring.core.observer import Observer
+from mooring.manifest.gates import PodGates
+from mooring.node.metrics import Metrics, fold
+
+VERIFYING = 10.0
+"""Seconds between two looks at all control groups."""
+WRITING = 5.0
+"""Seconds between two tries to write a folder that cannot be written."""
+_PATIENCE = 2.0
+"""Seconds for what still runs at the end, each part."""
+_HANGING = 5.0
+"""Seconds for which an event may hold the state before the agent counts as hanging."""
+
+
+class Agent:
+    """An agent of this node."""
+
+    def __init__(self, beginning: Beginning, log: Any, given: Given | None = None) -> None:
+        """Take the state folder, start the engine, and open sockets; :meth:`start` begins to talk to the runtime.
+
+        Args:
+            beginning: configuration and machine.
+            log: of the agent.
+            given: the runtime's connection, where the runtime started this program.
+
+        Raises:
+            InputError: something of the configuration cannot be had. Then nothing stays behind.
+        """
+        self._log, self._given = log, given
+        self._options = options = beginning.configuration.options
+        self._cgroups = beginning.cgroups
+        self._closing = ExitStack()
+        self._stopping = threading.Event()
+        self.failure: BaseException | None = None
+        """What the plugin's thread died of."""
+        with ExitStack() as opened:
+            store = Store(Path(options.state_dir))
+            store.check()
+            unlockable = store.lock()
+            opened.callback(store.unlock)
+            facts: list[object] = []
+            resumed = resume(
+                beginning.machine.info,
+                beginning.configuration.kubelet,
+                beginning.configuration.mooring,
+                store.read(),
+                choices_of(options),
+                facts.append,
+            )
+            self._published = Published(_first(beginning, resumed, facts))
+            self.metrics = AgentMetrics(self._published)
+            self.metrics.per_container = options.per_container_metrics
+            afterwards = Afterwards(lambda error: log.error("internal error", exc_info=error))
+            around = surroundings(
+                options, PodGates.of(beginning.configuration.kubelet.feature_gates), beginning.node, self._report
+            )
+            opened.callback(around.stop, _PATIENCE)
+            plugin = PluginOptions(
+                index=options.plugin_index, budget=options.reply_budget_ns / 1e9, fail_request=options.fail_closed
+            )
+            self._teller = Teller(partial(connect_to, options.nri_socket), plugin, log)
+
+            def tell_cluster(effect: EventFor | Evict) -> None:
+                announce(around.outward, effect, self._report)
+
+            hands = Hands(
+                store,
+                beginning.cgroups,
+                self.metrics,
+                afterwards,
+                log,
+                lambda ids: verify(self.holder, beginning.cgroups, ids),
+                self._teller.wake,
+                tell_cluster,
+            )
+            self.holder = Holder(resumed.state, self._published, hands)
+            self._around, self._afterwards = around, afterwards
+            if unlockable:
+                log.warning("the state folder cannot be locked", problem=unlockable)
+                self.holder.problem(unlockable)
+            self.holder.apply(lambda state, _hear: Outcome(state, effects=resumed.reports))
+            shell = Shell(self.holder, around.pods)
+            self.listener = Listener(self.holder, shell, self.metrics, log, lambda up: self._teller.runtime_is(up=up))
+            self.heartbeat = Heartbeat(time.monotonic)
+            self._serve(opened)
+            self._run_plugin = _plugin(given, shell, plugin, self.listener, options.nri_socket, self._stopping)
+            self._watch = ConfigurationWatch(
+                beginning.configuration, beginning.load, self._engine_refusal, time.monotonic
+            )
+            self._closing = opened.pop_all()
+        self._thread = threading.Thread(target=self._talk, name="mooring-plugin", daemon=True)
+        self._verified = self._written = time.monotonic()
+        self._settled: frozenset[str] = frozenset()
+        self._tainted: bool | None = None
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot."""
+        return self._published.snapshot()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody talks to the runtime any more."""
+        return self._thread.ident is not None and not self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin to talk to the runtime."""
+        self._afterwards.start()
+        self._teller.start(self.holder)
+        self._thread.start()
+
+    def reload(self) -> None:
+        """Read the configuration at the next look, whether its files have changed or not."""
+        self._watch.ask()
+
+    def look_after(self) -> None:
+        """Do what is due; to be called every half second or so, from one thread."""
+        now = time.monotonic()
+        if self.holder.is_free(_HANGING):
+            self.heartbeat.beat()
+        if (found := self._watch.poll()) is not None:
+            self._take_up(found.configuration, found.refusal)
+        flying = self.holder.state.unverified
+        if flying != self._settled and not self.holder.in_flight():
+            # No event came that would have had the last answer verified.
+            self._settled = flying
+            self._afterwards.put(partial(verify, self.holder, self._cgroups, tuple(flying)))
+        if now - self._verified >= VERIFYING:
+            self._verified = now
+            self._afterwards.put(self.verify_all)
+            self._teller.wake()
+        if now - self._written >= WRITING:
+            self._written = now
+            self.holder.write_again()
+        if self._options.fail_closed:
+            self._taint(present=bool(unready(self.snapshot)))
+
+    def verify_all(self) -> None:
+        """Look at every control group."""
+        if self._around.static is not None:
+            self._around.static.refresh()
+        verify(self.holder, self._cgroups)
+        verify_quotas(self.holder, self._cgroups)
+
+    def close(self) -> None:
+        """Stop talking to the runtime and end everything; nothing stays behind."""
+        self._stopping.set()
+        if self._given is not None:
+            with suppress(OSError):
+                self._given.trunk.shutdown(socket.SHUT_RDWR)
+        if self._thread.is_alive():
+            self._thread.join(_PATIENCE)
+        self._teller.finish(_PATIENCE)
+        self._afterwards.finish(_PATIENCE)
+        if self._options.fail_closed:
+            self._taint(present=True)
+        self._closing.close()
+
+    def _talk(self) -> None:
+        try:
+            self._run_plugin()
+        except BaseException as error:  # noqa: BLE001 - told by whoever waits for this thread
+            self.failure = error
+
+    def _serve(self, opened: ExitStack) -> None:
+        options = self._options
+        if options.status_socket:
+            opened.callback(serve_unix(options.status_socket, status_pages(self._published, self.metrics.counts)).close)
+        if options.metrics_address is not None:
+            pages = {**health_pages(self._published, self.heartbeat), "/metrics": self.metrics.page}
+            server = serve_tcp(options.metrics_address, pages)
+            opened.callback(server.close)
+            self.metrics_address = server.address
+        if options.pod_resources_socket:
+            opened.callback(PodResourcesService(options.pod_resources_socket, self._published).close)
+
+    def _taint(self, *, present: bool) -> None:
+        if self._tainted is not present:
+            self._tainted = present
+            self._around.outward.taint(present=present)
+
+    def _report(self, finding: Finding) -> None:
+        tell = self._log.warning if finding.severity == "warning" else self._log.info
+        tell(finding.message, about=finding.subject)
+
+    def _engine_refusal(self, new: AgentConfiguration) -> str:
+        return engine_refusal(self.holder.state.kubelet, new)
+
+    def _take_up(self, new: AgentConfiguration | None, refusal: str) -> None:
+        """Go on with another configuration, or say why not."""
+        if new is not None:
+            self.holder.apply(lambda state, hear: _under(state, new, hear))
+            set_level(new.options.log_level)
+            self.metrics.per_container = new.options.per_container_metrics
+            self._options = new.options
+        self.metrics.reloads.labels("refused" if new is None else "taken").inc()
+        self._log.warning("the configuration stays", why=refusal) if new is None else self._log.info(
+            "another configuration is in force", generation=self._watch.generation
+        )
+        before = self.snapshot.configuration
+        since = before.since if new is None else time.time()
+        self.holder.show(
+            configuration=InForce(self._watch.current.files, self._watch.generation, since, self._watch.refusal)
+        )
+
+
+def _first(beginning: Beginning, resumed: Resumed, facts: list[object]) -> Snapshot:
+    """Return the snapshot before anything has happened."""
+    now = time.time()
+    kubelet = resumed.state.kubelet
+    return Snapshot(
+        beginning.machine,
+        resumed.state,
+        configuration=InForce(beginning.configuration.files, 1, now),
+        metrics=fold(Metrics.initial(kubelet.settings, kubelet.node.cpu), facts),
+        node=beginning.node,
+        started=now,
+        taken=now,
+    )
+
+
+def _plugin(
+    given: Given | None,
+    shell: Shell,
+    options: PluginOptions,
+    listener: Listener,
+    path: str,
+    stopping: threading.Event,
+) -> Callable[[], object]:
+    """Return what talks to the runtime until the agent stops; over a given connection until that ends."""
+    if given is not None:
+        return partial(run_given_plugin, given, shell, options, listener)
+    connect: Callable[[], socket.socket] = partial(connect_to, path)
+    return partial(run_plugin, connect, shell, options, listener, stopping)
+
+
+def _under(state: AgentState, new: AgentConfiguration, _hear: Observer) -> Outcome:
+    """Return what another configuration comes to. That the engine accepts it was asked before."""
+    options = choices_of(new.options)
+    same = (state.kubelet.settings.config, state.kubelet.mooring) == (new.kubelet, new.mooring)
+    after = state if same else _reconfigured(state, new)
+    after, effects = enforced(state, replace(after, options=options))
+    return outcome(state, after, None, effects)
+
+
+def _reconfigured(state: AgentState, new: AgentConfiguration) -> AgentState:
+    found = reconfigured(state, new.kubelet, new.mooring)
+    return found.state if isinstance(found, Resumed) else state
+
+
+def ready_fields(snapshot: Snapshot) -> Mapping[str, str]:
+    """Return what the service manager is told of how the agent is."""
+    reasons = unready(snapshot)
+    return {"STATUS": f"not ready: {'; '.join(reasons)}" if reasons else "ready"}

@@ -1,0 +1,191 @@
+"""The cpuset of one group: what is configured, what the kernel makes of it, and the order in which it is changed.
+
+A cpuset can hold only what the group above holds. In version 1 the kernel refuses the rest, in version 2 it takes
+everything and gives what there is: so what is in effect is read back after each change. Above a container only groups
+of its own pod are touched; that the kubelet's groups have all CPUs is the kubelet's business.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mooring.agent.cgroups.files import GroupError, Trouble, read, write
+from mooring.agent.cgroups.layout import Hierarchy
+from mooring.agent.cgroups.locate import groups_of_pod_above
+from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+
+CPUS = "cpuset.cpus"
+MEMS = "cpuset.mems"
+_IN_EFFECT = {
+    (1, CPUS): "cpuset.effective_cpus",
+    (1, MEMS): "cpuset.effective_mems",
+    (2, CPUS): "cpuset.cpus.effective",
+    (2, MEMS): "cpuset.mems.effective",
+}
+
+parsed = lru_cache(maxsize=1024)(CPUSet.parse)
+"""A node has few different lists and shows them over and over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cpuset:
+    """CPUs and NUMA nodes of a group."""
+
+    cpus: CPUSet
+    mems: CPUSet
+
+
+def in_effect(hierarchy: Hierarchy, folder: str) -> Cpuset:
+    """Return what the kernel lets the processes of a group use.
+
+    Raises:
+        GroupError: when the group cannot be read.
+    """
+    return Cpuset(cpus_in_effect(hierarchy, folder), _in_effect(hierarchy, folder, MEMS))
+
+
+def cpus_in_effect(hierarchy: Hierarchy, folder: str) -> CPUSet:
+    """Return the CPUs alone: one file less to read.
+
+    Raises:
+        GroupError: when the group cannot be read.
+    """
+    return _in_effect(hierarchy, folder, CPUS)
+
+
+def _in_effect(hierarchy: Hierarchy, folder: str, name: str) -> CPUSet:
+    try:
+        return _set(f"{folder}/{_IN_EFFECT[hierarchy.version, name]}")
+    except GroupError as error:
+        if error.trouble is not Trouble.NO_CONTROLLER or hierarchy.version != 1:
+            raise
+        # Kernels before 3.18 do not tell it apart.
+        return _set(f"{folder}/{name}")
+
+
+def write_cpuset(hierarchy: Hierarchy, folder: str, cpus: CPUSet, mems: CPUSet) -> bool:
+    """Give a group these CPUs and NUMA nodes; an empty set leaves that file alone.
+
+    Where the machine does not have all of it, the part that it has is written before the error: a container that is
+    too narrow stands in nobody's way.
+
+    Args:
+        hierarchy: with the cpuset controller.
+        folder: of the group.
+        cpus: which it is to have.
+        mems: which it is to have.
+
+    Returns:
+        Whether something had to be written.
+
+    Raises:
+        GroupError: when the kernel does not take it.
+    """
+    wrote = False
+    for name, wanted in ((CPUS, cpus), (MEMS, mems)):
+        path = f"{folder}/{name}"
+        if wanted and _set(path) != wanted:
+            wrote = True
+            _write_one(hierarchy, folder, name, wanted)
+            if (shown := _set(path)) != wanted:
+                raise GroupError(Trouble.NOT_TAKEN, path, f"{wanted} was written and {shown} is there")
+        if wanted and hierarchy.version == 2:
+            wrote = _widen_pod(hierarchy, folder, name, wanted) or wrote
+    return wrote
+
+
+def is_configured(hierarchy: Hierarchy, folder: str, cpus: CPUSet, mems: CPUSet) -> bool:
+    """Tell whether :func:`write_cpuset` would find nothing to write.
+
+    Raises:
+        GroupError: when the group cannot be read.
+    """
+    return all(
+        _set(f"{folder}/{name}") == wanted and not _too_narrow(hierarchy, folder, name, wanted)
+        for name, wanted in ((CPUS, cpus), (MEMS, mems))
+        if wanted
+    )
+
+
+def _write_one(hierarchy: Hierarchy, folder: str, name: str, wanted: CPUSet) -> None:
+    try:
+        write(f"{folder}/{name}", str(wanted))
+    except GroupError as error:
+        if error.trouble is Trouble.OUTSIDE_PARENT and _widen_pod(hierarchy, folder, name, wanted):
+            _write_one(hierarchy, folder, name, wanted)
+        elif error.trouble is Trouble.BUSY and hierarchy.version == 1 and _children(folder):
+            _widen_pod(hierarchy, folder, name, wanted)
+            _write_nested(folder, name, wanted)
+        else:
+            if error.trouble in {Trouble.OUTSIDE_PARENT, Trouble.OUT_OF_RANGE}:
+                _write_part(hierarchy, folder, name, wanted)
+            raise
+
+
+def _write_part(hierarchy: Hierarchy, folder: str, name: str, wanted: CPUSet) -> None:
+    part = wanted & _in_effect(hierarchy, folder.rpartition("/")[0], name)
+    if part:
+        with suppress(GroupError):
+            write(f"{folder}/{name}", str(part))
+
+
+def _widen_pod(hierarchy: Hierarchy, folder: str, name: str, wanted: CPUSet) -> bool:
+    """Give the groups of the pod above what they lack; tell whether they lacked something."""
+    lacking = _too_narrow(hierarchy, folder, name, wanted)
+    for above, has in lacking:
+        write(f"{above}/{name}", str(has | wanted))
+    return bool(lacking)
+
+
+def _too_narrow(hierarchy: Hierarchy, folder: str, name: str, wanted: CPUSet) -> list[tuple[str, CPUSet]]:
+    """Return the groups of the pod above that hold ``wanted`` back, from the top, with what they have."""
+    above = [(group, _set(f"{group}/{name}")) for group in groups_of_pod_above(hierarchy, folder)]
+    # In version 2 an empty set follows the group above it.
+    return [(group, has) for group, has in above if not wanted <= has and (has or hierarchy.version == 1)]
+
+
+def _write_nested(folder: str, name: str, wanted: CPUSet) -> None:
+    """Change a group of version 1 with groups of its own below, none of which may ever have more than the one above.
+
+    First everything is widened from the top, then narrowed from the bottom. A group below keeps what it had of the new
+    set, and gets the whole set when it had nothing of it.
+    """
+    below = _below(folder)
+    had = {group: _set(f"{group}/{name}") for group in below}
+    write(f"{folder}/{name}", str(_set(f"{folder}/{name}") | wanted))
+    for group in below:
+        write(f"{group}/{name}", str(had[group] | wanted))
+    for group in reversed(below):
+        # What is below it may have been given the whole set.
+        held = CPUSet()
+        for child in _children(group):
+            held = held | _set(f"{child}/{name}")
+        write(f"{group}/{name}", str((had[group] & wanted | held) or wanted))
+    write(f"{folder}/{name}", str(wanted))
+
+
+def _below(folder: str) -> list[str]:
+    """Return all groups below a group, each after the one above it."""
+    found: list[str] = []
+    for child in _children(folder):
+        found += [child, *_below(child)]
+    return found
+
+
+def _children(folder: str) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def _set(path: str) -> CPUSet:
+    text = read(path)
+    try:
+        return parsed(text)
+    except CPUSetSyntaxError as error:
+        raise GroupError(Trouble.REFUSED, path, str(error)) from None

@@ -1,0 +1,77 @@
+"""The control groups of the machine that the agent runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mooring.agent.cgroups.cpuset import Cpuset, in_effect, write_cpuset
+from mooring.agent.cgroups.files import GroupError, Trouble
+from mooring.agent.cgroups.layout import Hierarchy, Layout
+from mooring.agent.cgroups.locate import group_folder
+from mooring.agent.cgroups.names import is_above_pods
+from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted
+from mooring.agent.cgroups.quota import Quota, lift_quota, write_quota
+from mooring.agent.cgroups.verify import deviations, quotas
+from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
+from mooring.core.cpuset import CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCGroups:
+    """:class:`~mooring.agent.cgroups.protocol.CGroups` by the files of the kernel; without state of its own."""
+
+    layout: Layout
+    """From :func:`~mooring.agent.cgroups.layout.find_layout`."""
+
+    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
+        """Read, write when it differs, read back."""
+        cpuset = self.layout.cpuset
+        before: Cpuset | None = None
+        try:
+            folder = group_folder(self.layout, cpuset, wanted.cgroup, wanted.pid)
+            before = in_effect(cpuset, folder)
+            wrote = write_cpuset(cpuset, folder, CPUSet.parse(wanted.cpus), CPUSet.parse(wanted.mems))
+            return CPUSetWritten(wanted, before, in_effect(cpuset, folder) if wrote else before, wrote)
+        except GroupError as error:
+            after = self.in_effect(wanted)
+            return CPUSetWritten(wanted, before, after, after != before, error.trouble, str(error))
+
+    def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
+        """See to it that a group has no CFS quota; without the controller there can be none."""
+        if self.layout.cpu is None:
+            return QuotaLifted(wanted)
+        try:
+            return QuotaLifted(wanted, lift_quota(self.layout.cpu, self._folder(self.layout.cpu, wanted)))
+        except GroupError as error:
+            return QuotaLifted(wanted, None, error.trouble, str(error))
+
+    def restore_quota(self, place: LiftQuota, quota: Quota) -> Trouble | None:
+        """Give a group its quota back."""
+        if self.layout.cpu is None:
+            return Trouble.NO_CONTROLLER
+        try:
+            write_quota(self.layout.cpu, self._folder(self.layout.cpu, place), quota)
+        except GroupError as error:
+            return error.trouble
+        return None
+
+    def in_effect(self, place: WriteCPUSet) -> Cpuset | None:
+        """Return what a container may use now; None when it has no group."""
+        try:
+            return in_effect(self.layout.cpuset, group_folder(self.layout, self.layout.cpuset, place.cgroup, place.pid))
+        except GroupError:
+            return None
+
+    def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
+        """Compare what is in effect with what is wanted."""
+        return tuple(deviations(self.layout, wanted))
+
+    def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[QuotaFound, ...]:
+        """Return the quotas that are there and should not be."""
+        return () if self.layout.cpu is None else tuple(quotas(self.layout, self.layout.cpu, wanted))
+
+    def _folder(self, hierarchy: Hierarchy, place: LiftQuota) -> str:
+        if place.of is QuotaOf.POD and is_above_pods(place.cgroup):
+            raise GroupError(Trouble.NOT_PERMITTED, place.cgroup, "the quota of all pods is not the agent's to change")
+        return group_folder(self.layout, hierarchy, place.cgroup, place.pid)

@@ -1,0 +1,104 @@
+"""What the agent needs of a node's control groups, and what comes of it, as values.
+
+The effects :class:`~mooring.agent.reactor.effects.WriteCPUSet` and :class:`~mooring.agent.reactor.effects.LiftQuota`
+say what is wanted. A "no" of the kernel is a value too: a container may end at any moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from mooring.agent.cgroups.cpuset import Cpuset, parsed
+from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.quota import Quota
+from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
+from mooring.core.cpuset import CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class CPUSetWritten:
+    """What came of a :class:`~mooring.agent.reactor.effects.WriteCPUSet`."""
+
+    wanted: WriteCPUSet
+    before: Cpuset | None = None
+    """What was in effect; None when the group could not be read."""
+    after: Cpuset | None = None
+    """What is in effect now."""
+    wrote: bool = False
+    """Whether something was written: a repair, unless the container is just being made."""
+    trouble: Trouble | None = None
+    problem: str = ""
+    """The trouble in words."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the kernel now shows exactly what is wanted."""
+        return self.after is not None and not self.trouble and shows(self.after, self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLifted:
+    """What came of a :class:`~mooring.agent.reactor.effects.LiftQuota`."""
+
+    wanted: LiftQuota
+    lifted: Quota | None = None
+    """The quota that was there; None when there was none."""
+    trouble: Trouble | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """A container whose group is not as wanted."""
+
+    wanted: WriteCPUSet
+    found: Cpuset | None
+    """What is in effect; None when the group could not be read."""
+    can_be_repaired: bool = True
+    """False when the group is configured as wanted: a CPU is offline, or a group above the pod does not have it."""
+    trouble: Trouble | None = None
+
+    @property
+    def beyond(self) -> CPUSet:
+        """CPUs that the container may use and must not: the dangerous kind."""
+        cpus = CPUSet.parse(self.wanted.cpus)
+        return self.found.cpus - cpus if self.found is not None and cpus else CPUSet()
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaFound:
+    """A quota where none should be."""
+
+    wanted: LiftQuota
+    found: Quota
+
+
+class CGroups(Protocol):
+    """The control groups of a node. Calls may come from several threads; no two for one container at once."""
+
+    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
+        """Read, write when it differs, read back."""
+
+    def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
+        """See to it that a group has no CFS quota."""
+
+    def restore_quota(self, place: LiftQuota, quota: Quota) -> Trouble | None:
+        """Give a group its quota back: for a pod that stops being exclusive, and when the agent leaves the node."""
+
+    def in_effect(self, place: WriteCPUSet) -> Cpuset | None:
+        """Return what a container may use now; None when it has no group."""
+
+    def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
+        """Compare what is in effect with what is wanted, for many containers; nothing is written."""
+
+    def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[QuotaFound, ...]:
+        """Return the quotas that are there and should not be; nothing is written."""
+
+
+def shows(found: Cpuset, wanted: WriteCPUSet) -> bool:
+    """Tell whether what is in effect is what is wanted; an empty text asks for nothing."""
+    return (not wanted.cpus or found.cpus == parsed(wanted.cpus)) and (
+        not wanted.mems or found.mems == parsed(wanted.mems)
+    )

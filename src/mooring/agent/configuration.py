@@ -1,0 +1,203 @@
+"""What the agent is told to do: its own file, and what it takes from the node's kubelet.
+
+The own file holds an AgentConfiguration, a KubeletConfiguration with the managers' policies, options and gates, and a
+MooringConfiguration, each at most once. Reservations and everything else that both must agree about may come from the
+kubelet's file (``kubeletConfig``); policies and options never do, because the kubelet beside the agent has policy
+``none`` and ``None``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mooring.agent import options as own
+from mooring.agent.options import AgentOptions, agent_options
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding
+from mooring.manifest import devices, mooring_config
+from mooring.manifest import kubelet_config as kubelet
+from mooring.manifest.configuration import recognised
+from mooring.manifest.document import Document
+from mooring.manifest.documents import load_documents
+from mooring.manifest.fields import mapping_at, text_at
+from mooring.manifest.kubelet_flags import KubeletFlags
+
+MANAGER_FIELDS = frozenset(
+    {
+        "cpuManagerPolicy",
+        "cpuManagerPolicyOptions",
+        "memoryManagerPolicy",
+        "topologyManagerPolicy",
+        "topologyManagerPolicyOptions",
+        "topologyManagerScope",
+    }
+)
+"""Fields of a KubeletConfiguration that only the agent's own file decides."""
+
+FIXED_BY_DEFAULT = frozenset({"pod-restart"})
+"""Defects that the agent does not have unless ``fixedDefects`` says otherwise: it restarts among running pods."""
+
+COMMAND_LINE = "the kubelet's command line"
+"""Names flags of the running kubelet in messages."""
+
+_POLICIES = (("cpuManagerPolicy", "none"), ("memoryManagerPolicy", "None"))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfiguration:
+    """Everything that the agent was told."""
+
+    options: AgentOptions = field(default_factory=AgentOptions)
+    kubelet: KubeletConfig = field(default_factory=KubeletConfig)
+    """Of the engine: policies of the own file, the rest also of the kubelet's."""
+    mooring: MooringConfig = field(default_factory=lambda: MooringConfig(fixed_defects=FIXED_BY_DEFAULT))
+    files: tuple[str, ...] = ()
+    """What was read, the own file first."""
+    findings: tuple[Finding, ...] = ()
+    """What was odd in them."""
+
+
+def load_agent_configuration(path: str, flags: KubeletFlags | None = None) -> AgentConfiguration:
+    """Read the agent's file and what it names.
+
+    Args:
+        path: the agent's own file.
+        flags: of the kubelet that runs on this node, where there is one; they win over its file, as in the kubelet.
+
+    Raises:
+        InputError: a file cannot be used, or the kubelet of this node manages CPUs or memory itself.
+    """
+    parts = _parts(load_documents(path))
+    options = _options(parts)
+    of_kubelet, files = _of_kubelet(options, flags)
+    findings: list[Finding] = []
+    content, source = parts.get(kubelet.KIND, ({}, path))
+    named = _fields(content)
+    # Read alone first, so that a mistake is told with the file that has it.
+    kubelet.kubelet_config(named, source=source, report=findings.append)
+    configuration = kubelet.kubelet_config(_merged(of_kubelet, named), source=source)
+    findings += _idle(configuration, path)
+    mooring = _mooring(parts)
+    return AgentConfiguration(options, configuration, mooring, (path, *files), tuple(findings))
+
+
+def _parts(documents: list[Document]) -> dict[str, tuple[dict[str, Any], str]]:
+    """Return the documents by kind."""
+    found: dict[str, tuple[dict[str, Any], str]] = {}
+    for document in documents:
+        kind, content = _kind_of(document)
+        if kind in found:
+            problem = f"a second {kind}; the first is in {found[kind][1]}"
+            raise InputError(problem, source=document.source, remedy="keep one of them")
+        found[kind] = content, document.source
+    return found
+
+
+def _kind_of(document: Document) -> tuple[str, dict[str, Any]]:
+    content = document.content
+    if isinstance(content, dict) and content.get("kind") == own.KIND:
+        return own.KIND, content
+    try:
+        kind, fields = recognised(document)
+    except InputError as error:
+        remedy = f"write kind: {own.KIND}, {kubelet.KIND} or {mooring_config.KIND}"
+        raise InputError(error.problem, source=error.source, field=error.field, remedy=remedy) from None
+    if kind == devices.KIND:
+        raise InputError(f"{devices.KIND} is not for the agent", source=document.source, remedy="the kubelet has them")
+    return kind, fields
+
+
+def _options(parts: Mapping[str, tuple[dict[str, Any], str]]) -> AgentOptions:
+    if own.KIND not in parts:
+        return AgentOptions()
+    content, source = parts[own.KIND]
+    return agent_options(content, source=source)
+
+
+def _mooring(parts: Mapping[str, tuple[dict[str, Any], str]]) -> MooringConfig:
+    """Return Mooring's document; where it says nothing about defects, the agent's default."""
+    content, source = parts.get(mooring_config.KIND, ({}, ""))
+    found = mooring_config.mooring_config(content, source=source)
+    return found if content.get("fixedDefects") is not None else replace(found, fixed_defects=FIXED_BY_DEFAULT)
+
+
+def _of_kubelet(options: AgentOptions, flags: KubeletFlags | None) -> tuple[dict[str, Any], list[str]]:
+    """Return the fields of the node's kubelet, and the file that they are from."""
+    path = options.kubelet_config
+    content = _kubelet_file(path) if path else {}
+    if flags is None:
+        refuse_managing_kubelet(content, path)
+        return content, [path] if path else []
+    beside = content if path or not flags.config else _kubelet_file_if_any(flags.config)
+    refuse_managing_kubelet(beside, path or flags.config, unless=flags.fields)
+    refuse_managing_kubelet(flags.fields, COMMAND_LINE)
+    return (flags.over(content), [path]) if path else (content, [])
+
+
+def refuse_managing_kubelet(fields: Mapping[str, Any], source: str, unless: Mapping[str, Any] | None = None) -> None:
+    """Refuse to run beside a kubelet that places CPUs or memory itself: both would write the same cpusets.
+
+    Args:
+        fields: of its configuration.
+        source: where they are from.
+        unless: fields that win over these, and are judged by themselves.
+
+    Raises:
+        InputError: its CPU manager is not ``none``, or its memory manager not ``None``.
+    """
+    for name, idle in _POLICIES:
+        if name in (unless or {}):
+            continue
+        try:
+            policy = text_at(fields, name) or idle
+        except InputError as error:
+            raise error.at(source) from None
+        if policy != idle:
+            raise InputError(
+                f"is {policy} on this node, so that kubelet and agent would write the same cpusets",
+                source=source,
+                field=name,
+                remedy=f"set it to {idle} for the kubelet, drain the node and restart the kubelet; the policy belongs "
+                "into the agent's file",
+            )
+
+
+def _kubelet_file(path: str) -> dict[str, Any]:
+    documents = load_documents(path)
+    content = documents[0].content
+    if len(documents) > 1 or not isinstance(content, dict) or not kubelet.is_kubelet_config(content):
+        remedy = "name the file of the node's kubelet as kubeletConfig"
+        raise InputError(f"must hold one {kubelet.KIND} and nothing else", source=path, remedy=remedy)
+    kubelet.kubelet_config(content, source=path)
+    return _fields(content)
+
+
+def _kubelet_file_if_any(path: str) -> dict[str, Any]:
+    """Return a file that nobody named to the agent; what cannot be read is left to the kubelet."""
+    try:
+        return _kubelet_file(path)
+    except InputError:
+        return {}
+
+
+def _fields(content: dict[str, Any]) -> dict[str, Any]:
+    return mapping_at(content, kubelet.CONFIGZ) if set(content) == {kubelet.CONFIGZ} else content
+
+
+def _merged(of_kubelet: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the kubelet's fields without its policies, under those of the own file; gates are put together."""
+    taken = {name: value for name, value in of_kubelet.items() if name not in MANAGER_FIELDS}
+    merged = {**taken, **{name: value for name, value in named.items() if value is not None}}
+    gates = {**mapping_at(taken, "featureGates"), **mapping_at(named, "featureGates")}
+    return {**merged, "featureGates": gates}
+
+
+def _idle(configuration: KubeletConfig, path: str) -> list[Finding]:
+    """Say when there is nothing for the agent to do."""
+    if configuration.cpu_manager_policy not in ("", "none") or configuration.memory_manager_policy not in ("", "None"):
+        return []
+    message = f"{path} has CPU manager policy none and memory manager policy None, so that the agent places nothing"
+    return [Finding("warning", "configuration", message)]

@@ -1,0 +1,56 @@
+"""Whether the agent lives and whether it is of use, for probes and for people.
+
+Alive is an agent whose own thread comes round; a dead one is to be restarted. Ready is one that places containers: the
+engine runs, the runtime is connected and has told everything, the state can be written, and nobody overlaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+
+from mooring.agent.serving import Page, Pages
+from mooring.agent.snapshot import Heartbeat, Snapshot, SnapshotProvider
+
+LONGEST_PAUSE = 30.0
+"""Seconds without a heartbeat after which the agent counts as dead; a reconciliation takes two at most."""
+
+
+def dead(heartbeat: Heartbeat) -> tuple[str, ...]:
+    """Return why the agent does not live, or nothing."""
+    age = heartbeat.age()
+    return (f"no heartbeat for {age:.0f} seconds",) if age > LONGEST_PAUSE else ()
+
+
+def unready(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return everything that keeps the agent from being of use; nothing when it is ready."""
+    found = []
+    if snapshot.state is None:
+        found.append(f"the engine does not run{f': {snapshot.refusal}' if snapshot.refusal else ' yet'}")
+    if not snapshot.runtime.connected:
+        found.append("the runtime is not connected")
+    elif not snapshot.runtime.synchronized:
+        found.append("the runtime has not told what runs yet")
+    if snapshot.unwritable:
+        found.append(f"the state cannot be written: {snapshot.unwritable}")
+    overlapping = snapshot.overlaps()
+    if overlapping:
+        count = len({one.container_id for one in overlapping})
+        found.append(f"{count} container{'' if count == 1 else 's'} may run on exclusive CPUs of others")
+    return tuple(found)
+
+
+def health_pages(provider: SnapshotProvider, heartbeat: Heartbeat) -> Pages:
+    """Return the pages ``/healthz`` and ``/readyz``."""
+    return {
+        "/healthz": lambda: _verdict(lambda: dead(heartbeat)),
+        "/readyz": lambda: _verdict(lambda: unready(provider.snapshot())),
+    }
+
+
+def _verdict(reasons: Callable[[], Sequence[str]]) -> Page:
+    """Return ``ok``, or one line a reason with 503."""
+    found = reasons()
+    if not found:
+        return Page(b"ok\n")
+    return Page("".join(f"{reason}\n" for reason in found).encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)

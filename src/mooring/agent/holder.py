@@ -1,0 +1,237 @@
+"""The state of a running agent: changed in one place, under one lock, with everything that a change brings along.
+
+Whoever has an event for the reactor gives it to :meth:`Holder.apply`: the plugin's thread for the runtime, others for
+verification, reload and second connections. What the answer waits for is done before it returns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import RLock
+from typing import Any, TypeAlias
+
+from mooring.agent.afterwards import Afterwards
+from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.protocol import CGroups
+from mooring.agent.metrics import AgentMetrics
+from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
+from mooring.agent.reactor.effects import (
+    Effect,
+    EventFor,
+    Evict,
+    LiftQuota,
+    Persist,
+    Report,
+    TellRuntime,
+    Verify,
+    WriteCPUSet,
+)
+from mooring.agent.reactor.storing import unwritten
+from mooring.agent.reactor.values import LIVE, AgentState
+from mooring.agent.snapshot import EffectiveSet, Published
+from mooring.agent.store import Store
+from mooring.core.observer import Observer
+from mooring.node.facts import AdmissionBegun
+from mooring.node.metrics import fold, observe_duration
+
+SETTLING = 1.0
+"""Seconds after an answer in which its updates may not have reached the cgroups yet; measured are 5 ms for each."""
+
+Decide: TypeAlias = Callable[[AgentState, Observer], Outcome]
+"""An event for the reactor: the state now and who hears of the engine's facts -> what comes of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What the effects are done with."""
+
+    store: Store
+    cgroups: CGroups
+    metrics: AgentMetrics
+    afterwards: Afterwards
+    log: Any
+    verify: Callable[[tuple[str, ...]], object]
+    """Verifies containers; called in the thread of ``afterwards``."""
+    tell_runtime: Callable[[], object]
+    """Asks for a second connection to the runtime; returns at once."""
+    announce: Callable[[EventFor | Evict], object]
+    """Tells the cluster; called in the thread of ``afterwards``."""
+
+
+class Holder:
+    """Holds the state, and the snapshot that others see of it."""
+
+    def __init__(self, state: AgentState, published: Published, hands: Hands) -> None:
+        """Begin with a state that was not written yet.
+
+        Args:
+            state: to begin with.
+            published: holds a snapshot with everything but the state.
+            hands: do the effects.
+        """
+        self.state = state
+        """The newest; read from any thread, changed by :meth:`apply` only."""
+        self._published = published
+        self._hands = hands
+        self._lock = RLock()
+        self._answered = 0.0
+        self._effective: dict[str, EffectiveSet] = {}
+        self._unwritable = ""
+        self._complained: set[tuple[str, str]] = set()
+        self._publish()
+
+    def apply(self, decide: Decide, uid: str = "") -> Outcome:
+        """Let an event change the state, and return what came of it once the effects before the reply are done.
+
+        Args:
+            decide: a function of the reactor with its event; called under the lock.
+            uid: of the event's pod, where there is one.
+        """
+        with self._lock:
+            facts: list[object] = []
+            began = time.monotonic()
+            before = self.state
+            decided = decide(before, facts.append)
+            took = int((time.monotonic() - began) * 1000)
+            outcome = self._stored(before, decided, uid)
+            if outcome.answer is decided.answer:
+                self._count(facts, took)
+            self.state = outcome.state
+            self._expect(outcome)
+            for effect in outcome.effects:
+                self._do(effect)
+            self._publish()
+            return outcome
+
+    def in_flight(self) -> frozenset[str]:
+        """Return the containers whose updates the runtime may be busy with."""
+        return self.state.unverified if time.monotonic() - self._answered < SETTLING else frozenset()
+
+    def saw(self, state: AgentState, effective: Mapping[str, EffectiveSet]) -> None:
+        """Learn what the kernel showed while a state was in force; of another state it says nothing."""
+        with self._lock:
+            if self.state.kubelet is state.kubelet:
+                flying = self.in_flight()
+                self._effective.update({one: found for one, found in effective.items() if one not in flying})
+                self._publish()
+
+    def show(self, **changes: Any) -> None:
+        """Publish a snapshot with other fields changed."""
+        with self._lock:
+            self._published.publish(replace(self._published.snapshot(), **changes))
+            self._publish()
+
+    def write_again(self) -> None:
+        """Try to write the state that could not be written."""
+        with self._lock:
+            if self._unwritable:
+                self._unwritable = self._hands.store.write(self.state)
+                if not self._unwritable:
+                    self._hands.log.info("the state is written again")
+                self._publish()
+
+    def problem(self, problem: str) -> None:
+        """Learn that the state folder cannot be written, from whoever tried."""
+        with self._lock:
+            self._unwritable = problem
+            self._publish()
+
+    def is_free(self, patience: float) -> bool:
+        """Tell whether the lock is to be had within some seconds: an agent that hangs does not give it."""
+        if not self._lock.acquire(timeout=patience):
+            return False
+        self._lock.release()
+        return True
+
+    def complain(self, about: str, problem: str) -> None:
+        """Log a problem, once for each thing that it is about."""
+        if (about, problem) not in self._complained:
+            if len(self._complained) > 1000:
+                self._complained.clear()
+            self._complained.add((about, problem))
+            self._later(partial(self._hands.log.warning, problem, about=about))
+
+    def _stored(self, before: AgentState, outcome: Outcome, uid: str) -> Outcome:
+        """Write the state where it is to be written; return what is done instead when that fails."""
+        if not any(isinstance(effect, Persist) for effect in outcome.effects):
+            return outcome
+        self._unwritable = self._hands.store.write(outcome.state)
+        return unwritten(before, outcome, uid, self._unwritable) if self._unwritable else outcome
+
+    def _count(self, facts: Collection[object], milliseconds: int) -> None:
+        metrics = self._published.snapshot().metrics
+        if metrics is None or not facts:
+            return
+        metrics = fold(metrics, facts)
+        if any(isinstance(fact, AdmissionBegun) for fact in facts):
+            metrics = observe_duration(metrics, milliseconds)
+        self._published.publish(replace(self._published.snapshot(), metrics=metrics))
+
+    def _expect(self, outcome: Outcome) -> None:
+        """Forget what the kernel showed of containers that are about to change, or that are gone."""
+        told = {one.container_id for one in told_by(outcome)}
+        if told:
+            self._answered = time.monotonic()
+        live = {one.id for one in outcome.state.containers.values() if one.phase in LIVE}
+        self._effective = {one: found for one, found in self._effective.items() if one in live and one not in told}
+
+    def _do(self, effect: Effect) -> None:
+        self._hands.metrics.count(effect)
+        match effect:
+            case WriteCPUSet():
+                self._write(effect)
+            case LiftQuota():
+                lifted = self._hands.cgroups.lift_quota(effect)
+                if lifted.trouble not in (None, Trouble.GONE):
+                    self.complain(effect.container_id or effect.uid, f"a quota is not lifted: {lifted.problem}")
+            case Verify():
+                self._later(partial(self._hands.verify, effect.container_ids))
+            case TellRuntime():
+                self._hands.tell_runtime()
+            case Report():
+                self._later(partial(self._log, effect))
+            case EventFor() | Evict():
+                self._later(partial(self._hands.announce, effect))
+            case Persist():
+                pass
+
+    def _write(self, effect: WriteCPUSet) -> None:
+        if not effect.cpus and not effect.mems:
+            return
+        written = self._hands.cgroups.write_cpuset(effect)
+        if written.after is not None:
+            self._effective[effect.container_id] = EffectiveSet(written.after.cpus, str(written.after.mems))
+        if written.trouble not in (None, Trouble.GONE):
+            self.complain(effect.container_id, f"a cpuset is not written: {written.problem}")
+
+    def _log(self, report: Report) -> None:
+        said = {"pod": report.uid, "container": report.container_id, "reason": report.reason}
+        self._hands.log.warning(
+            report.message, finding=report.finding.value, **{key: text for key, text in said.items() if text}
+        )
+
+    def _later(self, work: Callable[[], object]) -> None:
+        self._hands.afterwards.put(work)
+
+    def _publish(self) -> None:
+        self._published.publish(
+            replace(
+                self._published.snapshot(),
+                state=self.state,
+                effective=dict(self._effective),
+                unwritable=self._unwritable,
+                taken=time.time(),
+            )
+        )
+
+
+def told_by(outcome: Outcome) -> tuple[Any, ...]:
+    """Return the updates of an answer."""
+    answer = outcome.answer
+    if isinstance(answer, Refused):
+        return ()
+    assert isinstance(answer, Accepted | Adjusted)  # noqa: S101 - there is no third kind
+    return answer.updates

@@ -1,0 +1,124 @@
+"""The journal: everything that a restart of the agent must know, in one text.
+
+It holds the texts of both state files too, so that one atomic replacement changes all that counts. Pods are kept as the
+engine saw them, because a restart may find no pod source. The checksum is over the bytes of the body as they stand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from mooring.agent.podtext import PodText, pod_of_text, text_of_pod
+from mooring.agent.reactor.values import LIVE, AgentState
+from mooring.core.errors import MooringError
+from mooring.core.pod import Pod
+from mooring.planner.simulation import StateTexts
+
+KIND = "AgentJournal"
+VERSION = 1
+
+
+class ContainerRow(msgspec.Struct, frozen=True):
+    """What the runtime was told of one container. For people: a restart asks the runtime."""
+
+    sandbox: str
+    pod: str
+    name: str
+    cpus: str
+    mems: str
+
+
+class _Body(msgspec.Struct, frozen=True):
+    cpu: str | None
+    memory: str | None
+    pods: list[msgspec.Raw]
+    containers: dict[str, ContainerRow]
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    kind: str
+    version: int
+    checksum: str
+    body: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """A journal that was read."""
+
+    texts: StateTexts
+    pods: Mapping[str, Pod]
+    """By uid, in the order in which they were decided about."""
+    containers: Mapping[str, ContainerRow]
+    """By id."""
+
+
+class JournalError(MooringError):
+    """A text that is no whole journal; the message says why, in a few words."""
+
+
+class Writer:
+    """Makes journals. A pod's document is made once and kept as long as the pod."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Pod, msgspec.Raw]] = {}
+
+    def text(self, state: AgentState) -> str:
+        """Return the journal of a state."""
+        # Until the first Synchronize the pods are remembered and not active.
+        pods = {**state.remembered, **state.kubelet.node.active}
+        made = {uid: self._document(pod) for uid, pod in pods.items()}
+        self._made = made
+        body = msgspec.json.encode(
+            _Body(
+                state.kubelet.files.cpu,
+                state.kubelet.files.memory,
+                [raw for _, raw in made.values()],
+                {
+                    one.id: ContainerRow(one.sandbox_id, one.uid, one.name, one.told.cpus, one.told.mems)
+                    for one in state.containers.values()
+                    if one.phase in LIVE
+                },
+            )
+        )
+        envelope = _Envelope(KIND, VERSION, _checksum(body), msgspec.Raw(body))
+        return msgspec.json.encode(envelope).decode()
+
+    def _document(self, pod: Pod) -> tuple[Pod, msgspec.Raw]:
+        known = self._made.get(pod.uid)
+        if known is not None and known[0] is pod:
+            return known
+        return pod, msgspec.Raw(msgspec.json.encode(text_of_pod(pod)))
+
+
+def read_journal(text: str) -> Journal:
+    """Return what a journal says.
+
+    Raises:
+        JournalError: it is not whole.
+    """
+    try:
+        envelope = msgspec.json.decode(text.encode(errors="surrogateescape"), type=_Envelope)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise JournalError(f"no journal: {error}") from None
+    if envelope.kind != KIND:
+        raise JournalError(f"a {envelope.kind} instead of an {KIND}")
+    if envelope.version != VERSION:
+        raise JournalError(f"version {envelope.version} is not known, only {VERSION}")
+    raw = bytes(envelope.body)
+    if _checksum(raw) != envelope.checksum:
+        raise JournalError("the checksum is wrong")
+    try:
+        body = msgspec.json.decode(raw, type=_Body)
+        pods = [pod_of_text(msgspec.json.decode(one, type=PodText)) for one in body.pods]
+    except (msgspec.MsgspecError, MooringError, ValueError, RecursionError) as error:
+        raise JournalError(f"it cannot be understood: {error}") from None
+    return Journal(StateTexts(body.cpu, body.memory), {pod.uid: pod for pod in pods}, body.containers)
+
+
+def _checksum(body: bytes) -> str:
+    return f"sha256:{hashlib.sha256(body).hexdigest()}"

@@ -1,0 +1,74 @@
+"""The agent's log: one event a line on standard error, as JSON for programs or as text for people.
+
+What libraries log through the standard library has the same form.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import structlog
+
+from mooring.agent.options import LogFormat, LogLevel
+
+_LEVELS = {
+    LogLevel.DEBUG: logging.DEBUG,
+    LogLevel.INFO: logging.INFO,
+    LogLevel.WARNING: logging.WARNING,
+    LogLevel.ERROR: logging.ERROR,
+}
+_NAME = "mooring.agent"
+
+
+def start_log(form: LogFormat, level: LogLevel, stream: TextIO | None = None) -> Any:
+    """Set up the log of this process and return the agent's logger.
+
+    A line has ``time`` (RFC 3339, UTC), ``level``, ``logger``, ``event``, and whatever the event brings.
+
+    Args:
+        form: of a line.
+        level: the least important lines that are written.
+        stream: where they go; standard error by default.
+    """
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.format_exc_info,
+    ]
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(form)],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    # Libraries are heard only when something is wrong, or when everything is to be heard.
+    root.setLevel(logging.DEBUG if level is LogLevel.DEBUG else logging.WARNING)
+    set_level(level)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+    return structlog.get_logger(_NAME)
+
+
+def set_level(level: LogLevel) -> None:
+    """Change the level of a log that was set up, as a reload of the configuration does."""
+    logging.getLogger(_NAME).setLevel(_LEVELS[level])
+
+
+def _renderer(form: LogFormat) -> Any:
+    if form is LogFormat.JSON:
+        return structlog.processors.JSONRenderer()
+    return structlog.processors.KeyValueRenderer(key_order=["time", "level", "event"], drop_missing=True)

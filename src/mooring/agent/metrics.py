@@ -1,0 +1,204 @@
+"""What the agent counts: its own numbers beside the kubelet's.
+
+The kubelet's metrics come from the snapshot under the kubelet's names (:mod:`mooring.planner.exposition`); the agent's
+own begin with ``mooring_agent_``. Whoever does the work counts here, from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from mooring.agent.counts import Counts
+from mooring.agent.health import unready
+from mooring.agent.overlap import exclusive_cpus
+from mooring.agent.reactor.effects import Effect, Evict, Finding, Report
+from mooring.agent.reactor.values import LIVE
+from mooring.agent.serving import Page
+from mooring.agent.snapshot import Snapshot, SnapshotProvider
+from mooring.core.cpuset import CPUSet
+from mooring.planner.exposition import exposition
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+REPLY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+"""Seconds; a runtime waits for two unless it is told otherwise."""
+
+
+_REPAIRS = {
+    Finding.DEVIATION: "cpuset",
+    Finding.QUOTA_DEVIATION: "quota",
+    Finding.CPUSET_DIFFERED: "record",
+}
+"""Findings that were put right -> what it was: the kernel's cpuset, its quota, or the runtime's record."""
+
+
+class AgentMetrics:
+    """Counters of one agent, and the page on which they stand."""
+
+    def __init__(self, provider: SnapshotProvider) -> None:
+        """Begin at zero.
+
+        Args:
+            provider: tells what is not counted but seen.
+        """
+        # Times of creation double the number of lines and tell nothing here: all are that of the start.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives this function no types
+        self._provider = provider
+        self._registry = CollectorRegistry()
+        self.reply_seconds = Histogram(
+            "mooring_agent_reply_seconds",
+            "Time from a request of the runtime to the agent's reply.",
+            ["event"],
+            buckets=REPLY_BUCKETS,
+            registry=self._registry,
+        )
+        self.rejections = self._counter(
+            "rejections", "Containers that were refused, by the kubelet's reason.", "reason"
+        )
+        self.evictions = self._counter("evictions", "Rejected pods that were evicted.")
+        self.repairs = self._counter("repairs", "Cgroups that were not as decided and were put right, by kind.", "kind")
+        self.reconnects = self._counter("reconnects", "Connections to the runtime after the first.")
+        self.state_write_failures = self._counter("state_write_failures", "Writes of the state folder that failed.")
+        self.reloads = self._counter("configuration_reloads", "Changes of the configuration, by result.", "result")
+        self.reports = self._counter("reports", "What was found to be other than decided, by kind.", "kind")
+        self._registry.register(_OfSnapshot(provider))
+        self.per_container = False
+        """Whether containers with exclusive CPUs have series of their own."""
+        for kind in _REPAIRS.values():
+            self.repairs.labels(kind)
+        for result in ("taken", "refused"):
+            self.reloads.labels(result)
+
+    def _counter(self, name: str, says: str, *labels: str) -> Counter:
+        return Counter(f"mooring_agent_{name}", says, labels, registry=self._registry)
+
+    def count(self, effect: Effect) -> None:
+        """Count what an effect stands for, if it stands for anything."""
+        if isinstance(effect, Evict):
+            self.evictions.inc()
+        if not isinstance(effect, Report):
+            return
+        self.reports.labels(effect.finding.value).inc()
+        if effect.finding is Finding.REJECTED:
+            self.rejections.labels(effect.reason or "unknown").inc()
+        elif effect.finding is Finding.STATE_UNWRITABLE:
+            self.state_write_failures.inc()
+        elif effect.finding in _REPAIRS:
+            self.repairs.labels(_REPAIRS[effect.finding]).inc()
+
+    def counts(self) -> Counts:
+        """Return the numbers for the status document."""
+        return Counts(
+            replies=int(_total(self.reply_seconds, "_count")),
+            reply_seconds=_total(self.reply_seconds, "_sum"),
+            rejections=int(_total(self.rejections, "_total")),
+            evictions=int(_total(self.evictions, "_total")),
+            repairs=int(_total(self.repairs, "_total")),
+            reconnects=int(_total(self.reconnects, "_total")),
+            state_write_failures=int(_total(self.state_write_failures, "_total")),
+        )
+
+    def text(self) -> str:
+        """Return everything in the text format of Prometheus, the kubelet's metrics first."""
+        snapshot = self._provider.snapshot()
+        kubelet = exposition(snapshot.metrics) if snapshot.metrics is not None else ""
+        own = generate_latest(self._registry).decode()
+        each = generate_latest(_Only(_of_containers(snapshot))).decode() if self.per_container else ""
+        return kubelet + own + each
+
+    def page(self) -> Page:
+        """Return the page ``/metrics``."""
+        return Page(self.text().encode(), CONTENT_TYPE)
+
+
+def _total(metric: Counter | Histogram, suffix: str) -> float:
+    """Return the sum over all series of a metric."""
+    return sum(sample.value for family in metric.collect() for sample in family.samples if sample.name.endswith(suffix))
+
+
+class _Only:
+    """Metrics of one moment, in the place of a registry."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        return self._families
+
+
+class _OfSnapshot(Collector):
+    """What the newest snapshot shows."""
+
+    def __init__(self, provider: SnapshotProvider) -> None:
+        self._provider = provider
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the names without a look at the agent, which may not be ready for one."""
+        return _families(())
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauges."""
+        snapshot = self._provider.snapshot()
+        state = snapshot.state
+        overlapping = CPUSet()
+        for overlap in snapshot.overlaps():
+            overlapping |= overlap.cpus
+        containers = [one for one in state.containers.values() if one.phase in LIVE] if state is not None else []
+        pinned = [one for one in containers if state is not None and exclusive_cpus(state, one)]
+        values = (
+            not unready(snapshot),
+            snapshot.runtime.connected,
+            len(overlapping),
+            len(state.kubelet.node.active) if state is not None else 0,
+            len(state.held) if state is not None else 0,
+            len(containers),
+            len(pinned),
+            snapshot.started,
+            snapshot.configuration.generation,
+        )
+        yield from _families(tuple(map(float, values)))
+
+
+_GAUGES = (
+    ("mooring_agent_ready", "1 when the agent is ready."),
+    ("mooring_agent_connected", "1 when the runtime is connected."),
+    (
+        "mooring_agent_overlap_cpus",
+        "Exclusive CPUs on which somebody else may run too. Always 0 unless something is wrong.",
+    ),
+    ("mooring_agent_pods", "Pods that the engine decided about and that are there."),
+    ("mooring_agent_held_pods", "Pods that were rejected and wait."),
+    ("mooring_agent_containers", "Containers that live."),
+    ("mooring_agent_pinned_containers", "Containers that live on exclusive CPUs."),
+    ("mooring_agent_start_time_seconds", "When the agent started, in seconds since 1970."),
+    ("mooring_agent_configuration_generation", "How many configurations have been in force."),
+)
+
+
+def _families(values: tuple[float, ...]) -> list[Metric]:
+    """Return the gauges with their values; without values when there are none."""
+    found: list[Metric] = []
+    for index, (name, says) in enumerate(_GAUGES):
+        found.append(GaugeMetricFamily(name, says, value=values[index] if values else None))
+    return found
+
+
+def _of_containers(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield the exclusive CPUs of each container. The others share a pool whose list would change with every pod."""
+    family = GaugeMetricFamily(
+        "mooring_agent_container_cpus",
+        "CPUs that a container has for itself.",
+        labels=["namespace", "pod", "container", "cpus"],
+    )
+    state = snapshot.state
+    if state is not None:
+        for one in state.containers.values():
+            pod, own = state.kubelet.node.active.get(one.uid), exclusive_cpus(state, one)
+            if one.phase in LIVE and pod is not None and own:
+                family.add_metric([pod.namespace, pod.name, one.name, str(own)], len(own))
+    yield family

@@ -1,0 +1,140 @@
+"""From a request to its answer: which method of the handler is called with what, and what becomes of its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mooring.agent.nri.convert import adjustment_to, container_from, pod_from, resources_from, update_to
+from mooring.agent.nri.errors import MisuseError, RefusalError
+from mooring.agent.nri.messages import NRI
+from mooring.agent.nri.methods import EVENT_METHODS, UnreadableError, event_of, parse, runtime_of, subscription
+from mooring.agent.nri.observer import Observer, Runtime
+from mooring.agent.nri.ttrpc import Status
+from mooring.agent.nri.types import Container, ContainerUpdate, Event, Handler, PodSandbox
+
+_SYNCHRONIZE_LIMIT = 100_000
+"""Pods and containers of a split Synchronize that are collected at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A reply: a payload or a refusal with its status and text."""
+
+    payload: bytes = b""
+    refusal: tuple[Status, str] | None = None
+
+
+class Dispatcher:
+    """Calls a handler; keeps what belongs to one connection: the parts of a split Synchronize."""
+
+    def __init__(self, handler: Handler, observer: Observer, *, fail_request: bool = False) -> None:
+        self._handler = handler
+        self._observer = observer
+        self._fail_request = fail_request
+        self._pods: list[PodSandbox] = []
+        self._containers: list[Container] = []
+        self._complete = False
+        self._runtime: Runtime | None = None
+        self.synchronized = False
+        """Whether the answer to a whole Synchronize was delivered."""
+        self._methods: dict[str, Callable[[bytes], bytes]] = {
+            "Configure": self._configure,
+            "Synchronize": self._synchronize,
+            "CreateContainer": self._create_container,
+            "UpdateContainer": self._update_container,
+            "StopContainer": self._stop_container,
+            "StateChange": lambda payload: self._event("StateChange", payload),
+            "Shutdown": lambda _: b"",
+            # Not subscribed to. A runtime that asks all the same is told that nothing is against it.
+            "ValidateContainerAdjustment": lambda _: b"",
+        }
+
+    def answer(self, method: str, payload: bytes) -> Answer:
+        """Return the answer to a request; whatever the handler raises becomes a refusal."""
+        call = self._methods.get(method)
+        if call is None and method not in EVENT_METHODS:
+            # The code by which a runtime knows to fall back to StateChange.
+            return Answer(refusal=(Status.UNIMPLEMENTED, f"method {method}"))
+        try:
+            return Answer(call(payload) if call is not None else self._event(method, payload))
+        except RefusalError as refusal:
+            return Answer(refusal=(Status.UNKNOWN, str(refusal)))
+        except UnreadableError as error:
+            return Answer(refusal=(Status.INVALID_ARGUMENT, str(error)))
+        except Exception as error:  # noqa: BLE001 - a defect of the handler must refuse, not let a container pass
+            self._observer.failed(method, error)
+            return Answer(refusal=(Status.UNKNOWN, f"internal error: {type(error).__name__}"))
+
+    def delivered(self, method: str) -> None:
+        """Learn that an answer was sent, and tell what that means."""
+        if method == "Configure" and self._runtime is not None:
+            self._observer.connected(self._runtime)
+        elif method == "Synchronize" and self._complete:
+            self.synchronized = True
+            self._observer.synchronized(len(self._pods), len(self._containers))
+            self._pods, self._containers, self._complete = [], [], False
+
+    def _configure(self, payload: bytes) -> bytes:
+        message = parse("ConfigureRequest", payload)
+        runtime = runtime_of(message)
+        events = self._handler.configure(message.config, runtime.name, runtime.version)
+        mask = subscription(events, runtime)
+        if not mask:
+            raise MisuseError("a plugin without events: a runtime would take that for all of them")
+        self._runtime = runtime
+        reply = NRI["ConfigureResponse"](events=mask)
+        if self._fail_request:
+            reply.failure_policy.fail_request = True
+        return bytes(reply.SerializeToString())
+
+    def _synchronize(self, payload: bytes) -> bytes:
+        message = parse("SynchronizeRequest", payload)
+        if self._complete:
+            # The handler's answer to the last one was an error, or it was not delivered.
+            self._pods, self._containers, self._complete = [], [], False
+        self._pods += map(pod_from, message.pods)
+        self._containers += map(container_from, message.containers)
+        if len(self._pods) + len(self._containers) > _SYNCHRONIZE_LIMIT:
+            self._pods, self._containers = [], []
+            raise RefusalError(f"more than {_SYNCHRONIZE_LIMIT} pods and containers")
+        if message.more:
+            # A part is answered without updates and with the same mark, else the runtime hangs up.
+            return bytes(NRI["SynchronizeResponse"](more=True).SerializeToString())
+        self._complete = True
+        return _with_updates("SynchronizeResponse", self._handler.synchronize(self._pods, self._containers))
+
+    def _create_container(self, payload: bytes) -> bytes:
+        message = parse("ContainerRequest", payload)
+        adjustment, updates = self._handler.create_container(pod_from(message.pod), container_from(message.container))
+        reply = NRI["CreateContainerResponse"](adjust=adjustment_to(adjustment), update=map(update_to, updates))
+        return bytes(reply.SerializeToString())
+
+    def _update_container(self, payload: bytes) -> bytes:
+        message = parse("UpdateContainerRequest", payload)
+        pod, container = pod_from(message.pod), container_from(message.container)
+        updates = self._handler.update_container(pod, container, resources_from(message.linux_resources))
+        return _with_updates("UpdateContainerResponse", updates)
+
+    def _stop_container(self, payload: bytes) -> bytes:
+        message = parse("ContainerRequest", payload)
+        updates = self._handler.stop_container(pod_from(message.pod), container_from(message.container))
+        return _with_updates("StopContainerResponse", updates)
+
+    def _event(self, method: str, payload: bytes) -> bytes:
+        event, pod, container = event_of(method, payload)
+        if event is not None and not _has_own_method(event, method):
+            self._handler.state_change(event, pod, container)
+        return b""
+
+
+def _has_own_method(event: Event, method: str) -> bool:
+    """Say whether a StateChange tells of what comes as a request of its own in every release."""
+    asked = (Event.CREATE_CONTAINER, Event.UPDATE_CONTAINER, Event.STOP_CONTAINER)
+    return method == "StateChange" and event in asked
+
+
+def _with_updates(name: str, updates: Sequence[ContainerUpdate]) -> bytes:
+    reply: Any = NRI[name](update=map(update_to, updates))
+    return bytes(reply.SerializeToString())

@@ -1,0 +1,161 @@
+"""What each method of the plugin's service asks and answers, in plain values.
+
+Source: containerd/nri v0.8.0 and v0.12.5: pkg/api/api.proto (services), pkg/stub (what plugins in Go answer) and
+pkg/adaptation (what a runtime makes of it).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from mooring.agent.nri.convert import container_from, pod_from, resources_from
+from mooring.agent.nri.errors import NRIError
+from mooring.agent.nri.messages import NRI
+from mooring.agent.nri.observer import Runtime
+from mooring.agent.nri.types import Container, Event, PodSandbox
+
+EVENT_METHODS: Mapping[str, Event] = {
+    "RunPodSandbox": Event.RUN_POD_SANDBOX,
+    "StopPodSandbox": Event.STOP_POD_SANDBOX,
+    "RemovePodSandbox": Event.REMOVE_POD_SANDBOX,
+    "PostCreateContainer": Event.POST_CREATE_CONTAINER,
+    "StartContainer": Event.START_CONTAINER,
+    "PostStartContainer": Event.POST_START_CONTAINER,
+    "PostUpdateContainer": Event.POST_UPDATE_CONTAINER,
+    "RemoveContainer": Event.REMOVE_CONTAINER,
+    "UpdatePodSandbox": Event.UPDATE_POD_SANDBOX,
+    "PostUpdatePodSandbox": Event.POST_UPDATE_POD_SANDBOX,
+}
+"""Methods of NRI 0.10 and 0.12 for what NRI 0.8 tells through StateChange."""
+
+_FIRST_WITH_POD_UPDATES = {"containerd": (2, 2), "cri-o": (1, 34)}
+"""Releases of runtimes that came with NRI 0.10, for those that do not name their NRI's version."""
+
+_POD_UPDATES = frozenset({Event.UPDATE_POD_SANDBOX, Event.POST_UPDATE_POD_SANDBOX})
+
+
+class Substitute(Enum):
+    """What a runtime is told when the handler does not answer in time."""
+
+    ERROR = "error"
+    """It gives up what it was about to do, which is the safe side."""
+    EMPTY = "empty"
+    """Nothing can be prevented any more."""
+    SILENCE = "silence"
+    """An error would cost the connection; the runtime's own timeout may be longer."""
+
+
+_SUBSTITUTES = {
+    "Configure": Substitute.SILENCE,
+    "Synchronize": Substitute.SILENCE,
+    "CreateContainer": Substitute.ERROR,
+    "StartContainer": Substitute.ERROR,
+    "UpdateContainer": Substitute.ERROR,
+    "UpdatePodSandbox": Substitute.ERROR,
+}
+
+
+class UnreadableError(NRIError):
+    """The payload of a call is no message of its type."""
+
+
+def parse(name: str, payload: bytes) -> Any:
+    """Return a message.
+
+    Raises:
+        UnreadableError: when the bytes are none.
+    """
+    message = NRI[name]()
+    try:
+        message.ParseFromString(payload)
+    except DecodeError as error:
+        raise UnreadableError(f"the payload is no {name}") from error
+    return message
+
+
+def substitute(method: str, payload: bytes) -> Substitute:
+    """Return what to tell the runtime when time is over; a StateChange counts as the event that it carries."""
+    if method != "StateChange":
+        return _SUBSTITUTES.get(method, Substitute.EMPTY)
+    try:
+        started = parse("StateChangeEvent", payload).event == Event.START_CONTAINER
+    except UnreadableError:
+        started = False
+    return Substitute.ERROR if started else Substitute.EMPTY
+
+
+def event_of(method: str, payload: bytes) -> tuple[Event | None, PodSandbox | None, Container | None]:
+    """Return an event with its pod and container; the event is None when it is of a later release.
+
+    Raises:
+        UnreadableError: when the payload is no such message.
+    """
+    if method == "UpdatePodSandbox":
+        message = parse("UpdatePodSandboxRequest", payload)
+        pod = replace(
+            pod_from(message.pod),
+            overhead=resources_from(message.overhead_linux_resources),
+            pod_resources=resources_from(message.linux_resources),
+        )
+        return Event.UPDATE_POD_SANDBOX, pod, None
+    if method == "StateChange":
+        message = parse("StateChangeEvent", payload)
+        event = Event(message.event) if message.event in Event.__members__.values() else None
+    else:
+        message = parse("ContainerRequest", payload)
+        event = EVENT_METHODS[method]
+    return (
+        event,
+        pod_from(message.pod) if message.HasField("pod") else None,
+        container_from(message.container) if message.HasField("container") else None,
+    )
+
+
+def subjects_of(method: str, payload: bytes) -> tuple[str, str]:
+    """Return the ids of pod and container that a request is about, empty where it names none."""
+    if method in ("Configure", "Synchronize", "Shutdown"):
+        return "", ""
+    try:
+        message = parse("StateChangeEvent" if method == "StateChange" else "ContainerRequest", payload)
+    except UnreadableError:
+        return "", ""
+    return message.pod.id, message.container.id
+
+
+def runtime_of(message: Any) -> Runtime:
+    """Return how the runtime introduces itself in Configure."""
+    return Runtime(
+        message.runtime_name, message.runtime_version, message.NRI_version, max(message.request_timeout, 0) / 1000
+    )
+
+
+def subscription(events: Iterable[Event], runtime: Runtime) -> int:
+    """Return the mask of events, without those that the runtime would refuse because it does not know them.
+
+    >>> hex(subscription(Event, Runtime("containerd", "v2.1.9")))
+    '0x7ff'
+    >>> hex(subscription(Event, Runtime("containerd", "v2.4.2", "v0.12.3")))
+    '0x1fff'
+    """
+    wanted = set(events) if _knows_pod_updates(runtime) else set(events) - _POD_UPDATES
+    return sum(1 << (event - 1) for event in wanted)
+
+
+def _knows_pod_updates(runtime: Runtime) -> bool:
+    stated = _numbers(runtime.nri_version)
+    if stated is not None:
+        return stated >= (0, 10)
+    release = _numbers(runtime.version)
+    first = _FIRST_WITH_POD_UPDATES.get(runtime.name)
+    return first is not None and release is not None and release >= first
+
+
+def _numbers(version: str) -> tuple[int, int] | None:
+    found = re.match(r"v?(\d{1,6})\.(\d{1,6})", version)
+    return (int(found[1]), int(found[2])) if found else None

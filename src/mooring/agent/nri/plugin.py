@@ -1,0 +1,131 @@
+"""A plugin that stays: connect, serve, and when the runtime goes away come back.
+
+Source for the environment of a plugin that a runtime starts: containerd/nri v0.12.5 pkg/api/plugin.go.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from mooring.agent.nri.errors import ConnectionLostError, MisuseError, NRIError
+from mooring.agent.nri.observer import Observer
+from mooring.agent.nri.session import PluginOptions, Session
+from mooring.agent.nri.types import Handler
+
+DEFAULT_SOCKET = "/var/run/nri/nri.sock"
+"""Where runtimes listen for plugins."""
+
+_FIRST_DELAY = 0.1
+_LONGEST_DELAY = 5.0
+_POLL_SECONDS = 0.2
+"""How long a stop can go unnoticed while no request comes."""
+
+_CONNECT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a runtime hands to a plugin that it starts itself."""
+
+    trunk: socket.socket
+    name: str
+    index: str
+
+
+def connect_to(path: str) -> socket.socket:
+    """Return a socket connected to a runtime.
+
+    Raises:
+        ConnectionLostError: when nobody listens there.
+    """
+    trunk = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        trunk.settimeout(_CONNECT_SECONDS)
+        trunk.connect(path)
+        trunk.settimeout(None)
+    except OSError as error:
+        trunk.close()
+        raise ConnectionLostError(f"cannot connect to {path}: {error.strerror or error}") from error
+    return trunk
+
+
+def given_by(environment: Mapping[str, str]) -> Given | None:
+    """Return what the runtime that started this program gave it, or None when no runtime did.
+
+    Raises:
+        MisuseError: when the environment names a socket that is none.
+    """
+    number = environment.get("NRI_PLUGIN_SOCKET", "")
+    if not number:
+        return None
+    try:
+        trunk = socket.socket(fileno=int(number))
+    except (ValueError, OverflowError, OSError) as error:
+        raise MisuseError(f"NRI_PLUGIN_SOCKET={number} is no socket") from error
+    return Given(trunk, environment.get("NRI_PLUGIN_NAME", ""), environment.get("NRI_PLUGIN_IDX", ""))
+
+
+def serve(session: Session, stop: threading.Event) -> None:
+    """Register and answer requests until the connection is lost or ``stop`` is set; closes the session.
+
+    Raises:
+        NRIError: why the connection ended; not when it was stopped.
+    """
+    try:
+        session.register()
+        while not stop.is_set():
+            session.step(_POLL_SECONDS)
+    finally:
+        session.close()
+
+
+def run_plugin(
+    connect: Callable[[], socket.socket],
+    handler: Handler,
+    options: PluginOptions,
+    observer: Observer,
+    stop: threading.Event,
+    *,
+    wait: Callable[[float], object] | None = None,
+) -> None:
+    """Serve, and after each loss connect again, with growing pauses, until ``stop`` is set.
+
+    The pause begins anew at a tenth of a second whenever a Synchronize was answered. While no connection is there,
+    runtimes create containers without the plugin; the next Synchronize shows them.
+
+    Args:
+        connect: makes a connection; raises ConnectionLostError when it cannot.
+        handler: what the plugin does; called in this thread only.
+        options: see there.
+        observer: is told what happens.
+        stop: ends everything when set.
+        wait: waits for the given seconds or until stopped; default ``stop.wait``.
+    """
+    pause = wait or stop.wait
+    delay = _FIRST_DELAY
+    while not stop.is_set():
+        session: Session | None = None
+        try:
+            session = Session(connect(), handler, options, observer)
+            serve(session, stop)
+        except NRIError as why:
+            if session is not None and session.synchronized:
+                delay = _FIRST_DELAY
+            if not stop.is_set():
+                observer.disconnected(why, delay)
+                pause(delay)
+            delay = min(2 * delay, _LONGEST_DELAY)
+
+
+def run_given_plugin(given: Given, handler: Handler, options: PluginOptions, observer: Observer) -> NRIError:
+    """Serve on the connection that the runtime gave, once; return why it ended. The runtime does not start it again."""
+    named = replace(options, name=given.name or options.name, index=given.index or options.index)
+    try:
+        serve(Session(given.trunk, handler, named, observer), threading.Event())
+    except NRIError as why:
+        observer.disconnected(why, 0.0)
+        return why
+    return ConnectionLostError("stopped")

@@ -1,0 +1,229 @@
+"""A plugin's life on one connection: it registers, is configured, learns what exists, and answers what comes.
+
+Three threads: the reader, which only queues requests; the one that watches the budget; and the caller's own, in which
+every call of the handler happens, one after another.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
+from mooring.agent.nri.convert import update_from, update_to
+from mooring.agent.nri.deadlines import Deadlines, Turn
+from mooring.agent.nri.dispatch import Answer, Dispatcher
+from mooring.agent.nri.errors import (
+    ConnectionLostError,
+    MisuseError,
+    OversizedError,
+    ProtocolError,
+)
+from mooring.agent.nri.messages import NRI, PLUGIN_SERVICE, RUNTIME_SERVICE
+from mooring.agent.nri.methods import Substitute, parse, subjects_of, substitute
+from mooring.agent.nri.observer import Loss, LostAnswer, Observer
+from mooring.agent.nri.ttrpc import Client, Request, Server, Status
+from mooring.agent.nri.types import ContainerUpdate, Handler
+
+_QUEUE_LIMIT = 1024
+"""Requests that wait for the handler; a runtime waits for each answer, so more than a few are an attack or a defect."""
+
+_RUNTIME_SHARE = 0.8
+"""Part of the time that the runtime waits which the budget may take at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginOptions:
+    """How a plugin presents itself and how long things may take.
+
+    Attributes:
+        name: of the plugin.
+        index: two digits; plugins are called in the order of their indices.
+        budget: seconds in which every request is answered, whatever the handler does.
+        call_timeout: seconds to wait for an answer of the runtime.
+        fail_request: ask the runtime to give up what a silent plugin did not answer (fail closed); runtimes before
+            NRI 0.12.5 skip it.
+        nri_version: named in the registration.
+    """
+
+    name: str = "mooring"
+    index: str = "50"
+    budget: float = 0.5
+    call_timeout: float = 5.0
+    fail_request: bool = False
+    nri_version: str = "v0.12.5"
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    request: Request
+    turn: Turn
+
+
+class Session:
+    """One connection of a plugin to a runtime."""
+
+    def __init__(
+        self, trunk: socket.socket, handler: Handler, options: PluginOptions, observer: Observer | None = None
+    ) -> None:
+        """Take over a connected socket.
+
+        Args:
+            trunk: closed with the session.
+            handler: what the plugin does.
+            options: see there.
+            observer: is told what happens.
+        """
+        self._options = options
+        self._observer = observer or Observer()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._worker: int | None = None
+        self._deadlines = Deadlines()
+        self._connection = Connection(trunk)
+        self._dispatcher = Dispatcher(handler, self._observer, fail_request=options.fail_request)
+        self._server = Server(self._connection, PLUGIN_CONNECTION, self._take)
+        self._client = Client(self._connection, RUNTIME_CONNECTION)
+        self._connection.when_closed(lambda _: self._jobs.put(None))
+        self._deadlines.start()
+        self._connection.start()
+
+    @property
+    def synchronized(self) -> bool:
+        """Whether the runtime has told what exists and was answered."""
+        return self._dispatcher.synchronized
+
+    def register(self) -> None:
+        """Introduce the plugin; Configure and Synchronize follow as requests.
+
+        Raises:
+            RemoteError: when the runtime does not want the plugin, for example because of its index.
+            NRIError: when the connection does not work.
+        """
+        options = self._options
+        request = NRI["RegisterPluginRequest"](
+            plugin_name=options.name, plugin_idx=options.index, NRI_version=options.nri_version
+        )
+        self._client.call(RUNTIME_SERVICE, "RegisterPlugin", request.SerializeToString(), options.call_timeout)
+
+    def step(self, timeout: float | None = None) -> bool:
+        """Answer the next request and return True, or return False when there is none within ``timeout`` seconds.
+
+        Raises:
+            ConnectionLostError: when the connection is closed and every request before that was looked at.
+        """
+        try:
+            job = self._jobs.get(timeout=timeout)
+        except queue.Empty:
+            return False
+        if job is None or self._connection.lost is not None:
+            # Who asked is gone. What the requests were about is told again by the next Synchronize.
+            self._jobs.put(None)
+            raise self._connection.lost or ConnectionLostError("closed by this side")
+        self._worker = threading.get_ident()
+        try:
+            self._work(job)
+        finally:
+            self._worker = None
+        return True
+
+    def update_containers(self, updates: Sequence[ContainerUpdate]) -> list[ContainerUpdate]:
+        """Ask the runtime to update containers without being asked; return those that failed.
+
+        **Dangerous beside other events**: containerd with an NRI before 0.12.1 locks up for good when this meets the
+        creation or removal of a container (containerd issue 13733). For use while nothing else happens;
+        :func:`~mooring.agent.nri.out_of_band.update_by_synchronizing` does the same without the danger.
+
+        Raises:
+            MisuseError: when called by a handler, where the runtime would wait for the plugin and the plugin for it.
+            RemoteError: when the runtime could not update some that were not marked ``ignore_failure``.
+            NRIError: when the connection does not work.
+        """
+        if self._worker == threading.get_ident():
+            raise MisuseError("UpdateContainers from within a handler would wait for itself")
+        request = NRI["UpdateContainersRequest"](update=[update_to(update) for update in updates])
+        payload = self._client.call(
+            RUNTIME_SERVICE, "UpdateContainers", request.SerializeToString(), self._options.call_timeout
+        )
+        return [update_from(failed) for failed in parse("UpdateContainersResponse", payload).failed]
+
+    def ping(self) -> None:
+        """Wait until the runtime has read everything that was sent so far.
+
+        Calls a method that no runtime has, and takes its refusal for the answer that it is.
+
+        Raises:
+            NRIError: when the connection does not work.
+        """
+        self._client.refused_call(RUNTIME_SERVICE, "Ping", self._options.call_timeout)
+
+    def close(self) -> None:
+        """Close the connection; who waits in :meth:`step` or in a call gets a ConnectionLostError."""
+        self._connection.close()
+        self._deadlines.stop()
+
+    def _take(self, request: Request) -> None:
+        if self._jobs.qsize() >= _QUEUE_LIMIT:
+            raise ProtocolError(f"more than {_QUEUE_LIMIT} requests at once")
+        budget = self._options.budget
+        if request.timeout is not None:
+            budget = min(budget, request.timeout * _RUNTIME_SHARE)
+        self._jobs.put(_Job(request, self._deadlines.begin(budget, lambda: self._expire(request, budget))))
+
+    def _expire(self, request: Request, budget: float) -> None:
+        try:
+            match substitute(request.method, request.payload):
+                case Substitute.ERROR:
+                    text = f"plugin {self._options.name}: no answer to {request.method} within {budget * 1000:.0f} ms"
+                    self._server.refuse(request, Status.UNKNOWN, text)
+                case Substitute.EMPTY:
+                    self._server.answer(request, b"")
+                case Substitute.SILENCE:
+                    pass
+        except ConnectionLostError:
+            return
+
+    def _work(self, job: _Job) -> None:
+        request = job.request
+        instead = substitute(request.method, request.payload)
+        if instead is Substitute.ERROR and job.turn.taken:
+            # Refused while it waited behind another: the handler need not decide about what will not be.
+            self._observer.answered(request.method, self._deadlines.since(job.turn), refused=True)
+            return
+        if request.service != PLUGIN_SERVICE:
+            answer = Answer(refusal=(Status.UNIMPLEMENTED, f"service {request.service}"))
+        else:
+            answer = self._dispatcher.answer(request.method, request.payload)
+        # Where nothing was said instead, a late answer is still better than none.
+        in_time = self._deadlines.end(job.turn) or instead is Substitute.SILENCE
+        loss = self._send(request, answer) if in_time else Loss.LATE
+        seconds = self._deadlines.since(job.turn)
+        if loss is None:
+            self._observer.answered(request.method, seconds, refused=answer.refusal is not None)
+            if answer.refusal is None:
+                self._dispatcher.delivered(request.method)
+        else:
+            refused = loss is Loss.OVERSIZED or (loss is Loss.LATE and instead is Substitute.ERROR)
+            pod, container = subjects_of(request.method, request.payload)
+            self._observer.lost(LostAnswer(request.method, pod, container, seconds, loss, refused))
+
+    def _send(self, request: Request, answer: Answer) -> Loss | None:
+        try:
+            if answer.refusal is not None:
+                self._server.refuse(request, *answer.refusal)
+            else:
+                self._server.answer(request, answer.payload)
+        except ConnectionLostError:
+            return Loss.CLOSED
+        except OversizedError as error:
+            self._refuse_oversized(request, error)
+            return Loss.OVERSIZED
+        return None
+
+    def _refuse_oversized(self, request: Request, error: OversizedError) -> None:
+        try:
+            self._server.refuse(request, Status.RESOURCE_EXHAUSTED, str(error))
+        except ConnectionLostError:
+            return

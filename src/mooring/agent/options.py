@@ -1,0 +1,261 @@
+"""The agent's own document: sockets, folders, and what to do in doubt.
+
+Policies of the managers are no part of it: those are fields of a KubeletConfiguration, so that one file serves a
+kubelet and the agent alike (:mod:`mooring.agent.configuration`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from mooring.agent.reactor.values import Options
+from mooring.core.errors import InputError
+from mooring.manifest.durations import nanoseconds
+from mooring.manifest.fields import flag_at, inside, nearest, text_at
+
+KIND = "AgentConfiguration"
+API_VERSION = "mooring/v1alpha1"
+
+STATUS_SOCKET = "/run/mooring/status.sock"
+"""Where the agent tells its status unless it is told otherwise; ``mooring status`` asks there too."""
+
+ANNOTATION_PREFIX = "mooring/"
+"""Annotations of pods that the agent keeps in memory begin with it."""
+
+_LONGEST_SOCKET = 107  # sun_path of Linux has 108 bytes, the last of them a zero
+_SHORTEST_BUDGET = 10 * 10**6
+_LONGEST_BUDGET = 60 * 10**9
+
+
+class OnRejection(Enum):
+    """What becomes of a pod that the engine does not admit."""
+
+    HOLD = "hold"
+    """Its containers are refused until there is room; the kubelet tries again."""
+    EVICT = "evict"
+    """It is evicted through the API server, so that its controller tries another node."""
+
+
+class LogFormat(Enum):
+    """Form of a line in the log."""
+
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class LogLevel(Enum):
+    """The least important lines that are written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A TCP address to listen on."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """The document's fields; texts that are empty switch their part off."""
+
+    state_dir: str = "/var/lib/mooring"
+    """Folder of state files and journal; nobody else writes there."""
+    nri_socket: str = "/var/run/nri/nri.sock"
+    plugin_index: str = "50"
+    """Two digits: the runtime asks its plugins in this order."""
+    kubelet_config: str = ""
+    """File of the node's kubelet, from which reservations and the rest come."""
+    node_name: str = ""
+    """Name of the node in the cluster; empty means the computer's."""
+    kubeconfig: str = ""
+    pod_manifests: str = ""
+    """Folder of static pods."""
+    on_rejection: OnRejection = OnRejection.HOLD
+    opt_out_annotation: str = ""
+    """Annotation by which a pod keeps out of pinning; empty means that no pod may."""
+    place_while_unwritable: bool = True
+    """Whether pods get CPUs of their own while the state folder cannot be written."""
+    fail_closed: bool = False
+    """Whether the node is tainted while the agent is not ready."""
+    reply_budget_ns: int = 500 * 10**6
+    """Nanoseconds within which the runtime is answered."""
+    metrics_address: Address | None = Address("127.0.0.1", 9477)
+    per_container_metrics: bool = False
+    status_socket: str = STATUS_SOCKET
+    pod_resources_socket: str = "/run/mooring/pod-resources.sock"
+    log_format: LogFormat = LogFormat.JSON
+    log_level: LogLevel = LogLevel.INFO
+
+
+def choices_of(options: AgentOptions) -> Options:
+    """Return what of the options the reactor decides by."""
+    return Options(
+        evict=options.on_rejection is OnRejection.EVICT,
+        opt_out_annotation=options.opt_out_annotation,
+        place_while_unwritable=options.place_while_unwritable,
+    )
+
+
+FIELDS: Mapping[str, str] = {
+    "stateDir": "state_dir",
+    "nriSocket": "nri_socket",
+    "pluginIndex": "plugin_index",
+    "kubeletConfig": "kubelet_config",
+    "nodeName": "node_name",
+    "kubeconfig": "kubeconfig",
+    "podManifests": "pod_manifests",
+    "onRejection": "on_rejection",
+    "optOutAnnotation": "opt_out_annotation",
+    "placeWhileUnwritable": "place_while_unwritable",
+    "failClosed": "fail_closed",
+    "replyBudget": "reply_budget_ns",
+    "metricsAddress": "metrics_address",
+    "perContainerMetrics": "per_container_metrics",
+    "statusSocket": "status_socket",
+    "podResourcesSocket": "pod_resources_socket",
+    "logFormat": "log_format",
+    "logLevel": "log_level",
+}
+"""Field of the document -> field of :class:`AgentOptions`."""
+
+_ALL_FIELDS = frozenset({"apiVersion", "kind", *FIELDS})
+_Choice = TypeVar("_Choice", bound=Enum)
+
+
+def agent_options(content: Mapping[str, Any], *, source: str) -> AgentOptions:
+    """Return what the document says.
+
+    Raises:
+        InputError: another version, an unknown field, or a value that cannot be meant.
+
+    >>> agent_options({"onRejection": "evict", "replyBudget": "1s"}, source="example").reply_budget_ns
+    1000000000
+    >>> agent_options({"replyBudgt": "1s"}, source="agent.yaml")
+    Traceback (most recent call last):
+        ...
+    mooring.core.errors.InputError: agent.yaml: replyBudgt: is not known; did you mean replyBudget?
+    """
+    try:
+        _check(content)
+        return _options(content)
+    except InputError as error:
+        raise error.at(source) from None
+
+
+def _check(content: Mapping[str, Any]) -> None:
+    version = text_at(content, "apiVersion", API_VERSION)
+    if version != API_VERSION:
+        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+    for field in content:
+        if field not in _ALL_FIELDS:
+            close = nearest(field, _ALL_FIELDS)
+            remedy = f"did you mean {close}?" if close else f"known are {', '.join(sorted(FIELDS))}"
+            raise InputError("is not known", field=f"{field:.60}", remedy=remedy)
+
+
+def _options(content: Mapping[str, Any]) -> AgentOptions:
+    usual = AgentOptions()
+    return AgentOptions(
+        state_dir=_path(content, "stateDir", usual.state_dir, required=True),
+        nri_socket=_socket(content, "nriSocket", usual.nri_socket, required=True),
+        plugin_index=_index(content, usual.plugin_index),
+        kubelet_config=_path(content, "kubeletConfig", usual.kubelet_config),
+        node_name=text_at(content, "nodeName", usual.node_name),
+        kubeconfig=_path(content, "kubeconfig", usual.kubeconfig),
+        pod_manifests=_path(content, "podManifests", usual.pod_manifests),
+        on_rejection=_choice(content, "onRejection", usual.on_rejection),
+        opt_out_annotation=_annotation(content),
+        place_while_unwritable=flag_at(content, "placeWhileUnwritable", default=usual.place_while_unwritable),
+        fail_closed=flag_at(content, "failClosed", default=usual.fail_closed),
+        reply_budget_ns=_budget(content, usual.reply_budget_ns),
+        metrics_address=_within("metricsAddress", _address, text_at(content, "metricsAddress", "127.0.0.1:9477")),
+        per_container_metrics=flag_at(content, "perContainerMetrics", default=usual.per_container_metrics),
+        status_socket=_socket(content, "statusSocket", usual.status_socket),
+        pod_resources_socket=_socket(content, "podResourcesSocket", usual.pod_resources_socket),
+        log_format=_choice(content, "logFormat", usual.log_format),
+        log_level=_choice(content, "logLevel", usual.log_level),
+    )
+
+
+def _path(content: Mapping[str, Any], field: str, default: str, *, required: bool = False) -> str:
+    path = text_at(content, field, default)
+    if required and not path:
+        raise InputError("must not be empty", field=field)
+    if path and (not path.startswith("/") or "\0" in path):
+        raise InputError(f"{path!r:.80} is no absolute path", field=field, remedy="begin it with /")
+    return path
+
+
+def _socket(content: Mapping[str, Any], field: str, default: str, *, required: bool = False) -> str:
+    path = _path(content, field, default, required=required)
+    if len(path.encode(errors="surrogateescape")) > _LONGEST_SOCKET:
+        raise InputError(f"longer than the {_LONGEST_SOCKET} bytes that a socket's path can have", field=field)
+    return path
+
+
+def _index(content: Mapping[str, Any], default: str) -> str:
+    index = text_at(content, "pluginIndex", default)
+    if not (len(index) == 2 and index.isascii() and index.isdigit()):
+        raise InputError(f"{index!r:.40} is no index", field="pluginIndex", remedy='write two digits, such as "50"')
+    return index
+
+
+def _annotation(content: Mapping[str, Any]) -> str:
+    name = text_at(content, "optOutAnnotation")
+    if name and not (name.startswith(ANNOTATION_PREFIX) and len(name) > len(ANNOTATION_PREFIX)):
+        remedy = f"write one that begins with {ANNOTATION_PREFIX}, such as {ANNOTATION_PREFIX}opt-out"
+        raise InputError(f"{name!r:.60} is no annotation of the agent", field="optOutAnnotation", remedy=remedy)
+    return name
+
+
+def _budget(content: Mapping[str, Any], default: int) -> int:
+    if content.get("replyBudget") is None:
+        return default
+    budget = _within("replyBudget", nanoseconds, text_at(content, "replyBudget"))
+    if not _SHORTEST_BUDGET <= budget <= _LONGEST_BUDGET:
+        raise InputError("must lie between 10ms and 1m", field="replyBudget")
+    return budget
+
+
+def _address(text: str) -> Address | None:
+    """Return the address of ``host:port`` or ``[host]:port``; None for an empty text."""
+    if not text:
+        return None
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
+    if not colon or not bare or not is_port or (":" in bare and bare == host):
+        raise InputError(f"{text!r:.80} is no address", remedy="write host:port, such as 127.0.0.1:9477")
+    return Address(bare, int(port))
+
+
+def _choice(content: Mapping[str, Any], field: str, default: _Choice) -> _Choice:
+    text = text_at(content, field, str(default.value))
+    known = {str(choice.value): choice for choice in type(default)}
+    if text not in known:
+        close = nearest(text, known)
+        remedy = f"did you mean {close}?" if close else f"known are {', '.join(known)}"
+        raise InputError(f"{text!r:.60} is not known", field=field, remedy=remedy)
+    return known[text]
+
+
+_Read = TypeVar("_Read")
+
+
+def _within(field: str, read: Callable[[str], _Read], text: str) -> _Read:
+    try:
+        return read(text)
+    except InputError as error:
+        raise inside(error, field) from None

@@ -1,0 +1,86 @@
+"""Who may run on somebody else's exclusive CPUs: the one thing that must never be.
+
+Held against one another are what the engine gave exclusively and what the kernel lets each container use. Where a
+cgroup was not read yet, what the runtime was told counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer
+from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.core.pod import Container, ContainerKind
+from mooring.node.isolation import Isolation, cpu_isolation
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """One container on CPUs of another."""
+
+    container_id: str
+    """Who may run there."""
+    owner_id: str
+    """Whose CPUs they are."""
+    cpus: CPUSet
+
+
+def overlaps(state: AgentState, effective: Mapping[str, CPUSet]) -> tuple[Overlap, ...]:
+    """Return every overlap among live containers, in the order in which they were seen.
+
+    Args:
+        state: what was decided and told.
+        effective: CPUs that the kernel lets a container use, by container id, where that is known.
+    """
+    live = [one for one in state.containers.values() if one.phase in LIVE]
+    may_use = {one.id: (effective[one.id] if one.id in effective else _told(one)).mask for one in live}
+    exclusive = {one.id: exclusive_cpus(state, one).mask for one in live}
+    taken = reduce(or_, exclusive.values(), 0)
+    found: list[Overlap] = []
+    for other in live:
+        # Nearly everybody keeps to himself: pairs are looked at only for those who do not.
+        if not may_use[other.id] & taken & ~exclusive[other.id]:
+            continue
+        for owner in live:
+            shared = may_use[other.id] & exclusive[owner.id]
+            if shared and other.id != owner.id and not _in_turn(state, owner, other):
+                found.append(Overlap(other.id, owner.id, CPUSet(shared)))
+    return tuple(found)
+
+
+def _in_turn(state: AgentState, one: KnownContainer, other: KnownContainer) -> bool:
+    """Tell whether two containers of a pod never run at once: an init container leaves its CPUs to those after it."""
+    return one.uid == other.uid and any(_kind(state, each) is ContainerKind.INIT for each in (one, other))
+
+
+def _kind(state: AgentState, container: KnownContainer) -> ContainerKind | None:
+    known = _described(state, container)
+    return known.kind if known is not None else None
+
+
+def _described(state: AgentState, container: KnownContainer) -> Container | None:
+    pod = state.kubelet.node.active.get(container.uid)
+    containers = pod.containers if pod is not None else ()
+    return next((one for one in containers if one.name == container.name), None)
+
+
+def exclusive_cpus(state: AgentState, container: KnownContainer) -> CPUSet:
+    """Return the CPUs that a container shares with nobody; empty when it has none."""
+    node = state.kubelet.node
+    pod, known = node.active.get(container.uid), _described(state, container)
+    if pod is None or known is None:
+        return CPUSet()
+    if cpu_isolation(node.settings, node.providers, pod, known) is not Isolation.CONTAINER:
+        return CPUSet()
+    return CPUSet(node.cpu.assignments[pod.uid][known.name])
+
+
+def _told(container: KnownContainer) -> CPUSet:
+    """Return the CPUs that the runtime has on record; none where there is no list, for then nothing can be said."""
+    try:
+        return CPUSet.parse(container.told.cpus)
+    except CPUSetSyntaxError:
+        return CPUSet()

@@ -1,0 +1,86 @@
+"""The picture of a node from what its agent says: a status document, and the machine as the agent sees it.
+
+Nothing is decided here and no engine runs: whoever looks may be an older or newer program than the agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.core.errors import InputError
+from mooring.core.machine import Machine
+from mooring.render.build import Owner, Pools, build_view
+from mooring.render.view import MemoryUse, NodeView, RejectedPod
+
+
+def status_view(machine: Machine, document: Mapping[str, Any]) -> NodeView:
+    """Return the picture of a node as its agent sees it.
+
+    Raises:
+        InputError: the document lacks what a picture needs.
+    """
+    try:
+        return _view(machine, document)
+    except (KeyError, TypeError, ValueError, AttributeError, CPUSetSyntaxError) as error:
+        problem = f"the status lacks what a picture needs ({type(error).__name__}: {error})"
+        raise InputError(problem, source="the agent", remedy="use the same version of mooring as the agent") from None
+
+
+def _view(machine: Machine, document: Mapping[str, Any]) -> NodeView:
+    cpus, pods = document["cpus"], document["pods"]
+    pools = Pools(_set(cpus["reserved"]), _set(cpus["shared"]) if _is_static(document) else None, _set(cpus["free"]))
+    held = [
+        RejectedPod(f"{pod['namespace']}/{pod['name']}", pod["reason"], f"The agent holds it back: {pod['message']}")
+        for pod in document["held"]
+    ]
+    return build_view(
+        machine,
+        owners=[owner for pod in pods for owner in _owners(pod)],
+        pools=pools,
+        memory=_memory(document["numaNodes"]),
+        rejected=held,
+        subtitle=document["policies"] or "the engine does not run",
+        caption=list(_caption(document)),
+    )
+
+
+def _is_static(document: Mapping[str, Any]) -> bool:
+    """Tell whether there is a shared pool: under CPU manager policy ``none`` everybody may run everywhere."""
+    cpus = document["cpus"]
+    return bool(cpus["shared"] or cpus["exclusive"] or cpus["free"])
+
+
+def _owners(pod: Mapping[str, Any]) -> Iterator[Owner]:
+    """Yield who of a pod holds CPUs: first the pod as a whole, then its containers in their order."""
+    name, uid = f"{pod['namespace']}/{pod['name']}", pod["uid"]
+    if pod["cpus"]:
+        yield Owner(name, uid, _set(pod["cpus"]), _nodes(pod["mems"]))
+    for container in pod["containers"]:
+        if container["cpus"]:
+            yield Owner(f"{name}/{container['name']}", uid, _set(container["cpus"]), _nodes(container["mems"]))
+
+
+def _memory(nodes: list[Mapping[str, Any]]) -> dict[int, MemoryUse]:
+    """Return the account of ordinary memory, where there is one; what is not allocatable is kept for the system."""
+    accounts = ((node, node.get("memory", {}).get("memory")) for node in nodes)
+    return {
+        node["node"]: MemoryUse(max(node["memoryBytes"] - account["allocatable"], 0), account["assigned"])
+        for node, account in accounts
+        if account is not None
+    }
+
+
+def _caption(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong, for under the picture."""
+    for reason in document["reasons"]:
+        yield f"Not ready: {reason}."
+
+
+def _set(text: str) -> CPUSet:
+    return CPUSet.parse(text)
+
+
+def _nodes(text: str) -> tuple[int, ...]:
+    return tuple(int(node) for node in text.split(",") if node)

@@ -1,0 +1,123 @@
+"""The kubelet's PodResources API v1 as a gRPC service, so that exporters read the agent's assignments unchanged.
+
+Content is that of :mod:`mooring.planner.podresources`; this module carries it. The kubelet of the node has an API of
+its own under its own socket, which knows the devices and nothing of the agent's CPUs.
+
+Source: kubelet v1.37.1, pkg/kubelet/apis/podresources; spec: pod-level.md section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent import futures
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message import Message
+
+from mooring.agent import sockets
+from mooring.agent.podresources_messages import MESSAGES, SERVICE
+from mooring.agent.snapshot import SnapshotProvider
+from mooring.core.errors import InputError
+from mooring.node import Node
+from mooring.planner.podresources import pod_resources_document
+
+THREADS = 2
+WAITING = 16
+"""Requests at once; more are refused with RESOURCE_EXHAUSTED."""
+_GRACE = 1.0  # seconds for requests under way when the service is closed
+
+_Make = Callable[[Node, Message], dict[str, Any] | None]
+
+
+class PodResourcesService:
+    """Serves List, Get and GetAllocatableResources on a Unix socket until it is closed."""
+
+    def __init__(self, path: str, provider: SnapshotProvider) -> None:
+        """Begin to serve.
+
+        Args:
+            path: of the socket.
+            provider: knows the node.
+
+        Raises:
+            InputError: there can be no such socket.
+        """
+        place = sockets.socket_path(path)
+        first = sockets.beside(place)
+        self._path, self._provider = path, provider
+        self._server = grpc.server(futures.ThreadPoolExecutor(THREADS, "podresources"), maximum_concurrent_rpcs=WAITING)
+        handlers = {
+            "List": self._method("ListPodResources", _listed),
+            "Get": self._method("GetPodResources", _one),
+            "GetAllocatableResources": self._method("AllocatableResources", _allocatable),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        try:
+            self._server.add_insecure_port(f"unix:{first}")
+            self._server.start()
+            sockets.put_in_place(first, place)
+        except (OSError, RuntimeError) as error:
+            self._server.stop(None)
+            sockets.remove(str(first))
+            raise InputError(
+                f"the PodResources API cannot be served there: {error}", source=path, remedy="check podResourcesSocket"
+            ) from None
+
+    def close(self) -> None:
+        """Stop serving and remove the socket's name."""
+        self._server.stop(_GRACE).wait()
+        sockets.remove(self._path)
+
+    def _method(self, name: str, make: _Make) -> grpc.RpcMethodHandler[Message, Message]:
+        request, response = MESSAGES[f"{name}Request"], MESSAGES[f"{name}Response"]
+
+        def answer(asked: Message, context: grpc.ServicerContext) -> Message:
+            state = self._provider.snapshot().state
+            if state is None:
+                _refuse(context, grpc.StatusCode.UNAVAILABLE, "the agent has no state yet")
+            content = make(state.kubelet.node, asked)
+            if content is None:
+                _refuse(context, grpc.StatusCode.UNKNOWN, _not_found(asked))
+            return ParseDict(content, response())
+
+        return grpc.unary_unary_rpc_method_handler(
+            answer, request_deserializer=request.FromString, response_serializer=_serialized
+        )
+
+
+def _listed(node: Node, _asked: Message) -> dict[str, Any]:
+    found: dict[str, Any] = pod_resources_document(node)["List"]
+    return found
+
+
+def _one(node: Node, asked: Message) -> dict[str, Any] | None:
+    """Return the pod that was asked for; None when no active pod has its name."""
+    wanted = _name(asked)
+    pods = pod_resources_document(node)["List"]["pod_resources"]
+    found = next((pod for pod in pods if (pod["namespace"], pod["name"]) == wanted), None)
+    return None if found is None else {"pod_resources": found}
+
+
+def _allocatable(node: Node, _asked: Message) -> dict[str, Any]:
+    found: dict[str, Any] = pod_resources_document(node)["GetAllocatableResources"]
+    return found
+
+
+def _name(asked: Message) -> tuple[str, str]:
+    return getattr(asked, "pod_namespace", ""), getattr(asked, "pod_name", "")
+
+
+def _not_found(asked: Message) -> str:
+    namespace, name = _name(asked)
+    return f"pod {name} in namespace {namespace} not found"
+
+
+def _serialized(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _refuse(context: grpc.ServicerContext, code: grpc.StatusCode, text: str) -> NoReturn:
+    context.abort(code, text)
+    raise AssertionError("abort does not return")

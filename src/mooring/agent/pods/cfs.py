@@ -1,0 +1,64 @@
+"""How the kubelet turns CPU amounts into shares and quotas, and back.
+
+Source: kubelet v1.37.1, cm/helpers_linux.go (MilliCPUToShares, MilliCPUToQuota) and kuberuntime; measured in
+real-kubernetes.md section 13. Shares are rounded down, but a thousandth of a CPU is more than one share, so different
+amounts have different shares: between the two bounds nothing is lost.
+"""
+
+from __future__ import annotations
+
+PERIOD = 100_000
+"""Microseconds of a CFS period unless the kubelet is configured otherwise."""
+LEAST_SHARES = 2
+"""Shares of a container without a CPU request; amounts up to 2m have them too."""
+MOST_SHARES = 262_144
+"""Shares of 256 CPUs and more."""
+LEAST_QUOTA = 1000
+"""Microseconds that a container with a limit gets at least."""
+
+
+def shares_of(milli: int) -> int:
+    """Return the shares of a CPU request in thousandths.
+
+    >>> shares_of(1200), shares_of(100), shares_of(0)
+    (1228, 102, 2)
+    """
+    return min(max(milli * 1024 // 1000, LEAST_SHARES), MOST_SHARES)
+
+
+def quota_of(milli: int, period: int = PERIOD) -> int:
+    """Return the quota in microseconds per period of a CPU limit in thousandths; 0 means none.
+
+    >>> quota_of(1200), quota_of(1200, 10_000), quota_of(0)
+    (120000, 12000, 0)
+    """
+    return max(milli * period // 1000, LEAST_QUOTA) if milli > 0 else 0
+
+
+def milli_of_shares(shares: int) -> int | None:
+    """Return the CPU request with these shares; 0 where they say nothing, None where they are at the upper bound.
+
+    Shares that no request has, because somebody else set them, count as the next smaller amount.
+
+    >>> milli_of_shares(1228), milli_of_shares(2), milli_of_shares(262144)
+    (1200, 0, None)
+    """
+    if shares >= MOST_SHARES:
+        return None
+    if shares <= LEAST_SHARES:
+        return 0
+    milli = -(-shares * 1000 // 1024)
+    return milli if shares_of(milli) == shares else milli - 1
+
+
+def milli_of_quota(quota: int, period: int = PERIOD) -> tuple[int, int]:
+    """Return the least and the greatest CPU limit with this quota.
+
+    At the usual period the two are one, except below 10m, where every limit has the least quota. At short periods
+    several limits have the same quota.
+
+    >>> milli_of_quota(120000), milli_of_quota(1000), milli_of_quota(12005, 10_000)
+    ((1200, 1200), (1, 10), (1201, 1200))
+    """
+    least = 1 if quota <= LEAST_QUOTA else -(-quota * 1000 // period)
+    return least, ((quota + 1) * 1000 - 1) // period

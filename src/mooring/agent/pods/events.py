@@ -1,0 +1,141 @@
+"""Kubernetes events without a flood: what was said already is counted up, and an object is told only so much.
+
+A pod that is held back is tried again every few seconds, for as long as it waits; each try gives the same sentence.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+FIRST_INTERVAL = 10.0
+"""Seconds before the count of an event is written for the first time; the interval doubles."""
+LONGEST_INTERVAL = 600.0
+BURST = 20
+"""Different sentences that one object may be told at once."""
+REFILL = 300.0
+"""Seconds after which an object may be told one more."""
+MOST_REMEMBERED = 1024
+"""Sentences, and objects, that are remembered."""
+LONGEST_NOTE = 1024
+"""Characters of a note that the API server takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The object that an event is about."""
+
+    kind: str
+    """``Pod`` or ``Node``."""
+    name: str
+    uid: str
+    namespace: str = ""
+    """Empty for a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something worth an event."""
+
+    about: About
+    reason: str
+    """One word in CamelCase, the kubelet's where there is one."""
+    note: str
+    warning: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EventWrite:
+    """An event to create, or one whose count is to be written."""
+
+    happening: Happening
+    number: int
+    """Tells the event from others about the same object."""
+    count: int
+    """How often it happened; an event with more than one that is not there any more is created again."""
+
+    @property
+    def name(self) -> str:
+        """Name of the event object.
+
+        >>> EventWrite(Happening(About("Pod", "web-0", "u"), "Held", "..."), 255, 1).name
+        'web-0.ff'
+        """
+        return f"{self.happening.about.name[:200]}.{self.number:x}"
+
+
+@dataclass(slots=True)
+class _Series:
+    number: int
+    count: int
+    written: int
+    due: float
+    interval: float
+
+
+@dataclass(slots=True)
+class _Allowance:
+    left: float
+    since: float
+
+
+@dataclass(slots=True)
+class EventBook:
+    """What was said already. Not safe for several threads."""
+
+    _series: OrderedDict[Happening, _Series] = field(default_factory=OrderedDict)
+    _allowances: OrderedDict[About, _Allowance] = field(default_factory=OrderedDict)
+
+    def record(self, happening: Happening, now: float, number: int) -> EventWrite | None:
+        """Take note of something; return what is to be written now, if anything.
+
+        Args:
+            happening: what.
+            now: seconds of a clock that never goes back.
+            number: for the name of a new event; another one each time.
+        """
+        series = self._series.get(happening)
+        if series is None:
+            if not self._allows(happening.about, now):
+                return None
+            self._series[happening] = _Series(number, 1, 1, now + FIRST_INTERVAL, FIRST_INTERVAL)
+            _bound(self._series)
+            return EventWrite(happening, number, 1)
+        self._series.move_to_end(happening)
+        series.count += 1
+        return _written(happening, series, now) if now >= series.due else None
+
+    def due(self, now: float) -> list[EventWrite]:
+        """Return the events whose count has grown since it was written, as far as it is time."""
+        return [
+            _written(happening, series, now)
+            for happening, series in self._series.items()
+            if series.count > series.written and now >= series.due
+        ]
+
+    def next_due(self) -> float | None:
+        """Return when :meth:`due` has something next, or None."""
+        return min((one.due for one in self._series.values() if one.count > one.written), default=None)
+
+    def _allows(self, about: About, now: float) -> bool:
+        allowance = self._allowances.setdefault(about, _Allowance(BURST, now))
+        self._allowances.move_to_end(about)
+        _bound(self._allowances)
+        allowance.left = min(BURST, allowance.left + (now - allowance.since) / REFILL)
+        allowance.since = now
+        if allowance.left < 1:
+            return False
+        allowance.left -= 1
+        return True
+
+
+def _written(happening: Happening, series: _Series, now: float) -> EventWrite:
+    series.written = series.count
+    series.interval = min(2 * series.interval, LONGEST_INTERVAL)
+    series.due = now + series.interval
+    return EventWrite(happening, series.number, series.count)
+
+
+def _bound(remembered: OrderedDict[Happening, _Series] | OrderedDict[About, _Allowance]) -> None:
+    if len(remembered) > MOST_REMEMBERED:
+        remembered.popitem(last=False)

@@ -1,0 +1,90 @@
+"""What the cluster is told, as calls that never wait and never fail: events, evictions, the node's taint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mooring.agent.pods.events import About, Happening
+from mooring.agent.pods.source import is_static
+from mooring.agent.reactor.effects import EventFor, Evict
+from mooring.core.machine import Finding
+from mooring.core.pod import Pod
+from mooring.manifest.findings import Report, ignore
+
+
+class Outward(Protocol):
+    """Receives what the cluster is to know. Calls return at once; what becomes of them is reported elsewhere."""
+
+    def event(self, happening: Happening) -> None:
+        """Write an event; the same one again is counted up."""
+
+    def evict(self, about: About, message: str) -> None:
+        """Ask for a pod's eviction, because of ``message``; once, however often it is called."""
+
+    def taint(self, *, present: bool) -> None:
+        """See to it that the node has, or has not, the taint that keeps new pods away."""
+
+    def stop(self, patience: float) -> None:
+        """Write what can be written within ``patience`` seconds, and end."""
+
+
+@dataclass(slots=True)
+class NoCluster:
+    """For a node without API server: tells that nothing was written, the first time for each kind of thing."""
+
+    report: Report = ignore
+    _told: set[str] = field(default_factory=set)
+
+    def event(self, happening: Happening) -> None:
+        """Leave it out."""
+        self._tell("events", f"{happening.about.name}: events are not written")
+
+    def evict(self, about: About, message: str) -> None:
+        """Leave it out."""
+        self._tell(about.uid, f"{about.namespace}/{about.name} is not evicted, it is held back instead ({message})")
+
+    def taint(self, *, present: bool) -> None:
+        """Leave it out."""
+        if present:
+            self._tell("taint", "the node gets no taint, so pods are sent to it while the agent is away")
+
+    def stop(self, patience: float) -> None:
+        """Do nothing."""
+        del patience
+
+    def _tell(self, what: str, message: str) -> None:
+        if what not in self._told and len(self._told) < 1000:
+            self._told.add(what)
+            self.report(Finding("info", "API server", f"none is configured: {message}"))
+
+
+def announce(outward: Outward, effect: EventFor | Evict, report: Report = ignore) -> None:
+    """Pass on what the reactor wants the cluster to know."""
+    if isinstance(effect, EventFor):
+        about = About("Pod", effect.name, effect.uid, effect.namespace)
+        outward.event(Happening(about, effect.reason, effect.message))
+    elif can_be_evicted(effect.pod):
+        outward.evict(about_pod(effect.pod), effect.message)
+    else:
+        name = f"{effect.pod.namespace}/{effect.pod.name}"
+        report(Finding("info", name, "a static pod is not evicted, because it would come back at once"))
+
+
+def about_pod(pod: Pod) -> About:
+    """Return the reference to a pod.
+
+    >>> about_pod(Pod("u", "web-0", "shop")).namespace
+    'shop'
+    """
+    return About("Pod", pod.name, pod.uid, pod.namespace)
+
+
+def about_node(node: str) -> About:
+    """Return the reference to a node, whose uid in events is its name, as the kubelet has it."""
+    return About("Node", node, node)
+
+
+def can_be_evicted(pod: Pod) -> bool:
+    """Tell whether eviction helps: a static pod comes back at once, only its mirror would go."""
+    return not is_static(pod)

@@ -1,0 +1,50 @@
+"""The pod that a decision is made about: of a source where one knows it, else derived."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mooring.agent.nri.types import Container as RuntimeContainer
+from mooring.agent.nri.types import PodSandbox
+from mooring.agent.pods.agreement import Difference, differences
+from mooring.agent.pods.derive import Guess, derived
+from mooring.agent.pods.source import PodSource
+from mooring.core.pod import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A pod, and how far it is to be trusted."""
+
+    pod: Pod
+    is_derived: bool
+    """Whether no source knew it."""
+    guesses: tuple[Guess, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    """Where the source's pod and the runtime do not agree. The decision goes by the pod, as the kubelet's does."""
+
+
+def resolved(
+    source: PodSource | None,
+    sandbox: PodSandbox,
+    container: RuntimeContainer | None,
+    others: Sequence[RuntimeContainer] = (),
+) -> Resolved:
+    """Return the pod of a sandbox.
+
+    Args:
+        source: None when there is none.
+        sandbox: as the runtime tells it.
+        container: the one that is being created, as its client asks for it; None when it is about the pod alone.
+        others: the pod's other containers as their client asked for them, in the order of their creation.
+
+    >>> found = resolved(None, PodSandbox("s", "u", "web", "shop", cgroup_parent="/kubepods/podu"), None)
+    >>> found.pod.uid, found.is_derived
+    ('u', True)
+    """
+    pod = source.pod(sandbox) if source is not None else None
+    if pod is not None:
+        return Resolved(pod, is_derived=False, differences=tuple(differences(pod, sandbox, container)))
+    made = derived(sandbox, [*others, *([container] if container is not None else [])])
+    return Resolved(made.pod, is_derived=True, guesses=made.guesses)

@@ -1,0 +1,76 @@
+"""What a pod source is, and the choice among several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from mooring.agent.nri.types import PodSandbox
+from mooring.core.pod import Pod
+
+CONFIG_SOURCE = "kubernetes.io/config.source"
+"""Annotation in which the kubelet says where it has a pod from: ``api``, ``file`` or ``http``."""
+CONFIG_HASH = "kubernetes.io/config.hash"
+"""Annotation of static pods: the uid that the kubelet gave them."""
+_KEPT = ("mooring/", CONFIG_SOURCE, CONFIG_HASH)
+_RUNTIME = "io.kubernetes.cri."
+_LONGEST_ANNOTATION = 128
+_LONGEST_OWN = 1024
+MOST_ANNOTATIONS = 32
+"""Annotations that are kept of a pod, short ones of anybody included."""
+
+
+class PodSource(Protocol):
+    """Knows pods as the kubelet decides about them."""
+
+    def pod(self, sandbox: PodSandbox) -> Pod | None:
+        """Return the pod of a sandbox, with the sandbox's uid, or None when the source does not know it.
+
+        Runs inside the runtime's request, so it takes a small bounded time and raises nothing.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class PodSources:
+    """Asks the folder for static pods, and the API server for all others.
+
+    A static pod that the folder does not give (its manifest came from a URL, or was changed since) is asked of the API
+    server too, which knows its mirror.
+    """
+
+    static: PodSource | None = None
+    api: PodSource | None = None
+
+    def pod(self, sandbox: PodSandbox) -> Pod | None:
+        """Return the pod of a sandbox, or None."""
+        if self.static is not None and is_static(sandbox):
+            found = self.static.pod(sandbox)
+            if found is not None:
+                return found
+        return None if self.api is None else self.api.pod(sandbox)
+
+
+def is_static(pod: PodSandbox | Pod) -> bool:
+    """Tell whether the kubelet has the pod from a manifest of its own and not from the API server.
+
+    >>> is_static(PodSandbox("1", "u", "etcd-n1", "kube-system", annotations={CONFIG_SOURCE: "file"}))
+    True
+    """
+    return pod.annotations.get(CONFIG_SOURCE, "api") != "api"
+
+
+def kept_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations that may matter: the agent's own, the kubelet's, and short ones of anybody.
+
+    An operator may name any annotation by which pods opt out, so short ones are kept, up to a bound. Long ones, such as
+    whole manifests, and those that the runtime adds are not.
+
+    >>> kept_annotations({"example.com/unpinned": "true", "io.kubernetes.cri.sandbox-id": "1", "manifest": "x" * 999})
+    {'example.com/unpinned': 'true'}
+    """
+    kept = {name: text for name, text in annotations.items() if name.startswith(_KEPT) and len(text) <= _LONGEST_OWN}
+    for name, text in annotations.items():
+        if len(kept) < MOST_ANNOTATIONS and len(text) <= _LONGEST_ANNOTATION and not name.startswith(_RUNTIME):
+            kept[name] = text
+    return kept

@@ -1,0 +1,216 @@
+"""A thread that writes to the API server what :class:`~mooring.agent.pods.outward.Outward` is told.
+
+Writes wait for their turn in a bounded list and are tried again while the API server is away. The taint is not a task
+but a wish: whatever was wished last is tried until it is so.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from mooring.agent.pods.cluster import Cluster, ClusterError
+from mooring.agent.pods.events import About, EventBook, EventWrite, Happening
+from mooring.agent.pods.watching import pause_before
+from mooring.agent.pods.writes import evict_pod, set_taint, write_event
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding
+from mooring.manifest.findings import Report, ignore
+
+MOST_WAITING = 256
+"""Writes that may wait; the oldest is given up for the newest."""
+MOST_TRIES = 8
+"""Tries of a write, spread over about a minute."""
+MOST_EVICTIONS = 1024
+"""Evictions that are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Eviction:
+    about: About
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Taint:
+    present: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    what: EventWrite | _Eviction | _Taint
+    tries: int = 0
+    due: float = 0.0
+
+
+class ClusterWriter:
+    """The :class:`~mooring.agent.pods.outward.Outward` of a node that has an API server."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Cluster],
+        node: str,
+        *,
+        report: Report = ignore,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        wait: Callable[[threading.Condition, float | None], object] = threading.Condition.wait,
+    ) -> None:
+        """Do nothing yet; :meth:`start` does.
+
+        Args:
+            connect: opens the way to the API server, again after every failure.
+            node: name of the node.
+            report: receives what was done and what was given up; called by the thread.
+            clock: seconds that never go back.
+            now: the time of day, for events.
+            wait: waits for a condition, for some seconds of the clock or for ever.
+        """
+        self._connect = connect
+        self._node = node
+        self._report = report
+        self._clock = clock
+        self._now = now
+        self._wait = wait
+        self._changed = threading.Condition()
+        self._waiting: list[_Task] = []
+        self._book = EventBook()
+        self._evictions: OrderedDict[str, None] = OrderedDict()
+        self._stopping = False
+        self._number = int(now().timestamp() * 1e6)
+        self._cluster: Cluster | None = None
+        self._thread = threading.Thread(target=self._run, name="mooring-outward", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def event(self, happening: Happening) -> None:
+        """Write an event; the same one again is counted up."""
+        with self._changed:
+            self._number += 1
+            write = self._book.record(happening, self._clock(), self._number)
+            if write is not None:
+                self._add(_Task(write))
+            self._changed.notify()
+
+    def evict(self, about: About, message: str) -> None:
+        """Ask for a pod's eviction; once, unless it was given up."""
+        with self._changed:
+            if about.uid in self._evictions:
+                return
+            self._evictions[about.uid] = None
+            if len(self._evictions) > MOST_EVICTIONS:
+                self._evictions.popitem(last=False)
+            self._add(_Task(_Eviction(about, message)))
+
+    def taint(self, *, present: bool) -> None:
+        """See to it that the node has, or has not, the taint."""
+        with self._changed:
+            self._waiting = [task for task in self._waiting if not isinstance(task.what, _Taint)]
+            self._add(_Task(_Taint(present)))
+
+    def stop(self, patience: float) -> None:
+        """Try once more what waits, within ``patience`` seconds, and end."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(patience)
+
+    def _add(self, task: _Task) -> None:
+        if len(self._waiting) >= MOST_WAITING:
+            # The taint decides where pods go, so it stays.
+            oldest = next(index for index, one in enumerate(self._waiting) if not isinstance(one.what, _Taint))
+            self._forget(self._waiting.pop(oldest))
+        self._waiting.append(task)
+        self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            task = self._next()
+            if task is None:
+                break
+            try:
+                self._do(task)
+            except ClusterError as error:
+                self._failed(task, error)
+            except InputError as error:  # credentials that are being renewed, most likely
+                self._failed(task, ClusterError(str(error)))
+            except Exception as error:  # noqa: BLE001 - one write that cannot be made must not end all others
+                self._failed(task, ClusterError(f"{type(error).__name__}: {error}", code=400))
+        self._disconnect()
+
+    def _next(self) -> _Task | None:
+        """Wait for a task whose time has come; None when it is time to end."""
+        with self._changed:
+            while True:
+                now = self._clock()
+                self._waiting += [_Task(write) for write in self._book.due(now)]
+                for index, task in enumerate(self._waiting):
+                    if self._stopping or task.due <= now:
+                        return self._waiting.pop(index)
+                if self._stopping:
+                    return None
+                times = [task.due for task in self._waiting]
+                counted = self._book.next_due()
+                times += [] if counted is None else [counted]
+                self._wait(self._changed, max(min(times) - now, 0.0) if times else None)
+
+    def _do(self, task: _Task) -> None:
+        if self._cluster is None:
+            self._cluster = self._connect()
+        what = task.what
+        if isinstance(what, EventWrite):
+            write_event(self._cluster, what, self._node, self._now())
+        elif isinstance(what, _Eviction):
+            there = evict_pod(self._cluster, what.about)
+            became = f"was evicted: {what.message}" if there else "is gone already and needs no eviction"
+            self._tell("info", f"{what.about.namespace}/{what.about.name} {became}")
+        elif set_taint(self._cluster, self._node, present=what.present):
+            self._tell(
+                "info", f"the node {'has' if what.present else 'has lost'} the taint of an agent that is not ready"
+            )
+
+    def _failed(self, task: _Task, error: ClusterError) -> None:
+        if error.code in (0, 401) or error.code >= 500:
+            self._disconnect()  # credentials may have been renewed, the server may be another one
+        lasting = isinstance(task.what, _Taint)
+        with self._changed:
+            overtaken = lasting and any(isinstance(one.what, _Taint) for one in self._waiting)
+            if overtaken:
+                return
+            if not self._stopping and error.may_pass and (lasting or task.tries + 1 < MOST_TRIES):
+                pause = max(pause_before(task.tries + 1, self._node), error.pause)
+                self._waiting.append(replace(task, tries=task.tries + 1, due=self._clock() + pause))
+                first = task.tries == 0 and not isinstance(task.what, EventWrite)
+            else:
+                first = True
+                self._forget(task)
+        if first:
+            self._tell("warning", f"{_named(task)}: {error}")
+
+    def _forget(self, task: _Task) -> None:
+        if isinstance(task.what, _Eviction):
+            self._evictions.pop(task.what.about.uid, None)
+
+    def _disconnect(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def _tell(self, severity: str, message: str) -> None:
+        self._report(Finding(severity, "API server", message))
+
+
+def _named(task: _Task) -> str:
+    what = task.what
+    if isinstance(what, EventWrite):
+        return f"an event about {what.happening.about.name} could not be written"
+    if isinstance(what, _Eviction):
+        return f"{what.about.namespace}/{what.about.name} is not evicted and stays held back"
+    return f"the node's taint could not be {'set' if what.present else 'removed'}"

@@ -1,0 +1,144 @@
+"""What is to be done beside the answer to the runtime. The reactor names it, the shell does it.
+
+An outcome lists its effects in the order in which they are to be done. Those of :data:`BEFORE_THE_REPLY` are done
+before the runtime is answered, :class:`Persist` always first; the others may be done by another thread afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from mooring.agent.reactor.values import AgentState
+from mooring.core.pod import Pod
+
+
+class Finding(Enum):
+    """Kinds of reports; the value is the name in logs and metrics."""
+
+    REJECTED = "rejected"
+    """A pod was held back: the engine does not admit it."""
+    UNPLACED = "unplaced"
+    """A pod runs already and cannot be placed; it shares the pool until it can."""
+    PLACED_LATE = "placed-late"
+    """A pod that ran unpinned or had to wait is placed now."""
+    CONTAINER_UNPLACED = "container-unplaced"
+    """A container runs and there is no CPU that it may use: the shared pool is empty."""
+    POD_GONE = "pod-gone"
+    """A pod ended without a word of the runtime; what it held came back."""
+    FOUND_RUNNING = "found-running"
+    """A container was created while the agent was away."""
+    CPUSET_DIFFERED = "cpuset-differed"
+    """At the reconciliation the runtime had other CPUs or nodes on record than the state says."""
+    DEVIATION = "deviation"
+    """The kernel's cpuset of a container was not what it should be; it was written again."""
+    QUOTA_DEVIATION = "quota-deviation"
+    """A CFS quota was back where none should be; it was lifted again."""
+    TAKEN_OVER = "taken-over"
+    """The state had no entry of a running container; the CPUs that it ran on became its own."""
+    STATE_REFUSED = "state-refused"
+    """The engine does not start on what was stored, for example because the machine has other CPUs now."""
+    STATE_DAMAGED = "state-damaged"
+    """A file of the agent's folder could not be read, or did not hold what was written."""
+    STATE_DIFFERED = "state-differed"
+    """The files in the kubelet's format and the journal do not say the same; the journal counts."""
+    STATE_UNWRITABLE = "state-unwritable"
+    """The agent's folder cannot be written; the agent goes on in memory and tries again at the next change."""
+
+
+class QuotaOf(Enum):
+    """Whose CFS quota is meant."""
+
+    CONTAINER = "container"
+    SANDBOX = "sandbox"
+    POD = "pod"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCPUSet:
+    """See to it that the container's cgroup has this cpuset: read, write when it differs, read back.
+
+    An empty text leaves that file alone. A difference that had to be written is a repair.
+    """
+
+    container_id: str
+    pid: int
+    """A process in the cgroup; 0 when none is known."""
+    cgroup: str
+    """The container's ``cgroups_path`` as the runtime gives it."""
+    cpus: str
+    mems: str
+
+
+@dataclass(frozen=True, slots=True)
+class LiftQuota:
+    """See to it that a cgroup has no CFS quota."""
+
+    of: QuotaOf
+    uid: str
+    """Of the pod."""
+    container_id: str
+    """Empty for sandbox and pod."""
+    pid: int
+    """A process in the cgroup, or for a pod in one below it; 0 when none is known."""
+    cgroup: str
+    """``cgroups_path`` of container or sandbox; ``cgroup_parent`` for the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write the agent's folder. When that fails, :func:`mooring.agent.reactor.storing.unwritten` says what now."""
+
+    state: AgentState
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Compare the kernel's cpusets of these containers with what is expected, and report differences as events."""
+
+    container_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TellRuntime:
+    """The runtime's record of some containers is behind and no reply can carry the updates.
+
+    A short-lived second connection may answer its Synchronize with :func:`mooring.agent.reactor.updates.pending`; else
+    the next reply does it. The cgroups are right meanwhile.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Something for logs and metrics."""
+
+    finding: Finding
+    message: str
+    uid: str = ""
+    container_id: str = ""
+    reason: str = ""
+    """The kubelet's reason, where there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventFor:
+    """A Kubernetes event of type Warning for a pod."""
+
+    uid: str
+    namespace: str
+    name: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Evict a pod through the API server, so that its controller tries another node."""
+
+    pod: Pod
+    message: str
+
+
+Effect = WriteCPUSet | LiftQuota | Persist | Verify | TellRuntime | Report | EventFor | Evict
+BEFORE_THE_REPLY = (Persist, WriteCPUSet, LiftQuota)
+"""Types of effects that the answer to the runtime waits for."""

@@ -1,0 +1,187 @@
+"""Asking the engine about pods: placing, starting, ending.
+
+A pod is decided about as a whole when its first container is created, as the kubelet does at admission. What it was not
+given it is asked for again when it comes back and anything has changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mooring.agent.reactor.effects import Effect, EventFor, Evict, Finding, Report
+from mooring.agent.reactor.values import LIVE, AgentState, Held
+from mooring.agent.reactor.wanted import Wanted
+from mooring.core.decision import Rejection
+from mooring.core.errors import MooringError
+from mooring.core.observer import Observer
+from mooring.core.pod import Pod
+from mooring.planner.simulation import Kubelet
+
+EMPTY_SHARED_POOL = "EmptySharedPool"
+EMPTY_POOL_MESSAGE = "no CPU is left in the shared pool for containers without CPUs of their own"
+ENDLESS_ADMISSION = "EndlessAdmission"
+ADMISSION_CRASH = "AdmissionCrash"
+STATE_UNWRITABLE = "StateUnwritable"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What asking for a place came to."""
+
+    state: AgentState
+    rejection: Rejection | None = None
+    effects: tuple[Effect, ...] = ()
+
+
+def place(state: AgentState, pod: Pod, container: str = "", observer: Observer | None = None) -> Placed:
+    """See to it that a pod is decided about, with all of its containers.
+
+    Args:
+        state: where the pod may be known already.
+        pod: as a pod source knows it, or derived from the containers seen so far.
+        container: the one that is about to be; a pod that was derived grows by it.
+        observer: hears of the engine's facts, for metrics.
+    """
+    node = state.kubelet.node
+    known = node.active.get(pod.uid)
+    if known is not None:
+        if container in _names(known) or container not in _names(pod):
+            return Placed(state)
+        pod = _grown(known, pod)
+    if opted_out(state, pod):
+        return Placed(_admitted(state, replace(state.kubelet, node=node.adopt([pod])), pod.uid))
+    held = state.held.get(pod.uid)
+    if held is not None and held.pod == pod and held.cpu is node.cpu and held.memory is node.memory:
+        return Placed(state, held.rejection)
+    kubelet, rejection = _asked(state, pod, observer)
+    if rejection is None:
+        late = () if held is None else (_late(pod),)
+        return Placed(_admitted(state, kubelet, pod.uid), None, late)
+    # The kubelet keeps leftovers of a refused pod until it is asked again; here they are gone at once.
+    judged = Held(pod, rejection, kubelet.node.cpu, kubelet.node.memory)
+    state = replace(state, held={**state.held, pod.uid: judged})
+    news = held is None or held.pod != pod or held.rejection != rejection
+    return Placed(state, rejection, told_about(state, pod, rejection, Finding.REJECTED) if news else ())
+
+
+def told_about(state: AgentState, pod: Pod, rejection: Rejection, finding: Finding) -> tuple[Effect, ...]:
+    """Return what lets the outside know of a pod that is not placed."""
+    effects: list[Effect] = [
+        Report(finding, f"{pod.namespace}/{pod.name}: {text_of(rejection)}", pod.uid, "", rejection.reason),
+        EventFor(pod.uid, pod.namespace, pod.name, rejection.reason, rejection.message),
+    ]
+    if state.options.evict:
+        effects.append(Evict(pod, text_of(rejection)))
+    return tuple(effects)
+
+
+def text_of(rejection: Rejection) -> str:
+    """Return the text that the runtime's client reads."""
+    return f"{rejection.reason}: {rejection.message}" if rejection.message else rejection.reason
+
+
+def opted_out(state: AgentState, pod: Pod) -> bool:
+    """Tell whether the pod asks to share the pool, where the operator allows that."""
+    name = state.options.opt_out_annotation
+    return bool(name) and pod.annotations.get(name, "").strip().lower() == "true"
+
+
+def started(kubelet: Kubelet, uid: str, container: str, observer: Observer | None = None) -> Kubelet:
+    """Return the kubelet after a container of an active pod was created.
+
+    The memory of the regular init containers before it goes (spec: memory-manager.md section 5.3); the engine is shown
+    the pod as far as it has come.
+    """
+    pod = kubelet.node.active.get(uid)
+    if pod is None or container not in _names(pod):
+        return kubelet
+    so_far = replace(pod, containers=pod.containers[: _names(pod).index(container) + 1])
+    after = _with_active(kubelet, so_far).start_containers(uid, observer)
+    if after.node.providers.memory is kubelet.node.memory and uid in kubelet.node.started:
+        return kubelet
+    return _with_active(after, pod)
+
+
+def ended(state: AgentState, uid: str, observer: Observer | None = None) -> AgentState:
+    """Return the state without a pod: what it held is free."""
+    if uid in state.kubelet.node.active:
+        # The topology manager forgets only pods whose containers started; this one may have been placed and no more.
+        node = replace(state.kubelet.node, started=state.kubelet.node.started | {uid})
+        kubelet, _ = replace(state.kubelet, node=node).remove(uid, observer)
+        state = replace(state, kubelet=kubelet)
+    if uid in state.held:
+        state = replace(state, held={known: one for known, one in state.held.items() if known != uid})
+    return state
+
+
+def waiting_placed(state: AgentState, observer: Observer | None = None) -> Placed:
+    """Ask again for pods that run although they could not be placed; the kubelet will not ask for them."""
+    effects: list[Effect] = []
+    for uid, held in state.held.items():
+        live = state.containers_of(uid)
+        if not live or uid in state.kubelet.node.active:
+            continue
+        placed = place(state, held.pod, "", observer)
+        state = placed.state
+        if placed.rejection is None:
+            effects += placed.effects
+            for one in live:
+                state = replace(state, kubelet=started(state.kubelet, uid, one.name, observer))
+    return Placed(state, None, tuple(effects))
+
+
+def _asked(state: AgentState, pod: Pod, observer: Observer | None) -> tuple[Kubelet, Rejection | None]:
+    """Ask the engine; the second part is None when the pod is admitted, else the first is what it was judged by."""
+    before = state.kubelet
+    try:
+        after, decision = before.decide(pod, observer)
+    except MooringError as error:
+        return before, Rejection(ADMISSION_CRASH, str(error))
+    if decision.endless is not None:
+        text = f"the admission would never end (defect {decision.endless.defect})"
+        return before, Rejection(ENDLESS_ADMISSION, text)
+    if decision.rejection is not None:
+        return before, decision.rejection
+    if _pool_is_missed(state, after, pod):
+        # Judged by the state that it would have made: it differs from the present one when the pod itself empties the
+        # pool, so that the pod is asked about again at every try; its sharers may be gone then.
+        return after, Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
+    return after, None
+
+
+def _pool_is_missed(state: AgentState, after: Kubelet, pod: Pod) -> bool:
+    """Tell whether the shared pool is empty although somebody needs it."""
+    if after.settings.cpu is None or after.node.cpu.default:
+        return False
+    wanted = Wanted.by(after)
+    if any(not wanted.is_exclusive(pod.uid, one.name) for one in pod.containers):
+        return True
+    return any(one.phase in LIVE and not wanted.is_exclusive(one.uid, one.name) for one in state.containers.values())
+
+
+def _admitted(state: AgentState, kubelet: Kubelet, uid: str) -> AgentState:
+    held = state.held
+    if uid in held:
+        held = {known: one for known, one in held.items() if known != uid}
+    return replace(state, kubelet=kubelet, held=held)
+
+
+def _with_active(kubelet: Kubelet, pod: Pod) -> Kubelet:
+    node = kubelet.node
+    return replace(kubelet, node=replace(node, active={**node.active, pod.uid: pod}))
+
+
+def _grown(known: Pod, pod: Pod) -> Pod:
+    """Return the pod with the containers of both; the order of what was decided stays."""
+    names = _names(known)
+    if set(names) <= set(_names(pod)):
+        return pod
+    return replace(pod, containers=known.containers + tuple(one for one in pod.containers if one.name not in names))
+
+
+def _names(pod: Pod) -> list[str]:
+    return [one.name for one in pod.containers]
+
+
+def _late(pod: Pod) -> Report:
+    return Report(Finding.PLACED_LATE, f"{pod.namespace}/{pod.name}: placed after it had to wait", pod.uid)

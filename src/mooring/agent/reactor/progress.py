@@ -1,0 +1,48 @@
+"""PostCreateContainer, PostStartContainer and PostUpdateContainer: what the runtime has done."""
+
+from __future__ import annotations
+
+from mooring.agent.nri.types import Container, PodSandbox
+from mooring.agent.reactor.answers import Outcome
+from mooring.agent.reactor.effects import Effect, TellRuntime
+from mooring.agent.reactor.found import found
+from mooring.agent.reactor.knowing import seen, with_sandbox
+from mooring.agent.reactor.updates import enforced, is_behind, outcome
+from mooring.agent.reactor.values import AgentState, Phase
+from mooring.agent.reactor.wanted import lift_of_pod
+from mooring.core.observer import Observer
+from mooring.core.pod import Pod
+
+
+def container_created(
+    state: AgentState,
+    sandbox: PodSandbox,
+    container: Container,
+    pod: Pod | None = None,
+    observer: Observer | None = None,
+) -> Outcome:
+    """Learn that the runtime has a container on record: from now on it takes updates.
+
+    One whose creation nobody was asked about is placed now; a refusal comes when it starts.
+    """
+    before, state = state, with_sandbox(state, sandbox)
+    effects: tuple[Effect, ...] = ()
+    if pod is not None:
+        placed = found(state, sandbox, container, pod, observer)
+        state, effects = placed.state, placed.effects
+    known = state.containers.get(container.id)
+    # A late word does not take a container back to an earlier phase.
+    phase = Phase.CREATED if known is None or known.phase is Phase.CREATING else known.phase
+    state, changed = enforced(before, seen(state, sandbox, container, phase))
+    return outcome(before, state, None, (*changed, *effects))
+
+
+def container_started(state: AgentState, sandbox: PodSandbox, container: Container) -> Outcome:
+    """Learn that a container's program runs. Of a very short one its end was told before."""
+    after = seen(with_sandbox(state, sandbox), sandbox, container, Phase.RUNNING)
+    return outcome(state, after, None, (TellRuntime(),) if is_behind(after, container.id) else ())
+
+
+def container_updated(state: AgentState, sandbox: PodSandbox) -> Outcome:
+    """Lift the pod's quota again: a resize of the kubelet writes it anew."""
+    return outcome(state, state, None, lift_of_pod(state, sandbox.uid))

@@ -1,0 +1,114 @@
+"""Starting again: from what the agent's folder held to a state, whatever the files are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from mooring.agent.reactor.effects import Finding, Report
+from mooring.agent.reactor.values import AgentState, Options
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.decision import StartRefusal
+from mooring.core.errors import InputError, KubeletCrashError
+from mooring.core.machineinfo import MachineInfo
+from mooring.core.observer import Observer
+from mooring.core.pod import Pod
+from mooring.planner.simulation import Start, StateTexts, start_kubelet
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the agent's folder held."""
+
+    texts: StateTexts = field(default_factory=StateTexts)
+    """The engine's state, in the kubelet's formats."""
+    pods: Mapping[str, Pod] = field(default_factory=dict)
+    """Pods that were decided about, by uid, in that order."""
+    reports: tuple[Report, ...] = ()
+    """What could not be read, and what did not fit together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A state to begin with, and what to report of it."""
+
+    state: AgentState
+    reports: tuple[Report, ...] = ()
+
+
+def resume(
+    info: MachineInfo,
+    config: KubeletConfig,
+    mooring: MooringConfig,
+    stored: Stored | None = None,
+    options: Options | None = None,
+    observer: Observer | None = None,
+) -> Resumed:
+    """Return the state of an agent that starts.
+
+    Pods are not active before the runtime has said which of them are there; until then they are remembered. Texts that
+    the engine refuses are left out one after another, with a report each; the runtime's record then says what runs
+    where.
+
+    Raises:
+        InputError: the configuration itself is refused, with or without state.
+    """
+    stored = stored or Stored()
+    reports = list(stored.reports)
+    for texts in _ever_less(stored.texts):
+        start = _start(info, config, mooring, texts, observer)
+        if isinstance(start, Start) and start.kubelet is not None:
+            state = AgentState(start.kubelet, options or Options(), remembered=stored.pods)
+            return Resumed(state, tuple(reports))
+        problem = start if isinstance(start, str) else start.refusal.message if start.refusal else ""
+        if texts == StateTexts():
+            raise InputError(f"the engine does not start: {problem}", remedy="check the agent's configuration")
+        reports.append(Report(Finding.STATE_REFUSED, f"{_named(texts)}: {problem}"))
+    raise AssertionError("the last try has no texts")
+
+
+def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfig) -> Resumed | StartRefusal:
+    """Return the state under another configuration, with all pods where they are; a refusal leaves the old one."""
+    kubelet = state.kubelet
+    try:
+        start = start_kubelet(kubelet.info, config, mooring, kubelet.files)
+    except KubeletCrashError as error:
+        return StartRefusal("start", str(error))
+    if start.kubelet is None:
+        return start.refusal or StartRefusal("start", "")
+    node = replace(
+        start.kubelet.node,
+        active=kubelet.node.active,
+        started=kubelet.node.started,
+        stored_hints=kubelet.node.stored_hints,
+    )
+    return Resumed(replace(state, kubelet=replace(start.kubelet, node=node), held={}))
+
+
+def _ever_less(texts: StateTexts) -> Iterator[StateTexts]:
+    tried: list[StateTexts] = []
+    candidates: Sequence[StateTexts] = (
+        texts,
+        StateTexts(cpu=texts.cpu),
+        StateTexts(memory=texts.memory),
+        StateTexts(),
+    )
+    for one in candidates:
+        if one not in tried:
+            tried.append(one)
+            yield one
+
+
+def _start(
+    info: MachineInfo, config: KubeletConfig, mooring: MooringConfig, texts: StateTexts, observer: Observer | None
+) -> Start | str:
+    try:
+        return start_kubelet(info, config, mooring, texts, observer)
+    except KubeletCrashError as error:
+        return str(error)
+
+
+def _named(texts: StateTexts) -> str:
+    return " and ".join(
+        name for name, text in (("cpu_manager_state", texts.cpu), ("memory_manager_state", texts.memory)) if text
+    )

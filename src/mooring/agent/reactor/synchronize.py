@@ -1,0 +1,296 @@
+"""Synchronize: the runtime tells everything that there is, and the state is brought in line with it.
+
+In this order: pods that are gone free their places; running pods keep the entries that they have; entries that were
+lost are taken over from the runtime's record; what is left is decided about in the order of the sandboxes. Updates of
+containers with CPUs of their own come before those of the shared pool. Nothing is dropped silently: whatever differed
+is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mooring.agent.nri.types import Container, ContainerState, PodSandbox
+from mooring.agent.reactor.answers import Accepted, Outcome
+from mooring.agent.reactor.effects import Effect, Finding, Report
+from mooring.agent.reactor.placing import ended, opted_out, place, started, told_about
+from mooring.agent.reactor.recovery import cpus_of, recoverable, with_entries
+from mooring.agent.reactor.updates import outcome, refreshed
+from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Held, KnownContainer, Phase
+from mooring.agent.reactor.wanted import Wanted, difference, lift_of_pod, on_record, write_of
+from mooring.core.observer import Observer
+from mooring.core.pod import Container as PodContainer
+from mooring.core.pod import Pod, QoS
+from mooring.cpumanager.requests import exclusive_cpus
+from mooring.memorymanager.requests import container_requests
+
+_PHASES = {
+    ContainerState.CREATED: Phase.CREATED,
+    ContainerState.PAUSED: Phase.RUNNING,
+    ContainerState.RUNNING: Phase.RUNNING,
+    ContainerState.STOPPED: Phase.ENDED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """A state on its way, with what was found so far."""
+
+    state: AgentState
+    effects: tuple[Effect, ...] = ()
+
+
+def unknown_pods(
+    state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequence[Container]
+) -> tuple[PodSandbox, ...]:
+    """Return the sandboxes whose pods :func:`synchronize` must be given.
+
+    These have containers or entries, and nobody knows their pods, or not all of their containers.
+    """
+    node = state.kubelet.node
+    names: dict[str, set[str]] = {}
+    for container in containers:
+        names.setdefault(container.pod_sandbox_id, set()).add(container.name)
+    found = []
+    for sandbox in sandboxes:
+        pod = node.active.get(sandbox.uid) or state.remembered.get(sandbox.uid)
+        live = names.get(sandbox.id, set())
+        if pod is None:
+            is_missed = bool(live) or sandbox.uid in node.cpu.assignments or sandbox.uid in node.memory.assignments
+        else:
+            is_missed = not live <= {one.name for one in pod.containers}
+        if is_missed:
+            found.append(sandbox)
+    return tuple(found)
+
+
+def synchronize(
+    state: AgentState,
+    sandboxes: Sequence[PodSandbox],
+    containers: Sequence[Container],
+    pods: Mapping[str, Pod],
+    observer: Observer | None = None,
+) -> Outcome:
+    """Bring state and runtime together.
+
+    Args:
+        state: what the agent remembers.
+        sandboxes: all of the runtime's, those that have ended too.
+        containers: those that are made or run.
+        pods: by uid, for :func:`unknown_pods`.
+        observer: hears of the engine's facts, for metrics.
+    """
+    found = _listed(state, sandboxes, containers)
+    effects: list[Effect] = []
+    step = _without_gone(found, observer)
+    effects += step.effects
+    step = _placed(step.state, {**pods, **state.remembered}, observer)
+    effects += step.effects
+    step = _with_grown(step.state, pods, observer)
+    effects += step.effects
+    after = replace(step.state, kubelet=step.state.kubelet.settled(), remembered={})
+    effects += _differences(after)
+    told = refreshed(after)
+    writes = _all_written(told.state)
+    lifts: list[Effect] = []
+    for uid in dict.fromkeys(one.uid for one in after.containers.values() if one.phase in LIVE):
+        lifts += lift_of_pod(after, uid)
+    return outcome(state, told.state, Accepted(told.updates), (*writes, *lifts, *effects))
+
+
+def _listed(state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequence[Container]) -> AgentState:
+    """Take over the runtime's lists; containers that are just being created are on none."""
+    known_sandboxes = {one.id: one for one in sandboxes}
+    known: dict[str, KnownContainer] = {}
+    for container in containers:
+        sandbox = known_sandboxes.get(container.pod_sandbox_id)
+        if sandbox is None:
+            continue
+        before = state.containers.get(container.id)
+        known[container.id] = KnownContainer(
+            id=container.id,
+            sandbox_id=sandbox.id,
+            uid=sandbox.uid,
+            name=container.name,
+            phase=_phase(before, container),
+            told=on_record(container.resources),
+            asked=container.resources if before is None else before.asked,
+            pid=container.pid,
+            cgroup=container.cgroups_path,
+        )
+    for one in state.containers.values():
+        if one.phase is Phase.CREATING and one.id not in known and one.sandbox_id in known_sandboxes:
+            known[one.id] = one
+    return replace(state, sandboxes=known_sandboxes, containers=known)
+
+
+def _phase(before: KnownContainer | None, container: Container) -> Phase:
+    phase = _PHASES.get(container.state, Phase.CREATED)
+    if phase is Phase.CREATED and (container.pid or (before is not None and before.phase is Phase.STARTING)):
+        return Phase.STARTING
+    return phase
+
+
+def _without_gone(state: AgentState, observer: Observer | None) -> Reconciled:
+    """End pods that have no sandbox any more, and drop entries of pods that nobody knows."""
+    uids = {one.uid for one in state.sandboxes.values()}
+    effects: list[Effect] = []
+    node = state.kubelet.node
+    entries = [*node.cpu.assignments, *node.memory.assignments, *node.active, *state.held, *state.remembered]
+    for uid in dict.fromkeys(entries):
+        if uid in uids:
+            continue
+        cpus = cpus_of(node.cpu.assignments.get(uid, {}).values())
+        held = f"; CPUs {cpus} came back" if cpus else ""
+        effects.append(Report(Finding.POD_GONE, f"pod {uid} has no sandbox any more{held}", uid))
+        state = ended(state, uid, observer)
+    remembered = {uid: pod for uid, pod in state.remembered.items() if uid in uids}
+    return Reconciled(replace(state, remembered=remembered), tuple(effects))
+
+
+def _placed(state: AgentState, pods: Mapping[str, Pod], observer: Observer | None) -> Reconciled:
+    """See to it that every pod with a sandbox has its place."""
+    waiting: list[Pod] = []
+    kept: list[Pod] = []
+    # The journal knows the order in which pods came; of the others the sandboxes are listed in some order.
+    for uid in dict.fromkeys([*state.remembered, *(one.uid for one in state.sandboxes.values())]):
+        if uid in state.kubelet.node.active:
+            continue
+        has_entries = bool(_entry_names(state, uid))
+        pod = pods.get(uid, _stand_in(state, uid) if has_entries else None)
+        if pod is None or (uid not in state.remembered and not has_entries and not state.containers_of(uid)):
+            # Its next container decides about it.
+            continue
+        (kept if _has_its_entries(state, pod) else waiting).append(pod)
+    # All that have entries are active before the engine is asked anything: it drops entries of pods that are not.
+    kubelet = replace(state.kubelet, node=state.kubelet.node.adopt(kept)) if kept else state.kubelet
+    taken_over = _taken_over(replace(state, kubelet=kubelet), waiting, observer)
+    state, effects = taken_over.state, [*taken_over.effects]
+    for pod in waiting:
+        before = state
+        placed = place(state, pod, "", observer)
+        state = placed.state
+        if placed.rejection is not None:
+            state = _kept_as_it_is(before, state, pod)
+            effects += told_about(state, pod, placed.rejection, Finding.UNPLACED)
+        else:
+            for name in _live_names(state, pod):
+                state = replace(state, kubelet=started(state.kubelet, pod.uid, name, observer))
+            if pod.uid not in before.remembered:
+                text = f"{pod.namespace}/{pod.name} was started while the agent was away"
+                effects.append(Report(Finding.FOUND_RUNNING, text, pod.uid))
+    return Reconciled(state, tuple(effects))
+
+
+def _with_grown(state: AgentState, pods: Mapping[str, Pod], observer: Observer | None) -> Reconciled:
+    """Place containers that joined a pod, known from its containers only, while the agent was away."""
+    effects: list[Effect] = []
+    for uid, pod in pods.items():
+        for one in state.containers_of(uid):
+            if uid in state.kubelet.node.active:
+                placed = place(state, pod, one.name, observer)
+                state = placed.state
+                if placed.rejection is not None:
+                    effects += told_about(state, pod, placed.rejection, Finding.UNPLACED)
+    return Reconciled(state, tuple(effects))
+
+
+def _entry_names(state: AgentState, uid: str) -> list[str]:
+    node = state.kubelet.node
+    return [*dict.fromkeys([*node.cpu.assignments.get(uid, {}), *node.memory.assignments.get(uid, {})])]
+
+
+def _stand_in(state: AgentState, uid: str) -> Pod:
+    """Return a pod of which nothing but its entries is known; it keeps them from being stale."""
+    return Pod(uid, uid, "", tuple(PodContainer(name) for name in _entry_names(state, uid)))
+
+
+def _taken_over(state: AgentState, waiting: Sequence[Pod], observer: Observer | None) -> Reconciled:
+    """Enter CPUs that pods without entries run on already, where they may keep them."""
+    entries: dict[str, Mapping[str, int]] = {}
+    taken = 0
+    for pod in waiting:
+        if pod.uid in state.kubelet.node.cpu.assignments or opted_out(state, pod):
+            continue
+        found = recoverable(state, pod, taken)
+        if found:
+            entries[pod.uid] = found
+            for mask in found.values():
+                taken |= mask
+    kubelet = with_entries(state.kubelet, entries) if entries else None
+    if kubelet is None:
+        return Reconciled(state)
+    # The engine drops entries of pods that are not active, and they are asked about one after another.
+    named = {pod.uid: pod for pod in waiting}
+    adopted = replace(kubelet, node=kubelet.node.adopt([named[uid] for uid in entries]))
+    effects: list[Effect] = []
+    for uid, found in entries.items():
+        decided, decision = adopted.decide(named[uid], observer)
+        if decision.admitted:
+            adopted = decided
+        for name in _live_names(state, named[uid]):
+            adopted = started(adopted, uid, name, observer)
+        text = f"{named[uid].namespace}/{named[uid].name} keeps CPUs {cpus_of(found.values())}, which it runs on"
+        effects.append(Report(Finding.TAKEN_OVER, text, uid))
+    return Reconciled(replace(state, kubelet=adopted), tuple(effects))
+
+
+def _kept_as_it_is(before: AgentState, after: AgentState, pod: Pod) -> AgentState:
+    """Keep what a running pod has, though the engine would not admit it: it is active and what it lacks it shares."""
+    node = before.kubelet.node
+    if pod.uid not in node.cpu.assignments and pod.uid not in node.memory.assignments:
+        return after
+    held: Mapping[str, Held] = {uid: one for uid, one in after.held.items() if uid != pod.uid}
+    return replace(after, kubelet=replace(after.kubelet, node=after.kubelet.node.adopt([pod])), held=held)
+
+
+def _has_its_entries(state: AgentState, pod: Pod) -> bool:
+    """Tell whether the state says what the pod asks for: CPUs and memory of its own where it asks for any."""
+    settings, node = state.kubelet.settings, state.kubelet.node
+    if opted_out(state, pod) or settings.pod_level.leaves_out(pod):
+        return True
+    if settings.pod_level.manages(pod) and pod.qos is QoS.GUARANTEED:
+        return (settings.cpu is None or pod.uid in node.cpu.assignments) and (
+            settings.memory is None or pod.uid in node.memory.assignments
+        )
+    cpus = settings.cpu is not None and any(exclusive_cpus(pod, one, settings.pod_level) for one in pod.containers)
+    memory = (
+        settings.memory is not None
+        and pod.qos is QoS.GUARANTEED
+        and any(container_requests(pod, one, settings.pod_level) for one in pod.containers)
+    )
+    return (not cpus or pod.uid in node.cpu.assignments) and (not memory or pod.uid in node.memory.assignments)
+
+
+def _live_names(state: AgentState, pod: Pod) -> list[str]:
+    live = {one.name for one in state.containers_of(pod.uid)}
+    return [one.name for one in pod.containers if one.name in live]
+
+
+def _differences(state: AgentState) -> list[Effect]:
+    wanted = Wanted.by(state.kubelet)
+    found: list[Effect] = []
+    for one in state.containers.values():
+        if one.phase not in LIVE or one.phase is Phase.CREATING:
+            continue
+        setting = wanted.of(one.uid, one.name)
+        if not setting.cpus and state.kubelet.settings.cpu is not None:
+            text = f"{one.name} runs on {one.told.cpus or 'all CPUs'}, and the shared pool is empty"
+            found.append(Report(Finding.CONTAINER_UNPLACED, text, one.uid, one.id))
+            continue
+        change = difference(one.told, setting)
+        if change is not None and (change.cpus or change.mems):
+            parts = [f"CPUs {one.told.cpus or 'all'} instead of {change.cpus}"] if change.cpus else []
+            parts += [f"memory nodes {one.told.mems or 'all'} instead of {change.mems}"] if change.mems else []
+            text = f"{one.name} had {' and '.join(parts)}"
+            found.append(Report(Finding.CPUSET_DIFFERED, text, one.uid, one.id))
+    return found
+
+
+def _all_written(state: AgentState) -> list[Effect]:
+    """Write the cgroups of all containers: the record may be wrong, and an update may miss the cgroup."""
+    wanted = Wanted.by(state.kubelet)
+    found = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
+    found.sort(key=lambda one: not wanted.is_exclusive(one.uid, one.name))
+    return [write_of(one, wanted.of(one.uid, one.name)) for one in found]

@@ -1,0 +1,116 @@
+"""What the agent knows: the engine's state, sandboxes, containers, and pods that are held back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from mooring.agent.nri.types import LinuxResources, PodSandbox
+from mooring.core.decision import Rejection
+from mooring.core.pod import Pod
+from mooring.cpumanager.state import CPUState
+from mooring.memorymanager.state import MemoryState
+from mooring.planner.simulation import Kubelet
+
+
+class Phase(Enum):
+    """How far a container is, as events say."""
+
+    CREATING = "creating"
+    """CreateContainer was answered. The runtime does not know the container yet and drops updates of it silently."""
+    CREATED = "created"
+    """The runtime has it on record; updates change the record, with which it starts."""
+    STARTING = "starting"
+    """Its task is made and its program is about to run. Updates may change the record and miss the cgroup."""
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+LIVE = frozenset({Phase.CREATING, Phase.CREATED, Phase.STARTING, Phase.RUNNING})
+UPDATABLE = frozenset({Phase.CREATED, Phase.STARTING, Phase.RUNNING})
+"""Phases in which the runtime takes an update."""
+HAS_CGROUP = frozenset({Phase.STARTING, Phase.RUNNING})
+"""Phases in which there is a cgroup to write to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a container has, or is to have. Empty texts and None are not the agent's business."""
+
+    cpus: str = ""
+    """Linux CPU list."""
+    mems: str = ""
+    """NUMA nodes, ascending, separated by commas."""
+    quota: int | None = None
+    """-1 where the CFS quota is lifted."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownContainer:
+    """One container of the runtime."""
+
+    id: str
+    sandbox_id: str
+    uid: str
+    """Of its pod."""
+    name: str
+    phase: Phase
+    told: Setting
+    """What the runtime has on record, as far as can be known."""
+    asked: LinuxResources
+    """The resources of the CRI request, for pods that must be derived from their containers."""
+    pid: int = 0
+    cgroup: str = ""
+    written: Setting | None = None
+    """What its cgroup was given past the runtime, which may have something else on record; None when both are as told.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A pod that the engine did not admit, with the state that it was judged against."""
+
+    pod: Pod
+    rejection: Rejection
+    cpu: CPUState
+    memory: MemoryState
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The operator's choices."""
+
+    evict: bool = False
+    """Whether a rejected pod is evicted (``onRejection: evict``), else it is held back."""
+    opt_out_annotation: str = ""
+    """Pods with this annotation and the value ``true`` share the pool whatever they ask for; empty: there is none."""
+    place_while_unwritable: bool = True
+    """Whether pods get CPUs and memory of their own while the agent's folder cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentState:
+    """Everything that decisions of the agent depend on."""
+
+    kubelet: Kubelet
+    """The engine. Its active pods are those that were decided about."""
+    options: Options = Options()
+    sandboxes: Mapping[str, PodSandbox] = field(default_factory=dict)
+    """By id, in the order in which they were seen."""
+    containers: Mapping[str, KnownContainer] = field(default_factory=dict)
+    """By id, in the order in which they were seen."""
+    held: Mapping[str, Held] = field(default_factory=dict)
+    """Pods that wait, by uid."""
+    remembered: Mapping[str, Pod] = field(default_factory=dict)
+    """Pods of the journal, until the first Synchronize says which of them are there."""
+    unverified: frozenset[str] = frozenset()
+    """Containers with an update in the last reply, whose effect was not looked at yet."""
+
+    def with_container(self, container: KnownContainer) -> AgentState:
+        """Return the state with a container added or changed."""
+        return replace(self, containers={**self.containers, container.id: container})
+
+    def containers_of(self, uid: str) -> list[KnownContainer]:
+        """Return the containers of a pod that have not ended."""
+        return [one for one in self.containers.values() if one.uid == uid and one.phase in LIVE]

@@ -1,0 +1,160 @@
+"""What containers should have now, read off the engine's state.
+
+Source: spec: cpu-manager.md section 11, memory-manager.md section 8, pod-level.md section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mooring.agent.nri.types import LinuxResources
+from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Setting
+from mooring.core.bits import list_text
+from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.node.isolation import container_runs_without_quota, pod_runs_without_quota
+from mooring.node.node import numa_of_blocks
+from mooring.planner.simulation import Kubelet
+
+NO_QUOTA = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The engine's state as settings of containers."""
+
+    kubelet: Kubelet
+    pool: str
+    """The shared pool as a CPU list; empty when it is empty, and with CPU manager policy ``none``."""
+
+    @staticmethod
+    def by(kubelet: Kubelet) -> Wanted:
+        """Read a state."""
+        managed = kubelet.settings.cpu is not None
+        return Wanted(kubelet, list_text(kubelet.node.cpu.default) if managed else "")
+
+    def of(self, uid: str, name: str) -> Setting:
+        """Return what a container should have: its own CPUs or the shared pool, the nodes of its memory."""
+        node = self.kubelet.node
+        own = node.cpu.assignments.get(uid, {}).get(name, 0)
+        blocks = node.memory.assignments.get(uid, {}).get(name, ())
+        return Setting(
+            list_text(own) if own else self.pool,
+            ",".join(map(str, numa_of_blocks(blocks))),
+            NO_QUOTA if own and self._is_lifted(uid, name) else None,
+        )
+
+    def is_exclusive(self, uid: str, name: str) -> bool:
+        """Tell whether a container does not run in the shared pool."""
+        return bool(self.kubelet.node.cpu.assignments.get(uid, {}).get(name, 0))
+
+    def _is_lifted(self, uid: str, name: str) -> bool:
+        node = self.kubelet.node
+        pod = node.active.get(uid)
+        container = next((one for one in pod.containers if one.name == name), None) if pod is not None else None
+        if pod is None or container is None:
+            return False
+        return node.settings.config.cpu_cfs_quota and container_runs_without_quota(
+            node.settings, node.providers, pod, container
+        )
+
+
+def lift_of_pod(state: AgentState, uid: str) -> tuple[LiftQuota, ...]:
+    """Return what lifts the quota of a pod's group and of its sandboxes, where it is to be lifted."""
+    node = state.kubelet.node
+    pod = node.active.get(uid)
+    if pod is None or not node.settings.config.cpu_cfs_quota:
+        return ()
+    if not pod_runs_without_quota(node.settings, node.providers, pod):
+        return ()
+    lifts: list[LiftQuota] = []
+    for sandbox in state.sandboxes.values():
+        if sandbox.uid == uid:
+            lifts += [
+                LiftQuota(QuotaOf.POD, uid, "", sandbox.pid, sandbox.cgroup_parent),
+                LiftQuota(QuotaOf.SANDBOX, uid, "", sandbox.pid, sandbox.cgroups_path),
+            ]
+    return tuple(lifts)
+
+
+def lift_of_container(container: KnownContainer, wanted: Setting) -> tuple[LiftQuota, ...]:
+    """Return what lifts a container's own quota through its cgroup, where it is to be lifted."""
+    if wanted.quota is None:
+        return ()
+    return (LiftQuota(QuotaOf.CONTAINER, container.uid, container.id, container.pid, container.cgroup),)
+
+
+def write_of(container: KnownContainer, wanted: Setting) -> WriteCPUSet:
+    """Return what brings a container's cgroup to its setting."""
+    return WriteCPUSet(container.id, container.pid, container.cgroup, wanted.cpus, wanted.mems)
+
+
+def expected(state: AgentState) -> Mapping[str, Setting]:
+    """Return what the kernel should show for every container that has a cgroup, by container id."""
+    wanted = Wanted.by(state.kubelet)
+    return {one.id: wanted.of(one.uid, one.name) for one in state.containers.values() if one.phase in HAS_CGROUP}
+
+
+def expected_lifts(state: AgentState) -> tuple[LiftQuota, ...]:
+    """Return every cgroup that should have no quota: containers, sandboxes, pods."""
+    return tuple(_lifts(state))
+
+
+def _lifts(state: AgentState) -> Iterator[LiftQuota]:
+    wanted = Wanted.by(state.kubelet)
+    for one in state.containers.values():
+        if one.phase in HAS_CGROUP:
+            yield from lift_of_container(one, wanted.of(one.uid, one.name))
+    for uid in dict.fromkeys(one.uid for one in state.containers.values() if one.phase in HAS_CGROUP):
+        yield from lift_of_pod(state, uid)
+
+
+def on_record(resources: LinuxResources) -> Setting:
+    """Return what a runtime's message says of a container."""
+    quota = resources.quota
+    return Setting(resources.cpus, resources.mems, quota if quota is not None and quota > 0 else NO_QUOTA)
+
+
+def difference(told: Setting, wanted: Setting) -> LinuxResources | None:
+    """Return what must change, or None when what is wanted is on record."""
+    cpus = "" if same_list(told.cpus, wanted.cpus) else wanted.cpus
+    mems = "" if same_list(told.mems, wanted.mems) else wanted.mems
+    quota = None if told.quota == wanted.quota else wanted.quota
+    return LinuxResources(cpus=cpus, mems=mems, quota=quota) if cpus or mems or quota is not None else None
+
+
+def change_of(container: KnownContainer, wanted: Setting) -> LinuxResources | None:
+    """Return what record or cgroup of a container lacks, or None when both are as wanted.
+
+    A record that is right is no proof: a pool that grew past the runtime and then shrank again has left the record
+    where it was, and the cgroup too wide.
+    """
+    record = difference(container.told, wanted)
+    cgroup = None if container.written is None else difference(container.written, wanted)
+    if record is None or cgroup is None:
+        return record or cgroup
+    return LinuxResources(
+        cpus=record.cpus or cgroup.cpus,
+        mems=record.mems or cgroup.mems,
+        quota=cgroup.quota if record.quota is None else record.quota,
+    )
+
+
+def same_list(one: str, other: str) -> bool:
+    """Tell whether two lists of CPUs or nodes are the same set, however they are written.
+
+    >>> same_list("0,1,2", "0-2"), same_list("", "0"), same_list("what", "0")
+    (True, False, False)
+    """
+    return one == other or _same_set(one, other)
+
+
+# All containers of the shared pool ask the same question.
+@lru_cache(maxsize=64)
+def _same_set(one: str, other: str) -> bool:
+    try:
+        return CPUSet.parse(one.strip()) == CPUSet.parse(other.strip())
+    except CPUSetSyntaxError:
+        return False

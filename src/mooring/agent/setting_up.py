@@ -1,0 +1,79 @@
+"""What an agent begins with: the node that it is on, read once."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from mooring.agent.cgroups.kernel import KernelCGroups
+from mooring.agent.cgroups.layout import find_layout
+from mooring.agent.cgroups.protocol import CGroups
+from mooring.agent.cgroups.unseen import UnseenCGroups
+from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
+from mooring.agent.options import AgentOptions
+from mooring.core.errors import InputError
+from mooring.core.machine import Machine
+from mooring.discovery.capture_process import kubelet_arguments
+from mooring.discovery.loader import load_machine
+from mooring.discovery.tree import open_tree
+from mooring.manifest.kubelet_flags import KubeletFlags, kubelet_flags
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The agent's command line."""
+
+    config: str
+    """The agent's file."""
+    state_dir: str = ""
+    """In place of the file's ``stateDir``."""
+    nri_socket: str = ""
+    """In place of the file's ``nriSocket``."""
+    machine: str = ""
+    """A machine of tests and simulations; empty means this computer, whose control groups are looked after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Everything that is known before the first connection."""
+
+    configuration: AgentConfiguration
+    load: Callable[[], AgentConfiguration]
+    """Reads the configuration anew."""
+    machine: Machine
+    cgroups: CGroups
+    node: str
+    """Name of the node in the cluster."""
+
+
+def beginning_of(asked: Asked) -> Beginning:
+    """Read configuration and machine.
+
+    Raises:
+        InputError: one of them cannot be used, or a kubelet of this node manages CPUs or memory itself.
+    """
+    flags = None if asked.machine else _flags()
+
+    def load() -> AgentConfiguration:
+        configuration = load_agent_configuration(asked.config, flags)
+        return replace(configuration, options=_overridden(configuration.options, asked))
+
+    configuration = load()
+    machine = load_machine(asked.machine)
+    if machine.info_error:
+        raise InputError(f"cannot be described: {machine.info_error}", source=machine.name)
+    cgroups: CGroups = UnseenCGroups() if asked.machine else KernelCGroups(find_layout())
+    name = configuration.options.node_name or (flags.node if flags is not None else "") or socket.gethostname().lower()
+    return Beginning(configuration, load, machine, cgroups, name)
+
+
+def _flags() -> KubeletFlags | None:
+    arguments = kubelet_arguments(open_tree("/"))
+    return None if arguments is None else kubelet_flags(arguments)
+
+
+def _overridden(options: AgentOptions, asked: Asked) -> AgentOptions:
+    return replace(
+        options, state_dir=asked.state_dir or options.state_dir, nri_socket=asked.nri_socket or options.nri_socket
+    )

@@ -1,0 +1,102 @@
+"""What the runtime talks to: each of its calls becomes an event of the reactor, and the outcome its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mooring.agent.holder import Decide, Holder, told_by
+from mooring.agent.nri.errors import RefusalError
+from mooring.agent.nri.observer import Loss, LostAnswer
+from mooring.agent.nri.types import Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox
+from mooring.agent.pods.resolve import resolved
+from mooring.agent.pods.source import PodSource
+from mooring.agent.reactor.answers import Adjusted, Outcome, Refused
+from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.dispatch import EVENTS, needs_pod, state_change
+from mooring.agent.reactor.knowing import messages_of
+from mooring.agent.reactor.lost import answer_lost
+from mooring.agent.reactor.stop_container import stop_container
+from mooring.agent.reactor.synchronize import synchronize, unknown_pods
+from mooring.agent.reactor.update_container import update_container
+from mooring.core.pod import Pod
+
+
+class Shell:
+    """The :class:`~mooring.agent.nri.types.Handler` of the agent; its calls come from one thread."""
+
+    def __init__(self, holder: Holder, pods: PodSource | None) -> None:
+        """Begin to answer.
+
+        Args:
+            holder: has the state.
+            pods: knows pods; None when all are to be derived from their containers.
+        """
+        self._holder = holder
+        self._pods = pods
+        self._told: frozenset[str] = frozenset()
+        """Containers that the newest answer has updates of."""
+
+    def configure(self, _config: str, _runtime: str, _version: str) -> frozenset[Event]:
+        """Want to hear of everything."""
+        return EVENTS
+
+    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
+        """Bring state and runtime together."""
+        specs = {
+            one.uid: self._pod(one, None, [each for each in containers if each.pod_sandbox_id == one.id])
+            for one in unknown_pods(self._holder.state, pods, containers)
+        }
+        return told_by(self._decided(lambda state, hear: synchronize(state, pods, containers, specs, hear)))
+
+    def create_container(
+        self, pod: PodSandbox, container: Container
+    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
+        """Place a container."""
+        spec = self._pod(pod, container, messages_of(self._holder.state, pod.id))
+        outcome = self._decided(lambda state, hear: create_container(state, pod, container, spec, hear), pod.uid)
+        assert isinstance(outcome.answer, Adjusted)  # noqa: S101 - a refusal was raised
+        return outcome.answer.adjustment, outcome.answer.updates
+
+    def update_container(
+        self, pod: PodSandbox, container: Container, resources: LinuxResources
+    ) -> Sequence[ContainerUpdate]:
+        """Overrule an update where it concerns what the agent decides."""
+        return told_by(self._decided(lambda state, _hear: update_container(state, pod, container, resources), pod.uid))
+
+    def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
+        """Learn that a container has ended."""
+        return told_by(self._decided(lambda state, _hear: stop_container(state, container), pod.uid))
+
+    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None:
+        """Learn everything else."""
+        spec: Pod | None = None
+        state = self._holder.state
+        if pod is not None and needs_pod(state, event, pod, container):
+            spec = self._pod(pod, container, messages_of(state, pod.id))
+        self._decided(
+            lambda state, hear: state_change(state, event, pod, container, spec, hear), "" if pod is None else pod.uid
+        )
+
+    def lost(self, answer: LostAnswer) -> None:
+        """Put right what an answer that did not arrive should have made true.
+
+        After a lost connection there is nothing to do: the next Synchronize tells everything anew.
+        """
+        told, self._told = self._told, frozenset()
+        if answer.loss is not Loss.CLOSED and told:
+            self._holder.apply(lambda state, _hear: answer_lost(state, told))
+
+    def _decided(self, decide: Decide, uid: str = "") -> Outcome:
+        self._told = frozenset()
+        outcome = self._holder.apply(decide, uid)
+        if isinstance(outcome.answer, Refused):
+            raise RefusalError(outcome.answer.text)
+        self._told = frozenset(one.container_id for one in told_by(outcome))
+        return outcome
+
+    def _pod(self, sandbox: PodSandbox, container: Container | None, others: Sequence[Container]) -> Pod:
+        rest = [one for one in others if container is None or one.id != container.id]
+        found = resolved(self._pods, sandbox, container, rest)
+        for each in found.differences:
+            self._holder.complain(f"{sandbox.namespace}/{sandbox.name}", str(each))
+        return found.pod

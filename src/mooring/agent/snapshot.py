@@ -1,0 +1,127 @@
+"""What the agent shows of itself: one frozen value, made between two events and read by anybody at any time.
+
+Metrics, health, status and the PodResources API all read the same snapshot, so that they never contradict one another,
+and none of them waits for the agent or holds it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mooring.agent.overlap import Overlap, overlaps
+from mooring.agent.reactor.values import AgentState
+from mooring.core.cpuset import CPUSet
+from mooring.core.machine import Machine
+from mooring.node.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeLink:
+    """The connection to the container runtime."""
+
+    name: str = ""
+    """``containerd`` or ``cri-o``, as the runtime calls itself; empty before the first connection."""
+    version: str = ""
+    connected: bool = False
+    synchronized: bool = False
+    """Whether the runtime has told everything that runs since the connection was made."""
+    since: float = 0.0
+    """When it was made or lost, in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The configuration that the agent follows."""
+
+    files: tuple[str, ...] = ()
+    generation: int = 1
+    """How many configurations have been in force since the start."""
+    since: float = 0.0
+    """When it came into force, in seconds since 1970."""
+    refusal: str = ""
+    """Why the files as they are now are not in force; empty when they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSet:
+    """What the kernel says that a container may use, as read from its cgroup."""
+
+    cpus: CPUSet
+    mems: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The agent at one moment."""
+
+    machine: Machine
+    state: AgentState | None = None
+    """What it knows and decided; None before the engine started, and when it does not start."""
+    refusal: str = ""
+    """Why the engine does not start."""
+    runtime: RuntimeLink = RuntimeLink()
+    configuration: InForce = InForce()
+    metrics: Metrics | None = None
+    """The kubelet's numbers."""
+    effective: Mapping[str, EffectiveSet] = field(default_factory=dict)
+    """By container id, for containers whose cgroup was read."""
+    unwritable: str = ""
+    """Why the state folder cannot be written; empty when it can."""
+    node: str = ""
+    """Name of the node in the cluster."""
+    started: float = 0.0
+    """When the agent started, in seconds since 1970."""
+    taken: float = 0.0
+    """When this snapshot was made, in seconds since 1970."""
+
+    def overlaps(self) -> tuple[Overlap, ...]:
+        """Return which containers may run on exclusive CPUs of others: none, unless something went wrong."""
+        if self.state is None:
+            return ()
+        return overlaps(self.state, {container: found.cpus for container, found in self.effective.items()})
+
+
+class SnapshotProvider(Protocol):
+    """Whoever knows the agent."""
+
+    def snapshot(self) -> Snapshot:
+        """Return the newest snapshot; called from any thread, waits for nothing."""
+
+
+class Published:
+    """Keeps the newest snapshot for readers of other threads."""
+
+    def __init__(self, first: Snapshot) -> None:
+        self._newest = first
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Replace the snapshot."""
+        # One reference is stored, which no reader can see half of.
+        self._newest = snapshot
+
+    def snapshot(self) -> Snapshot:
+        """Return the newest snapshot."""
+        return self._newest
+
+
+class Heartbeat:
+    """When the agent's own thread last came round, for a look from outside at whether it still does."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Begin with a beat.
+
+        Args:
+            clock: seconds that only go forward.
+        """
+        self._clock = clock
+        self._last = clock()
+
+    def beat(self) -> None:
+        """Say that the thread is alive."""
+        self._last = self._clock()
+
+    def age(self) -> float:
+        """Return the seconds since the last beat."""
+        return self._clock() - self._last

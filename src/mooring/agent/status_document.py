@@ -1,0 +1,176 @@
+"""What ``mooring status -o json`` prints: the agent at one moment, as a versioned document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from mooring import KUBELET_VERSION, __version__
+from mooring.agent.counts import Counts
+from mooring.agent.health import unready
+from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer
+from mooring.agent.snapshot import EffectiveSet, Snapshot
+from mooring.core.cpuset import CPUSet
+from mooring.core.pod import Pod
+from mooring.cpumanager.state import CPUState
+from mooring.node.isolation import cpu_isolation
+from mooring.node.node import numa_of_blocks
+from mooring.planner.picture import policies
+from mooring.planner.plan import free_cpus, reserved_cpus
+from mooring.planner.plan_document import numa_fields
+
+API_VERSION = "mooring/v1alpha1"
+KIND = "AgentStatus"
+
+
+def status_document(snapshot: Snapshot, counts: Counts) -> dict[str, Any]:
+    """Return the document; it holds nothing but dicts, lists, texts, numbers, flags and None."""
+    reasons = list(unready(snapshot))
+    configuration, runtime = snapshot.configuration, snapshot.runtime
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "mooring": __version__,
+        "kubelet": KUBELET_VERSION,
+        "node": snapshot.node,
+        "machine": snapshot.machine.name,
+        "time": moment(snapshot.taken),
+        "started": moment(snapshot.started),
+        "ready": not reasons,
+        "reasons": reasons,
+        "runtime": {
+            "name": runtime.name,
+            "version": runtime.version,
+            "connected": runtime.connected,
+            "synchronized": runtime.synchronized,
+            "since": moment(runtime.since),
+        },
+        "configuration": {
+            "files": list(configuration.files),
+            "generation": configuration.generation,
+            "since": moment(configuration.since),
+            "refusal": configuration.refusal,
+        },
+        **_of_engine(snapshot),
+        "counts": {
+            "replies": counts.replies,
+            "meanReplyMilliseconds": round(1000 * counts.reply_seconds / counts.replies, 3) if counts.replies else 0.0,
+            "rejections": counts.rejections,
+            "evictions": counts.evictions,
+            "repairs": counts.repairs,
+            "reconnects": counts.reconnects,
+            "stateWriteFailures": counts.state_write_failures,
+        },
+    }
+
+
+def moment(seconds: float) -> str:
+    """Return a time as RFC 3339 writes it in UTC; an empty text for none.
+
+    >>> moment(0.0), moment(1_770_000_000.25)
+    ('', '2026-02-02T02:40:00Z')
+    """
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else ""
+
+
+def _of_engine(snapshot: Snapshot) -> dict[str, Any]:
+    """Return what the engine decided; everything is empty while it does not run."""
+    state = snapshot.state
+    if state is None:
+        nobody = {"exclusive": "", "shared": "", "reserved": "", "free": "", "overlap": ""}
+        return {"policies": "", "cpus": nobody, "numaNodes": [], "pods": [], "held": []}
+    kubelet = state.kubelet
+    overlapping: dict[str, CPUSet] = {}
+    for one in snapshot.overlaps():
+        overlapping[one.container_id] = overlapping.get(one.container_id, CPUSet()) | one.cpus
+    touched = CPUSet()
+    for cpus in overlapping.values():
+        touched |= cpus
+    live: dict[str, list[KnownContainer]] = {}
+    for container in state.containers.values():
+        if container.phase in LIVE:
+            live.setdefault(container.uid, []).append(container)
+    return {
+        "policies": policies(kubelet),
+        "cpus": {
+            "exclusive": str(_held(kubelet.node.cpu)),
+            "shared": str(kubelet.node.shared_pool),
+            "reserved": str(reserved_cpus(kubelet)),
+            "free": str(free_cpus(kubelet)),
+            "overlap": str(touched),
+        },
+        "numaNodes": numa_fields(kubelet),
+        "pods": [
+            _pod(state, pod, live.get(pod.uid, []), snapshot.effective, overlapping)
+            for pod in kubelet.node.active.values()
+        ],
+        "held": [
+            {
+                "namespace": held.pod.namespace,
+                "name": held.pod.name,
+                "uid": uid,
+                "reason": held.rejection.reason,
+                "message": held.rejection.message,
+            }
+            for uid, held in state.held.items()
+        ],
+    }
+
+
+def _pod(
+    state: AgentState,
+    pod: Pod,
+    live: list[KnownContainer],
+    effective: Mapping[str, EffectiveSet],
+    overlapping: Mapping[str, CPUSet],
+) -> dict[str, Any]:
+    node = state.kubelet.node
+    return {
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "uid": pod.uid,
+        "cpus": str(CPUSet(node.cpu.pods.get(pod.uid, 0))),
+        "mems": _nodes(numa_of_blocks(node.memory.pods.get(pod.uid, ()))),
+        "containers": list(_containers(state, pod, live, effective, overlapping)),
+    }
+
+
+def _containers(
+    state: AgentState,
+    pod: Pod,
+    live: list[KnownContainer],
+    effective: Mapping[str, EffectiveSet],
+    overlapping: Mapping[str, CPUSet],
+) -> Iterator[dict[str, Any]]:
+    """Yield the containers of a pod in its order; one that the runtime does not have has no id."""
+    node = state.kubelet.node
+    by_name = {one.name: one for one in live}
+    for container in pod.containers:
+        blocks = node.memory.assignments.get(pod.uid, {}).get(container.name, ())
+        fields: dict[str, Any] = {
+            "name": container.name,
+            "sharing": cpu_isolation(node.settings, node.providers, pod, container).value,
+            "cpus": str(CPUSet(node.cpu.assignments.get(pod.uid, {}).get(container.name, 0))),
+            "mems": _nodes(numa_of_blocks(blocks)),
+        }
+        known = by_name.get(container.name)
+        if known is not None:
+            fields |= {"id": known.id, "phase": known.phase.value}
+            fields["told"] = {"cpus": known.told.cpus, "mems": known.told.mems}
+            found = effective.get(known.id)
+            if found is not None:
+                fields["effective"] = {"cpus": str(found.cpus), "mems": found.mems}
+            fields["overlap"] = str(overlapping.get(known.id, CPUSet()))
+        yield fields
+
+
+def _held(state: CPUState) -> CPUSet:
+    """Return the CPUs of all containers and of all pods as a whole."""
+    return CPUSet(reduce(or_, state.pods.values(), state.held))
+
+
+def _nodes(ids: tuple[int, ...]) -> str:
+    return ",".join(map(str, ids))

@@ -1,0 +1,132 @@
+"""The agent's own folder: the state files in the kubelet's formats, and the journal.
+
+Nothing is ever written under the kubelet's root. The journal is what counts: it holds the state too, and one rename
+changes all of it. The files beside it are for the tools that read a kubelet's files, and for the day on which the
+journal is damaged. Reading never fails: what is missing or damaged is reported, and what is left is used.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from mooring.agent.journal import Journal, JournalError, Writer, read_journal
+from mooring.agent.reactor.effects import Finding, Report
+from mooring.agent.reactor.resume import Stored
+from mooring.agent.reactor.values import AgentState
+from mooring.checkpoint.replacement import system_words, write_together
+from mooring.checkpoint.store import make_folder, read_state_file
+from mooring.core.errors import InputError
+from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.planner.simulation import StateTexts
+
+JOURNAL_FILE = "journal.json"
+LOCK_FILE = "lock"
+KUBELET_MARKS = ("pods", "plugins_registry", "kubelet_internal_checkpoint")
+"""Names that stand in a kubelet's root directory."""
+
+
+class Store:
+    """A folder that one agent writes; calls come one after another."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._writer = Writer()
+        self._lock = -1
+
+    def read(self) -> Stored:
+        """Return what the folder holds; of a folder that is not there: nothing."""
+        reports: list[Report] = []
+        journal = self._journal(reports)
+        texts = StateTexts(self._text(CPU_FILE, reports), self._text(MEMORY_FILE, reports))
+        if journal is None:
+            if texts != StateTexts() and not reports:
+                reports.append(Report(Finding.STATE_DAMAGED, f"{JOURNAL_FILE}: missing; the state files are used"))
+            return Stored(texts, {}, tuple(reports))
+        reports += [
+            Report(Finding.STATE_DIFFERED, f"{name}: is not what the journal says; the journal counts")
+            for name, own, beside in (
+                (CPU_FILE, journal.texts.cpu, texts.cpu),
+                (MEMORY_FILE, journal.texts.memory, texts.memory),
+            )
+            if own is not None and beside is not None and own != beside
+        ]
+        return Stored(journal.texts, journal.pods, tuple(reports))
+
+    def write(self, state: AgentState) -> str:
+        """Write a state; return the problem in words, empty when there is none.
+
+        After a problem the folder holds an older state, whole.
+        """
+        files = state.kubelet.files
+        texts = {name: text for name, text in ((CPU_FILE, files.cpu), (MEMORY_FILE, files.memory)) if text is not None}
+        try:
+            make_folder(self.folder)
+            # The last rename is the one that counts.
+            write_together(self.folder, {**texts, JOURNAL_FILE: self._writer.text(state)})
+        except InputError as error:
+            return str(error)
+        return ""
+
+    def check(self) -> None:
+        """Refuse a folder in which a kubelet lives.
+
+        Raises:
+            InputError: it looks like a kubelet's root directory.
+        """
+        found = [name for name in KUBELET_MARKS if (self.folder / name).exists()]
+        if found:
+            raise InputError(
+                f"looks like the root directory of a kubelet: it has {found[0]}",
+                source=str(self.folder),
+                remedy="give the agent a folder of its own",
+            )
+
+    def lock(self) -> str:
+        """Keep other agents out of the folder until this process ends.
+
+        Returns:
+            Why there can be no lock, in words, where the folder cannot be written; empty when it is held.
+
+        Raises:
+            InputError: another agent holds it.
+        """
+        try:
+            make_folder(self.folder)
+            self._lock = os.open(self.folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.unlock()
+            raise InputError(
+                "another agent uses this folder", source=str(self.folder), remedy="stop it, or give each its own"
+            ) from None
+        except InputError as error:
+            return str(error)
+        except OSError as error:
+            self.unlock()
+            return f"{self.folder / LOCK_FILE}: cannot be locked: {system_words(error)}"
+        return ""
+
+    def unlock(self) -> None:
+        """Let another agent in."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _journal(self, reports: list[Report]) -> Journal | None:
+        text = self._text(JOURNAL_FILE, reports)
+        if text is None:
+            return None
+        try:
+            return read_journal(text)
+        except JournalError as error:
+            reports.append(Report(Finding.STATE_DAMAGED, f"{JOURNAL_FILE}: {error}; the state files are used"))
+            return None
+
+    def _text(self, name: str, reports: list[Report]) -> str | None:
+        try:
+            return read_state_file(self.folder / name)
+        except InputError as error:
+            reports.append(Report(Finding.STATE_DAMAGED, str(error)))
+            return None

@@ -1,0 +1,72 @@
+"""``mooring agent``: be the agent of this node."""
+
+from __future__ import annotations
+
+import click
+
+from mooring.cli import options
+from mooring.cli.answer import YES
+from mooring.cli.candidates import complete_file, complete_folder
+from mooring.core.errors import InputError
+
+EPILOG = """\b
+Examples:
+  mooring agent --config /etc/mooring/agent.yaml
+  mooring agent --config agent.yaml --state-dir /tmp/mooring --nri-socket /run/nri/nri.sock
+  mooring agent --config agent.yaml --machine epyc-7763-2s-nps4
+"""
+
+
+@click.command("agent", epilog=EPILOG)
+@click.option(
+    "--config",
+    "config",
+    required=True,
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="AgentConfiguration, and the KubeletConfiguration whose policies the agent follows.",
+)
+@click.option(
+    "--state-dir",
+    "state_dir",
+    default="",
+    metavar="DIR",
+    shell_complete=complete_folder,
+    help="Where the state is kept. Default: the configuration's stateDir.",
+)
+@click.option(
+    "--nri-socket",
+    "nri_socket",
+    default="",
+    metavar="PATH",
+    shell_complete=complete_file,
+    help="Where the runtime listens for plugins. Default: the configuration's nriSocket.",
+)
+@options.machine
+def command(config: str, state_dir: str, nri_socket: str, machine: str) -> int:
+    """Place the containers of this node, as a plugin of its container runtime, until SIGTERM or SIGINT.
+
+    The kubelet beside it has policies none and None. SIGHUP takes up a changed configuration.
+
+    With --machine, for tests and simulations, decisions are those of another machine, and cgroups are left alone.
+    """
+    try:
+        from mooring.agent.run import run_agent  # noqa: PLC0415 - needs the extra, and nobody else does
+        from mooring.agent.setting_up import Asked  # noqa: PLC0415 - as above
+
+        run_agent(Asked(config, _absolute(state_dir), _absolute(nri_socket), machine))
+    except ModuleNotFoundError as error:
+        if (error.name or "mooring").startswith("mooring"):
+            raise
+        raise InputError(
+            f"the package {error.name} is missing",
+            source="mooring agent",
+            remedy='install its packages with pip install "mooring[agent]"',
+        ) from None
+    return YES
+
+
+def _absolute(path: str) -> str:
+    from pathlib import Path  # noqa: PLC0415 - help needs none
+
+    return str(Path(path).absolute()) if path else ""

@@ -1,0 +1,70 @@
+"""Machines with control groups, made of plain files: what is written into a group is in effect at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mooring.agent.cgroups.kernel import KernelCGroups
+from mooring.agent.cgroups.layout import find_layout
+
+V1 = """\
+31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
+34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+"""
+HYBRID = V1 + "41 31 0:40 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"
+V2 = "31 23 0:28 / /sys/fs/cgroup rw,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+FILES = {
+    1: {
+        "cpuset": {"cpuset.cpus": "0-7", "cpuset.mems": "0-1"},
+        "cpu": {"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"},
+    },
+    2: {"cpuset": {"cpuset.cpus": "", "cpuset.mems": ""}, "cpu": {"cpu.max": "max 100000"}},
+}
+IN_EFFECT = {
+    1: {"cpuset.cpus": "cpuset.effective_cpus", "cpuset.mems": "cpuset.effective_mems"},
+    2: {"cpuset.cpus": "cpuset.cpus.effective", "cpuset.mems": "cpuset.mems.effective"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MadeUpMachine:
+    root: Path
+    version: int
+
+    @property
+    def cgroups(self) -> KernelCGroups:
+        return KernelCGroups(find_layout(self.root))
+
+    def folder(self, controller: str, path: str = "") -> Path:
+        name = "" if self.version == 2 else "cpu,cpuacct" if controller == "cpu" else controller
+        # Runtimes begin paths with a slash, and joining such a one would lead out of the tree.
+        return self.root / "sys/fs/cgroup" / name / path.lstrip("/")
+
+    def group(self, path: str, **values: str) -> None:
+        """Make a group; names of files are given with underscores for dots."""
+        for controller, files in FILES[self.version].items():
+            folder = self.folder(controller, path)
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                (folder / name).write_text(values.get(name.replace(".", "_"), text) + "\n")
+                if controller == "cpuset":
+                    (folder / IN_EFFECT[self.version][name]).symlink_to(name)
+
+    def process(self, pid: int, text: str) -> None:
+        (self.root / f"proc/{pid}").mkdir(parents=True)
+        (self.root / f"proc/{pid}/cgroup").write_text(text)
+
+    def text(self, controller: str, path: str, name: str) -> str:
+        return (self.folder(controller, path) / name).read_text().strip()
+
+
+def made_up_machine(root: Path, version: int, mounts: str = "") -> MadeUpMachine:
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/mountinfo").write_text(mounts or (V1, V2)[version - 1])
+    machine = MadeUpMachine(root, version)
+    machine.group("")
+    if version == 2:
+        (machine.folder("cpuset") / "cgroup.controllers").write_text("cpuset cpu io memory\n")
+    return machine

@@ -1,0 +1,92 @@
+"""Laws of writing cpusets, against a simulation of the kernel's rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.agent.cgroups.simulated_cpusets import TOP, SimulatedCpusets
+
+from mooring.agent.cgroups.cpuset import cpus_in_effect, is_configured, write_cpuset
+from mooring.agent.cgroups.files import GroupError, Trouble
+from mooring.agent.cgroups.layout import Hierarchy
+from mooring.core.cpuset import CPUSet
+
+POD = f"{TOP}/kubepods/pod0a1b2c3d-0000-1111-2222-333344445555"
+CONTAINER = f"{POD}/c3"
+ALL = CPUSet.parse("0-7")
+
+
+@dataclass(frozen=True)
+class Case:
+    cpusets: SimulatedCpusets
+    hierarchy: Hierarchy
+    wanted: CPUSet
+
+
+@st.composite
+def cases(draw: st.DrawFn, version: int, *, whole_pods: bool) -> Case:
+    """A machine of 8 CPUs, a pod, a container, and groups of its own below the container."""
+
+    def part(of: CPUSet) -> CPUSet:
+        return CPUSet(draw(st.integers(1, 255)) & of.mask or of.mask)
+
+    groups = {TOP: ALL, f"{TOP}/kubepods": ALL}
+    groups[POD] = ALL if whole_pods else part(ALL)
+    groups[CONTAINER] = part(groups[POD])
+    for name in draw(st.lists(st.sampled_from(["a", "a/b", "a/b/c", "d"]), unique=True)):
+        parts = name.split("/")
+        for depth in range(len(parts)):
+            path = f"{CONTAINER}/{'/'.join(parts[: depth + 1])}"
+            groups.setdefault(path, part(groups[path.rpartition("/")[0]]))
+    if version == 2:
+        groups = {path: cpus if path == TOP or draw(st.booleans()) else CPUSet() for path, cpus in groups.items()}
+        groups[f"{TOP}/kubepods"] = CPUSet()
+    return Case(SimulatedCpusets(version, groups), Hierarchy(version, TOP, "cpuset"), CPUSet(draw(st.integers(1, 255))))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_a_container_has_what_is_wanted_whatever_its_pod_and_its_own_groups_had(
+    version: int, data: st.DataObject
+) -> None:
+    case = data.draw(cases(version, whole_pods=False))
+    before = dict(case.cpusets.groups)
+    with case.cpusets.in_place():
+        write_cpuset(case.hierarchy, CONTAINER, case.wanted, CPUSet())
+        assert cpus_in_effect(case.hierarchy, CONTAINER) == case.wanted
+        assert is_configured(case.hierarchy, CONTAINER, case.wanted, CPUSet())
+        writes = len(case.cpusets.ever)
+        assert not write_cpuset(case.hierarchy, CONTAINER, case.wanted, CPUSet()), "a second time nothing is written"
+        assert len(case.cpusets.ever) == writes
+    below = [path for path in before if path.startswith(f"{CONTAINER}/")]
+    assert all(case.cpusets.in_effect(path) <= case.wanted for path in below)
+    assert case.cpusets.groups[f"{TOP}/kubepods"] == before[f"{TOP}/kubepods"]
+    assert before[POD] <= case.cpusets.groups[POD], "a pod never becomes narrower"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@settings(deadline=None, max_examples=100)
+@given(data=st.data())
+def test_nobody_is_on_a_cpu_meanwhile_that_is_neither_his_before_nor_after(version: int, data: st.DataObject) -> None:
+    case = data.draw(cases(version, whole_pods=True))
+    before = case.cpusets.in_effect(CONTAINER)
+    with case.cpusets.in_place():
+        write_cpuset(case.hierarchy, CONTAINER, case.wanted, CPUSet())
+    assert all(seen[CONTAINER] <= (before | case.wanted) for seen in case.cpusets.ever)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_what_the_machine_does_not_have_is_told_and_the_rest_is_taken(version: int, data: st.DataObject) -> None:
+    case = data.draw(cases(version, whole_pods=True))
+    case.cpusets.groups = {path: cpus for path, cpus in case.cpusets.groups.items() if len(path) <= len(CONTAINER)}
+    with case.cpusets.in_place():
+        with pytest.raises(GroupError) as caught:
+            write_cpuset(case.hierarchy, CONTAINER, case.wanted | CPUSet.of(9), CPUSet())
+        assert caught.value.trouble is Trouble.OUT_OF_RANGE
+        assert cpus_in_effect(case.hierarchy, CONTAINER) == case.wanted

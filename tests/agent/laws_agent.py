@@ -1,0 +1,91 @@
+"""What must hold between the runtime's world and the agent's state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.agent.simulated_agent import SimulatedAgent
+from tests.agent.simulated_runtime import Process, Runtime, Stage
+
+from mooring.agent.reactor.values import AgentState
+from mooring.agent.reactor.wanted import Wanted, same_list
+from mooring.core.bits import list_text
+from mooring.core.cpuset import CPUSet
+from mooring.core.pod import Container, ContainerKind
+from mooring.node.isolation import Isolation, cpu_isolation
+
+
+def overlaps(runtime: Runtime, state: AgentState, all_cpus: int) -> Iterator[str]:
+    """Yield every pair of running programs of which one has exclusive CPUs that the other may use too."""
+    running = [made for made in runtime.processes.values() if made.runs]
+    for number, one in enumerate(running):
+        for other in running[number + 1 :]:
+            common = _cpus(one, all_cpus) & _cpus(other, all_cpus)
+            if common and not _may_share(runtime, state, one, other):
+                yield f"{_name(runtime, one)} and {_name(runtime, other)} both may use CPUs {list_text(common)}"
+
+
+def differences(runtime: Runtime, agent: SimulatedAgent) -> Iterator[str]:
+    """Yield what runtime, cgroups and state do not agree about. Meant for quiet moments."""
+    state = agent.state
+    wanted = Wanted.by(state.kubelet)
+    for made in runtime.processes.values():
+        if made.stage not in (Stage.CREATED, Stage.RUNNING):
+            continue
+        known = state.containers.get(made.id)
+        if known is None:
+            yield f"{_name(runtime, made)} is not known"
+            continue
+        setting = wanted.of(known.uid, known.name)
+        # Of a failed update only the cgroup can be known, and put right.
+        places = [] if made.id in runtime.failed else [("record", made.record)]
+        places += [("cgroup", made.cgroup)] if made.runs else []
+        for place, found in places:
+            if setting.cpus and not same_list(found.cpus, setting.cpus):
+                yield f"{_name(runtime, made)}: {place} has CPUs {found.cpus!r} instead of {setting.cpus}"
+            if setting.mems and not same_list(found.mems, setting.mems):
+                yield f"{_name(runtime, made)}: {place} has nodes {found.mems!r} instead of {setting.mems}"
+            if place == "record" and setting.quota is not None and (found.quota or -1) != setting.quota:
+                yield f"{_name(runtime, made)}: {place} has quota {found.quota} instead of {setting.quota}"
+
+
+def _may_share(runtime: Runtime, state: AgentState, one: Process, other: Process) -> bool:
+    """Tell whether two containers may use the same CPUs."""
+    mine, theirs = _uid(runtime, one), _uid(runtime, other)
+    wanted = Wanted.by(state.kubelet)
+    if any(not wanted.of(uid, made.name).cpus for uid, made in ((mine, one), (theirs, other))):
+        # Reported: it runs although there is no CPU for it.
+        return True
+    if mine == theirs and one.name == other.name:
+        return True
+    if mine != theirs:
+        return not wanted.is_exclusive(mine, one.name) and not wanted.is_exclusive(theirs, other.name)
+    kinds = (_spec(state, mine, one), _spec(state, theirs, other))
+    if any(spec is not None and spec.kind is ContainerKind.INIT for spec in kinds):
+        return True
+    return not any(
+        spec is not None and _isolation(state, uid, spec) is Isolation.CONTAINER
+        for uid, spec in ((mine, kinds[0]), (theirs, kinds[1]))
+    )
+
+
+def _isolation(state: AgentState, uid: str, spec: Container) -> Isolation:
+    node = state.kubelet.node
+    return cpu_isolation(node.settings, node.providers, node.active[uid], spec)
+
+
+def _spec(state: AgentState, uid: str, made: Process) -> Container | None:
+    pod = state.kubelet.node.active.get(uid)
+    return next((one for one in pod.containers if one.name == made.name), None) if pod is not None else None
+
+
+def _cpus(made: Process, all_cpus: int) -> int:
+    return CPUSet.parse(made.cgroup.cpus).mask if made.cgroup.cpus else all_cpus
+
+
+def _uid(runtime: Runtime, made: Process) -> str:
+    return runtime.sandboxes[made.sandbox].uid
+
+
+def _name(runtime: Runtime, made: Process) -> str:
+    return f"{_uid(runtime, made)}/{made.name} ({made.id}, {made.stage.value})"

@@ -1,0 +1,230 @@
+"""The other side of a plugin: what a runtime says and hears, over a pair of sockets and with real frames."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
+from mooring.agent.nri.convert import container_to, pod_to, resources_to
+from mooring.agent.nri.errors import NRIError
+from mooring.agent.nri.messages import NRI, PLUGIN_SERVICE
+from mooring.agent.nri.observer import LostAnswer, Observer, Runtime
+from mooring.agent.nri.session import PluginOptions, Session
+from mooring.agent.nri.ttrpc import Client, Request, Server, Status
+from mooring.agent.nri.types import (
+    Container,
+    ContainerAdjustment,
+    ContainerUpdate,
+    Event,
+    LinuxResources,
+    PodSandbox,
+)
+
+TIMEOUT = 20.0
+"""Seconds after which a test gives up; nothing waits that long."""
+
+POD = PodSandbox("pod-1", "uid-1", "web", "default", cgroup_parent="/kubepods/poduid-1")
+CONTAINER = Container("container-1", "pod-1", "app", resources=LinuxResources(shares=1024, quota=100000, period=100000))
+
+
+class RuntimeSide:
+    """A runtime that calls when it is told to."""
+
+    def __init__(self, trunk: socket.socket, *, refuse_registration: str = "", silent: bool = False) -> None:
+        self.connection = Connection(trunk)
+        self._refuse = refuse_registration
+        self._silent = silent
+        self.registered: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self.updates: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._server = Server(self.connection, RUNTIME_CONNECTION, self._take)
+        self._client = Client(self.connection, PLUGIN_CONNECTION)
+        self.connection.start()
+
+    def call(self, method: str, message: Any, reply: str = "Empty", timeout: float = TIMEOUT) -> Any:
+        payload = message if isinstance(message, bytes) else message.SerializeToString()
+        return NRI[reply].FromString(self._client.call(PLUGIN_SERVICE, method, payload, timeout))
+
+    def configure(self, runtime: Runtime = Runtime("containerd", "v2.4.2", "v0.12.3"), config: str = "") -> Any:  # noqa: B008 - a frozen value
+        request = NRI["ConfigureRequest"](
+            config=config,
+            runtime_name=runtime.name,
+            runtime_version=runtime.version,
+            NRI_version=runtime.nri_version,
+            request_timeout=2000,
+        )
+        return self.call("Configure", request, "ConfigureResponse")
+
+    def synchronize(
+        self, pods: Sequence[PodSandbox] = (), containers: Sequence[Container] = (), *, more: bool = False
+    ) -> Any:
+        request = NRI["SynchronizeRequest"](pods=map(pod_to, pods), containers=map(container_to, containers), more=more)
+        return self.call("Synchronize", request, "SynchronizeResponse")
+
+    def create(self, pod: PodSandbox = POD, container: Container = CONTAINER, timeout: float = TIMEOUT) -> Any:
+        return self.call("CreateContainer", about(pod, container), "CreateContainerResponse", timeout)
+
+    def update(self, pod: PodSandbox, container: Container, resources: LinuxResources) -> Any:
+        request = NRI["UpdateContainerRequest"](
+            pod=pod_to(pod), container=container_to(container), linux_resources=resources_to(resources)
+        )
+        return self.call("UpdateContainer", request, "UpdateContainerResponse")
+
+    def stop(self, pod: PodSandbox = POD, container: Container = CONTAINER) -> Any:
+        return self.call("StopContainer", about(pod, container), "StopContainerResponse")
+
+    def state_change(self, event: int, pod: PodSandbox | None = POD, container: Container | None = None) -> None:
+        request = NRI["StateChangeEvent"](event=event)
+        if pod is not None:
+            request.pod.CopyFrom(pod_to(pod))
+        if container is not None:
+            request.container.CopyFrom(container_to(container))
+        self.call("StateChange", request)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def _take(self, request: Request) -> None:
+        if self._silent:
+            return
+        if request.method == "RegisterPlugin":
+            message = NRI["RegisterPluginRequest"].FromString(request.payload)
+            if self._refuse:
+                self._server.refuse(request, Status.UNKNOWN, self._refuse)
+            else:
+                self._server.answer(request, b"")
+            self.registered.put((message.plugin_idx, message.plugin_name))
+        elif request.method == "UpdateContainers":
+            message = NRI["UpdateContainersRequest"].FromString(request.payload)
+            self.updates.put(message)
+            failed = [update for update in message.update if update.container_id == "gone"]
+            self._server.answer(request, NRI["UpdateContainersResponse"](failed=failed).SerializeToString())
+        else:
+            self._server.refuse(request, Status.UNIMPLEMENTED, f"method {request.method}")
+
+
+def about(pod: PodSandbox, container: Container) -> Any:
+    return NRI["ContainerRequest"](pod=pod_to(pod), container=container_to(container))
+
+
+@dataclass(slots=True)
+class Pinning:
+    """A handler that pins every container to CPU 1, updates what it is told to, and remembers everything."""
+
+    updates: Sequence[ContainerUpdate] = ()
+    events: frozenset[Event] = frozenset(Event)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    raises: Exception | None = None
+    hold: threading.Event | None = None
+    """Until it is set, requests about containers are not answered."""
+
+    def configure(self, config: str, runtime: str, version: str) -> frozenset[Event]:
+        self.calls.append(("configure", config, runtime, version))
+        return self.events
+
+    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
+        self.calls.append(("synchronize", list(pods), list(containers)))
+        return self._answer()
+
+    def create_container(
+        self, pod: PodSandbox, container: Container
+    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
+        self.calls.append(("create", pod, container))
+        return ContainerAdjustment(LinuxResources(cpus="1", mems="0")), self._answer()
+
+    def update_container(
+        self, pod: PodSandbox, container: Container, resources: LinuxResources
+    ) -> Sequence[ContainerUpdate]:
+        self.calls.append(("update", pod, container, resources))
+        return self._answer()
+
+    def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
+        self.calls.append(("stop", pod, container))
+        return self._answer()
+
+    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None:
+        self.calls.append(("event", event, pod, container))
+        self._answer()
+
+    def _answer(self) -> Sequence[ContainerUpdate]:
+        if self.hold is not None:
+            assert self.hold.wait(TIMEOUT)
+        if self.raises is not None:
+            raise self.raises
+        return self.updates
+
+
+@dataclass(slots=True)
+class Listening(Observer):
+    """Remembers what it is told."""
+
+    told: list[tuple[Any, ...]] = field(default_factory=list)
+    lost_answers: queue.SimpleQueue[LostAnswer] = field(default_factory=queue.SimpleQueue)
+
+    def connected(self, runtime: Runtime) -> None:
+        self.told.append(("connected", runtime))
+
+    def synchronized(self, pods: int, containers: int) -> None:
+        self.told.append(("synchronized", pods, containers))
+
+    def answered(self, method: str, seconds: float, *, refused: bool) -> None:
+        assert seconds >= 0
+        self.told.append(("answered", method, refused))
+
+    def lost(self, answer: LostAnswer) -> None:
+        self.told.append(("lost", answer.method, answer.loss, answer.refused))
+        self.lost_answers.put(answer)
+
+    def failed(self, method: str, error: Exception) -> None:
+        self.told.append(("failed", method, error))
+
+    def disconnected(self, why: NRIError, retry_in: float) -> None:
+        self.told.append(("disconnected", why, retry_in))
+
+
+@dataclass(slots=True)
+class Pair:
+    """A plugin's session, worked by a thread, and its runtime."""
+
+    session: Session
+    runtime: RuntimeSide
+    handler: Pinning
+    observer: Listening
+    ended: queue.SimpleQueue[NRIError]
+    thread: threading.Thread
+
+    def introduce(self) -> None:
+        self.runtime.registered.get(timeout=TIMEOUT)
+        self.runtime.configure()
+        self.runtime.synchronize()
+
+    def close(self) -> None:
+        self.session.close()
+        self.runtime.close()
+        self.thread.join(TIMEOUT)
+        assert not self.thread.is_alive()
+
+
+def make_pair(handler: Pinning | None = None, options: PluginOptions | None = None, **settings: Any) -> Pair:
+    """Return a session whose thread registers and answers until the connection ends; ``ended`` says why it did."""
+    ours, theirs = socket.socketpair()
+    handler, observer = handler or Pinning(), Listening()
+    session = Session(ours, handler, options or PluginOptions(budget=TIMEOUT), observer)
+    ended: queue.SimpleQueue[NRIError] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            session.register()
+            while True:
+                session.step()
+        except NRIError as why:
+            ended.put(why)
+
+    thread = threading.Thread(target=work, daemon=True)
+    runtime = RuntimeSide(theirs, **settings)
+    thread.start()
+    return Pair(session, runtime, handler, observer, ended, thread)

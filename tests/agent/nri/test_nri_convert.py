@@ -1,0 +1,177 @@
+"""Messages of the wire and plain values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mooring.agent.nri.convert import (
+    adjustment_to,
+    container_from,
+    container_to,
+    pod_from,
+    pod_to,
+    resources_from,
+    resources_to,
+    update_from,
+    update_to,
+)
+from mooring.agent.nri.messages import NRI
+from mooring.agent.nri.schema import build_messages
+from mooring.agent.nri.types import (
+    Container,
+    ContainerAdjustment,
+    ContainerState,
+    ContainerUpdate,
+    LinuxResources,
+    Mount,
+    PodSandbox,
+)
+
+WIRE = Path(__file__).parent / "wire"
+REQUESTS = {
+    "nri-configure.json": "ConfigureRequest",
+    "nri-create-container-besteffort.json": "ContainerRequest",
+    "nri-create-container-guaranteed.json": "ContainerRequest",
+    "nri-run-pod-sandbox.json": "StateChangeEvent",
+    "nri-start-container.json": "StateChangeEvent",
+    "nri-stop-container.json": "ContainerRequest",
+    "nri-synchronize-after-plugin-restart.json": "SynchronizeRequest",
+    "nri-update-container-resize-cpu-up.json": "UpdateContainerRequest",
+}
+
+texts = st.text(max_size=12)
+maps = st.dictionaries(texts, texts, max_size=3)
+unsigned = st.none() | st.integers(0, 2**64 - 1)
+signed = st.none() | st.integers(-(2**63), 2**63 - 1)
+resources = st.builds(LinuxResources, texts, texts, unsigned, signed, unsigned, signed)
+pods = st.builds(
+    PodSandbox, texts, texts, texts, texts, maps, maps, texts, texts, st.integers(0, 2**32 - 1), resources, resources
+)
+containers = st.builds(
+    Container,
+    texts,
+    texts,
+    texts,
+    st.sampled_from(ContainerState),
+    st.integers(0, 2**32 - 1),
+    maps,
+    maps,
+    resources,
+    texts,
+)
+
+
+def request_of(name: str) -> Any:
+    """Return the request of a sample; a field that the tables lack is an error here."""
+    document = json.loads((WIRE / name).read_text(encoding="utf-8"))
+    return json_format.ParseDict(document["request"], NRI[REQUESTS[name]]())
+
+
+def again(message: Any) -> Any:
+    return type(message).FromString(message.SerializeToString())
+
+
+@settings(deadline=None, max_examples=60)
+@given(pods)
+def test_a_pod_is_the_same_after_the_wire(pod: PodSandbox) -> None:
+    assert pod_from(again(pod_to(pod))) == pod
+
+
+@settings(deadline=None, max_examples=60)
+@given(containers)
+def test_a_container_is_the_same_after_the_wire(container: Container) -> None:
+    assert container_from(again(container_to(container))) == container
+
+
+@settings(deadline=None, max_examples=40)
+@given(texts, resources, st.booleans())
+def test_an_update_is_the_same_after_the_wire(container: str, wanted: LinuxResources, ignore: bool) -> None:
+    update = ContainerUpdate(container, wanted, ignore)
+    assert update_from(again(update_to(update))) == update
+
+
+def test_what_is_not_set_is_absent_and_a_zero_is_present() -> None:
+    assert resources_to(LinuxResources()).SerializeToString() == b""
+    assert not resources_to(LinuxResources(cpus="1")).HasField("memory")
+    zero = again(resources_to(LinuxResources(quota=0, memory_limit=0)))
+    assert zero.cpu.HasField("quota")
+    assert resources_from(zero) == LinuxResources(quota=0, memory_limit=0)
+
+
+def test_an_adjustment_carries_its_parts_and_nothing_else() -> None:
+    assert adjustment_to(ContainerAdjustment()).SerializeToString() == b""
+    message = adjustment_to(
+        ContainerAdjustment(
+            LinuxResources(cpus="2-3", mems="1", quota=-1),
+            environment={"A": "1"},
+            mounts=[Mount("/etc/x", "/run/x")],
+            annotations={"k": "v"},
+        )
+    )
+    assert json_format.MessageToDict(message, preserving_proto_field_name=True) == {
+        "annotations": {"k": "v"},
+        "mounts": [{"destination": "/etc/x", "type": "bind", "source": "/run/x", "options": ["bind", "ro"]}],
+        "env": [{"key": "A", "value": "1"}],
+        "linux": {"resources": {"cpu": {"cpus": "2-3", "mems": "1", "quota": {"value": "-1"}}}},
+    }
+
+
+def test_a_state_of_a_later_release_is_unknown() -> None:
+    assert container_from(NRI["Container"](id="c", state=99)).state is ContainerState.UNKNOWN
+
+
+def test_fields_of_a_later_release_are_skipped_and_kept() -> None:
+    later = build_messages("later", {"Container": "1 id string\n700 future string\n701 more repeated int64"})
+    payload = later["Container"](id="c", future="x", more=[1, 2]).SerializeToString()
+    message = NRI["Container"].FromString(payload)
+    assert container_from(message).id == "c"
+    assert message.SerializeToString() == payload
+
+
+def test_a_table_with_a_type_that_nobody_defines_is_refused() -> None:
+    with pytest.raises(ValueError, match="field a: nobody defines the type Unheard"):
+        build_messages("example", {"Point": "1 a Unheard"})
+
+
+@pytest.mark.parametrize("name", sorted(REQUESTS))
+def test_the_tables_name_every_field_that_a_real_runtime_fills(name: str) -> None:
+    message = request_of(name)
+    assert again(message) == message
+
+
+def test_a_guaranteed_container_as_containerd_tells_it() -> None:
+    message = request_of("nri-create-container-guaranteed.json")
+    pod, container = pod_from(message.pod), container_from(message.container)
+    assert (pod.name, pod.namespace) == ("guar", "default")
+    assert pod.cgroup_parent == f"/mytest/kubepods/pod{pod.uid}"
+    assert pod.labels["io.kubernetes.pod.uid"] == pod.uid
+    assert pod.pod_resources == LinuxResources(shares=1024, quota=100000, period=100000, memory_limit=64 << 20)
+    # The CRI fills in zeros where nothing is set.
+    assert pod.overhead == LinuxResources(shares=0, quota=0, period=0, memory_limit=0)
+    assert container.pod_sandbox_id == pod.id
+    assert container.name == "a"
+    assert (container.state, container.pid) == (ContainerState.UNKNOWN, 0)
+    assert container.resources == LinuxResources(shares=1024, quota=100000, period=100000, memory_limit=64 << 20)
+    assert container.cgroups_path == f"{pod.cgroup_parent}/{container.id}"
+
+
+def test_a_resize_as_containerd_tells_it() -> None:
+    message = request_of("nri-update-container-resize-cpu-up.json")
+    assert resources_from(message.linux_resources).quota == 120000
+    assert container_from(message.container).resources.cpus == "1"
+
+
+def test_synchronize_tells_assignments_and_pids() -> None:
+    message = request_of("nri-synchronize-after-plugin-restart.json")
+    found = [container_from(container) for container in message.containers]
+    assert found
+    assert {container.resources.cpus for container in found} == {"0", "1"}
+    assert all(container.state is ContainerState.RUNNING and container.pid for container in found)
+    assert {container.pod_sandbox_id for container in found} <= {pod.id for pod in message.pods}

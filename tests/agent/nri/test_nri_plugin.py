@@ -1,0 +1,161 @@
+"""A plugin that stays, one that a runtime starts, and updates over a second connection."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Listening, Pinning, RuntimeSide
+
+from mooring.agent.nri.errors import ConnectionLostError, MisuseError, RemoteError
+from mooring.agent.nri.out_of_band import update_by_synchronizing
+from mooring.agent.nri.plugin import connect_to, given_by, run_given_plugin, run_plugin
+from mooring.agent.nri.session import PluginOptions
+from mooring.agent.nri.types import ContainerUpdate, LinuxResources
+
+OPTIONS = PluginOptions(budget=TIMEOUT)
+
+
+class Runtimes:
+    """Makes a new runtime for every connection, or none when it is down."""
+
+    def __init__(self, *, down: int = 0, refuse_registration: str = "") -> None:
+        self.made: queue.SimpleQueue[RuntimeSide] = queue.SimpleQueue()
+        self._down = down
+        self._refuse = refuse_registration
+
+    def connect(self) -> socket.socket:
+        if self._down:
+            self._down -= 1
+            raise ConnectionLostError("cannot connect: Connection refused")
+        ours, theirs = socket.socketpair()
+        self.made.put(RuntimeSide(theirs, refuse_registration=self._refuse))
+        return ours
+
+
+def test_after_each_loss_the_plugin_comes_back_and_the_pauses_grow_until_it_was_synchronized() -> None:
+    runtimes, stop, handler, observer = Runtimes(down=3), threading.Event(), Pinning(), Listening()
+    pauses: list[float] = []
+    thread = threading.Thread(
+        target=run_plugin,
+        args=(runtimes.connect, handler, OPTIONS, observer, stop),
+        kwargs={"wait": pauses.append},
+        daemon=True,
+    )
+    thread.start()
+    for _ in range(2):
+        runtime = runtimes.made.get(timeout=TIMEOUT)
+        runtime.registered.get(timeout=TIMEOUT)
+        runtime.configure()
+        runtime.synchronize([POD], [CONTAINER])
+        # The call after it returns when the plugin has noted that the Synchronize was answered.
+        assert runtime.create().adjust.linux.resources.cpu.cpus == "1"
+        runtime.close()
+    last = runtimes.made.get(timeout=TIMEOUT)
+    last.registered.get(timeout=TIMEOUT)
+    stop.set()
+    thread.join(TIMEOUT)
+    assert not thread.is_alive()
+    last.close()
+    assert pauses == [0.1, 0.2, 0.4, 0.1, 0.1]
+    assert [call[0] for call in handler.calls] == ["configure", "synchronize", "create"] * 2
+
+
+def test_pauses_have_an_upper_limit() -> None:
+    stop, pauses = threading.Event(), list[float]()
+
+    def wait(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 9:
+            stop.set()
+
+    run_plugin(Runtimes(down=100).connect, Pinning(), OPTIONS, Listening(), stop, wait=wait)
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+
+
+def test_a_refused_registration_is_told_and_tried_again() -> None:
+    stop, observer = threading.Event(), Listening()
+    runtimes = Runtimes(refuse_registration="invalid plugin index")
+    run_plugin(runtimes.connect, Pinning(), OPTIONS, observer, stop, wait=lambda _: stop.set())
+    assert [type(told[1]) for told in observer.told] == [RemoteError]
+    runtimes.made.get(timeout=TIMEOUT).close()
+
+
+def test_a_plugin_connects_by_path(tmp_path: Path) -> None:
+    path = tmp_path / "nri.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        with pytest.raises(ConnectionLostError, match=r"nri.sock: Connection refused"):
+            connect_to(str(path))
+        listener.listen()
+        connect_to(str(path)).close()
+    with pytest.raises(ConnectionLostError, match=r"cannot connect to .*: No such file"):
+        connect_to(str(tmp_path / "none"))
+    with pytest.raises(ConnectionLostError, match="cannot connect to"):
+        connect_to(str(tmp_path / ("x" * 200)))
+
+
+def test_a_plugin_that_a_runtime_starts_takes_socket_name_and_index_from_its_environment() -> None:
+    ours, theirs = socket.socketpair()
+    runtime = RuntimeSide(theirs)
+    environment = {"NRI_PLUGIN_SOCKET": str(ours.detach()), "NRI_PLUGIN_NAME": "pre", "NRI_PLUGIN_IDX": "30"}
+    given = given_by(environment)
+    assert given is not None
+    ended: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+    thread = threading.Thread(target=lambda: ended.put(run_given_plugin(given, Pinning(), OPTIONS, Listening())))
+    thread.start()
+    assert runtime.registered.get(timeout=TIMEOUT) == ("30", "pre")
+    runtime.close()
+    assert isinstance(ended.get(timeout=TIMEOUT), ConnectionLostError)
+    thread.join(TIMEOUT)
+
+
+def test_without_a_socket_in_the_environment_nothing_is_given() -> None:
+    assert given_by({}) is None
+
+
+@pytest.mark.parametrize("number", ["x", "-1", "99999999999999999999", "1000000"])
+def test_a_socket_number_that_is_none_is_misuse(number: str) -> None:
+    with pytest.raises(MisuseError, match="is no socket"):
+        given_by({"NRI_PLUGIN_SOCKET": number})
+
+
+def test_a_file_is_no_socket(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("w") as file, pytest.raises(MisuseError, match="is no socket"):
+        given_by({"NRI_PLUGIN_SOCKET": str(os.dup(file.fileno()))})
+
+
+def test_updates_between_events_travel_as_the_answer_to_a_synchronize() -> None:
+    runtimes = Runtimes()
+    answers: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
+
+    def runtime_work() -> None:
+        runtime = runtimes.made.get(timeout=TIMEOUT)
+        assert runtime.registered.get(timeout=TIMEOUT) == ("50", "mooring-update")
+        assert runtime.configure().events == 0b100
+        answers.put([update.container_id for update in runtime.synchronize([POD], [CONTAINER]).update])
+        runtime.connection._reader.join(TIMEOUT)
+        runtime.close()
+
+    thread = threading.Thread(target=runtime_work)
+    thread.start()
+    update_by_synchronizing(
+        runtimes.connect,
+        lambda _, containers: [ContainerUpdate(found.id, LinuxResources(cpus="0")) for found in containers],
+        OPTIONS,
+        linger=0.0,
+    )
+    assert answers.get(timeout=TIMEOUT) == ["container-1"]
+    thread.join(TIMEOUT)
+    assert not thread.is_alive()
+
+
+def test_a_runtime_that_never_synchronizes_is_given_up() -> None:
+    runtimes = Runtimes()
+    with pytest.raises(ConnectionLostError, match=r"no Synchronize within 0.05 s"):
+        update_by_synchronizing(runtimes.connect, lambda *_: [], PluginOptions(call_timeout=0.05))
+    runtimes.made.get(timeout=TIMEOUT).close()

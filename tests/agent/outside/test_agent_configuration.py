@@ -1,0 +1,222 @@
+"""The agent's file: what it may say, what comes from the kubelet's, and with which kubelet the agent does not run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
+from mooring.agent.options import FIELDS, Address, AgentOptions, LogLevel, OnRejection, agent_options, choices_of
+from mooring.agent.reactor.values import Options
+from mooring.core.errors import InputError
+from mooring.manifest.kubelet_flags import kubelet_flags
+
+FULL: dict[str, Any] = {
+    "apiVersion": "mooring/v1alpha1",
+    "kind": "AgentConfiguration",
+    "stateDir": "/srv/mooring",
+    "nriSocket": "/run/nri.sock",
+    "pluginIndex": "07",
+    "kubeletConfig": "",
+    "nodeName": "edge-7",
+    "kubeconfig": "/etc/kubeconfig",
+    "podManifests": "/etc/manifests",
+    "onRejection": "evict",
+    "optOutAnnotation": "mooring/opt-out",
+    "placeWhileUnwritable": False,
+    "failClosed": True,
+    "replyBudget": "1.5s",
+    "metricsAddress": "[::1]:80",
+    "perContainerMetrics": True,
+    "statusSocket": "",
+    "podResourcesSocket": "",
+    "logFormat": "console",
+    "logLevel": "debug",
+}
+OWN = """
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+topologyManagerPolicy: restricted
+featureGates: {A: true}
+"""
+
+
+def load(folder: Path, *texts: str, kubelet: str = "", **more: Any) -> AgentConfiguration:
+    own = folder / "agent.yaml"
+    if kubelet:
+        (folder / "kubelet.yaml").write_text(kubelet, encoding="utf-8")
+        texts += (json.dumps({"kind": "AgentConfiguration", "kubeletConfig": str(folder / "kubelet.yaml")}),)
+    own.write_text("\n---\n".join(texts), encoding="utf-8")
+    return load_agent_configuration(str(own), **more)
+
+
+def complaint(folder: Path, *texts: str, **more: Any) -> str:
+    with pytest.raises(InputError) as refused:
+        load(folder, *texts, **more)
+    text = str(refused.value)
+    assert "\n" not in text
+    return text.replace(str(folder), "DIR")
+
+
+def test_every_field_is_read(tmp_path: Path) -> None:
+    options = load(tmp_path, json.dumps(FULL)).options
+    usual = AgentOptions()
+    same = {field.name for field in fields(AgentOptions) if getattr(options, field.name) == getattr(usual, field.name)}
+    assert same == {"kubelet_config"}
+    assert options.reply_budget_ns == 1_500_000_000
+    assert (options.metrics_address, str(options.metrics_address)) == (Address("::1", 80), "[::1]:80")
+    assert options.on_rejection is OnRejection.EVICT
+    assert options.log_level is LogLevel.DEBUG
+    assert set(FIELDS) == set(FULL) - {"apiVersion", "kind"}
+    assert {*FIELDS.values()} == {field.name for field in fields(AgentOptions)}
+    assert choices_of(options) == Options(
+        evict=True, opt_out_annotation="mooring/opt-out", place_while_unwritable=False
+    )
+
+
+def test_what_is_not_said_has_its_default() -> None:
+    assert agent_options({}, source="agent.yaml") == AgentOptions()
+    assert agent_options(dict.fromkeys(FIELDS), source="agent.yaml") == AgentOptions()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("stateDirr", "/x", "stateDirr: is not known; did you mean stateDir?"),
+        ("apiVersion", "mooring/v9", "apiVersion: 'mooring/v9' is not supported; write mooring/v1alpha1"),
+        ("stateDir", "state", "stateDir: 'state' is no absolute path; begin it with /"),
+        ("stateDir", "", "stateDir: must not be empty"),
+        ("nriSocket", "/" + "s" * 107, "nriSocket: longer than the 107 bytes that a socket's path can have"),
+        ("pluginIndex", "7", "pluginIndex: '7' is no index; write two digits, such as \"50\""),
+        ("pluginIndex", 50, "pluginIndex: must be a text, not a number; put it in quotes"),
+        ("onRejection", "evicts", "onRejection: 'evicts' is not known; did you mean evict?"),
+        ("onRejection", "x", "onRejection: 'x' is not known; known are hold, evict"),
+        (
+            "optOutAnnotation",
+            "example.org/out",
+            "'example.org/out' is no annotation of the agent; write one that begins",
+        ),
+        ("failClosed", "yes", "failClosed: must be true or false, not a text"),
+        ("replyBudget", "0s", "replyBudget: must lie between 10ms and 1m"),
+        ("replyBudget", "", "replyBudget: '' is not a duration; write one such as 10s or 100ms"),
+        ("metricsAddress", "9477", "metricsAddress: '9477' is no address; write host:port, such as 127.0.0.1:9477"),
+        ("metricsAddress", "::1:80", "metricsAddress: '::1:80' is no address; write host:port, such as 127.0.0.1:9477"),
+        ("metricsAddress", "a:70000", "metricsAddress: 'a:70000' is no address; write host:port"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(field: str, value: object, says: str, tmp_path: Path) -> None:
+    assert says in complaint(tmp_path, json.dumps({"kind": "AgentConfiguration", field: value}))
+
+
+@settings(max_examples=60)
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(FIELDS)),
+        st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.lists(st.text(max_size=3), max_size=2),
+        max_size=4,
+    )
+)
+def test_whatever_it_says_it_is_understood_or_refused_with_its_file(content: dict[str, Any]) -> None:
+    try:
+        agent_options(content, source="agent.yaml")
+    except InputError as error:
+        assert str(error).startswith("agent.yaml: ")  # noqa: PT017 - both outcomes are right
+
+
+def test_policies_come_from_the_own_file_and_the_rest_from_the_kubelets(tmp_path: Path) -> None:
+    of_kubelet = """
+kind: KubeletConfiguration
+cpuManagerPolicyOptions: {full-pcpus-only: "true"}
+topologyManagerPolicy: best-effort
+topologyManagerScope: pod
+reservedSystemCPUs: "0-1"
+maxPods: 50
+featureGates: {A: false, B: true}
+"""
+    found = load(tmp_path, OWN, kubelet=of_kubelet)
+    kubelet = found.kubelet
+    assert (kubelet.cpu_manager_policy, kubelet.cpu_manager_policy_options) == ("static", {})
+    assert (kubelet.topology_manager_policy, kubelet.topology_manager_scope) == ("restricted", "container")
+    assert (kubelet.reserved_system_cpus, kubelet.max_pods) == ("0-1", 50)
+    assert kubelet.feature_gates == {"A": True, "B": True}
+    assert found.files == (str(tmp_path / "agent.yaml"), str(tmp_path / "kubelet.yaml"))
+
+
+def test_the_own_file_wins(tmp_path: Path) -> None:
+    of_kubelet = "kind: KubeletConfiguration\nreservedSystemCPUs: '0'\nmaxPods: 50\n"
+    kubelet = load(tmp_path, OWN + "reservedSystemCPUs: '0-3'\nmaxPods: null\n", kubelet=of_kubelet).kubelet
+    assert (kubelet.reserved_system_cpus, kubelet.max_pods) == ("0-3", 50)
+
+
+@pytest.mark.parametrize(
+    ("field", "policy", "idle"), [("cpuManagerPolicy", "static", "none"), ("memoryManagerPolicy", "Static", "None")]
+)
+def test_a_kubelet_that_manages_itself_is_refused(field: str, policy: str, idle: str, tmp_path: Path) -> None:
+    refused = complaint(tmp_path, OWN, kubelet=f"kind: KubeletConfiguration\n{field}: {policy}\n")
+    assert refused == (
+        f"DIR/kubelet.yaml: {field}: is {policy} on this node, so that kubelet and agent would write the same cpusets; "
+        f"set it to {idle} for the kubelet, drain the node and restart the kubelet; the policy belongs into the "
+        "agent's file"
+    )
+
+
+def test_flags_of_the_running_kubelet_count_more_than_its_file(tmp_path: Path) -> None:
+    static = "kind: KubeletConfiguration\ncpuManagerPolicy: static\nmaxPods: 50\n"
+    flags = kubelet_flags(["--cpu-manager-policy=none", "--max-pods=70"])
+    assert load(tmp_path, OWN, kubelet=static, flags=flags).kubelet.max_pods == 70
+    flags = kubelet_flags(["--cpu-manager-policy=static"])
+    refused = complaint(tmp_path, OWN, kubelet="kind: KubeletConfiguration\n", flags=flags)
+    assert refused.startswith("the kubelet's command line: cpuManagerPolicy: is static on this node")
+
+
+def test_the_file_of_the_running_kubelet_is_looked_at_though_nobody_named_it(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("kind: KubeletConfiguration\nmemoryManagerPolicy: Static\nmaxPods: 7\n", encoding="utf-8")
+    flags = kubelet_flags([f"--config={file}"])
+    assert complaint(tmp_path, OWN, flags=flags).startswith(
+        "DIR/config.yaml: memoryManagerPolicy: is Static on this node"
+    )
+    file.write_text("kind: KubeletConfiguration\nmaxPods: 7\n", encoding="utf-8")
+    assert load(tmp_path, OWN, flags=flags).kubelet.max_pods == 110, "nothing is taken from a file that nobody named"
+    file.unlink()
+    assert load(tmp_path, OWN, flags=flags).kubelet.cpu_manager_policy == "static"
+
+
+def test_defects_are_as_the_agent_needs_them_unless_somebody_says_otherwise(tmp_path: Path) -> None:
+    assert load(tmp_path, OWN).mooring.fixed_defects == {"pod-restart"}
+    said = "kind: MooringConfiguration\n"
+    assert load(tmp_path, OWN, said).mooring.fixed_defects == {"pod-restart"}
+    assert load(tmp_path, OWN, said + "fixedDefects: []\n").mooring.fixed_defects == frozenset()
+    assert load(tmp_path, OWN, said + "fixedDefects: [numa-gauge]\n").mooring.fixed_defects == {"numa-gauge"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        ((OWN, OWN), "DIR/agent.yaml:9: a second KubeletConfiguration; the first is in DIR/agent.yaml:2"),
+        (("kind: Pod",), "'Pod' is no configuration; write kind: AgentConfiguration, KubeletConfiguration or Mooring"),
+        (("kind: NodeDevices\nresources: {}",), "NodeDevices is not for the agent; the kubelet has them"),
+        (("- 1",), "a configuration must be a mapping, not a list"),
+        (("kind: KubeletConfiguration\nmaxPods: many",), "maxPods: must be a whole number, not a text"),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused(texts: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    assert says in complaint(tmp_path, *texts)
+
+
+@pytest.mark.parametrize("content", ["kind: Pod", "[]", "kind: KubeletConfiguration\n---\nkind: KubeletConfiguration"])
+def test_another_file_than_the_kubelets_is_refused(content: str, tmp_path: Path) -> None:
+    says = "DIR/kubelet.yaml: must hold one KubeletConfiguration and nothing else"
+    assert complaint(tmp_path, OWN, kubelet=content).startswith(says)
+
+
+def test_an_agent_without_a_policy_is_told_that_it_places_nothing(tmp_path: Path) -> None:
+    (finding,) = load(tmp_path, "kind: AgentConfiguration").findings
+    assert finding.message.endswith("so that the agent places nothing")
+    assert load(tmp_path, OWN).findings == ()

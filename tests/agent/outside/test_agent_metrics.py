@@ -1,0 +1,180 @@
+"""Metrics and health show what is, never what was hoped for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.agent.outside.nodes import Told, busy, partitioned, pod, snapshot_of, started
+
+from mooring.agent.health import LONGEST_PAUSE, health_pages, unready
+from mooring.agent.metrics import AgentMetrics
+from mooring.agent.reactor.effects import Effect, Evict, Finding, Report
+from mooring.agent.reactor.values import Phase
+from mooring.agent.snapshot import EffectiveSet, Heartbeat, Published, RuntimeLink, Snapshot
+from mooring.core.cpuset import CPUSet
+from mooring.node.metrics import samples
+
+
+def metrics_of(snapshot: Snapshot) -> AgentMetrics:
+    return AgentMetrics(Published(snapshot))
+
+
+def scraped(metrics: AgentMetrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Return every sample, as Prometheus reads the page."""
+    found = {}
+    for family in text_string_to_metric_families(metrics.text()):
+        for sample in family.samples:
+            # The parser names counters by the rules of OpenMetrics; one of the kubelet's has another name.
+            name = sample.name.removesuffix("_total") if sample.name.endswith("_count_total") else sample.name
+            found[name, tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def value(metrics: AgentMetrics, name: str, **labels: str) -> float:
+    return scraped(metrics)[f"mooring_agent_{name}", tuple(sorted(labels.items()))]
+
+
+def test_the_kubelets_metrics_stand_there_under_their_names_and_with_their_values() -> None:
+    told = busy()
+    page = scraped(metrics_of(snapshot_of(told)))
+    own = {(name, tuple(sorted(labels))): float(number) for name, labels, number in samples(told.metrics)}
+    observed = {key: number for key, number in own.items() if "duration" not in key[0]}
+    assert observed
+    assert {key: page[key] for key in observed} == observed
+
+
+def test_what_is_seen_is_that_of_the_snapshot() -> None:
+    metrics = metrics_of(snapshot_of(busy()))
+    names = ("ready", "connected", "overlap_cpus", "pods", "held_pods", "containers", "pinned_containers")
+    assert [value(metrics, name) for name in names] == [1, 1, 0, 3, 1, 5, 4]
+
+
+def test_before_the_engine_runs_there_is_a_page_too() -> None:
+    snapshot = snapshot_of(busy(), state=None, metrics=None, refusal="no such CPU")
+    metrics = metrics_of(snapshot)
+    assert (value(metrics, "ready"), value(metrics, "pods")) == (0, 0)
+    assert unready(snapshot) == ("the engine does not run: no such CPU",)
+
+
+def test_effects_count_as_what_they_stand_for() -> None:
+    metrics = metrics_of(snapshot_of(started()))
+    reports: list[Effect] = [
+        Report(Finding.REJECTED, "no", reason="TopologyAffinityError"),
+        Report(Finding.REJECTED, "no"),
+        Report(Finding.DEVIATION, ""),
+        Report(Finding.QUOTA_DEVIATION, ""),
+        Report(Finding.CPUSET_DIFFERED, ""),
+        Report(Finding.STATE_UNWRITABLE, ""),
+        Report(Finding.POD_GONE, ""),
+    ]
+    for each in (*reports, Evict(pod("db", 1), "no")):
+        metrics.count(each)
+    metrics.reply_seconds.labels("CreateContainer").observe(0.25)
+    metrics.reply_seconds.labels("StopContainer").observe(0.5)
+    assert value(metrics, "rejections_total", reason="TopologyAffinityError") == 1
+    assert value(metrics, "repairs_total", kind="quota") == 1
+    assert value(metrics, "reports_total", kind="pod-gone") == 1
+    assert value(metrics, "reply_seconds_bucket", event="CreateContainer", le="0.25") == 1
+    counts = metrics.counts()
+    assert (counts.rejections, counts.repairs, counts.evictions, counts.state_write_failures) == (2, 3, 1, 1)
+    assert (counts.replies, counts.reply_seconds) == (2, 0.75)
+
+
+def test_every_series_of_a_small_label_is_there_from_the_beginning() -> None:
+    metrics = metrics_of(snapshot_of(started()))
+    assert [value(metrics, "repairs_total", kind=kind) for kind in ("cpuset", "quota", "record")] == [0, 0, 0]
+    assert [value(metrics, "configuration_reloads_total", result=each) for each in ("taken", "refused")] == [0, 0]
+    assert not [name for name, _ in scraped(metrics) if name.endswith("_created")]
+
+
+def test_containers_have_series_only_when_they_are_asked_for() -> None:
+    metrics = metrics_of(snapshot_of(busy()))
+    assert not [name for name, _ in scraped(metrics) if "container_cpus" in name]
+    metrics.per_container = True
+    found = {key[1]: number for key, number in scraped(metrics).items() if key[0] == "mooring_agent_container_cpus"}
+    assert {dict(labels)["cpus"]: number for labels, number in found.items()} == {
+        "1-2,9": 3,
+        "10": 1,
+        "3": 1,
+        "4,12": 2,
+    }
+
+
+def with_cpus(told: Told, container: str, cpus: str) -> Snapshot:
+    snapshot = snapshot_of(told)
+    (found,) = (one for one in snapshot.effective if one.startswith(container))
+    return replace(snapshot, effective={**snapshot.effective, found: EffectiveSet(CPUSet.parse(cpus))})
+
+
+@pytest.mark.parametrize(
+    ("container", "cpus", "overlap"),
+    [("web-c0", "0-15", "1-4,9-10,12"), ("db-c0", "1-2,9-10", "10"), ("db-c1", "", ""), ("cache-c0", "5", "")],
+)
+def test_whoever_may_run_on_exclusive_cpus_of_others_is_seen(container: str, cpus: str, overlap: str) -> None:
+    snapshot = with_cpus(busy(), container, cpus)
+    found = CPUSet()
+    for one in snapshot.overlaps():
+        assert one.container_id.startswith(container)
+        found |= one.cpus
+    assert str(found) == overlap
+    assert value(metrics_of(snapshot), "overlap_cpus") == len(found)
+    reasons = ("1 container may run on exclusive CPUs of others",) if overlap else ()
+    assert unready(snapshot) == reasons
+
+
+def test_what_was_told_counts_where_the_kernel_was_not_read() -> None:
+    snapshot = snapshot_of(busy())
+    state = snapshot.state
+    assert state is not None
+    (web,) = (one for one in state.containers.values() if one.id.startswith("web"))
+    stray = replace(web, told=replace(web.told, cpus="0-2"))
+    wrong = replace(snapshot, state=state.with_container(stray), effective={})
+    assert [str(one.cpus) for one in wrong.overlaps()] == ["1-2"]
+    ended = replace(wrong, state=state.with_container(replace(stray, phase=Phase.ENDED)))
+    assert ended.overlaps() == ()
+
+
+def test_a_shared_container_of_a_partition_may_not_run_on_its_exclusive_neighbour() -> None:
+    told = partitioned()
+    cpus = told.kubelet.node.cpu
+    assert cpus.pods, "the fixture has a pod with CPUs as a whole"
+    own = cpus.assignments["uid-part"]["c0"]
+    assert snapshot_of(told).overlaps() == ()
+    everything = str(CPUSet(cpus.pods["uid-part"]))
+    assert [one.cpus.mask for one in with_cpus(told, "part-c1", everything).overlaps()] == [own]
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"runtime": RuntimeLink()}, "the runtime is not connected"),
+        ({"runtime": RuntimeLink(connected=True)}, "the runtime has not told what runs yet"),
+        ({"unwritable": "disk full"}, "the state cannot be written: disk full"),
+        ({"state": None}, "the engine does not run yet"),
+    ],
+)
+def test_an_agent_is_ready_only_when_everything_is(more: dict[str, Any], reason: str) -> None:
+    published = Published(snapshot_of(busy()))
+    pages = health_pages(published, Heartbeat(lambda: 0.0))
+    assert (pages["/readyz"]().status, pages["/readyz"]().body) == (200, b"ok\n")
+    published.publish(snapshot_of(busy(), **more))
+    assert (pages["/readyz"]().status, pages["/readyz"]().body) == (503, f"{reason}\n".encode())
+    assert pages["/healthz"]().status == 200
+
+
+def test_an_agent_whose_heart_has_stopped_is_dead_until_it_beats() -> None:
+    clock = iter_clock(0.0, LONGEST_PAUSE, LONGEST_PAUSE + 1, LONGEST_PAUSE + 1, LONGEST_PAUSE + 2)
+    heartbeat = Heartbeat(clock.__next__)
+    page = health_pages(Published(snapshot_of(started())), heartbeat)["/healthz"]
+    assert page().status == 200
+    assert page().body == b"no heartbeat for 31 seconds\n"
+    heartbeat.beat()
+    assert page().status == 200
+
+
+def iter_clock(*times: float) -> Iterator[float]:
+    return iter(times)

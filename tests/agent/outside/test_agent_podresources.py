@@ -1,0 +1,191 @@
+"""The gRPC API says what the JSON form says, byte for byte as any client of the kubelet reads it."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tests.agent.outside.nodes import STATIC, Told, busy, partitioned, pod, snapshot_of, started
+
+from mooring.agent.podresources import PodResourcesService
+from mooring.agent.snapshot import Published
+from mooring.core.errors import InputError
+from mooring.planner.podresources import pod_resources_document
+from mooring.planner.simulation import Kubelet
+
+# Field number -> name and kind, from the specification (pod-level.md section 5); a reader of its own, so that a wrong
+# table of the server cannot agree with itself.
+TOPOLOGY = {1: ("nodes", {1: ("ID", "number")})}
+MEMORY = {1: ("memory_type", "text"), 2: ("size", "number"), 3: ("topology", TOPOLOGY)}
+DEVICES = {1: ("resource_name", "text"), 2: ("device_ids", "text"), 3: ("topology", TOPOLOGY)}
+CONTAINER = {1: ("name", "text"), 2: ("devices", DEVICES), 3: ("cpu_ids", "numbers"), 4: ("memory", MEMORY)}
+POD = {
+    1: ("name", "text"),
+    2: ("namespace", "text"),
+    3: ("containers", CONTAINER),
+    4: ("cpu_ids", "numbers"),
+    5: ("memory", MEMORY),
+}
+LIST = {1: ("pod_resources", POD)}
+ALLOCATABLE = {1: ("devices", DEVICES), 2: ("cpu_ids", "numbers"), 3: ("memory", MEMORY)}
+REPEATED = {"pod_resources", "containers", "cpu_ids", "memory", "devices", "device_ids", "nodes"}
+
+
+def decoded(data: bytes, fields: dict[int, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    place = 0
+    while place < len(data):
+        key, place = varint(data, place)
+        name, kind = fields[key >> 3]
+        value: Any
+        if key & 7 == 0:
+            number, place = varint(data, place)
+            value = [str(number)] if kind == "numbers" else str(number)
+        else:
+            length, place = varint(data, place)
+            part, place = data[place : place + length], place + length
+            value = (
+                decoded(part, kind) if isinstance(kind, dict) else numbers(part) if kind == "numbers" else part.decode()
+            )
+        if name not in REPEATED:
+            found[name] = value
+        elif kind == "numbers":
+            found.setdefault(name, []).extend(value)
+        else:
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def numbers(data: bytes) -> list[str]:
+    found, place = [], 0
+    while place < len(data):
+        number, place = varint(data, place)
+        found.append(str(number))
+    return found
+
+
+def varint(data: bytes, place: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[place]
+        number |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return number, place
+
+
+def without_defaults(value: Any) -> Any:
+    """Return a document without what protobuf does not write: empty lists and texts. A node ID of 0 is empty too."""
+    if isinstance(value, list):
+        return [without_defaults(one) for one in value]
+    if isinstance(value, dict):
+        return {name: without_defaults(one) for name, one in value.items() if one not in ([], "", "0")}
+    return value
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "sockets" / "pod-resources.sock")
+
+
+@pytest.fixture
+def channel(path: str) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as found:
+        yield found
+
+
+def ask(channel: grpc.Channel, method: str, request: bytes = b"") -> bytes:
+    call = channel.unary_unary(
+        f"/v1.PodResourcesLister/{method}", request_serializer=bytes, response_deserializer=bytes
+    )
+    return call(request, timeout=10)
+
+
+def named(name: str, namespace: str) -> bytes:
+    return b"".join(bytes((tag, len(text))) + text.encode() for tag, text in ((10, name), (18, namespace)))
+
+
+NODES: dict[str, Callable[[], Told]] = {
+    "busy": busy,
+    "partitioned": partitioned,
+    "empty": started,
+    "none": lambda: started(replace(STATIC, cpu_manager_policy="none")).admit(pod("db", 3)),
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_the_answers_are_those_of_the_json_form(name: str, path: str, channel: grpc.Channel) -> None:
+    told = NODES[name]()
+    document = pod_resources_document(told.kubelet.node)
+    service = PodResourcesService(path, Published(snapshot_of(told)))
+    try:
+        assert decoded(ask(channel, "List"), LIST) == without_defaults(document["List"])
+        allocatable = decoded(ask(channel, "GetAllocatableResources"), ALLOCATABLE)
+        assert allocatable == without_defaults(document["GetAllocatableResources"])
+        for each in document["List"]["pod_resources"]:
+            answer = ask(channel, "Get", named(each["name"], each["namespace"]))
+            assert decoded(answer, {1: ("pod", POD)})["pod"] == without_defaults(each)
+    finally:
+        service.close()
+
+
+def test_a_pod_that_is_not_there_is_told_in_the_kubelets_words(path: str, channel: grpc.Channel) -> None:
+    service = PodResourcesService(path, Published(snapshot_of(busy())))
+    try:
+        with pytest.raises(grpc.RpcError) as refused:
+            ask(channel, "Get", named("db", "other"))
+    finally:
+        service.close()
+    assert refused.value.code() is grpc.StatusCode.UNKNOWN
+    assert refused.value.details() == "pod db in namespace other not found"
+
+
+def test_before_the_engine_runs_nothing_is_answered(path: str, channel: grpc.Channel) -> None:
+    service = PodResourcesService(path, Published(snapshot_of(busy(), state=None)))
+    try:
+        with pytest.raises(grpc.RpcError) as refused:
+            ask(channel, "List")
+    finally:
+        service.close()
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_many_clients_get_the_newest_state_while_it_changes(path: str, channel: grpc.Channel) -> None:
+    told = started()
+    published = Published(snapshot_of(told))
+    service = PodResourcesService(path, published)
+    states: list[Kubelet] = [told.kubelet]
+    try:
+        with ThreadPoolExecutor(4) as clients:
+            asked = [clients.submit(ask, channel, "List") for _ in range(10)]
+            for count in range(5):
+                states.append(told.admit(pod(f"p{count}", 2)).kubelet)
+                published.publish(snapshot_of(told))
+                asked += [clients.submit(ask, channel, "List") for _ in range(5)]
+            known = [without_defaults(pod_resources_document(one.node)["List"]) for one in states]
+            assert all(decoded(each.result(), LIST) in known for each in asked)
+        assert decoded(ask(channel, "List"), LIST) == known[-1]
+    finally:
+        service.close()
+
+
+def test_the_socket_has_its_permissions_and_goes_with_the_service(path: str) -> None:
+    Path(path).parent.mkdir()
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(path)
+    dead.close()
+    service = PodResourcesService(path, Published(snapshot_of(started())))
+    try:
+        assert stat.S_IMODE(Path(path).stat().st_mode) == 0o660
+        with pytest.raises(InputError, match="somebody listens there already"):
+            PodResourcesService(path, Published(snapshot_of(started())))
+    finally:
+        service.close()
+    assert list(Path(path).parent.iterdir()) == []

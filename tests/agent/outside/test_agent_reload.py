@@ -1,0 +1,195 @@
+"""A changed file is taken up whole, or the old configuration stays and somebody is told why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.agent.outside.nodes import STATIC, busy, pod, started
+
+from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
+from mooring.agent.options import FIELDS, AgentOptions, OnRejection
+from mooring.agent.reload import PERIOD, RESTART, ConfigurationWatch, engine_refusal, live_fields, restart_reasons
+from mooring.core.config import KubeletConfig, MooringConfig
+
+KUBELET = "kind: KubeletConfiguration\ncpuManagerPolicy: static\n"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_time(self) -> None:
+        self.now += PERIOD
+
+
+class Watched:
+    """A file and a watch over it."""
+
+    def __init__(self, folder: Path, accepts: Callable[[AgentConfiguration], str] = lambda _: "") -> None:
+        self.file, self.clock = folder / "agent.yaml", Clock()
+        self.write("")
+
+        def load() -> AgentConfiguration:
+            return load_agent_configuration(str(self.file))
+
+        self.watch = ConfigurationWatch(load(), load, accepts, self.clock)
+
+    def write(self, options: str, kubelet: str = KUBELET) -> None:
+        beside = self.file.with_name("new")
+        beside.write_text(f"{kubelet}---\nkind: AgentConfiguration\n{options}", encoding="utf-8")
+        beside.replace(self.file)
+
+    def polled(self, times: int = 2) -> list[str]:
+        """Return what came of so many looks: ``taken`` or the refusal."""
+        found = []
+        for _ in range(times):
+            self.clock.pass_time()
+            reload = self.watch.poll()
+            if reload is not None:
+                found.append(reload.refusal or "taken")
+        return found
+
+
+def test_a_change_is_taken_up_when_it_has_come_to_rest(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    assert watched.polled(3) == []
+    watched.write("onRejection: evict")
+    assert watched.polled(1) == [], "it may still be written"
+    assert watched.polled(1) == ["taken"]
+    assert watched.watch.current.options.on_rejection is OnRejection.EVICT
+    assert watched.watch.generation == 2
+    assert watched.polled(3) == []
+
+
+def test_nothing_is_looked_at_between_two_looks(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.write("onRejection: evict")
+    assert [watched.watch.poll() for _ in range(5)] == [None] * 5
+
+
+def test_asking_takes_it_up_at_once(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.write("logLevel: debug")
+    watched.watch.ask()
+    reload = watched.watch.poll()
+    assert reload is not None
+    assert reload.configuration is watched.watch.current
+    watched.watch.ask()
+    assert watched.watch.poll() is not None, "asked again it is read again"
+
+
+@pytest.mark.parametrize("damage", ["onRejectoin: evict", "]"])
+def test_an_invalid_change_is_told_once_and_the_old_configuration_stays(damage: str, tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    before = watched.watch.current
+    watched.write(damage)
+    (refusal,) = watched.polled(5)
+    assert refusal.startswith(str(watched.file))
+    assert watched.watch.current is before
+    assert watched.watch.refusal == refusal
+    watched.write("logLevel: debug")
+    assert watched.polled() == ["taken"]
+    assert watched.watch.refusal == ""
+
+
+def test_a_file_that_goes_away_changes_nothing(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.file.unlink()
+    (refusal,) = watched.polled(4)
+    assert "cannot be read" in refusal
+    watched.write("")
+    assert watched.polled() == ["taken"]
+
+
+def test_a_change_that_needs_a_restart_is_refused_as_a_whole(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.write("onRejection: evict\nstateDir: /elsewhere\npluginIndex: '11'")
+    (refusal,) = watched.polled()
+    assert refusal == (
+        "stateDir needs a restart: the state of the running containers is in the old folder; "
+        "pluginIndex needs a restart: the plugin is registered under the old index"
+    )
+    assert watched.watch.current.options == AgentOptions()
+
+
+def test_only_what_concerns_the_engine_is_asked_of_it(tmp_path: Path) -> None:
+    asked: list[AgentConfiguration] = []
+
+    def accepts(new: AgentConfiguration) -> str:
+        asked.append(new)
+        return "no"
+
+    watched = Watched(tmp_path, accepts)
+    watched.write("logLevel: debug")
+    assert (watched.polled(), asked) == (["taken"], [])
+    watched.write("logLevel: debug", KUBELET + "topologyManagerPolicy: restricted\n")
+    assert watched.polled() == ["no"]
+    assert [one.kubelet.topology_manager_policy for one in asked] == ["restricted"]
+
+
+def test_every_field_either_changes_at_once_or_has_a_reason() -> None:
+    assert {*live_fields()} | {*RESTART} == {*FIELDS}
+    assert restart_reasons(AgentConfiguration(), AgentConfiguration()) == ()
+
+
+def test_the_engine_goes_on_with_another_option() -> None:
+    kubelet = busy().kubelet
+    new = replace(STATIC, cpu_manager_policy_options={"distribute-cpus-across-numa": "true"})
+    assert engine_refusal(kubelet, AgentConfiguration(kubelet=new)) == ""
+    assert engine_refusal(kubelet, AgentConfiguration(kubelet=STATIC)) == ""
+
+
+def test_the_engine_refuses_what_a_restarted_kubelet_would_refuse() -> None:
+    kubelet = busy().kubelet
+    other = replace(STATIC, cpu_manager_policy="none")
+    refusal = engine_refusal(kubelet, AgentConfiguration(kubelet=other))
+    assert refusal.startswith("the engine does not start with it: ")
+    assert 'configured policy "none" differs from state checkpoint policy "static"' in refusal
+    other = replace(STATIC, reserved_system_cpus="0-2,8")
+    assert engine_refusal(kubelet, AgentConfiguration(kubelet=other)).startswith("the engine does not start with it: ")
+
+
+def test_the_engine_refuses_when_a_running_pod_would_be_refused() -> None:
+    # Nine CPUs are more than one NUMA node has.
+    kubelet = started(replace(STATIC, topology_manager_policy="none")).admit(pod("odd", 9)).kubelet
+    new = replace(STATIC, topology_manager_policy="single-numa-node")
+    refusal = engine_refusal(kubelet, AgentConfiguration(kubelet=new))
+    assert refusal == "the running pod apps/odd would be refused: TopologyAffinityError"
+
+
+def test_a_pod_that_runs_without_being_admitted_does_not_stand_in_the_way() -> None:
+    told = started().admit(pod("db", 3))
+    kubelet = told.kubelet
+    wide = pod("wide", 40)
+    unplaced = replace(kubelet, node=kubelet.node.adopt([wide]))
+    new = replace(STATIC, cpu_manager_policy_options={"distribute-cpus-across-numa": "true"})
+    assert engine_refusal(unplaced, AgentConfiguration(kubelet=new)) == ""
+
+
+def test_the_engine_refuses_what_would_move_running_containers() -> None:
+    # With the defect pod-restart the kubelet allocates a pod-level pod a second time.
+    gates = {"PodLevelResources": True, "PodLevelResourceManagers": True}
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        reserved_system_cpus="0",
+        topology_manager_policy="best-effort",
+        topology_manager_scope="pod",
+        feature_gates=gates,
+    )
+    kubelet = started(config).admit(pod("part", 2, 0, whole=4)).kubelet
+    assert engine_refusal(kubelet, AgentConfiguration(kubelet=config)) == ""
+    defective = AgentConfiguration(kubelet=config, mooring=MooringConfig())
+    assert engine_refusal(kubelet, defective) == "running containers would be placed elsewhere"
+
+
+def test_a_pod_that_would_be_admitted_at_last_is_no_reason_to_refuse() -> None:
+    strict = replace(STATIC, topology_manager_policy="single-numa-node")
+    kubelet = started(strict).admit(pod("db", 3)).kubelet
+    waiting = replace(kubelet, node=kubelet.node.adopt([pod("odd", 9)]))
+    assert engine_refusal(waiting, AgentConfiguration(kubelet=STATIC)) == ""

@@ -1,0 +1,293 @@
+"""The status socket and the verbs that ask it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+from tests.agent.outside.nodes import MACHINE, busy, partitioned, snapshot_of, started
+from tests.cli.command import mooring
+
+from mooring.agent.counts import Counts
+from mooring.agent.picture import status_view
+from mooring.agent.serving import Page, serve_unix
+from mooring.agent.snapshot import EffectiveSet, InForce, Published, RuntimeLink, Snapshot
+from mooring.agent.status import ask_machine, ask_status, status_pages
+from mooring.agent.status_document import status_document
+from mooring.core.cpuset import CPUSet
+from mooring.core.errors import InputError
+from mooring.discovery.loader import load_machine
+from mooring.render.terminal import terminal_text
+from mooring.schemas import COMMON, kinds, schema
+
+COUNTS = Counts(replies=1200, reply_seconds=0.9, rejections=3, repairs=1, reconnects=2)
+REGISTRY: Registry[Any] = Registry().with_resources(
+    (f"{name}.json", Resource.from_contents(schema(name))) for name in (*kinds(), COMMON)
+)
+
+
+def stray() -> Snapshot:
+    """Return an agent beside whose exclusive containers another one runs."""
+    snapshot = snapshot_of(busy())
+    effective = {
+        container: EffectiveSet(CPUSet.parse("0-3"), "0") if container.startswith("web") else found
+        for container, found in snapshot.effective.items()
+    }
+    return snapshot_of(busy(), effective=effective)
+
+
+def lost() -> Snapshot:
+    """Return an agent without runtime and engine, and with a file that it does not follow."""
+    refused = InForce(("agent.yaml",), 1, 0.0, "agent.yaml: nothing in it")
+    return snapshot_of(
+        busy(), state=None, metrics=None, refusal="no CPU 77", runtime=RuntimeLink(), configuration=refused
+    )
+
+
+SNAPSHOTS = {
+    "busy": lambda: snapshot_of(busy()),
+    "partitioned": lambda: snapshot_of(partitioned()),
+    "empty": lambda: snapshot_of(started()),
+    "stray": stray,
+    "lost": lost,
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "status.sock")
+
+
+@pytest.fixture
+def served(path: str) -> Iterator[Published]:
+    published = Published(snapshot_of(busy()))
+    server = serve_unix(path, status_pages(published, lambda: COUNTS))
+    yield published
+    server.close()
+
+
+@pytest.mark.parametrize("name", SNAPSHOTS)
+def test_a_status_is_what_its_schema_says(name: str) -> None:
+    document = status_document(SNAPSHOTS[name](), COUNTS)
+    validator = Draft202012Validator(schema("AgentStatus"), registry=REGISTRY)
+    assert [f"{error.json_path}: {error.message[:200]}" for error in validator.iter_errors(document)] == []
+    assert json.loads(json.dumps(document)) == document
+
+
+def test_the_socket_answers_with_the_present_status_and_the_engines_machine(served: Published, path: str) -> None:
+    assert ask_status(path) == status_document(served.snapshot(), COUNTS)
+    served.publish(stray())
+    assert ask_status(path)["cpus"]["overlap"] == "1-3"
+    machine = ask_machine(path)
+    assert (machine.name, machine.info) == (served.snapshot().machine.name, load_machine(MACHINE).info)
+
+
+def test_many_ask_at_once_and_all_are_answered_or_turned_away(served: Published, path: str) -> None:
+    answers: list[object] = []
+
+    def ask() -> None:
+        try:
+            answers.append(ask_status(path)["kind"])
+        except InputError as error:
+            answers.append(str(error))
+
+    threads = [threading.Thread(target=ask) for _ in range(40)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(answers) == 40
+    assert {answer for answer in answers if answer != "AgentStatus"} <= {f"{path}: the agent answers 503; try again"}
+    assert ask_status(path) == status_document(served.snapshot(), COUNTS)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("form", ["text", "wide"])
+@pytest.mark.usefixtures("served")
+def test_the_text_says_who_has_what_at_any_width(columns: int, form: str, path: str) -> None:
+    answered = mooring("status", "--socket", path, "-o", form, columns=columns)
+    assert (answered.code, answered.err) == (0, "")
+    assert max(map(len, answered.out.splitlines())) <= columns
+    for part in (
+        "edge-7: ready",
+        "containerd 2.1.9",
+        "7: 1-4,9-10,12",
+        "1200 replies",
+        "Held back",
+    ):
+        assert part in answered.out
+    assert ("web" in answered.out) is (form == "wide"), "who shares the pool is in the wide form only"
+
+
+def test_the_exit_code_says_whether_the_agent_is_ready(served: Published, path: str) -> None:
+    assert mooring("status", "--socket", path, "-o", "json").code == 0
+    served.publish(lost())
+    answered = mooring("status", "--socket", path)
+    assert answered.code == 1
+    assert "not ready" in answered.out
+    assert "the engine does not run: no CPU 77" in answered.out
+    assert "The files as they are now are not in force: agent.yaml: nothing in it" in answered.out
+    served.publish(stray())
+    answered = mooring("status", "--socket", path, "-o", "wide")
+    assert answered.code == 1
+    assert "overlaps on 1-3" in answered.out
+
+
+def test_the_json_form_is_the_document_itself(served: Published, path: str, tmp_path: Path) -> None:
+    assert mooring("status", "--socket", path, "-o", "json").document == status_document(served.snapshot(), COUNTS)
+    file = tmp_path / "status.json"
+    assert mooring("status", "--socket", path, "-o", "json", "--to", file).out == ""
+    assert json.loads(file.read_text(encoding="utf-8"))["kind"] == "AgentStatus"
+
+
+@pytest.mark.parametrize("verb", [("status",), ("show", "--live", "--once"), ("show", "--live")])
+def test_without_an_agent_one_line_says_so(verb: tuple[str, ...], path: str) -> None:
+    nobody = mooring(*verb, "--socket", path)
+    assert (nobody.code, nobody.out) == (2, "")
+    remedy = "start mooring agent, or name its socket with --socket"
+    assert nobody.complaint == f"mooring: {path}: no agent listens there; {remedy}"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(path)
+    assert mooring(*verb, "--socket", path).complaint == nobody.complaint
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"kind": "Plan"}', b"\xff"])
+def test_something_else_behind_the_socket_is_recognised(body: bytes, path: str) -> None:
+    server = serve_unix(path, {"/status": lambda: Page(body), "/machine": lambda: Page(body)})
+    try:
+        assert "is answered by something else than an agent" in mooring("status", "--socket", path).complaint
+        assert mooring("show", "--live", "--once", "--socket", path).code == 2
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("name", SNAPSHOTS)
+def test_the_live_picture_is_that_of_the_status(name: str, served: Published, path: str) -> None:
+    snapshot = SNAPSHOTS[name]()
+    served.publish(snapshot)
+    answered = mooring("show", "--live", "--once", "--socket", path, columns=90)
+    machine = load_machine(MACHINE)
+    expected = terminal_text(status_view(machine, status_document(snapshot, COUNTS)), 90)
+    assert answered.out == expected
+    assert answered.code == (1 if name in ("stray", "lost") else 0)
+    assert mooring("show", "--live", "--socket", path, columns=90).out == expected, "a pipe gets one picture"
+
+
+@pytest.mark.usefixtures("served")
+def test_the_live_picture_can_be_kept_as_svg(path: str, tmp_path: Path) -> None:
+    file = tmp_path / "node.svg"
+    answered = mooring("show", "--live", "--once", "--socket", path, "-o", "svg", "--to", file)
+    assert (answered.code, answered.err) == (0, "")
+    assert "apps/cache/side" in file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--live", "--machine", MACHINE),
+        ("--live", "-f", "pods.yaml"),
+        ("--live", "-o", "html"),
+        ("--live", "-o", "svg"),
+        ("--live", "--to", "picture.txt"),
+        ("--once",),
+        ("--socket", "/run/mooring/status.sock"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_do_not_go_together_are_refused(words: tuple[str, ...]) -> None:
+    answered = mooring("show", *words)
+    assert answered.code == 2
+    assert answered.complaint.endswith("see mooring show --help")
+
+
+def test_a_status_of_another_version_is_refused_by_the_picture() -> None:
+    document = status_document(snapshot_of(busy()), COUNTS)
+    others: dict[str, Any] = {"cpus": {}, "pods": [{}], "held": [{}], "numaNodes": [{"memory": {"memory": {}}}]}
+    for member, value in others.items():
+        broken = {**document, member: value}
+        with pytest.raises(InputError, match="the status lacks what a picture needs"):
+            status_view(load_machine(MACHINE), broken)
+
+
+def test_a_terminal_shows_changes_and_outlives_the_agent(path: str) -> None:
+    """A pod comes, the agent goes and comes back, and Ctrl-C ends it with the verdict."""
+    published = Published(snapshot_of(started()))
+    server = serve_unix(path, status_pages(published, lambda: COUNTS))
+    ours, theirs = pty.openpty()
+    code = (
+        "import sys; import mooring.cli.live as live; live.PERIOD = 0.05; "
+        "from mooring.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    )
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "50"}
+    shown = subprocess.Popen(
+        [sys.executable, "-c", code, "show", "--live", "--socket", path],
+        stdin=theirs, stdout=theirs, stderr=theirs, env=environment, close_fds=True,
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        _until(ours, "NUMA 1")
+        published.publish(snapshot_of(busy()))
+        _until(ours, "apps/cache/side")
+        server.close()
+        _until(ours, "Not the present state: no agent listens there; asking again")
+        published.publish(snapshot_of(partitioned()))
+        server = serve_unix(path, status_pages(published, lambda: COUNTS))
+        _until(ours, "apps/part/c1")
+        shown.send_signal(signal.SIGINT)
+        _drained(ours)
+        assert shown.wait(20) == 0
+    finally:
+        shown.kill()
+        shown.wait()
+        os.close(ours)
+        server.close()
+
+
+def _until(terminal: int, wanted: str) -> None:
+    """Read what a terminal shows until it shows something."""
+    text = ""
+    for _ in range(500):
+        ready, _, _ = select.select([terminal], [], [], 20)
+        assert ready, text[-2000:]
+        text = text[-20_000:] + os.read(terminal, 65536).decode(errors="replace")
+        if wanted in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text):
+            return
+    pytest.fail(f"{wanted!r} was never shown, but {text[-2000:]!r}")
+
+
+def _drained(terminal: int) -> None:
+    """Read everything that a terminal still shows, until the other side closes it."""
+    while select.select([terminal], [], [], 20)[0]:
+        try:
+            if not os.read(terminal, 65536):
+                return
+        except OSError:
+            return
+
+
+@pytest.mark.usefixtures("served")
+def test_asking_needs_none_of_the_agents_own_packages(path: str) -> None:
+    missing = ("google", "google.protobuf", "grpc", "lightkube", "prometheus_client", "structlog")
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({missing!r})); "
+        "from mooring.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    )
+    for words in (("status", "-o", "wide"), ("show", "--live", "--once")):
+        asked = subprocess.run(
+            [sys.executable, "-c", code, *words, "--socket", path], capture_output=True, timeout=60, check=False
+        )
+        assert (asked.returncode, asked.stderr) == (0, b"")

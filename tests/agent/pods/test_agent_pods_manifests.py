@@ -1,0 +1,170 @@
+"""Static pods from the folder of the kubelet."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agent.pods.fault_injector import pod_object
+from tests.agent.pods.runtime_view import recorded
+
+from mooring.agent.nri.types import PodSandbox
+from mooring.agent.pods.agreement import differences
+from mooring.agent.pods.manifests import MOST_REMEMBERED, StaticPods
+from mooring.agent.pods.outward import can_be_evicted
+from mooring.core.machine import Finding
+from mooring.core.pod import QoS
+
+
+def write(folder: Path, name: str, cpu: str = "2", *, pod: str = "etcd", number: int = 1) -> Path:
+    """Write a manifest as careful people do: beside it, then renamed."""
+    content = pod_object(pod, cpu)
+    del content["metadata"]["uid"], content["status"]
+    file = folder / name
+    beside = folder / f".{name}.{number}"
+    beside.write_text(json.dumps(content))
+    beside.rename(file)
+    os.utime(file, ns=(number, number))
+    return file
+
+
+def sandbox(uid: str = "hash-1", name: str = "etcd-node-1", namespace: str = "shop") -> PodSandbox:
+    annotations = {"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": uid}
+    return PodSandbox("s", uid, name, namespace, annotations=annotations)
+
+
+def cpus(pods: StaticPods, uid: str = "hash-1") -> str:
+    pod = pods.pod(sandbox(uid))
+    return "unknown" if pod is None else str(pod.containers[0].requests["cpu"])
+
+
+def test_a_static_pod_is_found_under_its_name_on_the_node(tmp_path: Path) -> None:
+    write(tmp_path, "etcd.json")
+    pods = StaticPods(tmp_path, "Node-1")
+    pod = pods.pod(sandbox())
+    assert pod is not None
+    assert (pod.uid, pod.name, pod.namespace, pod.qos) == ("hash-1", "etcd-node-1", "shop", QoS.GUARANTEED)
+    assert not can_be_evicted(pod)
+    assert pods.pod(sandbox("other", name="etcd-node-2")) is None
+    assert pods.pod(sandbox("other", name="etcd")) is None
+    assert pods.pod(sandbox("other", namespace="default")) is None
+
+
+def test_the_recorded_static_pod_is_found_and_agrees(tmp_path: Path) -> None:
+    resources = "{requests: {cpu: 400m}, limits: {cpu: 1, memory: 64Mi}}"
+    (tmp_path / "burst.yaml").write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: st-burstable}\n"
+        f"spec: {{containers: [{{name: a, resources: {resources}}}]}}\n"
+    )
+    told = recorded("static-pod-burstable")
+    pod = StaticPods(tmp_path, "node-real").pod(told[0])
+    assert pod is not None
+    assert differences(pod, *told) == []
+
+
+def test_a_changed_manifest_is_another_pod_and_the_running_one_stays_what_it_was(tmp_path: Path) -> None:
+    write(tmp_path, "etcd.json", "2")
+    pods = StaticPods(tmp_path, "node-1")
+    assert cpus(pods) == "2"
+    write(tmp_path, "etcd.json", "3", number=2)
+    assert cpus(pods, "hash-2") == "3"
+    assert cpus(pods) == "2"
+    (tmp_path / "etcd.json").unlink()
+    assert cpus(pods, "hash-2") == "3"
+    assert cpus(pods, "hash-3") == "unknown"
+
+
+def test_a_manifest_with_a_uid_of_its_own_is_looked_at_again(tmp_path: Path) -> None:
+    pods = StaticPods(tmp_path, "node-1")
+    for number, cpu in enumerate(("2", "3"), 1):
+        content = pod_object("etcd", cpu, uid="mine")
+        del content["status"]
+        (tmp_path / "etcd.json").write_text(json.dumps(content))
+        os.utime(tmp_path / "etcd.json", ns=(number, number))
+        assert cpus(pods, "mine") == cpu
+
+
+def test_a_manifest_that_appears_is_found_at_the_next_question(tmp_path: Path) -> None:
+    pods = StaticPods(tmp_path, "node-1")
+    assert cpus(pods) == "unknown"
+    write(tmp_path, "etcd.json")
+    assert cpus(pods) == "2"
+
+
+def test_a_refresh_reads_ahead(tmp_path: Path) -> None:
+    findings: list[Finding] = []
+    pods = StaticPods(tmp_path, "node-1", report=findings.append)
+    (tmp_path / "broken.yaml").write_text("{")
+    pods.refresh()
+    assert len(findings) == 1
+    pods.refresh()
+    assert len(findings) == 1, "told once for each state of the file"
+
+
+def test_a_single_file_may_stand_in_the_place_of_the_folder(tmp_path: Path) -> None:
+    file = write(tmp_path, "etcd.json")
+    assert cpus(StaticPods(file, "node-1")) == "2"
+
+
+@pytest.mark.parametrize("name", [".etcd.json", ".etcd.yaml.swp"])
+def test_hidden_files_are_left_out_as_the_kubelet_does(tmp_path: Path, name: str) -> None:
+    write(tmp_path, "other.json").rename(tmp_path / name)
+    assert cpus(StaticPods(tmp_path, "node-1")) == "unknown"
+
+
+def test_files_with_any_ending_are_read_as_the_kubelet_does(tmp_path: Path) -> None:
+    write(tmp_path, "etcd.json.orig")
+    assert cpus(StaticPods(tmp_path, "node-1")) == "2"
+
+
+def test_two_manifests_of_one_pod_are_told_and_give_none(tmp_path: Path) -> None:
+    findings: list[Finding] = []
+    write(tmp_path, "etcd.json", "2")
+    write(tmp_path, "etcd.json.bak", "4")
+    assert cpus(StaticPods(tmp_path, "node-1", report=findings.append)) == "unknown"
+    assert findings[0].message == "2 manifests describe the pod shop/etcd: which of them runs cannot be told"
+
+
+BAD: dict[str, bytes] = {
+    "nothing": b"",
+    "not YAML": b"{",
+    "not text": b"\xff\x00",
+    "a list": b"[]",
+    "two documents": b"kind: Pod\n---\nkind: Pod\n",
+    "a service": b"kind: Service\nmetadata: {name: etcd}\n",
+    "no containers": b"kind: Pod\nmetadata: {name: etcd, namespace: shop}\nspec: {}\n",
+}
+
+
+@pytest.mark.parametrize("name", sorted(BAD))
+def test_a_bad_file_is_told_and_does_not_hide_the_others(tmp_path: Path, name: str) -> None:
+    findings: list[Finding] = []
+    (tmp_path / "a.yaml").write_bytes(BAD[name])
+    write(tmp_path, "etcd.json")
+    assert cpus(StaticPods(tmp_path, "node-1", report=findings.append)) == "2"
+    (finding,) = findings
+    assert finding.subject == str(tmp_path / "a.yaml")
+    assert "\n" not in finding.message
+
+
+def test_a_folder_that_is_not_there_is_told_once_and_taken_up_when_it_comes(tmp_path: Path) -> None:
+    findings: list[Finding] = []
+    folder = tmp_path / "manifests"
+    pods = StaticPods(folder, "node-1", report=findings.append)
+    assert [cpus(pods), cpus(pods)] == ["unknown"] * 2
+    assert [one.message for one in findings] == ["the folder of static pods cannot be read: no such file or directory"]
+    folder.mkdir()
+    write(folder, "etcd.json")
+    assert cpus(pods) == "2"
+
+
+def test_what_is_remembered_is_bounded(tmp_path: Path) -> None:
+    write(tmp_path, "etcd.json")
+    pods = StaticPods(tmp_path, "node-1")
+    for number in range(MOST_REMEMBERED + 10):
+        assert cpus(pods, f"hash-{number}") == "2"
+    held: Any = pods._known
+    assert len(held) == MOST_REMEMBERED

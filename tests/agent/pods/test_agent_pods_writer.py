@@ -1,0 +1,325 @@
+"""Events, evictions and the taint against a server that fails; the server here is a fault injector."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+from tests.agent.pods.fault_injector import PATIENCE, Fault, FaultInjector, pod_object
+
+from mooring.agent.pods.cluster import Cluster, ClusterError, cluster_of
+from mooring.agent.pods.events import About, Happening
+from mooring.agent.pods.outward import NoCluster, about_node, about_pod, announce
+from mooring.agent.pods.writer import MOST_TRIES, ClusterWriter
+from mooring.agent.reactor.effects import EventFor, Evict
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding
+from mooring.core.pod import Pod
+
+WEB = About("Pod", "web-0", "uid-web-0", "shop")
+HELD = Happening(WEB, "TopologyAffinityError", "Resources cannot be allocated with Topology locality")
+EVENTS = "/apis/events.k8s.io/v1/namespaces/shop/events"
+EVICTION = "/api/v1/namespaces/shop/pods/web-0/eviction"
+NODE = "/api/v1/nodes/node-1"
+NOON = datetime(2026, 11, 21, 12, 0, 0, 123456, tzinfo=UTC)
+
+
+@dataclass
+class Outside:
+    """A clock that jumps to whatever is waited for, and what was reported."""
+
+    injector: FaultInjector
+    seconds: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
+
+    def report(self, finding: Finding) -> None:
+        with self.injector.changed:
+            self.findings.append(finding)
+            self.injector.changed.notify_all()
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def wait(self, condition: threading.Condition, seconds: float | None) -> None:
+        if seconds is None:
+            condition.wait(PATIENCE)
+        else:
+            self.seconds += seconds
+
+    def told(self, text: str) -> bool:
+        return self.injector.wait_for(lambda: any(text in one.message for one in self.findings))
+
+
+@contextmanager
+def writing(
+    injector: FaultInjector, connect: Callable[[], Cluster] | None = None
+) -> Iterator[tuple[ClusterWriter, Outside]]:
+    outside = Outside(injector)
+    writer = ClusterWriter(
+        connect or (lambda: cluster_of(injector.config())),
+        "node-1",
+        report=outside.report,
+        clock=outside.clock,
+        wait=outside.wait,
+        now=lambda: NOON,
+    )
+    writer.start()
+    try:
+        yield writer, outside
+    finally:
+        writer.stop(PATIENCE)
+
+
+@pytest.fixture
+def injector() -> Iterator[FaultInjector]:
+    with FaultInjector() as one:
+        one.put(pod_object("web-0"))
+        yield one
+
+
+def test_an_event_names_pod_reason_and_reporter(injector: FaultInjector) -> None:
+    with writing(injector) as (writer, _):
+        writer.event(HELD)
+        assert injector.wait_for(lambda: bool(injector.asked(f"POST {EVENTS}")))
+    (request,) = injector.asked(f"POST {EVENTS}")
+    body = request.body
+    assert body["regarding"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "web-0",
+        "namespace": "shop",
+        "uid": "uid-web-0",
+    }
+    assert (body["reason"], body["note"], body["type"]) == (HELD.reason, HELD.note, "Warning")
+    assert (body["reportingController"], body["reportingInstance"]) == ("mooring/agent", "mooring-agent-node-1")
+    assert body["eventTime"].startswith("2026-11-21T12:00:00.123456")
+    assert body["metadata"]["name"].startswith("web-0.")
+    assert "series" not in body
+
+
+def test_an_event_about_the_node_lands_in_the_default_namespace(injector: FaultInjector) -> None:
+    path = "POST /apis/events.k8s.io/v1/namespaces/default/events"
+    with writing(injector) as (writer, _):
+        writer.event(Happening(about_node("node-1"), "AgentReady", "the agent is ready", warning=False))
+        assert injector.wait_for(lambda: bool(injector.asked(path)))
+    assert injector.asked(path)[0].body["type"] == "Normal"
+
+
+def test_a_repeated_event_is_counted_up_in_the_same_object(injector: FaultInjector) -> None:
+    with writing(injector) as (writer, _):
+        for _try in range(40):
+            writer.event(HELD)
+        assert injector.wait_for(lambda: bool(injector.asked(f"POST {EVENTS}")))
+        name = injector.asked(f"POST {EVENTS}")[0].body["metadata"]["name"]
+        assert injector.wait_for(lambda: bool(injector.asked(f"PATCH {EVENTS}/{name}")))
+    assert len(injector.asked(f"POST {EVENTS}")) == 1
+    series = injector.asked(f"PATCH {EVENTS}/{name}")[0].body["series"]
+    assert 1 < series["count"] <= 40
+    assert series["lastObservedTime"] == "2026-11-21T12:00:00.123456Z"
+
+
+def test_an_event_that_has_expired_is_created_again_with_its_count(injector: FaultInjector) -> None:
+    with writing(injector) as (writer, _):
+        writer.event(HELD)
+        assert injector.wait_for(lambda: bool(injector.asked(f"POST {EVENTS}")))
+        name = injector.asked(f"POST {EVENTS}")[0].body["metadata"]["name"]
+        injector.fail(f"PATCH {EVENTS}/{name}", Fault(status=404))
+        for _try in range(40):
+            writer.event(HELD)
+        assert injector.wait_for(lambda: len(injector.asked(f"POST {EVENTS}")) == 2)
+    again = injector.asked(f"POST {EVENTS}")[1].body
+    assert again["metadata"]["name"] == name
+    assert again["series"]["count"] > 1
+
+
+def test_an_eviction_names_the_uid_and_happens_once(injector: FaultInjector) -> None:
+    with writing(injector) as (writer, outside):
+        writer.evict(WEB, "no room")
+        writer.evict(WEB, "no room")
+        assert outside.told("shop/web-0 was evicted: no room")
+    (request,) = injector.asked(f"POST {EVICTION}")
+    assert request.body["deleteOptions"]["preconditions"]["uid"] == "uid-web-0"
+    assert request.body["metadata"] == {"name": "web-0", "namespace": "shop"}
+
+
+@pytest.mark.parametrize("now", ["gone", "another"])
+def test_a_pod_that_is_gone_or_another_one_is_not_evicted(injector: FaultInjector, now: str) -> None:
+    injector.delete("web-0")
+    if now == "another":
+        injector.put(pod_object("web-0", uid="new"))
+    with writing(injector) as (writer, outside):
+        writer.evict(WEB, "no room")
+        assert outside.told("shop/web-0 is gone already")
+    assert injector.asked(f"POST {EVICTION}") == []
+
+
+def test_a_pod_that_goes_at_the_same_time_needs_no_eviction(injector: FaultInjector) -> None:
+    injector.fail(f"POST {EVICTION}", Fault(status=404))
+    with writing(injector) as (writer, outside):
+        writer.evict(WEB, "no room")
+        assert outside.told("shop/web-0 is gone already")
+    assert len(injector.asked(f"POST {EVICTION}")) == 1
+
+
+def test_an_eviction_that_a_budget_forbids_is_tried_again(injector: FaultInjector) -> None:
+    injector.fail(f"POST {EVICTION}", *[Fault(status=429)] * 3)
+    with writing(injector) as (writer, outside):
+        writer.evict(WEB, "no room")
+        assert outside.told("was evicted")
+    assert len(injector.asked(f"POST {EVICTION}")) == 4
+    assert [one.severity for one in outside.findings] == ["warning", "info"]
+
+
+def test_an_eviction_that_is_never_allowed_is_given_up_and_may_be_asked_for_again(injector: FaultInjector) -> None:
+    injector.fail(f"POST {EVICTION}", *[Fault(status=429)] * MOST_TRIES)
+    with writing(injector) as (writer, outside):
+        writer.evict(WEB, "no room")
+        assert injector.wait_for(lambda: len(outside.findings) == 2)
+        assert "stays held back" in outside.findings[-1].message
+        writer.evict(WEB, "no room")
+        assert outside.told("was evicted")
+
+
+@pytest.mark.parametrize("status", [403, 422])
+def test_what_the_server_refuses_for_good_is_told_once(injector: FaultInjector, status: int) -> None:
+    injector.fail(f"POST {EVICTION}", Fault(status=status))
+    with writing(injector) as (writer, outside):
+        writer.evict(WEB, "no room")
+        assert outside.told(f"shop/web-0 is not evicted and stays held back: status {status}")
+    assert len(injector.asked(f"POST {EVICTION}")) == 1
+
+
+OTHER = {"key": "other", "effect": "NoSchedule", "value": "x"}
+OURS = {"key": "mooring/agent-not-ready", "effect": "NoSchedule"}
+
+
+def test_the_taint_comes_and_goes_beside_those_of_others(injector: FaultInjector) -> None:
+    injector.taints = [OTHER]
+    with writing(injector) as (writer, outside):
+        writer.taint(present=True)
+        assert outside.told("the node has the taint")
+        assert injector.taints == [OTHER, OURS]
+        writer.taint(present=False)
+        assert outside.told("has lost the taint")
+    assert injector.taints == [OTHER]
+    assert injector.asked(f"PATCH {NODE}")[0].body["metadata"]["resourceVersion"] == "7"
+
+
+def test_a_taint_that_is_as_wished_is_not_written(injector: FaultInjector) -> None:
+    injector.taints = [OURS]
+    with writing(injector) as (writer, _):
+        writer.taint(present=True)
+        assert injector.wait_for(lambda: bool(injector.asked(f"GET {NODE}")))
+    assert injector.asked(f"PATCH {NODE}") == []
+
+
+def test_the_taint_is_tried_until_it_is_there_and_the_last_wish_counts(injector: FaultInjector) -> None:
+    injector.fail(f"PATCH {NODE}", *[Fault(status=409)] * (2 * MOST_TRIES))
+    with writing(injector) as (writer, outside):
+        writer.taint(present=True)
+        assert outside.told("the node has the taint")
+        writer.taint(present=False)
+        assert outside.told("has lost the taint")
+    assert len(injector.asked(f"PATCH {NODE}")) == 2 * MOST_TRIES + 2
+
+
+def test_while_the_server_is_away_writes_wait_and_are_bounded(
+    injector: FaultInjector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mooring.agent.pods.writer.MOST_WAITING", 8)
+    away = threading.Event()
+
+    def connect() -> Cluster:
+        if not away.is_set():
+            raise InputError("the certificate is being renewed")
+        return cluster_of(injector.config())
+
+    with writing(injector, connect) as (writer, outside):
+        writer.taint(present=True)
+        assert injector.wait_for(lambda: bool(outside.findings))
+        for number in range(20):
+            writer.event(Happening(About("Pod", f"p{number}", f"u{number}", "shop"), "Held", ""))
+        assert len(writer._waiting) <= 8
+        away.set()
+        assert outside.told("the node has the taint")
+
+
+def test_stopping_writes_what_waits_and_ends(injector: FaultInjector) -> None:
+    outside = Outside(injector)
+    writer = ClusterWriter(lambda: cluster_of(injector.config()), "node-1", report=outside.report)
+    writer.start()
+    writer.taint(present=True)
+    writer.event(HELD)
+    writer.stop(PATIENCE)
+    assert injector.taints == [OURS]
+    assert len(injector.asked(f"POST {EVENTS}")) == 1
+    assert not any(thread.name == "mooring-outward" for thread in threading.enumerate())
+
+
+def test_stopping_does_not_wait_for_a_server_that_is_away(injector: FaultInjector) -> None:
+    def connect() -> Cluster:
+        raise ClusterError("refused")
+
+    with writing(injector, connect) as (writer, outside):
+        writer.taint(present=True)
+        writer.evict(WEB, "no room")
+        assert injector.wait_for(lambda: len(outside.findings) >= 2)
+    assert not any(thread.name == "mooring-outward" for thread in threading.enumerate())
+
+
+@dataclass
+class Recorder:
+    """Remembers what it is told."""
+
+    events: list[Happening] = field(default_factory=list)
+    evicted: list[About] = field(default_factory=list)
+
+    def event(self, happening: Happening) -> None:
+        self.events.append(happening)
+
+    def evict(self, about: About, message: str) -> None:
+        assert message == "no room"
+        self.evicted.append(about)
+
+    def taint(self, *, present: bool) -> None:
+        raise AssertionError(present)
+
+    def stop(self, patience: float) -> None:
+        raise AssertionError(patience)
+
+
+def test_what_the_reactor_wants_told_is_passed_on_except_the_eviction_of_a_static_pod() -> None:
+    outward, findings = Recorder(), list[Finding]()
+    web = Pod("uid-web-0", "web-0", "shop")
+    static = Pod("hash", "etcd-node-1", "kube-system", annotations={"kubernetes.io/config.source": "file"})
+    effects = (
+        EventFor("uid-web-0", "shop", "web-0", HELD.reason, HELD.note),
+        Evict(web, "no room"),
+        Evict(static, "no room"),
+    )
+    for effect in effects:
+        announce(outward, effect, findings.append)
+    assert outward.events == [HELD]
+    assert outward.evicted == [WEB]
+    assert [one.subject for one in findings] == ["kube-system/etcd-node-1"]
+
+
+def test_without_a_cluster_it_is_told_once_what_is_left_out() -> None:
+    findings: list[Finding] = []
+    outward = NoCluster(findings.append)
+    pod = about_pod(Pod("u", "web-0", "shop"))
+    for _time in range(3):
+        outward.event(Happening(pod, "Held", "no room"))
+        outward.evict(pod, "no room")
+        outward.taint(present=True)
+        outward.taint(present=False)
+    outward.stop(1)
+    assert [one.message for one in findings] == [
+        "none is configured: web-0: events are not written",
+        "none is configured: shop/web-0 is not evicted, it is held back instead (no room)",
+        "none is configured: the node gets no taint, so pods are sent to it while the agent is away",
+    ]

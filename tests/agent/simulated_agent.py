@@ -1,0 +1,196 @@
+"""The agent's shell over a simulated runtime: effects are done at once, and the process can be killed at any point."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tests.agent.simulated_runtime import KilledError, Runtime
+
+from mooring.agent.journal import Writer, read_journal
+from mooring.agent.nri.errors import RefusalError
+from mooring.agent.nri.types import Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox
+from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
+from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.deviation import deviation_found
+from mooring.agent.reactor.dispatch import needs_pod, state_change
+from mooring.agent.reactor.effects import (
+    BEFORE_THE_REPLY,
+    Effect,
+    EventFor,
+    Evict,
+    LiftQuota,
+    Persist,
+    Report,
+    TellRuntime,
+    Verify,
+    WriteCPUSet,
+)
+from mooring.agent.reactor.knowing import messages_of
+from mooring.agent.reactor.resume import Stored, resume
+from mooring.agent.reactor.stop_container import stop_container
+from mooring.agent.reactor.storing import unwritten
+from mooring.agent.reactor.synchronize import synchronize, unknown_pods
+from mooring.agent.reactor.update_container import update_container
+from mooring.agent.reactor.updates import pending
+from mooring.agent.reactor.values import AgentState, Options
+from mooring.agent.reactor.wanted import expected, same_list
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.machineinfo import MachineInfo
+from mooring.core.pod import ContainerKind, Pod
+
+
+@dataclass
+class Disk:
+    """What survives the agent."""
+
+    journal: str = ""
+    is_full: bool = False
+    is_stale: bool = False
+    """The newest state could not be written."""
+
+    def stored(self) -> Stored:
+        if not self.journal:
+            return Stored()
+        journal = read_journal(self.journal)
+        return Stored(journal.texts, journal.pods)
+
+
+@dataclass(frozen=True)
+class World:
+    """Machine, configuration, and what pod sources know."""
+
+    info: MachineInfo
+    config: KubeletConfig
+    options: Options = field(default_factory=Options)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    without_source: set[str] = field(default_factory=set)
+    """Uids of pods that must be derived from their containers."""
+
+
+class SimulatedAgent:
+    def __init__(self, world: World, runtime: Runtime, disk: Disk) -> None:
+        self.world, self.runtime, self.disk = world, runtime, disk
+        self.writer = Writer()
+        mooring = MooringConfig(fixed_defects=frozenset({"pod-restart"}))
+        resumed = resume(world.info, world.config, mooring, disk.stored(), world.options)
+        self.state: AgentState = resumed.state
+        self.reports: list[Report] = [*resumed.reports]
+        self.counts: Counter[str] = Counter()
+        self.lifts: list[LiftQuota] = []
+        self.is_behind = False
+        self.steps_to_live: int | None = None
+
+    # Calls of the runtime.
+
+    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
+        missing = unknown_pods(self.state, pods, containers)
+        specs = {one.uid: self._pod(one, [c for c in containers if c.pod_sandbox_id == one.id]) for one in missing}
+        return self._updates(self._done(synchronize(self.state, pods, containers, specs), ""))
+
+    def create_container(
+        self, pod: PodSandbox, container: Container
+    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
+        spec = self._pod(pod, [*messages_of(self.state, pod.id), container])
+        answer = self._done(create_container(self.state, pod, container, spec), pod.uid).answer
+        assert isinstance(answer, Adjusted)
+        return answer.adjustment, answer.updates
+
+    def update_container(
+        self, pod: PodSandbox, container: Container, resources: LinuxResources
+    ) -> Sequence[ContainerUpdate]:
+        return self._updates(self._done(update_container(self.state, pod, container, resources), pod.uid))
+
+    def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
+        return self._updates(self._done(stop_container(self.state, container), pod.uid))
+
+    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None:
+        spec = None
+        if pod is not None and container is not None and needs_pod(self.state, event, pod, container):
+            spec = self._pod(pod, [*messages_of(self.state, pod.id), container])
+        self._done(state_change(self.state, event, pod, container, spec), "" if pod is None else pod.uid)
+
+    # Out of band.
+
+    def tell_runtime(self) -> None:
+        self.is_behind = False
+        self.runtime.deliver(self._updates(self._done(pending(self.state), "")))
+
+    def verify_all(self) -> None:
+        self._verify(tuple(expected(self.state)))
+
+    def _done(self, outcome: Outcome, uid: str) -> Outcome:
+        self._step()
+        before = self.state
+        if self.disk.is_full and any(isinstance(effect, Persist) for effect in outcome.effects):
+            outcome = unwritten(before, outcome, uid, "the disk is full")
+            self.disk.is_stale = True
+        self.state = outcome.state
+        later = [effect for effect in outcome.effects if not isinstance(effect, BEFORE_THE_REPLY)]
+        for effect in outcome.effects:
+            if isinstance(effect, BEFORE_THE_REPLY):
+                self._do(effect)
+                self._step()
+        for effect in later:
+            self._do(effect)
+        if isinstance(outcome.answer, Refused):
+            raise RefusalError(outcome.answer.text)
+        return outcome
+
+    def _do(self, effect: Effect) -> None:
+        self.counts[type(effect).__name__] += 1
+        match effect:
+            case Persist():
+                self.disk.journal = self.writer.text(effect.state)
+                self.disk.is_stale = False
+            case WriteCPUSet():
+                if self.runtime.write_cgroup(effect.container_id, effect.cpus, effect.mems):
+                    self.counts["repairs"] += 1
+            case LiftQuota():
+                self.lifts = [*self.lifts[-50:], effect]
+            case Verify():
+                self._verify(effect.container_ids)
+            case TellRuntime():
+                self.is_behind = True
+            case Report():
+                self.reports = [*self.reports[-50:], effect]
+                self.counts[effect.finding.value] += 1
+            case EventFor() | Evict():
+                pass
+
+    def _verify(self, ids: Sequence[str]) -> None:
+        wanted = expected(self.state)
+        for container in ids:
+            made = self.runtime.processes.get(container)
+            if made is None or not made.runs or container not in wanted:
+                continue
+            setting = wanted[container]
+            if not same_list(made.cgroup.cpus, setting.cpus) or (
+                setting.mems and not same_list(made.cgroup.mems, setting.mems)
+            ):
+                self._done(deviation_found(self.state, container, made.cgroup.cpus, made.cgroup.mems), "")
+
+    def _updates(self, outcome: Outcome) -> Sequence[ContainerUpdate]:
+        assert isinstance(outcome.answer, Accepted)
+        return outcome.answer.updates
+
+    def _step(self) -> None:
+        if self.steps_to_live is not None:
+            self.steps_to_live -= 1
+            if self.steps_to_live < 0:
+                raise KilledError
+
+    def _pod(self, sandbox: PodSandbox, seen: Sequence[Container]) -> Pod:
+        pod = self.world.pods[sandbox.uid]
+        if sandbox.uid not in self.world.without_source:
+            return pod
+        return as_derived(pod, {one.name: None for one in seen})
+
+
+def as_derived(pod: Pod, names: Mapping[str, None]) -> Pod:
+    """Return what can be known of a pod by some of its containers: all look like apps, and none is known before."""
+    specs = {one.name: one for one in pod.containers}
+    return replace(
+        pod, containers=tuple(replace(specs[name], kind=ContainerKind.APP) for name in names if name in specs)
+    )

@@ -1,0 +1,272 @@
+"""A container runtime as far as a plugin experiences it, with the weaknesses that were measured on containerd 2.1.9.
+
+Updates of a container that is being made are lost without a word; of one whose task is made but whose program does not
+run yet they change the record and not the cgroup. Without a plugin, or with one that dies within a request, everything
+goes on unpinned. After a restart of the runtime no StopPodSandbox comes for the pods from before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Protocol
+
+from mooring.agent.nri.errors import RefusalError
+from mooring.agent.nri.types import (
+    Container,
+    ContainerAdjustment,
+    ContainerState,
+    ContainerUpdate,
+    Event,
+    LinuxResources,
+    PodSandbox,
+)
+
+
+class KilledError(Exception):
+    """The plugin's process is gone."""
+
+
+class Plugin(Protocol):
+    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]: ...
+
+    def create_container(
+        self, pod: PodSandbox, container: Container
+    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]: ...
+
+    def update_container(
+        self, pod: PodSandbox, container: Container, resources: LinuxResources
+    ) -> Sequence[ContainerUpdate]: ...
+
+    def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]: ...
+
+    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None: ...
+
+
+class Stage(Enum):
+    MAKING = "making"
+    CREATED = "created"
+    TASK = "task"
+    """The program runs as soon as the plugin was told; PostStartContainer is still to come."""
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+@dataclass
+class Process:
+    """A container with its cgroup."""
+
+    id: str
+    sandbox: str
+    name: str
+    record: LinuxResources
+    stage: Stage = Stage.MAKING
+    pid: int = 0
+    cgroup: LinuxResources = field(default_factory=LinuxResources)
+
+    @property
+    def runs(self) -> bool:
+        return self.stage in (Stage.TASK, Stage.RUNNING)
+
+    def message(self) -> Container:
+        state = {Stage.RUNNING: ContainerState.RUNNING, Stage.MAKING: ContainerState.UNKNOWN}
+        return Container(
+            self.id,
+            self.sandbox,
+            self.name,
+            state.get(self.stage, ContainerState.CREATED),
+            self.pid,
+            resources=self.record,
+            cgroups_path=f"/pods/{self.id}",
+        )
+
+
+@dataclass
+class Runtime:
+    plugin: Plugin | None = None
+    sandboxes: dict[str, PodSandbox] = field(default_factory=dict)
+    stopped: set[str] = field(default_factory=set)
+    silent: set[str] = field(default_factory=set)
+    """Sandboxes from before a restart, for which no StopPodSandbox comes."""
+    processes: dict[str, Process] = field(default_factory=dict)
+    next_number: int = 1
+    loses_next_update: bool = False
+    """The next update of a running container fails, with a line in the log only."""
+    failed: set[str] = field(default_factory=set)
+    """Containers whose record is not what the plugin was led to believe."""
+    refusals: list[str] = field(default_factory=list)
+
+    # Pods.
+
+    def run_sandbox(self, uid: str, name: str, annotations: dict[str, str]) -> str:
+        number = self._number()
+        sandbox = PodSandbox(
+            f"sandbox-{number}", uid, name, "default", annotations=annotations, cgroup_parent=f"/pods/{uid}", pid=number
+        )
+        self.sandboxes[sandbox.id] = sandbox
+        self._tell(Event.RUN_POD_SANDBOX, sandbox.id)
+        return sandbox.id
+
+    def stop_sandbox(self, sandbox: str) -> None:
+        self.stopped.add(sandbox)
+        if sandbox not in self.silent:
+            self._tell(Event.STOP_POD_SANDBOX, sandbox)
+
+    def remove_sandbox(self, sandbox: str) -> None:
+        self._tell(Event.REMOVE_POD_SANDBOX, sandbox)
+        del self.sandboxes[sandbox]
+        self.stopped.discard(sandbox)
+        self.silent.discard(sandbox)
+
+    # Containers.
+
+    def create(self, sandbox: str, name: str, asked: LinuxResources) -> str | None:
+        made = Process(f"container-{self._number()}", sandbox, name, asked)
+        updates: Sequence[ContainerUpdate] = ()
+        if self.plugin is not None:
+            try:
+                adjustment, updates = self.plugin.create_container(self.sandboxes[sandbox], made.message())
+                made.record = merged(made.record, adjustment.resources)
+            except RefusalError as error:
+                self.refusals.append(str(error))
+                self._call_stop(made)
+                self._tell(Event.REMOVE_CONTAINER, sandbox, made)
+                return None
+            except KilledError:
+                self.plugin = None
+        self._apply(updates)
+        self.processes[made.id] = made
+        return made.id
+
+    def store(self, container: str) -> None:
+        made = self.processes[container]
+        made.stage = Stage.CREATED
+        self._tell(Event.POST_CREATE_CONTAINER, made.sandbox, made)
+
+    def make_task(self, container: str) -> bool:
+        made = self.processes[container]
+        made.pid = self._number()
+        made.cgroup = made.record
+        made.stage = Stage.TASK
+        try:
+            self._tell(Event.START_CONTAINER, made.sandbox, made)
+        except RefusalError as error:
+            self.refusals.append(str(error))
+            self.exit(container)
+            return False
+        return True
+
+    def started(self, container: str) -> None:
+        made = self.processes[container]
+        made.stage = Stage.RUNNING
+        self._tell(Event.POST_START_CONTAINER, made.sandbox, made)
+
+    def exit(self, container: str) -> None:
+        made = self.processes[container]
+        self._call_stop(made)
+        made.stage = Stage.EXITED
+        made.pid = 0
+
+    def remove(self, container: str) -> None:
+        made = self.processes.pop(container)
+        self._tell(Event.REMOVE_CONTAINER, made.sandbox, made)
+
+    def update(self, container: str, asked: LinuxResources) -> None:
+        """A client's request; the whole record is applied afterwards."""
+        made = self.processes[container]
+        updates: Sequence[ContainerUpdate] = ()
+        if self.plugin is not None:
+            try:
+                updates = self.plugin.update_container(self.sandboxes[made.sandbox], made.message(), asked)
+            except KilledError:
+                self.plugin = None
+        made.record = merged(made.record, asked)
+        # What the plugin says of the container itself becomes a part of the request.
+        self._apply([one for one in updates if one.container_id == container], always=True)
+        self._apply([one for one in updates if one.container_id != container])
+        if made.runs:
+            made.cgroup = made.record
+        self._tell(Event.POST_UPDATE_CONTAINER, made.sandbox, made)
+
+    # The runtime and its plugin.
+
+    def restart(self) -> None:
+        self.plugin = None
+        self.silent |= self.sandboxes.keys()
+        for made in [*self.processes.values()]:
+            if made.stage in (Stage.MAKING, Stage.CREATED):
+                del self.processes[made.id]
+            elif made.stage is Stage.TASK:
+                made.stage = Stage.RUNNING
+
+    def connect(self, plugin: Plugin) -> None:
+        shown = [one for one in self.processes.values() if one.stage in (Stage.CREATED, Stage.TASK, Stage.RUNNING)]
+        self.plugin = plugin
+        try:
+            updates = plugin.synchronize([*self.sandboxes.values()], [one.message() for one in shown])
+        except KilledError:
+            self.plugin = None
+            return
+        self._apply(updates, always=True)
+
+    def deliver(self, updates: Sequence[ContainerUpdate]) -> None:
+        """A second connection's answer to Synchronize."""
+        self._apply(updates, always=True)
+
+    def write_cgroup(self, container: str, cpus: str, mems: str) -> bool:
+        """Somebody writes the cgroup's files; return whether they were different."""
+        made = self.processes.get(container)
+        if made is None or not made.runs:
+            return False
+        after = merged(made.cgroup, LinuxResources(cpus=cpus, mems=mems))
+        changed = after != made.cgroup
+        made.cgroup = after
+        return changed
+
+    def _apply(self, updates: Sequence[ContainerUpdate], *, always: bool = False) -> None:
+        for update in updates:
+            made = self.processes.get(update.container_id)
+            if made is None or made.stage in (Stage.MAKING, Stage.EXITED):
+                continue
+            if made.stage is Stage.RUNNING and self.loses_next_update and not always:
+                self.loses_next_update = False
+                self.failed.add(made.id)
+                continue
+            self.failed.discard(made.id)
+            made.record = merged(made.record, update.resources)
+            if made.stage is Stage.RUNNING:
+                made.cgroup = merged(made.cgroup, update.resources)
+
+    def _call_stop(self, made: Process) -> None:
+        if self.plugin is None:
+            return
+        try:
+            updates = self.plugin.stop_container(self.sandboxes[made.sandbox], made.message())
+        except KilledError:
+            self.plugin = None
+            return
+        self._apply(updates)
+
+    def _tell(self, event: Event, sandbox: str, made: Process | None = None) -> None:
+        if self.plugin is None:
+            return
+        try:
+            self.plugin.state_change(event, self.sandboxes[sandbox], None if made is None else made.message())
+        except KilledError:
+            self.plugin = None
+
+    def _number(self) -> int:
+        self.next_number += 1
+        return self.next_number
+
+
+def merged(before: LinuxResources, change: LinuxResources) -> LinuxResources:
+    """Return resources after a change; what the change does not set stays."""
+    return replace(
+        before,
+        cpus=change.cpus or before.cpus,
+        mems=change.mems or before.mems,
+        quota=before.quota if change.quota is None else change.quota,
+        shares=before.shares if change.shares is None else change.shares,
+    )

@@ -1,0 +1,290 @@
+"""Random lives of pods over a runtime that loses updates, and an agent that is killed at any point.
+
+At every moment at which the agent is there no running program may use exclusive CPUs of another; what the runtime was
+told equals the state when it is quiet; a restart changes nothing; at the end everything has come back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.agent.laws_agent import differences, overlaps
+from tests.agent.simulated_agent import Disk, SimulatedAgent, World
+from tests.agent.simulated_runtime import Process, Runtime, Stage
+from tests.laws.strategies_whole_node import configurations, hardware, pods
+
+from mooring.agent.nri.types import LinuxResources
+from mooring.agent.reactor.values import AgentState, Options
+from mooring.core.config import MooringConfig
+from mooring.core.pod import Container, ContainerKind, Pod
+from mooring.planner.simulation import StateTexts, start_kubelet
+
+OPT_OUT = "example.org/share"
+
+
+@st.composite
+def any_pods(draw: st.DrawFn, uid: str) -> Pod:
+    """Draw a pod of any kind, now and then one that shares the pool or asks to."""
+    kind = draw(st.integers(0, 9))
+    if kind < 3:
+        return Pod(uid, uid, containers=tuple(Container(f"app{number}") for number in range(1 + kind // 2)))
+    pod = draw(pods(uid))
+    if kind == 9:
+        return Pod(
+            uid, uid, containers=pod.containers, qos=pod.qos, resources=pod.resources, annotations={OPT_OUT: "true"}
+        )
+    return pod
+
+
+class AgentLives(RuleBasedStateMachine):
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        self.runtime = Runtime()
+        self.agent: SimulatedAgent | None = None
+        self.disk = Disk()
+        while True:
+            machine = data.draw(hardware())
+            config = data.draw(configurations())
+            # Not every configuration starts on every machine.
+            start = start_kubelet(machine.info, config, MooringConfig(), StateTexts())
+            if start.kubelet is not None:
+                break
+        self.fresh = start.kubelet
+        self.world = World(machine.info, config, Options(opt_out_annotation=OPT_OUT))
+        topology = start.kubelet.settings.topology
+        assert topology is not None
+        self.all_cpus = topology.all_cpus
+        self._connect()
+
+    def _connect(self) -> SimulatedAgent:
+        self.agent = SimulatedAgent(self.world, self.runtime, self.disk)
+        self.runtime.connect(self.agent)
+        return self.agent
+
+    @property
+    def connected(self) -> bool:
+        return self.agent is not None and self.runtime.plugin is self.agent
+
+    # Pods and containers.
+
+    @rule(data=st.data(), derived=st.booleans())
+    def run_pod(self, data: st.DataObject, *, derived: bool) -> None:
+        uid = f"pod{self.runtime.next_number}"
+        pod = data.draw(any_pods(uid))
+        self.world.pods[uid] = pod
+        if derived and pod.resources is None:
+            self.world.without_source.add(uid)
+        self.runtime.run_sandbox(uid, pod.name, dict(pod.annotations))
+
+    @precondition(lambda self: self._creatable())
+    @rule(data=st.data())
+    def create(self, data: st.DataObject) -> None:
+        sandbox, name = data.draw(st.sampled_from(self._creatable()))
+        spec = next(one for one in self._pod(sandbox).containers if one.name == name)
+        limit = spec.limits.get("cpu")
+        quota = limit.milli * 100 if limit is not None else None
+        if self.runtime.create(sandbox, name, LinuxResources(quota=quota)) is None:
+            event("refused")
+
+    @precondition(lambda self: self._in(Stage.MAKING))
+    @rule(data=st.data())
+    def store(self, data: st.DataObject) -> None:
+        self.runtime.store(data.draw(st.sampled_from(self._in(Stage.MAKING))))
+
+    @precondition(lambda self: self._in(Stage.CREATED))
+    @rule(data=st.data())
+    def make_task(self, data: st.DataObject) -> None:
+        self.runtime.make_task(data.draw(st.sampled_from(self._in(Stage.CREATED))))
+
+    @precondition(lambda self: self._in(Stage.TASK))
+    @rule(data=st.data())
+    def started(self, data: st.DataObject) -> None:
+        self.runtime.started(data.draw(st.sampled_from(self._in(Stage.TASK))))
+
+    @precondition(lambda self: self._creatable())
+    @rule(data=st.data())
+    def bring_up(self, data: st.DataObject) -> None:
+        """A whole start at once, as most of them are."""
+        self._bring_up(*data.draw(st.sampled_from(self._creatable())))
+
+    def _bring_up(self, sandbox: str, name: str = "") -> None:
+        name = name or next((one for place, one in self._creatable() if place == sandbox), "")
+        container = self.runtime.create(sandbox, name, LinuxResources(quota=100_000)) if name else None
+        if container is not None:
+            self.runtime.store(container)
+            if self.runtime.make_task(container):
+                self.runtime.started(container)
+
+    @precondition(lambda self: self._in(Stage.TASK, Stage.RUNNING))
+    @rule(data=st.data())
+    def exits(self, data: st.DataObject) -> None:
+        self.runtime.exit(data.draw(st.sampled_from(self._in(Stage.TASK, Stage.RUNNING))))
+
+    @precondition(lambda self: self._in(Stage.RUNNING))
+    @rule(data=st.data(), shares=st.sampled_from([2, 512]))
+    def resize(self, data: st.DataObject, shares: int) -> None:
+        asked = LinuxResources(shares=shares, quota=data.draw(st.sampled_from([None, 0, 50_000])), period=100_000)
+        self.runtime.update(data.draw(st.sampled_from(self._in(Stage.RUNNING))), asked)
+
+    @precondition(lambda self: self.runtime.sandboxes)
+    @rule(data=st.data(), removed=st.booleans())
+    def end_pod(self, data: st.DataObject, *, removed: bool) -> None:
+        self._end(data.draw(st.sampled_from([*self.runtime.sandboxes])), removed=removed)
+
+    def _end(self, sandbox: str, *, removed: bool) -> None:
+        mine = [made.id for made in self.runtime.processes.values() if made.sandbox == sandbox]
+        for container in mine:
+            if self.runtime.processes[container].stage is not Stage.EXITED:
+                self.runtime.exit(container)
+        self.runtime.stop_sandbox(sandbox)
+        for container in mine:
+            self.runtime.remove(container)
+        if removed:
+            self.runtime.remove_sandbox(sandbox)
+
+    @precondition(lambda self: self._in(Stage.RUNNING))
+    @rule(data=st.data())
+    def replace_pod(self, data: st.DataObject) -> None:
+        """A pod ends, and one like it comes in its place: the shared pool grows and shrinks again."""
+        old = self.runtime.processes[data.draw(st.sampled_from(self._in(Stage.RUNNING)))].sandbox
+        uid = f"pod{self.runtime.next_number}"
+        self.world.pods[uid] = replace(self._pod(old), uid=uid, name=uid)
+        self._end(old, removed=True)
+        sandbox = self.runtime.run_sandbox(uid, uid, {})
+        for _ in self.world.pods[uid].containers:
+            self._bring_up(sandbox)
+
+    # Faults.
+
+    @precondition(lambda self: self.connected)
+    @rule(steps=st.integers(0, 4))
+    def kill_agent_soon(self, steps: int) -> None:
+        assert self.agent is not None
+        self.agent.steps_to_live = steps
+
+    @precondition(lambda self: not self.connected)
+    @rule()
+    def start_agent(self) -> None:
+        self._connect()
+
+    @rule()
+    def restart_runtime(self) -> None:
+        """The agent lives on and connects again, or is killed by chance before."""
+        self.runtime.restart()
+        if self.agent is not None and self.agent.steps_to_live is None:
+            self.runtime.connect(self.agent)
+
+    @rule()
+    def an_update_fails(self) -> None:
+        self.runtime.loses_next_update = True
+
+    @rule(full=st.booleans())
+    def disk_fills(self, *, full: bool) -> None:
+        self.disk.is_full = full
+
+    @precondition(lambda self: self.connected)
+    @rule()
+    def second_connection(self) -> None:
+        assert self.agent is not None
+        if self.agent.steps_to_live is None:
+            self.agent.tell_runtime()
+
+    @precondition(lambda self: self.connected and not self._in(Stage.MAKING, Stage.TASK))
+    @rule()
+    def quiet(self) -> None:
+        agent = self.agent
+        assert agent is not None
+        agent.steps_to_live = None
+        agent.verify_all()
+        agent.tell_runtime()
+        found = [*differences(self.runtime, agent)]
+        assert not found, found
+
+    @precondition(lambda self: self.connected and not self._in(Stage.MAKING, Stage.TASK) and not self.disk.is_stale)
+    @rule()
+    def restart_changes_nothing(self) -> None:
+        self.quiet()
+        assert self.agent is not None
+        before = self.agent.state
+        waiting = self._waiting(before)
+        failed = {*self.runtime.failed}
+        records = {made.id: made.record for made in self.runtime.processes.values()}
+        agent = self._connect()
+        for made in self.runtime.processes.values():
+            assert made.record == records[made.id] or made.id in failed
+        assert agent.state.kubelet.node.cpu.assignments == before.kubelet.node.cpu.assignments
+        assert agent.state.kubelet.node.cpu.default == before.kubelet.node.cpu.default
+        assert agent.state.kubelet.node.memory.assignments == before.kubelet.node.memory.assignments
+        assert agent.state.kubelet.node.active.keys() == before.kubelet.node.active.keys()
+        assert self._waiting(agent.state) == waiting
+
+    # Laws.
+
+    @invariant()
+    def nobody_runs_on_exclusive_cpus_of_another(self) -> None:
+        if self.connected:
+            assert self.agent is not None
+            found = [*overlaps(self.runtime, self.agent.state, self.all_cpus)]
+            assert not found, found
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        if self.agent is not None:
+            self.agent.steps_to_live = None
+        self.disk.is_full = False
+        if not self.connected:
+            self._connect()
+        for sandbox in [*self.runtime.sandboxes]:
+            self._end(sandbox, removed=True)
+        assert self.agent is not None
+        state = self.agent.state
+        assert not state.containers
+        assert not state.held
+        assert not state.sandboxes
+        node = state.kubelet.node
+        assert not node.cpu.assignments
+        assert node.cpu.default == self.fresh.node.cpu.default
+        assert node.memory.nodes == self.fresh.node.memory.nodes
+        assert not node.active
+        assert not node.stored_hints
+
+    # What there is.
+
+    def _waiting(self, state: AgentState) -> set[str]:
+        """Pods that run although they are not placed."""
+        return {uid for uid in state.held.keys() - state.kubelet.node.active.keys() if state.containers_of(uid)}
+
+    def _pod(self, sandbox: str) -> Pod:
+        return self.world.pods[self.runtime.sandboxes[sandbox].uid]
+
+    def _in(self, *stages: Stage) -> list[str]:
+        return [made.id for made in self.runtime.processes.values() if made.stage in stages]
+
+    def _of(self, sandbox: str, name: str) -> list[Process]:
+        return [made for made in self.runtime.processes.values() if (made.sandbox, made.name) == (sandbox, name)]
+
+    def _creatable(self) -> list[tuple[str, str]]:
+        """Containers that the kubelet would create next: init containers one by one, then all that do not run."""
+        found: list[tuple[str, str]] = []
+        for sandbox in self.runtime.sandboxes:
+            if sandbox in self.runtime.stopped:
+                continue
+            for spec in self._pod(sandbox).containers:
+                lives = self._of(sandbox, spec.name)
+                has_ended = any(made.stage is Stage.EXITED for made in lives)
+                is_there = any(made.stage is not Stage.EXITED for made in lives)
+                if spec.kind is ContainerKind.INIT and has_ended:
+                    continue
+                if not is_there:
+                    found.append((sandbox, spec.name))
+                if spec.kind is ContainerKind.INIT:
+                    break
+        return found
+
+
+TestAgentLives = AgentLives.TestCase
+TestAgentLives.settings = settings(deadline=None, max_examples=80, stateful_step_count=40)

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.agent.small_node import SMALL, container, guaranteed, sandbox, small_state
+from tests.laws.strategies_whole_node import pods
+
+from mooring.agent.journal import JournalError, Writer, read_journal
+from mooring.agent.podtext import pod_of_text, text_of_pod
+from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.effects import Finding
+from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.values import AgentState
+from mooring.agent.store import JOURNAL_FILE, Store
+from mooring.core.config import MooringConfig
+from mooring.core.errors import InputError
+from mooring.core.pod import Container, Pod
+from mooring.core.quantity import Quantity
+
+
+def with_pod(state: AgentState, uid: str = "a", cpus: str = "2") -> AgentState:
+    made = create_container(state, sandbox(uid), container(uid), guaranteed(uid, cpus))
+    return made.state
+
+
+@given(pods("pod"))
+@settings(deadline=None, max_examples=50)
+def test_a_pod_is_the_same_after_its_text(pod: Pod) -> None:
+    assert pod_of_text(text_of_pod(pod)) == pod
+
+
+@given(
+    st.sampled_from(
+        ["0.5Gi", "1000m", "1e3", "3k", "100n", "9223372036854775807", "1.5", "2Ei", "12345678901234567890"]
+    )
+)
+def test_an_amount_keeps_the_way_in_which_the_engine_sees_it(text: str) -> None:
+    amount = Quantity.parse(text)
+    pod = Pod("u", "n", containers=(Container("c", requests={"memory": amount}),))
+    back = pod_of_text(text_of_pod(pod)).containers[0].requests["memory"]
+    assert (back.nano, back.format, back.fast, back.scale) == (amount.nano, amount.format, amount.fast, amount.scale)
+    assert (back.as_int64(), back.milli) == (amount.as_int64(), amount.milli)
+
+
+def test_a_restart_finds_the_state_and_the_pods(tmp_path: Path) -> None:
+    state = with_pod(small_state())
+    assert Store(tmp_path).write(state) == ""
+    stored = Store(tmp_path).read()
+    assert stored.texts == state.kubelet.files
+    assert stored.pods == state.kubelet.node.active
+    assert stored.reports == ()
+
+
+def test_the_files_beside_the_journal_are_a_kubelets(tmp_path: Path) -> None:
+    state = with_pod(small_state())
+    Store(tmp_path).write(state)
+    assert (tmp_path / "cpu_manager_state").read_text() == state.kubelet.files.cpu
+    assert (tmp_path / "memory_manager_state").read_text() == state.kubelet.files.memory
+
+
+def test_an_empty_folder_and_none_are_an_empty_state(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "none"):
+        stored = Store(folder).read()
+        assert (stored.texts.cpu, dict(stored.pods), stored.reports) == (None, {}, ())
+
+
+def test_every_cut_of_the_journal_is_noticed_and_the_files_are_used(tmp_path: Path) -> None:
+    state = with_pod(small_state())
+    Store(tmp_path).write(state)
+    whole = (tmp_path / JOURNAL_FILE).read_bytes()
+    for length in range(0, len(whole), 97):
+        (tmp_path / JOURNAL_FILE).write_bytes(whole[:length])
+        stored = Store(tmp_path).read()
+        assert [report.finding for report in stored.reports] == [Finding.STATE_DAMAGED]
+        assert stored.texts == state.kubelet.files
+
+
+@given(st.binary(max_size=60), st.integers(0, 5000))
+@settings(deadline=None, max_examples=100)
+def test_no_garbage_in_the_journal_stops_the_reader(garbage: bytes, place: int) -> None:
+    text = Writer().text(with_pod(small_state())).encode()
+    place %= len(text)
+    try:
+        journal = read_journal((text[:place] + garbage + text[place + len(garbage) :]).decode(errors="surrogateescape"))
+    except JournalError:
+        return
+    assert journal.pods == with_pod(small_state()).kubelet.node.active
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"version":1', '"version":2'), ("AgentJournal", "Other"), ("sha256:", "md5:")],
+    ids=["a", "b", "c"],
+)
+def test_another_version_kind_or_checksum_is_no_journal(old: str, new: str) -> None:
+    with pytest.raises(JournalError):
+        read_journal(Writer().text(small_state()).replace(old, new))
+
+
+def test_files_that_differ_from_the_journal_are_reported_and_the_journal_counts(tmp_path: Path) -> None:
+    first, second = with_pod(small_state()), with_pod(with_pod(small_state()), "b")
+    Store(tmp_path).write(first)
+    # A crash between two renames: the state files are newer.
+    (tmp_path / "cpu_manager_state").write_text(second.kubelet.files.cpu or "")
+    stored = Store(tmp_path).read()
+    assert stored.texts == first.kubelet.files
+    assert [report.finding for report in stored.reports] == [Finding.STATE_DIFFERED]
+
+
+def test_a_folder_that_cannot_be_written_is_a_problem_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    problem = Store(tmp_path / "file" / "state").write(small_state())
+    assert "cannot be made" in problem
+
+
+def test_a_problem_of_one_file_leaves_the_older_state_whole(tmp_path: Path) -> None:
+    first = with_pod(small_state())
+    Store(tmp_path).write(first)
+    (tmp_path / JOURNAL_FILE).unlink()
+    (tmp_path / JOURNAL_FILE).mkdir()
+    assert Store(tmp_path).write(with_pod(first, "b")) != ""
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    stored = Store(tmp_path).read()
+    assert resume(*SMALL, MooringConfig(), stored).state.kubelet.node.cpu.assignments.keys() >= {"a"}
+
+
+@pytest.mark.parametrize("name", ["pods", "plugins_registry"])
+def test_a_kubelets_folder_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(InputError, match="looks like the root directory of a kubelet"):
+        Store(tmp_path).check()
+
+
+@pytest.mark.parametrize("broken", ["cpu", "memory", "both"])
+def test_state_that_the_engine_refuses_is_left_out_and_reported(tmp_path: Path, broken: str) -> None:
+    state = with_pod(small_state())
+    Store(tmp_path).write(state)
+    (tmp_path / JOURNAL_FILE).unlink()
+    for name in ("cpu", "memory"):
+        if broken in (name, "both"):
+            (tmp_path / f"{name}_manager_state").write_text('{"policyName":')
+    resumed = resume(*SMALL, MooringConfig(), Store(tmp_path).read())
+    findings = [report.finding for report in resumed.reports]
+    assert findings[0] is Finding.STATE_DAMAGED
+    assert Finding.STATE_REFUSED in findings
+    assert bool(resumed.state.kubelet.node.cpu.assignments) is (broken == "memory")
+    assert bool(resumed.state.kubelet.node.memory.assignments) is (broken == "cpu")
+
+
+def test_a_configuration_that_is_refused_with_and_without_state_is_bad_input() -> None:
+    info, config = SMALL
+    with pytest.raises(InputError, match="the engine does not start"):
+        resume(info, replace(config, reserved_system_cpus=""), MooringConfig())
+
+
+def test_only_one_agent_at_a_time_uses_a_folder(tmp_path: Path) -> None:
+    first, second = Store(tmp_path / "state"), Store(tmp_path / "state")
+    assert first.lock() == ""
+    with pytest.raises(InputError, match="another agent uses this folder"):
+        second.lock()
+    first.unlock()
+    assert second.lock() == ""
+    second.unlock()
+
+
+def test_a_folder_that_cannot_be_locked_is_a_problem_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "cannot be made" in Store(tmp_path / "file" / "state").lock()
+    (tmp_path / "lock").mkdir()
+    assert "cannot be locked" in Store(tmp_path).lock()

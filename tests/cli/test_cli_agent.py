@@ -1,0 +1,118 @@
+"""``mooring agent`` where it cannot begin: one line, exit code 2, nothing left behind."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import structlog
+from tests.cli.command import mooring
+
+from mooring.agent.status import ask_status
+from mooring.core.errors import InputError
+
+MACHINE = "sockets=1 numa=1 cores=4 threads=1 memory=8Gi"
+CONFIGURATION = """\
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+reservedSystemCPUs: "0"
+---
+kind: AgentConfiguration
+stateDir: {folder}/state
+nriSocket: {folder}/nri.sock
+statusSocket: {folder}/status.sock
+podResourcesSocket: {folder}/pods.sock
+metricsAddress: ""
+"""
+
+
+@pytest.fixture(autouse=True)
+def _restored_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "agent.yaml"
+    made.write_text(CONFIGURATION.format(folder=tmp_path), encoding="utf-8")
+    return made
+
+
+def test_without_the_packages_of_the_extra_one_line_names_the_missing_one_and_the_remedy(file: Path) -> None:
+    with mock.patch.dict(sys.modules, {"structlog": None, "mooring.agent.run": None}):
+        sys.modules.pop("mooring.agent.run")
+        sys.modules.pop("mooring.agent.logs", None)
+        answer = mooring("agent", "--config", file)
+    assert answer.code == 2
+    assert answer.complaint == (
+        "mooring: mooring agent: the package structlog is missing; "
+        'install its packages with pip install "mooring[agent]"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param("kind: AgentConfiguration\nnodName: a\n", "nodName: is not known", id="field"),
+        pytest.param("kind: KubeletConfiguration\ncpuManagerPolicy: statik\n", "statik", id="policy"),
+        pytest.param(
+            "kind: KubeletConfiguration\ncpuManagerPolicy: static\n", "the engine does not start", id="engine"
+        ),
+        pytest.param("kind: AgentConfiguration\nkubeconfig: /not/there\n", "/not/there", id="kubeconfig"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_told_in_one_line(tmp_path: Path, text: str, says: str) -> None:
+    made = tmp_path / "agent.yaml"
+    made.write_text(text, encoding="utf-8")
+    answer = mooring("agent", "--config", made, "--machine", MACHINE, "--state-dir", tmp_path / "state")
+    assert answer.code == 2
+    assert says in answer.complaint
+    assert not (tmp_path / "state" / "journal.json").exists()
+
+
+def test_the_folder_of_a_kubelet_is_refused(file: Path) -> None:
+    state = file.parent / "state"
+    (state / "pods").mkdir(parents=True)
+    answer = mooring("agent", "--config", file, "--machine", MACHINE)
+    assert answer.code == 2
+    assert "looks like the root directory of a kubelet" in answer.complaint
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT], ids=lambda sign: sign.name)
+def test_a_signal_ends_the_agent_with_code_0_and_takes_its_sockets_away(file: Path, sign: signal.Signals) -> None:
+    words = [sys.executable, "-m", "mooring", "agent", "--config", str(file), "--machine", MACHINE]
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(str(file.parent / "notify"))
+    manager.settimeout(20)
+    environment = {**os.environ, "NOTIFY_SOCKET": str(file.parent / "notify")}
+    with subprocess.Popen(words, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if b"the runtime is not connected" in line:
+                break
+        status = ask_status(str(file.parent / "status.sock"))
+        assert status["reasons"] == ["the runtime is not connected"]
+        assert manager.recv(4096) == b"STATUS=not ready: the runtime is not connected"
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(sign)
+        rest = process.stderr.read().decode()
+    assert process.returncode == 0
+    assert "the agent ends" in rest.splitlines()[-1]
+    assert manager.recv(4096) == b"STOPPING=1"
+    manager.close()
+    assert sorted(each.name for each in file.parent.iterdir()) == ["agent.yaml", "notify", "state"]
+    with pytest.raises(InputError):
+        ask_status(str(file.parent / "status.sock"))
