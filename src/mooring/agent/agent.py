@@ -148,7 +148,7 @@ class Agent:
     def start(self) -> None:
         """Begin to talk to the runtime."""
         self._afterwards.start()
-        # The teller stays off: containerd 2.1 and 2.4 lock up for good when a plugin connects while RemovePodSandbox
+        # The teller stays off: containerd 2.1.9 locks up for good when a plugin connects while RemovePodSandbox
         # holds NRI's read lock and asks for it again. The next reply carries what it would tell.
         self._thread.start()
 

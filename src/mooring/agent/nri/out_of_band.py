@@ -2,6 +2,10 @@
 
 UpdateContainers exists for that, and locks containerd up when it meets a creation or removal (containerd issue 13733,
 NRI before 0.12.1). The answer to Synchronize carries updates too, and every new connection is synchronized.
+
+It has a danger of its own: a plugin that connects to containerd 2.1.9 while a pod sandbox is being removed can lock the
+runtime up, because the removal takes a read lock twice and the new plugin waits for the write lock in between. Nothing
+tells when that is safe, so that the agent does not use it by itself.
 """
 
 from __future__ import annotations
