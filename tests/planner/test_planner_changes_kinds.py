@@ -173,6 +173,15 @@ def test_a_burstable_pod_asks_for_what_is_left_of_the_node() -> None:
     assert applied(asked([pod]), proposal.changes).pods[0].containers[0].limits == {}
 
 
+def test_what_is_proposed_leaves_room_for_pods_behind() -> None:
+    quantities = {"cpu": Quantity.parse("7500m"), "memory": Quantity.parse("1Gi")}
+    wide = Pod("default_wide", "wide", containers=(Container("app", requests=quantities),), qos=QoS.BURSTABLE)
+    question = asked([wide, guaranteed("behind", 2)])
+    first = found(question, "wide")[0]
+    assert first.changes == (Amount(ref("wide"), "app", "cpu", Quantity.parse("5")),)
+    assert applied(question, first.changes).plan().is_yes
+
+
 def test_pod_level_resources_are_an_amount_of_their_own() -> None:
     config = replace(SINGLE, topology_manager_scope="pod", feature_gates={"PodLevelResourceManagers": True})
     amounts = {"cpu": Quantity.parse("6"), "memory": Quantity.parse("1Gi")}

@@ -21,6 +21,10 @@ class Finding:
     code: str = ""
     """Its stable code, such as ``MOOR-401``; ``mooring explain CODE`` prints the page about it."""
 
+    def fields(self) -> dict[str, str]:
+        """Return the finding as the documents of every verb have it."""
+        return {"severity": self.severity, "subject": self.subject, "message": self.message, "code": self.code}
+
 
 @dataclass(frozen=True, slots=True)
 class PCIDevice:

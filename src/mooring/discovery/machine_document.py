@@ -34,10 +34,7 @@ def machine_document(machine: Machine) -> dict[str, object]:
         "kind": "Machine",
         "name": machine.name,
         **hardware_document(machine.hardware or hardware_as_told(machine.info)),
-        "findings": [
-            {"severity": finding.severity, "subject": finding.subject, "message": finding.message, "code": finding.code}
-            for finding in findings
-        ],
+        "findings": [finding.fields() for finding in findings],
     }
 
 

@@ -39,15 +39,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         document["numaNodes"] = numa_fields(plan.kubelet)
     if plan.kubelet and plan.unasked:
         document["unasked"] = [{"uid": pod.uid, "namespace": pod.namespace, "name": pod.name} for pod in plan.unasked]
-    document["findings"] = [
-        {
-            "severity": finding.severity,
-            "subject": finding.subject,
-            "message": finding.message,
-            "code": finding.code,
-        }
-        for finding in plan.findings
-    ]
+    document["findings"] = [finding.fields() for finding in plan.findings]
     return document
 
 

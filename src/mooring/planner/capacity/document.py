@@ -42,15 +42,7 @@ def capacity_document(capacity: Capacity, at_least: int) -> dict[str, Any]:
         "next": _next_fields(capacity.next) if capacity.next is not None else None,
         "fragmentation": [_fragmentation_fields(one) for one in capacity.fragmentation],
         "advice": [_advice_fields(one) for one in capacity.advice],
-        "findings": [
-            {
-                "severity": finding.severity,
-                "subject": finding.subject,
-                "message": finding.message,
-                "code": finding.code,
-            }
-            for finding in plan.findings
-        ],
+        "findings": [finding.fields() for finding in plan.findings],
     }
 
 

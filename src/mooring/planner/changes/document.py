@@ -88,15 +88,7 @@ def nearest_document(question: Question, pod: Pod | None, proposals: Iterable[Pr
         "code": answer.code if answer is not None else "",
         "why": answer.why if answer is not None else "",
         "proposals": [proposal_fields(proposal, question) for proposal in proposals],
-        "findings": [
-            {
-                "severity": finding.severity,
-                "subject": finding.subject,
-                "message": finding.message,
-                "code": finding.code,
-            }
-            for finding in plan.findings
-        ],
+        "findings": [finding.fields() for finding in plan.findings],
     }
 
 

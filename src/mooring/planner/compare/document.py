@@ -41,15 +41,7 @@ def comparison_document(comparison: Comparison, findings: Iterable[Finding] = ()
             for one in comparison.left_out
         ],
         "neverAdmitted": list(comparison.never_admitted),
-        "findings": [
-            {
-                "severity": finding.severity,
-                "subject": finding.subject,
-                "message": finding.message,
-                "code": finding.code,
-            }
-            for finding in findings
-        ],
+        "findings": [finding.fields() for finding in findings],
     }
 
 

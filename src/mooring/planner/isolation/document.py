@@ -24,13 +24,5 @@ def isolation_document(machine: str, assignments: Assignments, findings: Sequenc
         "holders": [
             {"name": holder.label, "uid": holder.uid, "cpus": str(holder.cpus)} for holder in assignments.holders
         ],
-        "findings": [
-            {
-                "severity": finding.severity,
-                "subject": finding.subject,
-                "message": finding.message,
-                "code": finding.code,
-            }
-            for finding in findings
-        ],
+        "findings": [finding.fields() for finding in findings],
     }
