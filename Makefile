@@ -9,16 +9,19 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test test-browser e2e e2e-numa soak test-pythons check lint types walls docs-links docs site pictures bench mutants lock clean
+.PHONY: help demo test test-browser e2e e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links docs site pictures bench mutants lock clean
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
 	@echo "make test          run the tests"
 	@echo "make test-browser  run the tests of the HTML report in headless Chromium"
 	@echo "make e2e           run the tests of the node agent against real containerd (root on Debian)"
-	@echo "make e2e-numa      boot a guest with 64 CPUs and 8 NUMA nodes in QEMU and test control groups in it (3 minutes)"
+	@echo "make e2e-numa      boot guests with 64 CPUs and 8 NUMA nodes in QEMU: control groups, then the agent with containerd and runc"
+	@echo "make e2e-resize    resize pods in guests with 16 CPUs: the cases of KEP-6122, and a program that follows its CPUs"
+	@echo "make e2e-kubelet   run kubelet, API server and agent against each other on machines that are played (root on Debian, Go)"
+	@echo "make e2e-kube      let the real scheduler and the extender place pods on nodes whose kubelets are the engine (Go)"
 	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs"
-	@echo "make soak          100,000 lives of containers through the agent's heart: nothing grows (10 to 20 minutes)"
+	@echo "make soak          100,000 lives of containers through the agent's heart: nothing grows (half an hour)"
 	@echo "make test-pythons  run the tests on every Python 3.11 to 3.13 that is found"
 	@echo "make bench         run the benchmarks"
 	@echo "make docs          write into the docs what their examples print now"
@@ -55,10 +58,31 @@ e2e: $(STAMP)
 # One guest, emulated: it needs no KVM and no rights but those to install QEMU where it is missing.
 e2e-numa: $(STAMP)
 	$(BIN)/python scripts/e2e_guest.py
-	MOORING_E2E_NUMA=1 $(BIN)/python -m pytest -q -p no:xdist -rA tests/e2e/guest
+	MOORING_E2E_NUMA=$${MOORING_E2E_NUMA:-1} $(BIN)/python -m pytest -q -p no:xdist -rA tests/e2e/guest \
+	  --ignore tests/e2e/guest/test_e2e_guest_resize.py
 
+# Two smaller guests. MOORING_E2E_NUMA=full resizes a hundred times under churn.
+e2e-resize: $(STAMP)
+	$(BIN)/python scripts/e2e_guest.py
+	MOORING_E2E_NUMA=$${MOORING_E2E_NUMA:-1} $(BIN)/python -m pytest -q -p no:xdist -rA tests/e2e/guest/test_e2e_guest_resize.py
+
+# Builds Kubernetes' parts once (up to 10 minutes). MOORING_E2E_KUBELET=full takes ten cases in place of four,
+# MOORING_E2E_CONTAINERD=built the newest containerd.
+e2e-kubelet: $(STAMP)
+	$(BIN)/python scripts/e2e_parts.py
+	$(BIN)/python scripts/e2e_kube_parts.py etcd kube-apiserver kube-scheduler kubelet
+	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/kubelet
+
+# Builds API server, scheduler and kwok once. MOORING_E2E_KUBE=full takes 100 nodes and 2,000 pods in each run; the second
+# file has a real kubelet and needs root on Debian.
+e2e-kube: $(STAMP)
+	$(BIN)/python scripts/e2e_kube_parts.py etcd kube-apiserver kube-scheduler kwok
+	$(BIN)/python -m pytest -q -p no:xdist -rA tests/e2e/kube tests/e2e/kubelet/test_e2e_kubelet_scheduled.py
+
+# First the heart alone, then the agent as a process of its own, through real frames of the wire.
 soak: $(STAMP)
 	MOORING_SOAK=100000 $(BIN)/python -m pytest -q -p no:xdist tests/agent/test_agent_soak.py
+	MOORING_SOAK_FOLDER=/dev/shm MOORING_SOAK=100000 $(BIN)/python -m pytest -q -s -p no:xdist tests/agent/wire/test_wire_soak.py
 
 test-pythons: $(STAMP)
 	$(BIN)/python scripts/test_pythons.py

@@ -5,16 +5,12 @@ Kernel, Python and busybox are Debian's, unpacked and not installed; Mooring's d
 test's own files are a second, small archive that is made anew each time and laid before the first. QEMU is the
 machine's own; where this runs as root on a Debian without it, it is installed.
 
-More can be put into the guest by two lists and one folder:
+There are two editions: ``own`` has kernel and QEMU of the machine's own suite, ``newer`` those of its backports, with
+QEMU unpacked beside the machine's own, which the newer kernel does not boot on. ``runtime`` is one more archive, for
+guests that run containers: containerd 2.1.9, runc, and what the agent imports. A boot takes as many archives as it
+needs, and files of its own (``image``).
 
-* ``PACKAGES``: Debian packages, unpacked over the root. containerd 2.1.9 comes from the testing suite
-  (``e2e_parts.debian_parts``), runc and busybox from the own suite: hand their files to ``image`` as extra files.
-  The cloud kernel has overlayfs as a module, so that containerd wants ``snapshotter = "native"`` and, because the root
-  is an initramfs, ``NoPivotRoot = true`` in the options of runc.
-* ``WHEELS``: names of wheels of ``requirements.lock``; the agent's are protobuf, structlog, prometheus-client, grpcio.
-* extra files: (path in the guest, path here), which end up executable where they are here.
-
-Run by hand, it says where the parts are.
+Run by hand, it makes the editions that ``MOORING_E2E_NUMA_EDITIONS`` names, else ``own``, and says where they are.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ import compileall
 import contextlib
 import hashlib
 import io
+import lzma
 import os
 import platform
 import py_compile
@@ -31,11 +28,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e_parts import UnavailableError, _apt_view, _last_line, _locked, _own_suite, _run, cache_folder
+from e2e_parts import UnavailableError, _apt_view, _last_line, _locked, _own_suite, _run, cache_folder, debian_parts
 
 ROOT = Path(__file__).resolve().parent.parent
 QEMU = "qemu-system-x86_64"
@@ -44,6 +41,15 @@ PROGRAMS = {QEMU: "qemu-system-x86", "cpio": "cpio", "zstd": "zstd"}
 PACKAGES = ("busybox-static",)
 WHEELS = ("click", "msgspec", "pyyaml", "rich")
 """What the commands import; rich has more dependencies for what they do not use."""
+RUNTIME_PACKAGES = ("libseccomp2", "libstdc++6", "libgcc-s1")
+"""What runc and grpcio load."""
+RUNTIME_WHEELS = ("grpcio", "prometheus-client", "protobuf", "structlog", "typing-extensions")
+"""What the agent imports without an API server, and the client that plays the kubelet."""
+OVERLAY = "lib/modules/*/kernel/fs/overlayfs/overlay.ko*"
+EDITIONS = "MOORING_E2E_NUMA_EDITIONS"
+"""Environment variable: names of editions with spaces between them."""
+EMULATOR = ("qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios")
+"""Packages of an emulator that is unpacked and not installed."""
 LEFT_OUT = ("usr/share", "usr/lib/{python}/pydoc_data", "usr/lib/{python}/lib2to3", "usr/lib/x86_64-linux-gnu/gconv")
 """Half of what is unpacked and nothing that is used."""
 APPLICATION = "opt/mooring"
@@ -55,8 +61,9 @@ export PATH=/usr/bin:/bin:/usr/sbin:/sbin PYTHONPATH=/opt/mooring:/opt/wheels HO
 /bin/busybox mount -t devtmpfs dev /dev
 /bin/busybox mount -t cgroup2 none /sys/fs/cgroup
 /bin/busybox mount -t tmpfs tmp /tmp
+/bin/busybox mount -t tmpfs run /run
 /bin/busybox ip link set lo up
-/usr/bin/python3 /opt/mooring/guest/inside.py
+/usr/bin/python3 -m {module}
 echo "GUEST-RC=$?"
 /bin/busybox poweroff -f
 """
@@ -66,15 +73,26 @@ echo "GUEST-RC=$?"
 class Guest:
     """What QEMU is started with; all paths are absolute."""
 
-    qemu: str
+    qemu: tuple[str, ...]
+    """Program and first arguments."""
     kernel: Path
     kernel_version: str
     base: Path
     """Initramfs with Python and the wheels."""
+    overlay: Path
+    """The kernel's module of overlayfs."""
 
 
-def guest() -> Guest:
+def editions() -> list[str]:
+    """Return the editions that are wanted."""
+    return os.environ.get(EDITIONS, "own").split()
+
+
+def guest(edition: str = "own") -> Guest:
     """Return the parts of the guest, made if they are not there.
+
+    Args:
+        edition: ``own`` or ``newer``.
 
     Raises:
         UnavailableError: when this machine cannot have one.
@@ -83,42 +101,87 @@ def guest() -> Guest:
     if platform.machine() != "x86_64":
         raise UnavailableError(f"the guest is x86_64, and this machine is {platform.machine()}")
     _install_programs()
-    with _locked(cache_folder()) as cache:
-        recipe = "\0".join((Path(__file__).read_text(encoding="utf-8"), _requirements()))
-        folder = cache / "guest" / hashlib.sha256(recipe.encode()).hexdigest()[:16]
-        if not folder.exists():
-            fresh = folder.with_name(f"{folder.name}.new")
-            shutil.rmtree(fresh, ignore_errors=True)
-            fresh.mkdir(parents=True)
-            _make(cache, fresh)
-            fresh.rename(folder)
+    suite = _own_suite() if edition == "own" else f"{_own_suite()}-backports"
+    folder = _made(f"guest-{edition}", _requirements(WHEELS), lambda cache, fresh: _make(cache, fresh, suite))
     kernel = next(folder.glob("vmlinuz-*"))
-    return Guest(shutil.which(QEMU) or QEMU, kernel, kernel.name.removeprefix("vmlinuz-"), folder / "base.cpio.zst")
+    version = kernel.name.removeprefix("vmlinuz-")
+    return Guest(_emulator(folder), kernel, version, folder / "base.cpio.zst", folder / "overlay.ko")
 
 
-def image(made: Guest, inside: Path, extra: Sequence[tuple[str, Path]] = ()) -> bytes:
+def runtime() -> Path:
+    """Return the initramfs that a guest needs besides to run containers and the agent.
+
+    Raises:
+        UnavailableError: when this machine cannot have one.
+        RuntimeError: when something that is there cannot be unpacked or packed.
+    """
+    parts = debian_parts()
+    recipe = f"{_requirements(RUNTIME_WHEELS)}{parts.version}"
+
+    def make(cache: Path, fresh: Path) -> None:
+        apt = str(_apt_view(cache, _own_suite()))
+        python = _python(apt)
+        with tempfile.TemporaryDirectory() as temporary:
+            root = Path(temporary)
+            for package in RUNTIME_PACKAGES:
+                _unpack(apt, package, root)
+            shutil.rmtree(root / "usr/share", ignore_errors=True)
+            for program in (parts.containerd, parts.shim, parts.ctr, parts.runc):
+                (root / "usr/bin").mkdir(parents=True, exist_ok=True)
+                shutil.copy(program, root / "usr/bin" / program.name)
+            _install_wheels(root / "opt/wheels", python.removeprefix("python"), RUNTIME_WHEELS, fresh)
+            _pack(root, fresh / "runtime.cpio")
+
+    return _made("guest-runtime", recipe, make) / "runtime.cpio.zst"
+
+
+def image(
+    made: Guest,
+    module: str,
+    folders: Sequence[tuple[str, Path]],
+    *,
+    archives: Sequence[Path] = (),
+    contents: Mapping[str, bytes] | None = None,
+) -> bytes:
     """Return the initramfs of one boot.
 
     Args:
         made: the parts.
-        inside: folder with ``inside.py``, which the guest runs.
-        extra: more files, as (path in the guest, path here).
+        module: that the guest runs as its only program.
+        folders: of Python modules, as (path below the guest's folder of modules, path here); Mooring is there anyway.
+        archives: more than the base, such as :func:`runtime`.
+        contents: of more files, by path in the guest.
     """
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         application = root / APPLICATION
         unneeded = shutil.ignore_patterns("__pycache__", "html")
-        shutil.copytree(ROOT / "src/mooring", application / "mooring", ignore=unneeded)
-        shutil.copytree(inside, application / "guest", ignore=unneeded)
+        for there, here in (("mooring", ROOT / "src/mooring"), *folders):
+            shutil.copytree(here, application / there, ignore=unneeded)
         _compile(application)
-        for there, here in extra:
-            target = root / there.lstrip("/")
+        for path, content in (contents or {}).items():
+            target = root / path.lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(here, target)
-        (root / "init").write_text(INIT, encoding="utf-8")
+            target.write_bytes(content)
+        (root / "init").write_text(INIT.format(module=module), encoding="utf-8")
         (root / "init").chmod(0o755)
-        # The kernel unpacks archives one after another; one that is not compressed comes first.
-        return _archive(root) + made.base.read_bytes()
+        # The kernel unpacks archives one after another. An emulated one would take long to decompress them.
+        return b"".join((_archive(root), *(_unpacked_archive(archive) for archive in (made.base, *archives))))
+
+
+def _made(name: str, recipe: str, make: Callable[[Path, Path], None]) -> Path:
+    """Return a folder of the cache, made if it is not there; it is there whole or not at all."""
+    with _locked(cache_folder()) as cache:
+        text = "\0".join((Path(__file__).read_text(encoding="utf-8"), recipe))
+        folder = cache / name / hashlib.sha256(text.encode()).hexdigest()[:16]
+        if not folder.exists():
+            fresh = folder.with_name(f"{folder.name}.new")
+            # Of what was made another way there is no use any more.
+            shutil.rmtree(folder.parent, ignore_errors=True)
+            fresh.mkdir(parents=True)
+            make(cache, fresh)
+            fresh.rename(folder)
+    return folder
 
 
 def _install_programs() -> None:
@@ -133,28 +196,61 @@ def _install_programs() -> None:
             raise UnavailableError(f"apt-get {arguments[0]}: {_last_line(finished)}")
 
 
-def _make(cache: Path, folder: Path) -> None:
-    apt = str(_apt_view(cache, _own_suite()))
-    kernel = _dependency(apt, "linux-image-cloud-amd64", r"linux-image-\d\S*")
-    python = _dependency(apt, "python3-minimal", r"python3\.\d+-minimal").removesuffix("-minimal")
+def _make(cache: Path, folder: Path, suite: str) -> None:
+    own, apt = str(_apt_view(cache, _own_suite())), str(_apt_view(cache, suite))
+    kernel, python = _dependency(apt, "linux-image-cloud-amd64", r"linux-image-\d\S*"), _python(own)
     with tempfile.TemporaryDirectory() as temporary:
-        root = Path(temporary, "root")
-        for package in (kernel, f"{python}-minimal", *_libraries(apt, python), *PACKAGES):
-            _unpack(apt, package, Path(temporary, "kernel") if package == kernel else root)
-        vmlinuz = next(Path(temporary, "kernel/boot").glob("vmlinuz-*"))
+        root, around = Path(temporary, "root"), Path(temporary, "kernel")
+        _unpack(apt, kernel, around)
+        for package in (f"{python}-minimal", *_libraries(own, python), *PACKAGES):
+            _unpack(own, package, root)
+        vmlinuz = next((around / "boot").glob("vmlinuz-*"))
         shutil.copy(vmlinuz, folder / vmlinuz.name)
+        _copy_module(next(around.glob(OVERLAY)), folder / "overlay.ko")
         for name in LEFT_OUT:
             shutil.rmtree(root / name.format(python=python), ignore_errors=True)
         for name in ("proc", "sys", "dev", "tmp", "root", "run", "var/lib"):
             (root / name).mkdir(parents=True, exist_ok=True)
         (root / "usr/bin/python3").symlink_to(python)
         _compile(root / "usr/lib" / python)
-        _install_wheels(root / "opt/wheels", python.removeprefix("python"), folder)
-        plain = folder / "base.cpio"
-        plain.write_bytes(_archive(root))
+        _install_wheels(root / "opt/wheels", python.removeprefix("python"), WHEELS, folder)
+        _pack(root, folder / "base.cpio")
+    if suite != _own_suite():
+        for package in EMULATOR:
+            _unpack(apt, package, folder / "emulator")
+
+
+def _emulator(folder: Path) -> tuple[str, ...]:
+    """Return the command of the emulator that was unpacked with a kernel, or of the machine's own."""
+    unpacked = folder / "emulator/usr"
+    if not unpacked.exists():
+        return (shutil.which(QEMU) or QEMU,)
+    data = ("-L", str(unpacked / "share/qemu"), "-L", str(unpacked / "share/seabios"))
+    return ("env", f"QEMU_MODULE_DIR={unpacked}/lib/x86_64-linux-gnu/qemu", str(unpacked / "bin" / QEMU), *data)
+
+
+def _copy_module(module: Path, target: Path) -> None:
+    """Copy a module of the kernel; newer ones are compressed, and busybox cannot load those."""
+    content = module.read_bytes()
+    target.write_bytes(lzma.decompress(content) if module.suffix == ".xz" else content)
+
+
+def _pack(root: Path, plain: Path) -> None:
+    plain.write_bytes(_archive(root))
     packed = _run(["zstd", "-q", "-3", "--rm", str(plain)])
     if packed.returncode:
         raise RuntimeError(f"zstd: {_last_line(packed)}")
+
+
+def _unpacked_archive(archive: Path) -> bytes:
+    finished = subprocess.run(["zstd", "-dcq", str(archive)], capture_output=True, check=False)  # noqa: S603, S607 - found before
+    if finished.returncode:
+        raise RuntimeError(f"zstd: {finished.stderr.decode(errors='replace')[-500:]}")
+    return finished.stdout
+
+
+def _python(apt: str) -> str:
+    return _dependency(apt, "python3-minimal", r"python3\.\d+-minimal").removesuffix("-minimal")
 
 
 def _dependency(apt: str, package: str, pattern: str) -> str:
@@ -184,16 +280,16 @@ def _unpack(apt: str, package: str, root: Path) -> None:
             raise RuntimeError(f"dpkg -x {found[0].name}: {_last_line(unpacked)}")
 
 
-def _requirements() -> str:
-    """Return the lines of the lock file that are about the guest's wheels, without conditions of platforms."""
+def _requirements(wheels: Sequence[str]) -> str:
+    """Return the lines of the lock file that are about some wheels, without conditions of platforms."""
     text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     blocks = re.findall(r"^[a-z].*(?:\n    .*)*", text, re.MULTILINE)
-    return "\n".join(block for block in blocks if block.partition("==")[0] in WHEELS) + "\n"
+    return "\n".join(block for block in blocks if block.partition("==")[0] in wheels) + "\n"
 
 
-def _install_wheels(target: Path, version: str, folder: Path) -> None:
+def _install_wheels(target: Path, version: str, wheels: Sequence[str], folder: Path) -> None:
     requirements = folder / "wheels.txt"
-    requirements.write_text(_requirements(), encoding="utf-8")
+    requirements.write_text(_requirements(wheels), encoding="utf-8")
     pip = [
         sys.executable,
         "-m",
@@ -235,13 +331,15 @@ def _archive(root: Path) -> bytes:
 
 def main() -> int:
     """Make everything and say where it is; what is unavailable is named and is no error."""
-    try:
-        made = guest()
-    except UnavailableError as why:
-        print(f"SKIPPED e2e-numa: {why}")
-    else:
-        size = made.base.stat().st_size / 2**20
-        print(f"guest: kernel {made.kernel_version} and an initramfs of {size:.1f} MiB in {made.base.parent}")
+    for edition in editions():
+        try:
+            made = guest(edition)
+            archives = (made.base, runtime())
+        except UnavailableError as why:
+            print(f"SKIPPED e2e-numa {edition}: {why}")
+        else:
+            sizes = " and ".join(f"{archive.stat().st_size / 2**20:.1f}" for archive in archives)
+            print(f"{edition}: kernel {made.kernel_version} in {made.base.parent}, archives of {sizes} MiB")
     return 0
 
 

@@ -12,32 +12,38 @@ from mooring.agent.journal import Writer, read_journal
 from mooring.agent.nri.errors import RefusalError
 from mooring.agent.nri.types import Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox
 from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
+from mooring.agent.reactor.assigned import owes
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.deviation import deviation_found
 from mooring.agent.reactor.dispatch import needs_pod, state_change
 from mooring.agent.reactor.effects import (
     BEFORE_THE_REPLY,
+    DropAssigned,
     Effect,
     EventFor,
     Evict,
     LiftQuota,
     Persist,
     Report,
-    TellRuntime,
+    ResizeAnswered,
+    SweepAssigned,
     Verify,
+    WriteAssigned,
     WriteCPUSet,
 )
 from mooring.agent.reactor.knowing import messages_of
+from mooring.agent.reactor.resizing import is_due, released, taken_back
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.stop_container import stop_container
 from mooring.agent.reactor.storing import unwritten
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
-from mooring.agent.reactor.updates import pending
+from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.agent.reactor.wanted import expected, same_list
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machineinfo import MachineInfo
+from mooring.core.moment import Moment
 from mooring.core.pod import ContainerKind, Pod
 
 
@@ -67,19 +73,24 @@ class World:
     pods: dict[str, Pod] = field(default_factory=dict)
     without_source: set[str] = field(default_factory=set)
     """Uids of pods that must be derived from their containers."""
+    mooring: MooringConfig = field(default_factory=lambda: MooringConfig(fixed_defects=frozenset({"pod-restart"})))
+    clock: list[Moment] = field(default_factory=lambda: [Moment()])
+    """The present moment, last."""
+
+    @property
+    def now(self) -> Moment:
+        return self.clock[-1]
 
 
 class SimulatedAgent:
     def __init__(self, world: World, runtime: Runtime, disk: Disk) -> None:
         self.world, self.runtime, self.disk = world, runtime, disk
         self.writer = Writer()
-        mooring = MooringConfig(fixed_defects=frozenset({"pod-restart"}))
-        resumed = resume(world.info, world.config, mooring, disk.stored(), world.options)
+        resumed = resume(world.info, world.config, world.mooring, disk.stored(), world.options)
         self.state: AgentState = resumed.state
         self.reports: list[Report] = [*resumed.reports]
         self.counts: Counter[str] = Counter()
         self.lifts: list[LiftQuota] = []
-        self.is_behind = False
         self.steps_to_live: int | None = None
 
     # Calls of the runtime.
@@ -87,7 +98,8 @@ class SimulatedAgent:
     def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
         missing = unknown_pods(self.state, pods, containers)
         specs = {one.uid: self._pod(one, [c for c in containers if c.pod_sandbox_id == one.id]) for one in missing}
-        return self._updates(self._done(synchronize(self.state, pods, containers, specs), ""))
+        now = self.world.now
+        return self._updates(self._done(synchronize(self.state, pods, containers, specs, None, now), ""))
 
     def create_container(
         self, pod: PodSandbox, container: Container
@@ -100,7 +112,8 @@ class SimulatedAgent:
     def update_container(
         self, pod: PodSandbox, container: Container, resources: LinuxResources
     ) -> Sequence[ContainerUpdate]:
-        return self._updates(self._done(update_container(self.state, pod, container, resources), pod.uid))
+        found = update_container(self.state, pod, container, resources, None, self.world.now)
+        return self._updates(self._done(found, pod.uid))
 
     def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
         return self._updates(self._done(stop_container(self.state, container), pod.uid))
@@ -111,11 +124,26 @@ class SimulatedAgent:
             spec = self._pod(pod, [*messages_of(self.state, pod.id), container])
         self._done(state_change(self.state, event, pod, container, spec), "" if pod is None else pod.uid)
 
-    # Out of band.
+    def next_reply(self) -> None:
+        """Answer a request about a container that nobody knows: any reply brings the runtime's record up to date."""
+        self.runtime.deliver(self._updates(self._done(stop_container(self.state, Container("nobody", "", "")), "")))
 
-    def tell_runtime(self) -> None:
-        self.is_behind = False
-        self.runtime.deliver(self._updates(self._done(pending(self.state), "")))
+    def look_after(self) -> None:
+        """Take back CPUs whose delay is over, and tell what containers got since; as the agent does twice a second."""
+        now = self.world.now
+        if is_due(self.state, now):
+            spared = {
+                owner
+                for owner, writes in taken_back(self.state, now).items()
+                if any(one.container_id in self.runtime.stuck for one in writes)
+            }
+            for owner, writes in taken_back(self.state, now).items():
+                for one in writes if owner not in spared else ():
+                    self.runtime.write_cgroup(one.container_id, one.cpus, one.mems)
+                    self._step()
+            self._done(released(self.state, now, spared), "")
+        if owes(self.state):
+            self._done(outcome(self.state, self.state), "")
 
     def verify_all(self) -> None:
         self._verify(tuple(expected(self.state)))
@@ -151,13 +179,27 @@ class SimulatedAgent:
                 self.lifts = [*self.lifts[-50:], effect]
             case Verify():
                 self._verify(effect.container_ids)
-            case TellRuntime():
-                self.is_behind = True
             case Report():
                 self.reports = [*self.reports[-50:], effect]
                 self.counts[effect.finding.value] += 1
+            case WriteAssigned() | DropAssigned() | SweepAssigned():
+                self._tell(effect)
+            case ResizeAnswered():
+                self.counts[effect.result] += 1
             case EventFor() | Evict():
                 pass
+
+    def _tell(self, effect: WriteAssigned | DropAssigned | SweepAssigned) -> None:
+        files = self.runtime.files
+        match effect:
+            case WriteAssigned():
+                if effect.makes or effect.container_id in files:
+                    files[effect.container_id] = effect.assigned.cpus
+            case DropAssigned():
+                files.pop(effect.container_id, None)
+            case SweepAssigned():
+                for one in files.keys() - effect.told:
+                    del files[one]
 
     def _verify(self, ids: Sequence[str]) -> None:
         wanted = expected(self.state)

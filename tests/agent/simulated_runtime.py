@@ -96,6 +96,10 @@ class Runtime:
     failed: set[str] = field(default_factory=set)
     """Containers whose record is not what the plugin was led to believe."""
     refusals: list[str] = field(default_factory=list)
+    stuck: set[str] = field(default_factory=set)
+    """Containers from which the kernel takes no CPUs."""
+    files: dict[str, str] = field(default_factory=dict)
+    """What containers are told of their CPUs, by their ids."""
 
     # Pods.
 
@@ -172,22 +176,26 @@ class Runtime:
         made = self.processes.pop(container)
         self._tell(Event.REMOVE_CONTAINER, made.sandbox, made)
 
-    def update(self, container: str, asked: LinuxResources) -> None:
-        """A client's request; the whole record is applied afterwards."""
+    def update(self, container: str, asked: LinuxResources) -> bool:
+        """A client's request; the whole record is applied afterwards. Return whether it was not refused."""
         made = self.processes[container]
         updates: Sequence[ContainerUpdate] = ()
         if self.plugin is not None:
             try:
                 updates = self.plugin.update_container(self.sandboxes[made.sandbox], made.message(), asked)
+            except RefusalError as error:
+                self.refusals.append(str(error))
+                return False
             except KilledError:
                 self.plugin = None
-        made.record = merged(made.record, asked)
-        # What the plugin says of the container itself becomes a part of the request.
-        self._apply([one for one in updates if one.container_id == container], always=True)
         self._apply([one for one in updates if one.container_id != container])
+        # What the plugin says of the container itself becomes a part of the request.
+        made.record = merged(made.record, asked)
+        self._apply([one for one in updates if one.container_id == container], always=True)
         if made.runs:
             made.cgroup = made.record
         self._tell(Event.POST_UPDATE_CONTAINER, made.sandbox, made)
+        return True
 
     # The runtime and its plugin.
 
@@ -211,13 +219,15 @@ class Runtime:
         self._apply(updates, always=True)
 
     def deliver(self, updates: Sequence[ContainerUpdate]) -> None:
-        """A second connection's answer to Synchronize."""
+        """The updates of a reply, outside of the request that it answers."""
         self._apply(updates, always=True)
 
     def write_cgroup(self, container: str, cpus: str, mems: str) -> bool:
         """Somebody writes the cgroup's files; return whether they were different."""
         made = self.processes.get(container)
         if made is None or not made.runs:
+            return False
+        if container in self.stuck:
             return False
         after = merged(made.cgroup, LinuxResources(cpus=cpus, mems=mems))
         changed = after != made.cgroup
@@ -269,4 +279,5 @@ def merged(before: LinuxResources, change: LinuxResources) -> LinuxResources:
         mems=change.mems or before.mems,
         quota=before.quota if change.quota is None else change.quota,
         shares=before.shares if change.shares is None else change.shares,
+        memory_limit=before.memory_limit if change.memory_limit is None else change.memory_limit,
     )

@@ -15,7 +15,7 @@ from tests.agent.small_node import (
     small_state,
 )
 
-from mooring.agent.nri.types import Container, Event, LinuxResources
+from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources
 from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.deviation import deviation_found, quota_found
@@ -29,7 +29,6 @@ from mooring.agent.reactor.effects import (
     Persist,
     QuotaOf,
     Report,
-    TellRuntime,
     Verify,
     WriteCPUSet,
 )
@@ -144,10 +143,22 @@ def test_the_record_of_a_repaired_container_follows_with_the_next_reply() -> Non
     old = container("s", pid=5, resources=LinuxResources(cpus="0-7"))
     state = tell(state, Event.START_CONTAINER, old).state
     after = tell(state, Event.POST_START_CONTAINER, old)
-    assert kinds(after.effects, TellRuntime)
     stop = stop_container(after.state, container("a"))
     assert isinstance(stop.answer, Accepted)
     assert [update.resources.cpus for update in stop.answer.updates] == ["0,3-7"]
+
+
+def test_a_message_older_than_the_last_answer_is_not_believed() -> None:
+    state = create(started(small_state(), shared("s")), guaranteed("a", "2")).state
+    narrow = container("s", pid=5, resources=LinuxResources(cpus="0,3-7"))
+    state = tell(state, Event.STOP_POD_SANDBOX, container("a")).state
+    told = stop_container(state, container("other"))
+    assert isinstance(told.answer, Accepted)
+    assert [update.resources.cpus for update in told.answer.updates] == ["0-7"]
+    state = tell(told.state, Event.POST_START_CONTAINER, narrow).state
+    made = create(state, guaranteed("b", "2")).answer
+    assert isinstance(made, Adjusted)
+    assert [update.resources.cpus for update in made.updates] == ["0,3-7"], "it runs on 0-7, whatever the message said"
 
 
 def test_a_container_about_to_run_is_told_and_written() -> None:
@@ -297,11 +308,51 @@ def test_a_resize_is_answered_with_our_cpus_and_without_a_quota() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("said", "phase"),
+    [
+        (ContainerState.STOPPED, Phase.ENDED),
+        (ContainerState.CREATED, Phase.CREATED),
+        (ContainerState.RUNNING, Phase.RUNNING),
+    ],
+    ids=lambda one: one.name,
+)
+def test_an_update_of_a_container_that_is_not_known_does_not_make_it_run(said: ContainerState, phase: Phase) -> None:
+    asked = replace(container("s"), state=said)
+    made = update_container(small_state(), sandbox("s"), asked, LinuxResources(memory_limit=2**26))
+    assert made.state.containers[asked.id].phase is phase
+
+
 def test_the_quota_of_a_shared_container_is_the_kubelets() -> None:
     state = started(small_state(), shared("s"))
     made = update_container(state, sandbox("s"), container("s"), LinuxResources(shares=51, quota=5000))
     assert isinstance(made.answer, Accepted)
     assert [update.resources for update in made.answer.updates] == [LinuxResources(cpus="0-7")]
+
+
+def test_an_update_that_names_no_cpus_is_answered_with_none_where_the_record_is_right() -> None:
+    state = started(small_state(), shared("s"))
+    record = container("s", resources=LinuxResources(cpus="0-7"))
+    made = update_container(state, sandbox("s"), record, LinuxResources(memory_limit=2**26))
+    assert made.answer == Accepted(), "a list could be done after a newer one"
+    named = update_container(state, sandbox("s"), record, LinuxResources(cpus="3"))
+    assert isinstance(named.answer, Accepted)
+    assert [update.resources.cpus for update in named.answer.updates] == ["0-7"]
+
+
+def test_an_update_that_was_done_too_late_is_undone_as_soon_as_it_is_told() -> None:
+    state = started(small_state(), shared("s"))
+    late = container("s", resources=LinuxResources(cpus="0-7"))
+    state = update_container(state, sandbox("s"), late, LinuxResources(cpus="3")).state
+    state = create(state, guaranteed("a", "2")).state
+    done = tell(state, Event.POST_UPDATE_CONTAINER, late)
+    assert [
+        (one.container_id, one.cpus) for one in kinds(done.effects, WriteCPUSet) if isinstance(one, WriteCPUSet)
+    ] == [(late.id, "0,3-7")]
+    again = create(done.state, shared("t"))
+    assert isinstance(again.answer, Adjusted)
+    told = [(update.container_id, update.resources.cpus) for update in again.answer.updates]
+    assert told == [(late.id, "0,3-7")], "the record is told anew though the pool is the same"
 
 
 def test_the_pods_quota_is_lifted_again_after_a_resize() -> None:
@@ -313,7 +364,9 @@ def test_the_pool_grows_by_cgroups_when_a_pod_ends() -> None:
     state = started(started(small_state(), guaranteed("a", "2")), shared("s"))
     over = state_change(state, Event.STOP_POD_SANDBOX, sandbox("a"), None)
     assert kinds(over.effects, WriteCPUSet) == [WriteCPUSet("s-main-0", 99, "", "0-7", "")]
-    assert kinds(over.effects, TellRuntime)
+    stop = stop_container(over.state, container("nobody"))
+    assert isinstance(stop.answer, Accepted)
+    assert [(one.container_id, one.resources.cpus) for one in stop.answer.updates] == [("s-main-0", "0-7")]
     assert not over.state.kubelet.node.cpu.assignments
 
 
@@ -459,6 +512,21 @@ def test_a_running_pod_that_cannot_be_placed_shares_the_pool_until_it_can() -> N
     assert {one.of for one in over.effects if isinstance(one, LiftQuota)} == {*QuotaOf}
 
 
+def test_a_container_that_joined_a_pod_and_found_no_room_is_placed_when_there_is_some() -> None:
+    state = create(started(small_state(), guaranteed("a", "4")), guaranteed("b", "2")).state
+    both = guaranteed("b", "2", "2")
+    first = state.kubelet.node.cpu.assignments["b"]["main"]
+    there = [running("a"), running("b"), running("b", "c1")]
+    made = synchronize(state, [sandbox("a"), sandbox("b")], there, {"a": guaranteed("a", "4"), "b": both})
+    assert made.state.kubelet.node.cpu.assignments["b"] == {"main": first}
+    over = state_change(made.state, Event.STOP_POD_SANDBOX, sandbox("a"), None)
+    assert Finding.PLACED_LATE in [one.finding for one in over.effects if isinstance(one, Report)]
+    own = over.state.kubelet.node.cpu.assignments["b"]
+    assert (own["main"], own["c1"].bit_count()) == (first, 2)
+    assert expected(over.state)["b-c1-0"].cpus == str(CPUSet(own["c1"]))
+    assert over.state.held == {}
+
+
 def test_a_machine_with_other_cpus_makes_a_new_state() -> None:
     before = started(small_state(), guaranteed("a", "2"))
     assert before.kubelet.files.cpu is not None
@@ -589,7 +657,9 @@ def test_one_that_was_stored_before_the_agent_came_is_placed_before_it_starts() 
     pod = guaranteed("a", "2")
     assert needs_pod(small_state(), Event.POST_CREATE_CONTAINER, sandbox("a"), container("a"))
     made = tell(small_state(), Event.POST_CREATE_CONTAINER, container("a"), pod)
-    assert kinds(made.effects, TellRuntime)
+    stop = stop_container(made.state, container("nobody"))
+    assert isinstance(stop.answer, Accepted)
+    assert [(one.container_id, one.resources.cpus) for one in stop.answer.updates] == [("a-main-0", "1-2")]
     assert not needs_pod(made.state, Event.START_CONTAINER, sandbox("a"), container("a"))
     late = tell(made.state, Event.START_CONTAINER, container("a", pid=5))
     assert kinds(late.effects, WriteCPUSet) == [WriteCPUSet("a-main-0", 5, "", "1-2", "0")]

@@ -187,10 +187,10 @@ class AgentLives(RuleBasedStateMachine):
 
     @precondition(lambda self: self.connected)
     @rule()
-    def second_connection(self) -> None:
+    def a_reply_about_nobody(self) -> None:
         assert self.agent is not None
         if self.agent.steps_to_live is None:
-            self.agent.tell_runtime()
+            self.agent.next_reply()
 
     @precondition(lambda self: self.connected and not self._in(Stage.MAKING, Stage.TASK))
     @rule()
@@ -199,7 +199,7 @@ class AgentLives(RuleBasedStateMachine):
         assert agent is not None
         agent.steps_to_live = None
         agent.verify_all()
-        agent.tell_runtime()
+        agent.next_reply()
         found = [*differences(self.runtime, agent)]
         assert not found, found
 

@@ -1,186 +1,23 @@
-"""The whole agent on frames of a runtime, with a made-up cgroup tree and a state folder of its own."""
+"""The whole agent on frames of a runtime: placing, losing, coming back."""
 
 from __future__ import annotations
 
 import json
-import logging
-import queue
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
-import structlog
-from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
+from tests.agent.whole_agent import Node, pod, start, until, whole
 
-from mooring.agent.agent import Agent
-from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.cgroups.unseen import UnseenCGroups
-from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.nri.errors import RemoteError
 from mooring.agent.nri.observer import Loss, LostAnswer
 from mooring.agent.nri.plugin import Given
-from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources, PodSandbox
-from mooring.agent.setting_up import Beginning
-from mooring.agent.status import ask_status
+from mooring.agent.nri.types import Event
+from mooring.agent.reactor.answers import Outcome
+from mooring.agent.reactor.values import AgentState
 from mooring.core.errors import InputError
-from mooring.discovery.loader import load_machine
-
-MACHINE = "sockets=1 numa=2 cores=8 threads=1 memory=16Gi"
-CONFIGURATION = """\
-kind: KubeletConfiguration
-cpuManagerPolicy: static
-reservedSystemCPUs: "0"
----
-kind: AgentConfiguration
-stateDir: {folder}/state
-nriSocket: {folder}/nri.sock
-statusSocket: {folder}/status.sock
-podResourcesSocket: ""
-metricsAddress: 127.0.0.1:0
-replyBudget: 20s
-{more}
-"""
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + TIMEOUT
-    while not condition():
-        assert time.monotonic() < end, f"still not: {what}"
-        threading.Event().wait(0.005)
-
-
-class Listening:
-    """A runtime's socket: takes connections of plugins and answers their registration."""
-
-    def __init__(self, path: Path) -> None:
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(str(path))
-        self._listener.listen()
-        self.made: queue.SimpleQueue[RuntimeSide] = queue.SimpleQueue()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def next(self, name: str = "mooring") -> RuntimeSide:
-        """Return the connection of the next plugin, registered and configured."""
-        runtime = self.made.get(timeout=TIMEOUT)
-        assert runtime.registered.get(timeout=TIMEOUT) == ("50", name)
-        runtime.configure()
-        return runtime
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                trunk, _ = self._listener.accept()
-            except OSError:
-                return
-            self.made.put(RuntimeSide(trunk))
-
-
-@dataclass
-class Node:
-    """A machine with a runtime, on which agents come and go."""
-
-    folder: Path
-    tree: MadeUpMachine
-    listening: Listening
-    agents: list[Agent] = field(default_factory=list)
-
-    def agent(self, more: str = "", given: Given | None = None, cgroups: CGroups | None = None) -> Agent:
-        """Start an agent."""
-        file = self.folder / "agent.yaml"
-        file.write_text(CONFIGURATION.format(folder=self.folder, more=more), encoding="utf-8")
-        load = partial(load_agent_configuration, str(file))
-        made = Agent(
-            Beginning(load(), load, load_machine(MACHINE), cgroups or self.tree.cgroups, "edge-7"),
-            structlog.get_logger("test"),
-            given,
-        )
-        self.agents.append(made)
-        made.start()
-        return made
-
-    def running(self, container: Container, cpus: str, quota: int | None = None) -> Container:
-        """Make the cgroups of a pod with a container that runs, and return the container's message."""
-        for path in (f"pods/{container.name}", f"pods/{container.name}/s"):
-            self.tree.group(path, cpuset_cpus="0-7")
-        self.tree.group(container.cgroups_path, cpuset_cpus=cpus)
-        return replace(
-            container,
-            pid=77,
-            state=ContainerState.RUNNING,
-            resources=replace(container.resources, cpus=cpus, quota=quota),
-        )
-
-    def cpus(self, container: Container) -> str:
-        return self.tree.text("cpuset", container.cgroups_path, "cpuset.cpus")
-
-    def write(self, container_id: str, path: str, cpus: str) -> None:
-        """Change a cgroup past everybody, as a runtime's update does."""
-        file = self.tree.folder("cpuset", path) / "cpuset.cpus"
-        assert file.is_file(), container_id
-        file.write_text(f"{cpus}\n", encoding="utf-8")
-
-    @property
-    def status(self) -> dict[str, Any]:
-        return ask_status(str(self.folder / "status.sock"))
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    root = logging.getLogger()
-    handlers = root.handlers
-    tree = made_up_machine(tmp_path / "root", 2)
-    made = Node(tmp_path, tree, Listening(tmp_path / "nri.sock"))
-    yield made
-    for agent in made.agents:
-        agent.close()
-    made.listening.close()
-    root.handlers = handlers
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("mooring-")]
-
-
-def pod(name: str) -> PodSandbox:
-    return PodSandbox(
-        f"sandbox-{name}", f"uid-{name}", name, "default", cgroup_parent=f"/pods/{name}", cgroups_path=f"/pods/{name}/s"
-    )
-
-
-def whole(name: str, cpus: int) -> Container:
-    """Return a container as its creation asks for it: with whole CPUs, or best-effort."""
-    asked = LinuxResources(shares=1024 * cpus, quota=100_000 * cpus, period=100_000, memory_limit=2**28)
-    return Container(
-        f"c-{name}",
-        f"sandbox-{name}",
-        name,
-        resources=asked if cpus else LinuxResources(shares=2),
-        cgroups_path=f"/pods/{name}/c-{name}",
-    )
-
-
-def start(node: Node, runtime: RuntimeSide, name: str, cpus: int) -> Container:
-    """Create and start a container as a runtime does, and return its message while it runs."""
-    asked = whole(name, cpus)
-    runtime.state_change(Event.RUN_POD_SANDBOX, pod(name))
-    reply = runtime.create(pod(name), asked)
-    for update in reply.update:
-        name_of_other = update.container_id.removeprefix("c-")
-        node.write(update.container_id, f"/pods/{name_of_other}/{update.container_id}", update.linux.resources.cpu.cpus)
-    cpu = reply.adjust.linux.resources.cpu
-    running = node.running(asked, cpu.cpus, cpu.quota.value if cpu.HasField("quota") else asked.resources.quota)
-    runtime.state_change(Event.POST_CREATE_CONTAINER, pod(name), running)
-    runtime.state_change(Event.START_CONTAINER, pod(name), running)
-    runtime.state_change(Event.POST_START_CONTAINER, pod(name), running)
-    return running
 
 
 def test_a_life_of_an_exclusive_and_a_shared_pod_moves_the_shared_one_off_and_back(node: Node) -> None:
@@ -212,6 +49,19 @@ def test_a_killed_agent_comes_back_to_the_same_placement_and_moves_who_came_mean
     assert [(one.container_id, one.linux.resources.cpu.cpus) for one in reply.update] == [("c-stray", "0,3-7")]
     assert set(again.snapshot.state.containers if again.snapshot.state else ()) == {"c-own", "c-stray"}
     assert node.cpus(own) == "1-2"
+
+
+def test_a_pod_whose_groups_are_gone_at_two_looks_gives_its_cpus_back(node: Node) -> None:
+    agent = node.agent()
+    runtime = node.listening.next()
+    runtime.synchronize()
+    shared, own = start(node, runtime, "shared", 0), start(node, runtime, "own", 2)
+    node.tree.remove("/pods/own")
+    agent.verify_all()
+    assert node.status["cpus"]["exclusive"] == "1-2"
+    agent.verify_all()
+    assert (node.status["cpus"]["exclusive"], node.cpus(shared)) == ("", "0-7")
+    assert own.id not in [one.get("id") for each in node.status["pods"] for one in each["containers"]]
 
 
 def test_a_connection_that_breaks_is_made_again_and_everything_is_told_anew(node: Node) -> None:
@@ -319,11 +169,37 @@ def test_an_agent_that_the_runtime_started_talks_over_the_given_connection_until
     until(lambda: agent.is_over, "the agent has nobody to talk to")
 
 
-def test_a_second_agent_on_the_same_folder_is_refused_and_leaves_the_first_alone(node: Node) -> None:
+def test_a_second_agent_on_the_same_folder_is_refused_and_leaves_the_first_alone(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node.agent()
+    monkeypatch.setattr("mooring.agent.store.LOCK_PATIENCE", 0.0)
     with pytest.raises(InputError, match="another agent uses this folder"):
         node.agent()
     assert node.status["kind"] == "AgentStatus"
+
+
+def test_an_agent_whose_state_is_held_up_has_no_heartbeat(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = node.agent()
+    beats: list[str] = []
+    monkeypatch.setattr("mooring.agent.agent._HANGING", 0.0)
+    monkeypatch.setattr(agent.heartbeat, "beat", lambda: beats.append("beat"))
+    release, held = threading.Event(), threading.Event()
+
+    def decide(state: AgentState, _hear: object) -> Outcome:
+        held.set()
+        assert release.wait(TIMEOUT)
+        return Outcome(state)
+
+    hanging = threading.Thread(target=lambda: agent.holder.apply(decide))
+    hanging.start()
+    held.wait(TIMEOUT)
+    agent.look_after()
+    assert beats == []
+    release.set()
+    hanging.join(TIMEOUT)
+    agent.look_after()
+    assert beats == ["beat"]
 
 
 def test_another_policy_in_the_file_is_taken_up_while_containers_run(node: Node) -> None:

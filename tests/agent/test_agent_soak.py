@@ -32,7 +32,7 @@ def test_memory_is_flat_and_nothing_drifts_over_many_lives() -> None:
         for life in range(LIVES):
             _live(runtime, world, draw, f"pod{life}")
             if life % 50 == 49:
-                agent.tell_runtime()
+                agent.next_reply()
                 assert [*overlaps(runtime, agent.state, 0xFF)] == []
                 assert [*differences(runtime, agent)] == []
             if life == LIVES // 3:

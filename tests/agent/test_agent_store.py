@@ -27,6 +27,37 @@ def with_pod(state: AgentState, uid: str = "a", cpus: str = "2") -> AgentState:
     return made.state
 
 
+def test_an_agent_waits_for_one_that_is_ending_and_not_for_ever(tmp_path: Path) -> None:
+    ending, starting = Store(tmp_path), Store(tmp_path)
+    ending.lock()
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            ending.unlock()
+
+    assert starting.lock(60.0, pause) == ""
+    assert len(pauses) == 3
+    with pytest.raises(InputError, match="another agent uses this folder"):
+        ending.lock(0.0)
+    starting.unlock()
+    assert ending.lock(0.0) == "", "who was refused has kept nothing"
+    ending.unlock()
+
+
+def test_what_a_killed_writer_left_behind_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    Store(tmp_path).write(small_state())
+    kept = {one.name for one in tmp_path.iterdir()}
+    for name in (".journal.json.77-1", ".cpu_manager_state.77-0"):
+        (tmp_path / name).write_text("half")
+    (tmp_path / ".journal").write_text("somebody's")
+    store = Store(tmp_path)
+    store.lock()
+    store.unlock()
+    assert {one.name for one in tmp_path.iterdir()} == {*kept, ".journal", "lock"}
+
+
 @given(pods("pod"))
 @settings(deadline=None, max_examples=50)
 def test_a_pod_is_the_same_after_its_text(pod: Pod) -> None:

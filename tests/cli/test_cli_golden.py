@@ -15,6 +15,7 @@ from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, mooring
 
 GOLDEN = Path(__file__).parent / "golden"
 MEMORY = (*NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
+RESIZING = (*NODE[:2], "--config", str(EXAMPLES / "resizing-kubelet.yaml"))
 TEXTS: dict[str, tuple[tuple[str, ...], int, int]] = {
     "plan-60": (("plan", *PODS, *NODE), 60, 1),
     "plan-80": (("plan", *PODS, *NODE), 80, 1),
@@ -30,6 +31,9 @@ TEXTS: dict[str, tuple[tuple[str, ...], int, int]] = {
     "topology-60": (("topology", "--machine", "i7-1370p"), 60, 0),
     "topology-numa": (("topology", "--machine", "epyc-7763-2s-nps4"), 60, 0),
     "replay": (("replay", str(GOLDEN / "scenario.yaml")), 100, 0),
+    "resize-80": (("resize", "core/upf-0/forwarder", "--cpu", "20", *PODS, *RESIZING), 80, 0),
+    "resize-wide": (("resize", "core/upf-0/forwarder", "--cpu", "22", *PODS, *RESIZING, "-o", "wide"), 120, 0),
+    "resize-refused": (("resize", "core/upf-0/forwarder", "--cpu", "40", *PODS, *RESIZING), 60, 1),
     "help": (("--help",), 100, 0),
     "help-plan": (("plan", "--help"), 100, 0),
 }

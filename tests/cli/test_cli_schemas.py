@@ -26,6 +26,7 @@ HUGE = "sockets=2 numa=4 cores=64 threads=2 memory=256Gi hugepages-2Mi=2048 dist
 AI = ("-f", str(EXAMPLES / "ai-pods.yaml"), "--machine", HUGE, "--config", str(EXAMPLES / "ai-kubelet.yaml"))
 MEMORY = ("-f", str(GOLDEN / "memory-pods.yaml"), *NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
 CRASH = ("-f", str(GOLDEN / "crash-pods.yaml"), *NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
+RESIZING = (*NODE[:2], "--config", str(EXAMPLES / "resizing-kubelet.yaml"))
 REFUSED = (*PODS, *NODE[:2], "--config", str(GOLDEN / "refused.yaml"))
 REGISTRY: Registry[Any] = Registry().with_resources(
     (f"{name}.json", Resource.from_contents(schema(name))) for name in (*kinds(), COMMON)
@@ -73,6 +74,12 @@ DOCUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "capacity-memory": ("Capacity", ("capacity", "--shape", "cpu=2,memory=1Gi", *MEMORY, "--limit", "5")),
     "capacity-ai": ("Capacity", ("capacity", "--shape", "cpu=2,memory=1Gi", *AI, "--limit", "3")),
     "capacity-refused": ("Capacity", ("capacity", "core/upf", *REFUSED)),
+    "resize": ("Resize", ("resize", "core/upf-0/forwarder", "--cpu", "20", *PODS, *NODE)),
+    "resize-accepted": (
+        "Resize",
+        ("resize", "core/upf-0/forwarder", "--cpu", "20", "--memory", "20Gi", *PODS, *RESIZING),
+    ),
+    "resize-not-running": ("Resize", ("resize", "hpc/solver", "--cpu", "2", *PODS, *NODE)),
     "compare": ("Comparison", ("compare", *PODS, *NODE, "--vary", "topology-policy", "--jobs", "1")),
 }
 """Name -> kind, and the command without its format where that is json."""

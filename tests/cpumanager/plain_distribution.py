@@ -75,17 +75,27 @@ class PlainDistribution:
     spread: bool = False
     align: bool = False
     fixed: frozenset[str] = frozenset()
+    kept: frozenset[int] = frozenset()
+    """CPUs that the container has and keeps: ``need`` counts them, ``available`` does not hold them."""
     endless: str = ""
 
     def __post_init__(self) -> None:
-        self.nodes = PlainTaking(self.topology, set(self.available), self.need).nodes()
-        self.free = {node: len(self.cpus_of(node) & self.available) for node in self.nodes}
+        listed = PlainTaking(self.topology, set(self.available), self.need, kept=set(self.kept)).nodes()
+        self.holding = {self.topology.places[cpu].numa for cpu in self.kept}
+        # All of them take part, and come first.
+        begun = [node for node in listed if node in self.holding]
+        self.nodes = [*sorted(self.holding - {*listed}), *begun, *(node for node in listed if node not in begun)]
+        self.free = {node: len(self.cpus_of(node) & (self.available | self.kept)) for node in self.nodes}
 
     def cpus_of(self, node: int) -> set[int]:
         return {cpu for cpu, place in self.topology.places.items() if numa_of(place) == node}
 
     def capacity(self, node: int) -> int:
         return self.free[node] // self.group * self.group
+
+    def excess(self, node: int, share: int) -> int:
+        """Return how much of the remainder a node holds already."""
+        return max(0, len(self.cpus_of(node) & self.kept) - share)
 
     def in_one_socket(self, combo: Sequence[int]) -> bool:
         touched = {self.topology.places[cpu].socket for node in combo for cpu in self.cpus_of(node)}
@@ -96,11 +106,13 @@ class PlainDistribution:
         groups = (cpus - 1) // g + 1
         per_node = (groups - 1) // len({place.numa for place in self.topology.places.values()}) + 1
         need = (self.need - 1) // g + 1
-        for size in range((need - 1) // per_node + 1, min(need, len(self.nodes)) + 1):
+        smallest = max((need - 1) // per_node + 1, len(self.holding))
+        for size in range(smallest, min(need, len(self.nodes)) + 1):
             found = self.best(size)
             if found is not None:
                 return self.claim(*found)
-        return plain_take(self.topology, self.available, self.need, spread=self.spread, fixed=self.fixed)
+        missing = self.need - len(self.kept)
+        return plain_take(self.topology, self.available, missing, spread=self.spread, fixed=self.fixed, kept=self.kept)
 
     def best(self, size: int) -> tuple[list[int], list[int]] | None:
         """Return combo and remainder set as they are when the walk is over."""
@@ -114,6 +126,8 @@ class PlainDistribution:
             if best_balance == 0 and (not self.align or best_in_socket):
                 return False
             nodes = combo.values()
+            if self.holding - {*nodes}:
+                return True
             judged = self.judged(nodes)
             if judged is None:
                 return True
@@ -142,8 +156,12 @@ class PlainDistribution:
             share = min(share, *(self.capacity(node) for node in combo))
         elif any(self.free[node] < share for node in combo):
             return None
-        after = {node: self.free[node] - (share if node in combo else 0) for node in self.nodes}
-        rest = self.need - len(combo) * share
+        after = {
+            node: self.free[node] - (share + self.excess(node, share) if node in combo else 0) for node in self.nodes
+        }
+        rest = self.need - len(combo) * share - sum(self.excess(node, share) for node in combo)
+        if rest < 0:
+            return None
         if rest == 0:
             return deviation([*after.values()]), None
         return self.best_remainder([node for node in combo if after[node] >= self.group], after, rest)
@@ -182,20 +200,22 @@ class PlainDistribution:
     def claim(self, combo: Sequence[int], remainder: Sequence[int]) -> set[int]:
         left = set(self.available)
         taken: set[int] = set()
-        missing = self.need
+        missing = self.need - len(self.kept)
 
         def take(node: int, count: int) -> None:
             nonlocal left, taken, missing
+            kept = self.kept | taken if self.kept else self.kept
+            own = self.cpus_of(node)
             try:
-                part = plain_take(self.topology, self.cpus_of(node) & left, count, spread=self.spread, fixed=self.fixed)
+                part = plain_take(self.topology, own & left, count, spread=self.spread, fixed=self.fixed, kept=kept)
             except TakingError:
                 return
             left, taken, missing = left - part, taken | part, missing - len(part)
 
         share = min(self.need // len(combo) // self.group * self.group, *(self.capacity(node) for node in combo))
         for node in combo:
-            take(node, share)
-        rest = self.need - share * len(combo)
+            take(node, share - len(self.cpus_of(node) & self.kept))
+        rest = self.need - share * len(combo) - sum(self.excess(node, share) for node in combo)
         while rest > 0:
             before = rest
             for node in remainder:
@@ -221,17 +241,18 @@ def plain_distribute(
     spread: bool = False,
     align: bool = False,
     fixed: frozenset[str] = frozenset(),
+    kept: frozenset[int] = frozenset(),
 ) -> set[int]:
-    """Return the CPUs that are taken.
+    """Return the ``need`` CPUs that are taken, beside those that are kept.
 
     Raises:
         TakingError: with the kubelet's text.
         NeverReturnsError: the kubelet would go round for ever.
     """
     if need % group:
-        return plain_take(topology, available, need, spread=spread, fixed=fixed)
+        return plain_take(topology, available, need, spread=spread, fixed=fixed, kept=kept)
     if need < 1:
         return set()
     if need > len(available):
         raise TakingError(f"not enough cpus available to satisfy request: requested={need}, available={len(available)}")
-    return PlainDistribution(topology, available, need, group, spread, align, fixed).run()
+    return PlainDistribution(topology, available, need + len(kept), group, spread, align, fixed, kept).run()

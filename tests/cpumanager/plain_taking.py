@@ -2,7 +2,8 @@
 
 An oracle: slow, plain, sharing nothing with the engine but the description of the machine.
 
-Source: kubelet v1.37.1, cpumanager cpu_assignment.go; spec: cpu-manager.md sections 5 and 6.
+Source: kubelet v1.37.1, cpumanager cpu_assignment.go; spec: cpu-manager.md sections 5 and 6; CPUs that are kept by a
+resize: resize.md section 4.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class PlainTaking:
     available: set[int]
     need: int
     fixed: frozenset[str] = frozenset()
+    kept: set[int] = field(default_factory=set)
+    """CPUs that the container has and keeps; none of them is available."""
     result: set[int] = field(default_factory=set)
 
     @property
@@ -54,10 +57,18 @@ class PlainTaking:
         return {cpu for cpu, place in self.topology.places.items() if level(place) == element}
 
     def base(self, level: Level, inside: set[int] | None = None) -> list[int]:
-        """List elements with an available CPU (inside the parent): fewer available CPUs first, then the smaller id."""
+        """List elements with an available CPU (inside the parent): fewer available CPUs first, then the smaller id.
+
+        Those with kept CPUs come before all others.
+        """
         seen = self.available if inside is None else self.available & inside
         elements = {level(self.topology.places[cpu]) for cpu in seen}
-        return sorted(elements, key=lambda element: (len(self.whole(level, element) & self.available), element))
+
+        def order(element: int) -> tuple[bool, int, int]:
+            cpus = self.whole(level, element)
+            return not cpus & self.kept, len(cpus & self.available), element
+
+        return sorted(elements, key=order)
 
     def below(self, parents: Sequence[int], parent: Level, level: Level) -> list[int]:
         return [element for one in parents for element in self.base(level, self.whole(parent, one))]
@@ -93,15 +104,16 @@ class PlainTaking:
 
     def claim_each(self, level: Level, elements: Sequence[int]) -> None:
         for element in elements:
-            if self.need > 0 and self.need >= len(self.whole(level, element)):
-                self.claim(self.whole(level, element))
+            missing = self.whole(level, element) - self.kept
+            if self.need > 0 and self.need >= len(missing):
+                self.claim(missing)
 
     def free(self, level: Level, elements: Sequence[int], size: int | None) -> list[int]:
-        """Keep the elements that are entirely free: all their CPUs, or as many as the average size tells."""
+        """Keep the elements that are entirely free or kept: all their CPUs, or as many as the average size tells."""
         return [
             element
             for element in elements
-            if len(self.whole(level, element) & self.available)
+            if len(self.whole(level, element) & (self.available | self.kept))
             == (len(self.whole(level, element)) if size is None or "average-sizes" in self.fixed else size)
         ]
 
@@ -121,18 +133,20 @@ class PlainTaking:
         average = topology.num_cpus // topology.num_uncores if topology.num_uncores else 0
         threads = topology.num_cpus // topology.num_cores
         for uncore in self.uncores():
-            if self.need >= average:
+            if self.need + len(self.whole(uncore_of, uncore) & self.kept) >= average:
                 self.claim_each(uncore_of, self.free(uncore_of, self.uncores(), None))
             if self.need <= 0:
                 return
-            wanted = -(-self.need // threads)
             inside = self.whole(uncore_of, uncore) & self.available
-            chosen = sorted({topology.places[cpu].core for cpu in inside})[:wanted]
-            part = {cpu for core in chosen for cpu in self.whole(core_of, core) & self.available}
-            if self.need % 2 and threads > 1 and len(part) > self.need:
+            begun = {topology.places[cpu].core for cpu in self.kept}
+            beside = set(sorted(cpu for cpu in inside if topology.places[cpu].core in begun)[: self.need])
+            need = self.need - len(beside)
+            chosen = sorted({topology.places[cpu].core for cpu in inside - beside})[: -(-need // threads)]
+            part = {cpu for core in chosen for cpu in (self.whole(core_of, core) & self.available) - beside}
+            if need % 2 and threads > 1 and len(part) > need:
                 part.remove(max(part))
-            if len(part) == self.need:
-                self.claim(part)
+            if len(part) == need:
+                self.claim(beside | part)
                 return
 
 
@@ -144,8 +158,9 @@ def plain_take(
     spread: bool = False,
     uncore: bool = False,
     fixed: frozenset[str] = frozenset(),
+    kept: frozenset[int] = frozenset(),
 ) -> set[int]:
-    """Return the CPUs that are taken.
+    """Return the CPUs that are taken, beside those that are kept.
 
     Raises:
         TakingError: with the kubelet's text.
@@ -154,7 +169,7 @@ def plain_take(
         return set()
     if need > len(available):
         raise TakingError(f"not enough cpus available to satisfy request: requested={need}, available={len(available)}")
-    run = PlainTaking(topology, set(available), need, fixed)
+    run = PlainTaking(topology, set(available), need, fixed, set(kept))
     steps = [run.claim_nodes, run.claim_sockets] if run.numa_first else [run.claim_sockets, run.claim_nodes]
     if uncore:
         steps.append(run.claim_uncores)

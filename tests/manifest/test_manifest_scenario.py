@@ -131,7 +131,7 @@ def test_pods_get_the_gates_of_their_time() -> None:
         ({"kubelet": {"maxPods": "x"}}, "kubelet.maxPods: must be a whole number, not a text"),
         ({"steps": {}}, "steps: must be a list, not a mapping"),
         ({"steps": [1]}, "steps[0]: must be a mapping, not a number"),
-        ({"steps": [{}]}, "steps[0]: is no step; write admit: with a pod, remove: with a uid, or restart: true"),
+        ({"steps": [{}]}, "steps[0]: is no step; write admit: with a pod, remove: with a uid, resize:"),
         ({"steps": [{"restart": False}]}, "steps[0]: is no step"),
         ({"steps": [{"remove": 5}]}, "steps[0].remove: must be a text, not a number; put it in quotes"),
         ({"steps": [{"remove": ""}]}, "steps[0].remove: must not be empty"),

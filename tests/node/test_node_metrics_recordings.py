@@ -19,7 +19,7 @@ from mooring.cpumanager.pod_restore import POD_RESTART
 from mooring.cpumanager.policy import available_cpus
 from mooring.devicemanager.state import DeviceState
 from mooring.manifest.devices import device_table
-from mooring.manifest.scenario import Admit, Remove, Scenario, load_scenarios
+from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.node import Decision, Readmission
 from mooring.node.facts import KubeletStarted
 from mooring.node.metrics import NUMA_GAUGE, Metrics, MetricsObserver
@@ -117,7 +117,7 @@ def run(scenario: Scenario, mooring: MooringConfig) -> Iterator[Watched]:
         elif isinstance(step, Remove):
             watched.kubelet, _ = watched.kubelet.remove(step.uid, watched.observer)
             yield watched
-        else:
+        elif isinstance(step, Restart):
             pods = watched.kubelet.node.active.values()
             restarted = watched.kubelet.restarted(step.kubelet).kubelet
             if restarted is None:

@@ -12,7 +12,7 @@ from mooring.core.machine import Machine
 from mooring.core.machineinfo import MachineInfo
 from mooring.devicemanager.state import DeviceState
 from mooring.manifest.devices import device_table
-from mooring.manifest.scenario import Admit, Remove, Scenario, load_scenarios
+from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.planner.question import Question
 from mooring.planner.scenario_machines import load_machines
 from mooring.planner.simulation import StateTexts, start_kubelet
@@ -63,7 +63,7 @@ def _refused_restarts(scenario: Scenario, info: MachineInfo, files: StateTexts) 
             kubelet, _ = kubelet.admit(step.pod)
         elif isinstance(step, Remove):
             kubelet, _ = kubelet.remove(step.uid)
-        else:
+        elif isinstance(step, Restart):
             config = step.kubelet or kubelet.settings.config
             if "startError" in result:
                 question = _question(scenario, info, config, kubelet.files)

@@ -182,6 +182,16 @@ def test_what_is_proposed_leaves_room_for_pods_behind() -> None:
     assert applied(question, first.changes).plan().is_yes
 
 
+def test_memory_that_is_proposed_leaves_a_numa_node_for_pods_behind() -> None:
+    three = machine("sockets=3 numa=3 cores=12 threads=1 memory=48Gi distances=10,20")
+    config = replace(SINGLE, memory_manager_policy="Static", reserved_memory=(ReservedMemory(0, {"memory": "100Mi"}),))
+    behind = [guaranteed(name, 1, memory) for name, memory in (("b", "10Gi"), ("c", "10Gi"), ("d", "7Gi"))]
+    question = asked([guaranteed("wide", 1, "17Gi"), *behind], config, three)
+    amounts = [one for one in found(question, "wide") if isinstance(one.changes[0], Amount)]
+    assert amounts[0].changes == (Amount(ref("wide"), "app", "memory", Quantity.parse("9116Mi")),)
+    assert applied(question, amounts[0].changes).plan().is_yes
+
+
 def test_pod_level_resources_are_an_amount_of_their_own() -> None:
     config = replace(SINGLE, topology_manager_scope="pod", feature_gates={"PodLevelResourceManagers": True})
     amounts = {"cpu": Quantity.parse("6"), "memory": Quantity.parse("1Gi")}
@@ -239,6 +249,15 @@ def test_one_more_device_where_the_cpus_are() -> None:
     question = replace(asked([pod]), devices=devices)
     changes = {one.changes: one.cost for one in found(question, "train")}
     assert changes[(MoreDevices(GPU, 1),)] == Cost(devices=1)
+
+
+def test_one_more_device_for_an_earlier_pod_leaves_the_pod_its_node() -> None:
+    devices = {GPU: (Device("gpu-0", (1,)),)}
+    first = with_resources("first", ("app", ContainerKind.APP, {"cpu": "2", "memory": "1Gi", GPU: "1"}))
+    question = replace(asked([first, guaranteed("late", 4)]), devices=devices)
+    changes = {one.changes: one.cost for one in found(question, "late")}
+    assert changes[(MoreDevices(GPU, 0),)] == Cost(touched=1, devices=1)
+    assert applied(question, (MoreDevices(GPU, 0),)).plan().is_yes
 
 
 def test_another_policy_with_its_state_file_deleted() -> None:

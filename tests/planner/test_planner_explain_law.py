@@ -15,7 +15,7 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.cpumanager.facts import ExistingCPUsKept, PodShareCut
 from mooring.devicemanager.state import DeviceState
 from mooring.manifest.devices import device_table
-from mooring.manifest.scenario import Admit, Remove, Scenario, load_scenarios
+from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.node.facts import PodWithdrawn
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.planner.explain.document import explanation_document
@@ -55,7 +55,7 @@ def answers(scenario: Scenario, machines: dict[str, MachineInfo]) -> Iterator[tu
             kubelet, _ = kubelet.remove(step.uid)
         elif isinstance(step, Admit):
             queue = [(step.pod, False)]
-        else:
+        elif isinstance(step, Restart):
             queue = [(pod, True) for pod in kubelet.node.active.values()]
             kubelet = kubelet.restarted(step.kubelet).kubelet
 

@@ -18,7 +18,7 @@ from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.discovery.compact import parse_compact
-from mooring.manifest.scenario import Admit, Remove, Scenario, load_scenarios
+from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.planner.scenario_machines import load_machines
 from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
@@ -58,10 +58,11 @@ def recorded_sentences(scenario: Scenario, machines: dict[str, MachineInfo]) -> 
             if isinstance(step, Remove):
                 kubelet, _ = kubelet.remove(step.uid)
                 continue
-            if not isinstance(step, Admit):
+            if isinstance(step, Restart):
                 queue = [(pod, True) for pod in kubelet.node.active.values()]
                 kubelet = kubelet.restarted(step.kubelet).kubelet
                 continue
+            assert isinstance(step, Admit)
             kubelet, answer = told(kubelet, step.pod)
         if answer.decision.endless:
             return

@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mooring.agent.afterwards import Afterwards
+from mooring.agent.assigned import AssignedFiles
+from mooring.agent.claims import ClaimsService
+from mooring.agent.clock import present_moment
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.health import health_pages, unready
 from mooring.agent.holder import Hands, Holder
@@ -26,9 +28,8 @@ from mooring.agent.podresources import PodResourcesService
 from mooring.agent.pods.outward import announce
 from mooring.agent.reactor.answers import Outcome
 from mooring.agent.reactor.effects import EventFor, Evict
-from mooring.agent.reactor.resume import Resumed, reconfigured, resume
-from mooring.agent.reactor.updates import enforced, outcome
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.reactor.resume import Resumed, resume
+from mooring.agent.releasing import release, tell_late
 from mooring.agent.reload import ConfigurationWatch, engine_refusal
 from mooring.agent.serving import serve_tcp, serve_unix
 from mooring.agent.setting_up import Beginning
@@ -37,17 +38,24 @@ from mooring.agent.snapshot import Heartbeat, InForce, Published, Snapshot
 from mooring.agent.sources import surroundings
 from mooring.agent.status import status_pages
 from mooring.agent.store import Store
-from mooring.agent.telling import Teller
-from mooring.agent.verification import verify, verify_quotas
+from mooring.agent.taking_up import under
+from mooring.agent.verification import verify, verify_quotas, verify_sandboxes
 from mooring.core.machine import Finding
-from mooring.core.observer import Observer
 from mooring.manifest.gates import PodGates
 from mooring.node.metrics import Metrics, fold
 
+if TYPE_CHECKING:
+    from mooring.agent.publishing import Publishing
+
 VERIFYING = 10.0
 """Seconds between two looks at all control groups."""
+LIFTING = 5.0
+"""Seconds after a quota was lifted for which every look is for quotas too: the kubelet writes a pod's own after it has
+resized its containers, and tells nobody (measured, kubelet v1.37.1)."""
 WRITING = 5.0
 """Seconds between two tries to write a folder that cannot be written."""
+_TAINTING = 2.0
+"""Seconds that the agent waits at its start for a slow API server to set the taint."""
 _PATIENCE = 2.0
 """Seconds for what still runs at the end, each part."""
 _HANGING = 5.0
@@ -93,14 +101,14 @@ class Agent:
             self.metrics = AgentMetrics(self._published)
             self.metrics.per_container = options.per_container_metrics
             afterwards = Afterwards(lambda error: log.error("internal error", exc_info=error))
-            around = surroundings(
-                options, PodGates.of(beginning.configuration.kubelet.feature_gates), beginning.node, self._report
+            gates = PodGates.of(
+                beginning.configuration.kubelet.feature_gates, beginning.configuration.mooring.extensions
             )
+            around = surroundings(options, gates, beginning.node, self._report)
             opened.callback(around.stop, _PATIENCE)
             plugin = PluginOptions(
                 index=options.plugin_index, budget=options.reply_budget_ns / 1e9, fail_request=options.fail_closed
             )
-            self._teller = Teller(partial(connect_to, options.nri_socket), plugin, log)
 
             def tell_cluster(effect: EventFor | Evict) -> None:
                 announce(around.outward, effect, self._report)
@@ -112,8 +120,8 @@ class Agent:
                 afterwards,
                 log,
                 lambda ids: verify(self.holder, beginning.cgroups, ids),
-                self._teller.wake,
                 tell_cluster,
+                AssignedFiles(Path(options.assigned_dir)),
             )
             self.holder = Holder(resumed.state, self._published, hands)
             self._around, self._afterwards = around, afterwards
@@ -121,10 +129,12 @@ class Agent:
                 log.warning("the state folder cannot be locked", problem=unlockable)
                 self.holder.problem(unlockable)
             self.holder.apply(lambda state, _hear: Outcome(state, effects=resumed.reports))
-            shell = Shell(self.holder, around.pods)
-            self.listener = Listener(self.holder, shell, self.metrics, log, lambda up: self._teller.runtime_is(up=up))
+            shell = Shell(self.holder, around.pods, gates)
+            self.listener = Listener(self.holder, shell, self.metrics, log)
             self.heartbeat = Heartbeat(time.monotonic)
             self._serve(opened)
+            if options.publish:
+                opened.callback(self._publish(beginning.node).stop, _PATIENCE)
             self._run_plugin = _plugin(given, shell, plugin, self.listener, options.nri_socket, self._stopping)
             self._watch = ConfigurationWatch(
                 beginning.configuration, beginning.load, self._engine_refusal, time.monotonic
@@ -133,6 +143,7 @@ class Agent:
         self._thread = threading.Thread(target=self._talk, name="mooring-plugin", daemon=True)
         self._verified = self._written = time.monotonic()
         self._settled: frozenset[str] = frozenset()
+        self._missed: frozenset[str] = frozenset()
         self._tainted: bool | None = None
 
     @property
@@ -146,10 +157,11 @@ class Agent:
         return self._thread.ident is not None and not self._thread.is_alive()
 
     def start(self) -> None:
-        """Begin to talk to the runtime."""
+        """Begin to talk to the runtime; where the node is to be tainted meanwhile, the taint comes first."""
         self._afterwards.start()
-        # The teller stays off: containerd 2.1.9 locks up for good when a plugin connects while RemovePodSandbox
-        # holds NRI's read lock and asks for it again. The next reply carries what it would tell.
+        if self._options.fail_closed:
+            self._taint(present=True)
+            self._around.outward.wait_until_tried(_TAINTING)
         self._thread.start()
 
     def reload(self) -> None:
@@ -161,17 +173,22 @@ class Agent:
         now = time.monotonic()
         if self.holder.is_free(_HANGING):
             self.heartbeat.beat()
+        self.listener.look()
         if (found := self._watch.poll()) is not None:
             self._take_up(found.configuration, found.refusal)
+        release(self.holder, self._cgroups, present_moment())
         flying = self.holder.state.unverified
+        if not self.holder.in_flight():
+            tell_late(self.holder)
         if flying != self._settled and not self.holder.in_flight():
             # No event came that would have had the last answer verified.
             self._settled = flying
             self._afterwards.put(partial(verify, self.holder, self._cgroups, tuple(flying)))
+        if now - self.holder.lifted < LIFTING:
+            self._afterwards.put(partial(verify_quotas, self.holder, self._cgroups))
         if now - self._verified >= VERIFYING:
             self._verified = now
             self._afterwards.put(self.verify_all)
-            self._teller.wake()
         if now - self._written >= WRITING:
             self._written = now
             self.holder.write_again()
@@ -184,6 +201,7 @@ class Agent:
             self._around.static.refresh()
         verify(self.holder, self._cgroups)
         verify_quotas(self.holder, self._cgroups)
+        self._missed = verify_sandboxes(self.holder, self._cgroups, self._missed)
 
     def close(self) -> None:
         """Stop talking to the runtime and end everything; nothing stays behind."""
@@ -193,7 +211,6 @@ class Agent:
                 self._given.trunk.shutdown(socket.SHUT_RDWR)
         if self._thread.is_alive():
             self._thread.join(_PATIENCE)
-        self._teller.finish(_PATIENCE)
         self._afterwards.finish(_PATIENCE)
         if self._options.fail_closed:
             self._taint(present=True)
@@ -216,6 +233,14 @@ class Agent:
             self.metrics_address = server.address
         if options.pod_resources_socket:
             opened.callback(PodResourcesService(options.pod_resources_socket, self._published).close)
+        if options.claims_socket:
+            opened.callback(ClaimsService(options.claims_socket, self._published, self.holder).close)
+
+    def _publish(self, node: str) -> Publishing:
+        # Needs the client of the API server, half of the agent's memory.
+        from mooring.agent.publishing import publishing  # noqa: PLC0415 - as said above
+
+        return publishing(self._published, self._options.kubeconfig, node, self._report)
 
     def _taint(self, *, present: bool) -> None:
         if self._tainted is not present:
@@ -232,7 +257,7 @@ class Agent:
     def _take_up(self, new: AgentConfiguration | None, refusal: str) -> None:
         """Go on with another configuration, or say why not."""
         if new is not None:
-            self.holder.apply(lambda state, hear: _under(state, new, hear))
+            self.holder.apply(lambda state, _hear: under(state, new, present_moment()))
             set_level(new.options.log_level)
             self.metrics.per_container = new.options.per_container_metrics
             self._options = new.options
@@ -275,20 +300,6 @@ def _plugin(
         return partial(run_given_plugin, given, shell, options, listener)
     connect: Callable[[], socket.socket] = partial(connect_to, path)
     return partial(run_plugin, connect, shell, options, listener, stopping)
-
-
-def _under(state: AgentState, new: AgentConfiguration, _hear: Observer) -> Outcome:
-    """Return what another configuration comes to. That the engine accepts it was asked before."""
-    options = choices_of(new.options)
-    same = (state.kubelet.settings.config, state.kubelet.mooring) == (new.kubelet, new.mooring)
-    after = state if same else _reconfigured(state, new)
-    after, effects = enforced(state, replace(after, options=options))
-    return outcome(state, after, None, effects)
-
-
-def _reconfigured(state: AgentState, new: AgentConfiguration) -> AgentState:
-    found = reconfigured(state, new.kubelet, new.mooring)
-    return found.state if isinstance(found, Resumed) else state
 
 
 def ready_fields(snapshot: Snapshot) -> Mapping[str, str]:

@@ -14,6 +14,10 @@ from mooring.agent.snapshot import Heartbeat, Snapshot, SnapshotProvider
 
 LONGEST_PAUSE = 30.0
 """Seconds without a heartbeat after which the agent counts as dead; a reconciliation takes two at most."""
+SILENCE = 60.0
+"""Seconds that the runtime may let a connection wait before the agent says so. A runtime lets it wait as long as a
+container takes to stop, for which a pod has 30 seconds unless it asks for more; one that has locked up, for ever."""
+REMEDY = "unless a container takes that long to stop, restart the runtime; its containers go on"
 
 
 def dead(heartbeat: Heartbeat) -> tuple[str, ...]:
@@ -27,7 +31,9 @@ def unready(snapshot: Snapshot) -> tuple[str, ...]:
     found = []
     if snapshot.state is None:
         found.append(f"the engine does not run{f': {snapshot.refusal}' if snapshot.refusal else ' yet'}")
-    if not snapshot.runtime.connected:
+    if snapshot.runtime.silent:
+        found.append(f"the runtime has let the agent wait for {SILENCE:.0f} seconds: {REMEDY}")
+    elif not snapshot.runtime.connected:
         found.append("the runtime is not connected")
     elif not snapshot.runtime.synchronized:
         found.append("the runtime has not told what runs yet")

@@ -1,11 +1,12 @@
 """The state of a running agent: changed in one place, under one lock, with everything that a change brings along.
 
 Whoever has an event for the reactor gives it to :meth:`Holder.apply`: the plugin's thread for the runtime, others for
-verification, reload and second connections. What the answer waits for is done before it returns.
+verification and reload. What the answer waits for is done before it returns.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -14,19 +15,23 @@ from threading import RLock
 from typing import Any, TypeAlias
 
 from mooring.agent.afterwards import Afterwards
+from mooring.agent.assigned import AssignedFiles
 from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
 from mooring.agent.reactor.effects import (
+    DropAssigned,
     Effect,
     EventFor,
     Evict,
     LiftQuota,
     Persist,
     Report,
-    TellRuntime,
+    ResizeAnswered,
+    SweepAssigned,
     Verify,
+    WriteAssigned,
     WriteCPUSet,
 )
 from mooring.agent.reactor.storing import unwritten
@@ -38,7 +43,9 @@ from mooring.node.facts import AdmissionBegun
 from mooring.node.metrics import fold, observe_duration
 
 SETTLING = 1.0
-"""Seconds after an answer in which its updates may not have reached the cgroups yet; measured are 5 ms for each."""
+"""Seconds after an answer in which its updates may not have reached the cgroups yet."""
+SETTLING_EACH = 0.02
+"""Seconds more for each of them; measured are 5 ms, and the runtime does one after the other."""
 
 Decide: TypeAlias = Callable[[AgentState, Observer], Outcome]
 """An event for the reactor: the state now and who hears of the engine's facts -> what comes of it."""
@@ -55,10 +62,10 @@ class Hands:
     log: Any
     verify: Callable[[tuple[str, ...]], object]
     """Verifies containers; called in the thread of ``afterwards``."""
-    tell_runtime: Callable[[], object]
-    """Asks for a second connection to the runtime; returns at once."""
     announce: Callable[[EventFor | Evict], object]
     """Tells the cluster; called in the thread of ``afterwards``."""
+    files: AssignedFiles
+    """Tell containers which CPUs they have."""
 
 
 class Holder:
@@ -77,6 +84,8 @@ class Holder:
         self._published = published
         self._hands = hands
         self._lock = RLock()
+        self.lifted = -math.inf
+        """When a quota was last lifted, by the clock that only goes forward."""
         self._answered = 0.0
         self._effective: dict[str, EffectiveSet] = {}
         self._unwritable = ""
@@ -108,7 +117,9 @@ class Holder:
 
     def in_flight(self) -> frozenset[str]:
         """Return the containers whose updates the runtime may be busy with."""
-        return self.state.unverified if time.monotonic() - self._answered < SETTLING else frozenset()
+        flying = self.state.unverified
+        settled = self._answered + SETTLING + SETTLING_EACH * len(flying)
+        return flying if time.monotonic() < settled else frozenset()
 
     def saw(self, state: AgentState, effective: Mapping[str, EffectiveSet]) -> None:
         """Learn what the kernel showed while a state was in force; of another state it says nothing."""
@@ -184,13 +195,17 @@ class Holder:
             case WriteCPUSet():
                 self._write(effect)
             case LiftQuota():
+                self.lifted = time.monotonic()
                 lifted = self._hands.cgroups.lift_quota(effect)
                 if lifted.trouble not in (None, Trouble.GONE):
                     self.complain(effect.container_id or effect.uid, f"a quota is not lifted: {lifted.problem}")
+            case WriteAssigned() | DropAssigned() | SweepAssigned():
+                if problem := self._hands.files.do(effect):
+                    self.complain("files of assigned CPUs", problem)
+            case ResizeAnswered():
+                self._later(partial(self._log_resize, effect))
             case Verify():
                 self._later(partial(self._hands.verify, effect.container_ids))
-            case TellRuntime():
-                self._hands.tell_runtime()
             case Report():
                 self._later(partial(self._log, effect))
             case EventFor() | Evict():
@@ -212,6 +227,10 @@ class Holder:
         self._hands.log.warning(
             report.message, finding=report.finding.value, **{key: text for key, text in said.items() if text}
         )
+
+    def _log_resize(self, answer: ResizeAnswered) -> None:
+        tell = self._hands.log.info if answer.result == "accepted" else self._hands.log.warning
+        tell(answer.message, resize=answer.result, pod=answer.uid, container=answer.container_id)
 
     def _later(self, work: Callable[[], object]) -> None:
         self._hands.afterwards.put(work)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -32,11 +32,12 @@ class ContainerRow(msgspec.Struct, frozen=True):
     mems: str
 
 
-class _Body(msgspec.Struct, frozen=True):
+class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     cpu: str | None
     memory: str | None
     pods: list[msgspec.Raw]
     containers: dict[str, ContainerRow]
+    claims: dict[str, list[str]] = {}
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -55,6 +56,8 @@ class Journal:
     """By uid, in the order in which they were decided about."""
     containers: Mapping[str, ContainerRow]
     """By id."""
+    claim_users: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Uids of the pods of each claim; what a claim has is in the CPU state."""
 
 
 class JournalError(MooringError):
@@ -83,6 +86,7 @@ class Writer:
                     for one in state.containers.values()
                     if one.phase in LIVE
                 },
+                {uid: sorted(pods) for uid, pods in sorted(state.claim_users.items())},
             )
         )
         envelope = _Envelope(KIND, VERSION, _checksum(body), msgspec.Raw(body))
@@ -117,7 +121,8 @@ def read_journal(text: str) -> Journal:
         pods = [pod_of_text(msgspec.json.decode(one, type=PodText)) for one in body.pods]
     except (msgspec.MsgspecError, MooringError, ValueError, RecursionError) as error:
         raise JournalError(f"it cannot be understood: {error}") from None
-    return Journal(StateTexts(body.cpu, body.memory), {pod.uid: pod for pod in pods}, body.containers)
+    users = {uid: frozenset(pods) for uid, pods in body.claims.items()}
+    return Journal(StateTexts(body.cpu, body.memory), {pod.uid: pod for pod in pods}, body.containers, users)
 
 
 def _checksum(body: bytes) -> str:

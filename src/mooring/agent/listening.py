@@ -8,19 +8,25 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from mooring.agent.health import REMEDY, SILENCE
 from mooring.agent.holder import Holder
 from mooring.agent.metrics import AgentMetrics
-from mooring.agent.nri.errors import NRIError
+from mooring.agent.nri.errors import CallTimeoutError, NRIError
 from mooring.agent.nri.observer import LostAnswer, Observer, Runtime
 from mooring.agent.shell import Shell
 from mooring.agent.snapshot import RuntimeLink
 
 
 class Listener(Observer):
-    """Hears of connections, answers and losses; in the plugin's thread."""
+    """Hears of connections, answers and losses; in the plugin's thread, but for :meth:`look`."""
 
     def __init__(
-        self, holder: Holder, shell: Shell, metrics: AgentMetrics, log: Any, runtime_is: Callable[[bool], object]
+        self,
+        holder: Holder,
+        shell: Shell,
+        metrics: AgentMetrics,
+        log: Any,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin to listen.
 
@@ -29,11 +35,14 @@ class Listener(Observer):
             shell: puts lost answers right.
             metrics: count.
             log: of the agent.
-            runtime_is: is told when the runtime is there and has told everything, and when it is gone.
+            clock: seconds that only go forward.
         """
         self._holder, self._shell, self._metrics, self._log = holder, shell, metrics, log
-        self._runtime_is = runtime_is
         self._link = RuntimeLink()
+        self._clock = clock
+        self._waiting: float | None = None
+        """Since when the runtime takes connections and has not told what runs."""
+        self._lock = threading.Lock()
         self.synchronized_once = threading.Event()
         """Set when the runtime has told everything for the first time."""
 
@@ -41,17 +50,18 @@ class Listener(Observer):
         """Show the runtime."""
         if self._link.name:
             self._metrics.reconnects.inc()
-        self._show(RuntimeLink(runtime.name, runtime.version, connected=True, since=time.time()))
+        self._wait()
+        self._show(name=runtime.name, version=runtime.version, connected=True, synchronized=False, since=time.time())
         self._log.info(
             "the runtime is connected", runtime=runtime.name, version=runtime.version, timeout=runtime.request_timeout
         )
 
     def synchronized(self, pods: int, containers: int) -> None:
         """Show that everything is known."""
-        self._show(replace(self._link, synchronized=True))
+        self._waiting = None
+        self._show(synchronized=True, silent=False)
         self._log.info("the runtime has told what there is", pods=pods, containers=containers)
         self.synchronized_once.set()
-        self._runtime_is(True)
 
     def answered(self, method: str, seconds: float, *, refused: bool) -> None:
         """Count an answer."""
@@ -76,12 +86,34 @@ class Listener(Observer):
         self._log.error("internal error; the request was refused", method=method, exc_info=error)
 
     def disconnected(self, why: NRIError, retry_in: float) -> None:
-        """Show that the runtime is away."""
-        self._runtime_is(False)
+        """Show that the runtime is away, or that it takes connections and answers nothing on them."""
+        if isinstance(why, CallTimeoutError):
+            self._wait()
+        else:
+            self._waiting = None
+            if self._link.silent:
+                self._show(silent=False)
         if self._link.connected or not self._link.since:
             self._log.warning("the runtime is not connected", why=str(why), retry_in=retry_in)
-            self._show(replace(self._link, connected=False, synchronized=False, since=time.time()))
+            self._show(connected=False, synchronized=False, since=time.time())
 
-    def _show(self, link: RuntimeLink) -> None:
-        self._link = link
-        self._holder.show(runtime=link)
+    def look(self) -> None:
+        """Say once that the runtime lets the agent wait too long; to be called now and then, from one other thread."""
+        waiting = self._waiting
+        if waiting is None or self._link.silent or self._clock() - waiting < SILENCE:
+            return
+        if self._show(silent=True, waiting=waiting):
+            self._log.warning("the runtime lets the agent wait", seconds=round(self._clock() - waiting), remedy=REMEDY)
+
+    def _wait(self) -> None:
+        if self._waiting is None:
+            self._waiting = self._clock()
+
+    def _show(self, waiting: float | None = None, **changes: Any) -> bool:
+        """Publish what has changed; with ``waiting`` only if that is still so. Return whether it was published."""
+        with self._lock:
+            if waiting is not None and waiting != self._waiting:
+                return False
+            self._link = replace(self._link, **changes)
+            self._holder.show(runtime=self._link)
+            return True

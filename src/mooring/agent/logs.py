@@ -19,11 +19,12 @@ _LEVELS = {
     LogLevel.WARNING: logging.WARNING,
     LogLevel.ERROR: logging.ERROR,
 }
-_NAME = "mooring.agent"
+AGENT = "mooring.agent"
+"""Name of the agent's logger."""
 
 
-def start_log(form: LogFormat, level: LogLevel, stream: TextIO | None = None) -> Any:
-    """Set up the log of this process and return the agent's logger.
+def start_log(form: LogFormat, level: LogLevel, stream: TextIO | None = None, *, name: str = AGENT) -> Any:
+    """Set up the log of this process and return its logger.
 
     A line has ``time`` (RFC 3339, UTC), ``level``, ``logger``, ``event``, and whatever the event brings.
 
@@ -31,6 +32,7 @@ def start_log(form: LogFormat, level: LogLevel, stream: TextIO | None = None) ->
         form: of a line.
         level: the least important lines that are written.
         stream: where they go; standard error by default.
+        name: of the logger, which every line tells.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -50,7 +52,7 @@ def start_log(form: LogFormat, level: LogLevel, stream: TextIO | None = None) ->
     root.handlers = [handler]
     # Libraries are heard only when something is wrong, or when everything is to be heard.
     root.setLevel(logging.DEBUG if level is LogLevel.DEBUG else logging.WARNING)
-    set_level(level)
+    set_level(level, name)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -60,12 +62,12 @@ def start_log(form: LogFormat, level: LogLevel, stream: TextIO | None = None) ->
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
     )
-    return structlog.get_logger(_NAME)
+    return structlog.get_logger(name)
 
 
-def set_level(level: LogLevel) -> None:
+def set_level(level: LogLevel, name: str = AGENT) -> None:
     """Change the level of a log that was set up, as a reload of the configuration does."""
-    logging.getLogger(_NAME).setLevel(_LEVELS[level])
+    logging.getLogger(name).setLevel(_LEVELS[level])
 
 
 def _renderer(form: LogFormat) -> Any:

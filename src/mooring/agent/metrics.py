@@ -16,7 +16,8 @@ from prometheus_client.registry import Collector
 from mooring.agent.counts import Counts
 from mooring.agent.health import unready
 from mooring.agent.overlap import exclusive_cpus
-from mooring.agent.reactor.effects import Effect, Evict, Finding, Report
+from mooring.agent.reactor.claimed import claimed_cpus
+from mooring.agent.reactor.effects import Effect, Evict, Finding, Report, ResizeAnswered
 from mooring.agent.reactor.values import LIVE
 from mooring.agent.serving import Page
 from mooring.agent.snapshot import Snapshot, SnapshotProvider
@@ -65,6 +66,7 @@ class AgentMetrics:
         self.state_write_failures = self._counter("state_write_failures", "Writes of the state folder that failed.")
         self.reloads = self._counter("configuration_reloads", "Changes of the configuration, by result.", "result")
         self.reports = self._counter("reports", "What was found to be other than decided, by kind.", "kind")
+        self.resizes = self._counter("resizes", "Resizes that were decided about, by result.", "result")
         self._registry.register(_OfSnapshot(provider))
         self.per_container = False
         """Whether containers with exclusive CPUs have series of their own."""
@@ -72,6 +74,8 @@ class AgentMetrics:
             self.repairs.labels(kind)
         for result in ("taken", "refused"):
             self.reloads.labels(result)
+        for result in ("accepted", "infeasible", "deferred"):
+            self.resizes.labels(result)
 
     def _counter(self, name: str, says: str, *labels: str) -> Counter:
         return Counter(f"mooring_agent_{name}", says, labels, registry=self._registry)
@@ -80,6 +84,8 @@ class AgentMetrics:
         """Count what an effect stands for, if it stands for anything."""
         if isinstance(effect, Evict):
             self.evictions.inc()
+        if isinstance(effect, ResizeAnswered):
+            self.resizes.labels(effect.result).inc()
         if not isinstance(effect, Report):
             return
         self.reports.labels(effect.finding.value).inc()
@@ -149,10 +155,12 @@ class _OfSnapshot(Collector):
         for overlap in snapshot.overlaps():
             overlapping |= overlap.cpus
         containers = [one for one in state.containers.values() if one.phase in LIVE] if state is not None else []
-        pinned = [one for one in containers if state is not None and exclusive_cpus(state, one)]
+        claimed = claimed_cpus(state) if state is not None else {}
+        pinned = [one for one in containers if state is not None and exclusive_cpus(state, one, claimed)]
         values = (
             not unready(snapshot),
             snapshot.runtime.connected,
+            snapshot.runtime.silent,
             len(overlapping),
             len(state.kubelet.node.active) if state is not None else 0,
             len(state.held) if state is not None else 0,
@@ -167,6 +175,7 @@ class _OfSnapshot(Collector):
 _GAUGES = (
     ("mooring_agent_ready", "1 when the agent is ready."),
     ("mooring_agent_connected", "1 when the runtime is connected."),
+    ("mooring_agent_runtime_silent", "1 when the runtime takes connections and does not answer: it may be locked up."),
     (
         "mooring_agent_overlap_cpus",
         "Exclusive CPUs on which somebody else may run too. Always 0 unless something is wrong.",
@@ -197,8 +206,9 @@ def _of_containers(snapshot: Snapshot) -> Iterator[Metric]:
     )
     state = snapshot.state
     if state is not None:
+        claimed = claimed_cpus(state)
         for one in state.containers.values():
-            pod, own = state.kubelet.node.active.get(one.uid), exclusive_cpus(state, one)
+            pod, own = state.kubelet.node.active.get(one.uid), exclusive_cpus(state, one, claimed)
             if one.phase in LIVE and pod is not None and own:
                 family.add_metric([pod.namespace, pod.name, one.name, str(own)], len(own))
     yield family

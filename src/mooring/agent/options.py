@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
-from mooring.agent.reactor.values import Options
+from mooring.agent.reactor.values import Options, Telling
 from mooring.core.errors import InputError
 from mooring.manifest.durations import nanoseconds
-from mooring.manifest.fields import flag_at, inside, nearest, text_at
+from mooring.manifest.fields import check_names, choice_at, flag_at, inside, text_at
 
 KIND = "AgentConfiguration"
 API_VERSION = "mooring/v1alpha1"
@@ -93,8 +93,18 @@ class AgentOptions:
     """Nanoseconds within which the runtime is answered."""
     metrics_address: Address | None = Address("127.0.0.1", 9477)
     per_container_metrics: bool = False
+    telling: Telling = Telling.ANNOTATED
+    """Which containers are told their CPUs, with the extension assigned-cpuset."""
+    assigned_dir: str = "/run/mooring/assigned"
+    """Folder of the files that tell them."""
+    assigned_mount_path: str = "/run/mooring-assigned"
+    """Where a container finds its own."""
     status_socket: str = STATUS_SOCKET
     pod_resources_socket: str = "/run/mooring/pod-resources.sock"
+    claims_socket: str = ""
+    """Where a driver of dynamic resource allocation asks for CPUs; empty means that there are no claims."""
+    publish: bool = False
+    """Whether the cluster is told what the node has given away and what is left."""
     log_format: LogFormat = LogFormat.JSON
     log_level: LogLevel = LogLevel.INFO
 
@@ -105,6 +115,9 @@ def choices_of(options: AgentOptions) -> Options:
         evict=options.on_rejection is OnRejection.EVICT,
         opt_out_annotation=options.opt_out_annotation,
         place_while_unwritable=options.place_while_unwritable,
+        telling=options.telling,
+        assigned_dir=options.assigned_dir,
+        assigned_mount_path=options.assigned_mount_path,
     )
 
 
@@ -123,15 +136,17 @@ FIELDS: Mapping[str, str] = {
     "replyBudget": "reply_budget_ns",
     "metricsAddress": "metrics_address",
     "perContainerMetrics": "per_container_metrics",
+    "assigned": "telling",
+    "assignedDir": "assigned_dir",
+    "assignedMountPath": "assigned_mount_path",
     "statusSocket": "status_socket",
     "podResourcesSocket": "pod_resources_socket",
+    "claimsSocket": "claims_socket",
+    "publish": "publish",
     "logFormat": "log_format",
     "logLevel": "log_level",
 }
 """Field of the document -> field of :class:`AgentOptions`."""
-
-_ALL_FIELDS = frozenset({"apiVersion", "kind", *FIELDS})
-_Choice = TypeVar("_Choice", bound=Enum)
 
 
 def agent_options(content: Mapping[str, Any], *, source: str) -> AgentOptions:
@@ -158,11 +173,7 @@ def _check(content: Mapping[str, Any]) -> None:
     version = text_at(content, "apiVersion", API_VERSION)
     if version != API_VERSION:
         raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
-    for field in content:
-        if field not in _ALL_FIELDS:
-            close = nearest(field, _ALL_FIELDS)
-            remedy = f"did you mean {close}?" if close else f"known are {', '.join(sorted(FIELDS))}"
-            raise InputError("is not known", field=f"{field:.60}", remedy=remedy)
+    check_names(content, FIELDS, beside=("apiVersion", "kind"))
 
 
 def _options(content: Mapping[str, Any]) -> AgentOptions:
@@ -175,17 +186,22 @@ def _options(content: Mapping[str, Any]) -> AgentOptions:
         node_name=text_at(content, "nodeName", usual.node_name),
         kubeconfig=_path(content, "kubeconfig", usual.kubeconfig),
         pod_manifests=_path(content, "podManifests", usual.pod_manifests),
-        on_rejection=_choice(content, "onRejection", usual.on_rejection),
+        on_rejection=choice_at(content, "onRejection", usual.on_rejection),
         opt_out_annotation=_annotation(content),
         place_while_unwritable=flag_at(content, "placeWhileUnwritable", default=usual.place_while_unwritable),
         fail_closed=flag_at(content, "failClosed", default=usual.fail_closed),
         reply_budget_ns=_budget(content, usual.reply_budget_ns),
         metrics_address=_within("metricsAddress", _address, text_at(content, "metricsAddress", "127.0.0.1:9477")),
         per_container_metrics=flag_at(content, "perContainerMetrics", default=usual.per_container_metrics),
+        telling=choice_at(content, "assigned", usual.telling),
+        assigned_dir=_folder(content, "assignedDir", usual.assigned_dir),
+        assigned_mount_path=_folder(content, "assignedMountPath", usual.assigned_mount_path),
         status_socket=_socket(content, "statusSocket", usual.status_socket),
         pod_resources_socket=_socket(content, "podResourcesSocket", usual.pod_resources_socket),
-        log_format=_choice(content, "logFormat", usual.log_format),
-        log_level=_choice(content, "logLevel", usual.log_level),
+        claims_socket=_socket(content, "claimsSocket", usual.claims_socket),
+        publish=flag_at(content, "publish", default=usual.publish),
+        log_format=choice_at(content, "logFormat", usual.log_format),
+        log_level=choice_at(content, "logLevel", usual.log_level),
     )
 
 
@@ -195,6 +211,14 @@ def _path(content: Mapping[str, Any], field: str, default: str, *, required: boo
         raise InputError("must not be empty", field=field)
     if path and (not path.startswith("/") or "\0" in path):
         raise InputError(f"{path!r:.80} is no absolute path", field=field, remedy="begin it with /")
+    return path
+
+
+def _folder(content: Mapping[str, Any], field: str, default: str) -> str:
+    """Return a folder that is the agent's alone; files of others in it would be removed."""
+    path = _path(content, field, default, required=True).rstrip("/")
+    if len(path.split("/")) < 3 or ".." in path.split("/"):
+        raise InputError(f"{path or '/'!r:.80} is not deep enough", field=field, remedy="name a folder below another")
     return path
 
 
@@ -239,16 +263,6 @@ def _address(text: str) -> Address | None:
     if not colon or not bare or not is_port or (":" in bare and bare == host):
         raise InputError(f"{text!r:.80} is no address", remedy="write host:port, such as 127.0.0.1:9477")
     return Address(bare, int(port))
-
-
-def _choice(content: Mapping[str, Any], field: str, default: _Choice) -> _Choice:
-    text = text_at(content, field, str(default.value))
-    known = {str(choice.value): choice for choice in type(default)}
-    if text not in known:
-        close = nearest(text, known)
-        remedy = f"did you mean {close}?" if close else f"known are {', '.join(known)}"
-        raise InputError(f"{text!r:.60} is not known", field=field, remedy=remedy)
-    return known[text]
 
 
 _Read = TypeVar("_Read")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer
+from mooring.agent.reactor.claimed import claimed_cpus
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.pod import Container, ContainerKind
 from mooring.node.isolation import Isolation, cpu_isolation
@@ -29,15 +30,19 @@ class Overlap:
 
 
 def overlaps(state: AgentState, effective: Mapping[str, CPUSet]) -> tuple[Overlap, ...]:
-    """Return every overlap among live containers, in the order in which they were seen.
+    """Return every overlap among containers with processes, in the order in which they were seen.
+
+    The CPUs of a container that is being made are its own already, and whoever still runs on them does nobody harm: the
+    runtime moves them before it goes on with the container, and what it misses is put right before the program runs.
 
     Args:
         state: what was decided and told.
         effective: CPUs that the kernel lets a container use, by container id, where that is known.
     """
-    live = [one for one in state.containers.values() if one.phase in LIVE]
+    live = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
     may_use = {one.id: (effective[one.id] if one.id in effective else _told(one)).mask for one in live}
-    exclusive = {one.id: exclusive_cpus(state, one).mask for one in live}
+    claimed = claimed_cpus(state)
+    exclusive = {one.id: exclusive_cpus(state, one, claimed).mask for one in live}
     taken = reduce(or_, exclusive.values(), 0)
     found: list[Overlap] = []
     for other in live:
@@ -45,7 +50,9 @@ def overlaps(state: AgentState, effective: Mapping[str, CPUSet]) -> tuple[Overla
         if not may_use[other.id] & taken & ~exclusive[other.id]:
             continue
         for owner in live:
-            shared = may_use[other.id] & exclusive[owner.id]
+            shared = (
+                may_use[other.id] & exclusive[owner.id] & ~(claimed.get(_key(other), 0) & claimed.get(_key(owner), 0))
+            )
             if shared and other.id != owner.id and not _in_turn(state, owner, other):
                 found.append(Overlap(other.id, owner.id, CPUSet(shared)))
     return tuple(found)
@@ -67,15 +74,26 @@ def _described(state: AgentState, container: KnownContainer) -> Container | None
     return next((one for one in containers if one.name == container.name), None)
 
 
-def exclusive_cpus(state: AgentState, container: KnownContainer) -> CPUSet:
-    """Return the CPUs that a container shares with nobody; empty when it has none."""
+def exclusive_cpus(state: AgentState, container: KnownContainer, claimed: Mapping[tuple[str, str], int]) -> CPUSet:
+    """Return the CPUs that a container shares with nobody but users of the same claims; empty when it has none.
+
+    Args:
+        state: what was decided.
+        container: one of it.
+        claimed: what all containers have of claims; to find that out takes a look at everybody.
+    """
+    of_claims = CPUSet(claimed.get(_key(container), 0))
     node = state.kubelet.node
     pod, known = node.active.get(container.uid), _described(state, container)
     if pod is None or known is None:
-        return CPUSet()
+        return of_claims
     if cpu_isolation(node.settings, node.providers, pod, known) is not Isolation.CONTAINER:
-        return CPUSet()
-    return CPUSet(node.cpu.assignments[pod.uid][known.name])
+        return of_claims
+    return of_claims | CPUSet(node.cpu.assignments[pod.uid][known.name])
+
+
+def _key(container: KnownContainer) -> tuple[str, str]:
+    return container.uid, container.name
 
 
 def _told(container: KnownContainer) -> CPUSet:

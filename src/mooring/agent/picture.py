@@ -12,7 +12,7 @@ from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.render.build import Owner, Pools, build_view
-from mooring.render.view import MemoryUse, NodeView, RejectedPod
+from mooring.render.view import NO_CPUS, MemoryUse, NodeView, RejectedPod
 
 
 def status_view(machine: Machine, document: Mapping[str, Any]) -> NodeView:
@@ -37,7 +37,7 @@ def _view(machine: Machine, document: Mapping[str, Any]) -> NodeView:
     ]
     return build_view(
         machine,
-        owners=[owner for pod in pods for owner in _owners(pod)],
+        owners=[*(owner for pod in pods for owner in _owners(pod)), *_claims(document)],
         pools=pools,
         memory=_memory(document["numaNodes"]),
         rejected=held,
@@ -59,7 +59,17 @@ def _owners(pod: Mapping[str, Any]) -> Iterator[Owner]:
         yield Owner(name, uid, _set(pod["cpus"]), _nodes(pod["mems"]))
     for container in pod["containers"]:
         if container["cpus"]:
-            yield Owner(f"{name}/{container['name']}", uid, _set(container["cpus"]), _nodes(container["mems"]))
+            leaving = _set(container["pending"]["releases"]) if "pending" in container else NO_CPUS
+            label = f"{name}/{container['name']}"
+            yield Owner(label, uid, _set(container["cpus"]), _nodes(container["mems"]), leaving)
+
+
+def _claims(document: Mapping[str, Any]) -> Iterator[Owner]:
+    """Yield what claims of dynamic resource allocation hold, share by share."""
+    for claim in document.get("claims", ()):
+        for share in claim["shares"]:
+            label = f"claim {claim['namespace']}/{claim['name']} ({share['request']})"
+            yield Owner(label, claim["uid"], _set(share["cpus"]))
 
 
 def _memory(nodes: list[Mapping[str, Any]]) -> dict[int, MemoryUse]:
@@ -73,9 +83,24 @@ def _memory(nodes: list[Mapping[str, Any]]) -> dict[int, MemoryUse]:
 
 
 def _caption(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong, for under the picture."""
+    """Yield what is wrong and what is under way, for under the picture."""
     for reason in document["reasons"]:
         yield f"Not ready: {reason}."
+    for pod in document["pods"]:
+        for container in pod["containers"]:
+            if "baseline" in container or "pending" in container:
+                yield f"{pod['namespace']}/{pod['name']}/{container['name']} {_resizing(container)}."
+
+
+def _resizing(container: Mapping[str, Any]) -> str:
+    """Return in words what a resized container has, what it got at first, and what it gives back."""
+    first = f" (at first {container['baseline']})" if "baseline" in container else ""
+    pending = container.get("pending")
+    if pending is None:
+        return f"has CPUs {container['cpus']}{first}"
+    left = pending["secondsLeft"]
+    when = f"in {left:.1f} s or a little later" if left else "now"
+    return f"has CPUs {container['cpus']}{first}; {pending['releases']} of them go back {when}"
 
 
 def _set(text: str) -> CPUSet:

@@ -9,24 +9,17 @@ Source: kubelet v1.37.1, pkg/kubelet/apis/podresources; spec: pod-level.md secti
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent import futures
 from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
-from mooring.agent import sockets
-from mooring.agent.podresources_messages import MESSAGES, SERVICE
+from mooring.agent.grpc_socket import GRPCSocket
 from mooring.agent.snapshot import SnapshotProvider
-from mooring.core.errors import InputError
+from mooring.cluster.podresources_messages import MESSAGES, SERVICE
 from mooring.node import Node
 from mooring.planner.podresources import pod_resources_document
-
-THREADS = 2
-WAITING = 16
-"""Requests at once; more are refused with RESOURCE_EXHAUSTED."""
-_GRACE = 1.0  # seconds for requests under way when the service is closed
 
 _Make = Callable[[Node, Message], dict[str, Any] | None]
 
@@ -44,31 +37,17 @@ class PodResourcesService:
         Raises:
             InputError: there can be no such socket.
         """
-        place = sockets.socket_path(path)
-        first = sockets.beside(place)
-        self._path, self._provider = path, provider
-        self._server = grpc.server(futures.ThreadPoolExecutor(THREADS, "podresources"), maximum_concurrent_rpcs=WAITING)
-        handlers = {
+        self._provider = provider
+        methods = {
             "List": self._method("ListPodResources", _listed),
             "Get": self._method("GetPodResources", _one),
             "GetAllocatableResources": self._method("AllocatableResources", _allocatable),
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        try:
-            self._server.add_insecure_port(f"unix:{first}")
-            self._server.start()
-            sockets.put_in_place(first, place)
-        except (OSError, RuntimeError) as error:
-            self._server.stop(None)
-            sockets.remove(str(first))
-            raise InputError(
-                f"the PodResources API cannot be served there: {error}", source=path, remedy="check podResourcesSocket"
-            ) from None
+        self._socket = GRPCSocket(path, SERVICE, methods, what="the PodResources API", option="podResourcesSocket")
 
     def close(self) -> None:
         """Stop serving and remove the socket's name."""
-        self._server.stop(_GRACE).wait()
-        sockets.remove(self._path)
+        self._socket.close()
 
     def _method(self, name: str, make: _Make) -> grpc.RpcMethodHandler[Message, Message]:
         request, response = MESSAGES[f"{name}Request"], MESSAGES[f"{name}Response"]

@@ -33,6 +33,8 @@ class PodText(msgspec.Struct, frozen=True, omit_defaults=True):
     resources: tuple[Amounts, Amounts] | None = None
     overhead: Amounts = {}
     annotations: dict[str, str] = {}
+    scale_down_grace: int | None = None
+    priority: int = 0
 
 
 def text_of_pod(pod: Pod) -> PodText:
@@ -48,6 +50,8 @@ def text_of_pod(pod: Pod) -> PodText:
         resources=None if pod.resources is None else (_texts(pod.resources.requests), _texts(pod.resources.limits)),
         overhead=_texts(pod.overhead),
         annotations=dict(pod.annotations),
+        scale_down_grace=pod.scale_down_grace,
+        priority=pod.priority,
     )
 
 
@@ -70,6 +74,8 @@ def pod_of_text(text: PodText) -> Pod:
         resources=None if text.resources is None else PodResources(*map(_amounts, text.resources)),
         overhead=_amounts(text.overhead),
         annotations=text.annotations,
+        scale_down_grace=text.scale_down_grace,
+        priority=text.priority,
     )
 
 

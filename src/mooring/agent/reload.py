@@ -29,8 +29,13 @@ RESTART: Mapping[str, str] = {
     "failClosed": "the taint was set or left out at the start",
     "replyBudget": "the connection to the runtime was opened with the old one",
     "metricsAddress": "the old address is open",
+    "assigned": "containers were made with or without the files",
+    "assignedDir": "the folder is mounted into containers",
+    "assignedMountPath": "the folder is mounted into containers",
     "statusSocket": "the old socket is open",
     "podResourcesSocket": "the old socket is open",
+    "claimsSocket": "the old socket is open",
+    "publish": "the publisher begins with the agent",
     "logFormat": "the log has the old form already",
 }
 """Fields that only a restart of the agent changes, and why."""

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
@@ -40,14 +40,14 @@ def run_agent(asked: Asked, environment: Mapping[str, str] | None = None) -> Non
     given = _given(environment)
     log = start_log(options.log_format, options.log_level)
     agent = Agent(beginning, log, given)
-    stop = threading.Event()
-    with _signals(stop, agent.reload):
+    stop, reload = threading.Event(), threading.Event()
+    with _signals(stop, reload):
         log.info("the agent begins", node=beginning.node, machine=beginning.machine.name, state=options.state_dir)
         for finding in beginning.configuration.findings:
             log.warning(finding.message, about=finding.subject)
         agent.start()
         try:
-            _until(agent, stop, environment)
+            _until(agent, stop, reload, environment)
         finally:
             notify({"STOPPING": "1"}, environment)
             agent.close()
@@ -56,14 +56,18 @@ def run_agent(asked: Asked, environment: Mapping[str, str] | None = None) -> Non
         raise agent.failure
 
 
-def _until(agent: Agent, stop: threading.Event, environment: Mapping[str, str]) -> None:
+def _until(agent: Agent, stop: threading.Event, reload: threading.Event, environment: Mapping[str, str]) -> None:
     """Look after the agent until it is told to stop."""
     period = watchdog_seconds(environment)
     began = barked = time.monotonic()
     is_told = False
     status: Mapping[str, str] = {}
     while not stop.wait(PERIOD) and not agent.is_over:
-        agent.look_after()
+        if reload.is_set():
+            reload.clear()
+            _reloaded(agent, environment)
+        else:
+            agent.look_after()
         now = time.monotonic()
         if not is_told and (agent.listener.synchronized_once.is_set() or now - began > _WAITING):
             is_told = True
@@ -76,6 +80,14 @@ def _until(agent: Agent, stop: threading.Event, environment: Mapping[str, str]) 
             notify({"WATCHDOG": "1"}, environment)
 
 
+def _reloaded(agent: Agent, environment: Mapping[str, str]) -> None:
+    """Take up the configuration, between the two words with which the service manager wants that framed."""
+    notify({"RELOADING": "1", "MONOTONIC_USEC": str(time.monotonic_ns() // 1000)}, environment)
+    agent.reload()
+    agent.look_after()
+    notify({"READY": "1"}, environment)
+
+
 def _given(environment: Mapping[str, str]) -> Given | None:
     try:
         return given_by(environment)
@@ -84,14 +96,14 @@ def _given(environment: Mapping[str, str]) -> Given | None:
 
 
 @contextmanager
-def _signals(stop: threading.Event, reload: Callable[[], object]) -> Iterator[None]:
+def _signals(stop: threading.Event, reload: threading.Event) -> Iterator[None]:
     """Take signals as requests: to stop, and to read the configuration anew."""
 
     def ending(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
     def reading(_number: int, _frame: FrameType | None) -> None:
-        reload()
+        reload.set()
 
     wanted = {signal.SIGTERM: ending, signal.SIGINT: ending, signal.SIGHUP: reading}
     before = {number: signal.signal(number, handler) for number, handler in wanted.items()}

@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from mooring.agent.clock import present_moment
 from mooring.agent.holder import Decide, Holder, told_by
 from mooring.agent.nri.errors import RefusalError
 from mooring.agent.nri.observer import Loss, LostAnswer
 from mooring.agent.nri.types import Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox
 from mooring.agent.pods.resolve import resolved
-from mooring.agent.pods.source import PodSource
+from mooring.agent.pods.source import ResizedSource
 from mooring.agent.reactor.answers import Adjusted, Outcome, Refused
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.dispatch import EVENTS, needs_pod, state_change
-from mooring.agent.reactor.knowing import messages_of
+from mooring.agent.reactor.knowing import as_asked, messages_of
 from mooring.agent.reactor.lost import answer_lost
 from mooring.agent.reactor.stop_container import stop_container
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
+from mooring.core.moment import Moment
 from mooring.core.pod import Pod
+from mooring.manifest.gates import PodGates
+from mooring.manifest.pods import DEFAULT_GATES
 
 
 class Shell:
     """The :class:`~mooring.agent.nri.types.Handler` of the agent; its calls come from one thread."""
 
-    def __init__(self, holder: Holder, pods: PodSource | None) -> None:
+    def __init__(
+        self,
+        holder: Holder,
+        pods: ResizedSource | None,
+        gates: PodGates = DEFAULT_GATES,
+        clock: Callable[[], Moment] = present_moment,
+    ) -> None:
         """Begin to answer.
 
         Args:
             holder: has the state.
             pods: knows pods; None when all are to be derived from their containers.
+            gates: of the kubelet, for pods that are derived.
+            clock: tells the present moment, from which delays count.
         """
         self._holder = holder
         self._pods = pods
+        self._gates = gates
+        self._clock = clock
         self._told: frozenset[str] = frozenset()
         """Containers that the newest answer has updates of."""
 
@@ -42,26 +56,36 @@ class Shell:
 
     def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
         """Bring state and runtime together."""
+        state = self._holder.state
         specs = {
-            one.uid: self._pod(one, None, [each for each in containers if each.pod_sandbox_id == one.id])
-            for one in unknown_pods(self._holder.state, pods, containers)
+            one.uid: self._pod(
+                one, None, as_asked(state, [each for each in containers if each.pod_sandbox_id == one.id])
+            )
+            for one in unknown_pods(state, pods, containers)
         }
-        return told_by(self._decided(lambda state, hear: synchronize(state, pods, containers, specs, hear)))
+        now = self._clock()
+        return told_by(self._decided(lambda state, hear: synchronize(state, pods, containers, specs, hear, now)))
 
     def create_container(
         self, pod: PodSandbox, container: Container
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         """Place a container."""
         spec = self._pod(pod, container, messages_of(self._holder.state, pod.id))
-        outcome = self._decided(lambda state, hear: create_container(state, pod, container, spec, hear), pod.uid)
+        now = self._clock()
+        outcome = self._decided(lambda state, hear: create_container(state, pod, container, spec, hear, now), pod.uid)
         assert isinstance(outcome.answer, Adjusted)  # noqa: S101 - a refusal was raised
         return outcome.answer.adjustment, outcome.answer.updates
 
     def update_container(
         self, pod: PodSandbox, container: Container, resources: LinuxResources
     ) -> Sequence[ContainerUpdate]:
-        """Overrule an update where it concerns what the agent decides."""
-        return told_by(self._decided(lambda state, _hear: update_container(state, pod, container, resources), pod.uid))
+        """Resize a container, or overrule an update where it concerns what the agent decides."""
+        target = None if self._pods is None else self._pods.wanted(pod)
+        now = self._clock()
+        outcome = self._decided(
+            lambda state, hear: update_container(state, pod, container, resources, target, now, hear), pod.uid
+        )
+        return told_by(outcome)
 
     def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
         """Learn that a container has ended."""
@@ -96,7 +120,7 @@ class Shell:
 
     def _pod(self, sandbox: PodSandbox, container: Container | None, others: Sequence[Container]) -> Pod:
         rest = [one for one in others if container is None or one.id != container.id]
-        found = resolved(self._pods, sandbox, container, rest)
+        found = resolved(self._pods, sandbox, container, rest, self._gates)
         for each in found.differences:
             self._holder.complain(f"{sandbox.namespace}/{sandbox.name}", str(each))
         return found.pod

@@ -29,6 +29,8 @@ class RuntimeLink:
     """Whether the runtime has told everything that runs since the connection was made."""
     since: float = 0.0
     """When it was made or lost, in seconds since 1970."""
+    silent: bool = False
+    """Whether the runtime has let the agent wait longer than a container should take to stop."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mooring.agent.pods.api import APIPods
 
 _LISTING = 5.0
-"""Seconds that the agent waits at its start for the API server's pods; pods of a dead server come from the journal."""
+"""Seconds that the agent waits at its start for a slow API server's pods; a dead one it does not wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ def surroundings(options: AgentOptions, gates: PodGates, node: str, report: Repo
         return Surroundings(PodSources(static), NoCluster(report), static)
     # Half of the agent's memory, which a node without API server does not need.
     from mooring.agent.pods.api import APIPods  # noqa: PLC0415 - as said above
-    from mooring.agent.pods.cluster import Cluster, cluster_of, configuration_of  # noqa: PLC0415 - as above
     from mooring.agent.pods.writer import ClusterWriter  # noqa: PLC0415 - as above
+    from mooring.cluster.apiserver import Cluster, cluster_of, configuration_of  # noqa: PLC0415 - as above
 
     def connect() -> Cluster:
         return cluster_of(configuration_of(options.kubeconfig))
@@ -63,5 +63,5 @@ def surroundings(options: AgentOptions, gates: PodGates, node: str, report: Repo
     api, writer = APIPods(connect, node, gates=gates, report=report), ClusterWriter(connect, node, report=report)
     api.start()
     writer.start()
-    api.wait_until_listed(_LISTING)
+    api.wait_until_tried(_LISTING)
     return Surroundings(PodSources(static, api), writer, static, api)

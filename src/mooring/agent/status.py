@@ -12,6 +12,7 @@ from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
+from mooring.agent.clock import present_moment
 from mooring.agent.counts import Counts
 from mooring.agent.serving import JSON, Page, Pages
 from mooring.agent.snapshot import SnapshotProvider
@@ -32,7 +33,7 @@ def status_pages(provider: SnapshotProvider, counts: Callable[[], Counts]) -> Pa
     """Return the pages of the socket."""
 
     def status() -> Page:
-        return _json(status_document(provider.snapshot(), counts()))
+        return _json(status_document(provider.snapshot(), counts(), present_moment()))
 
     def machine() -> Page:
         found = provider.snapshot().machine

@@ -11,23 +11,34 @@ from typing import Any
 from mooring import KUBELET_VERSION, __version__
 from mooring.agent.counts import Counts
 from mooring.agent.health import unready
+from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer
 from mooring.agent.snapshot import EffectiveSet, Snapshot
 from mooring.core.cpuset import CPUSet
+from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Pod
+from mooring.cpumanager.claimed import HeldClaim, claims_of
 from mooring.cpumanager.state import CPUState
 from mooring.node.isolation import cpu_isolation
 from mooring.node.node import numa_of_blocks
+from mooring.node.resize import releases_of
 from mooring.planner.picture import policies
 from mooring.planner.plan import free_cpus, reserved_cpus
 from mooring.planner.plan_document import numa_fields
+from mooring.planner.simulation import Kubelet
 
 API_VERSION = "mooring/v1alpha1"
 KIND = "AgentStatus"
 
 
-def status_document(snapshot: Snapshot, counts: Counts) -> dict[str, Any]:
-    """Return the document; it holds nothing but dicts, lists, texts, numbers, flags and None."""
+def status_document(snapshot: Snapshot, counts: Counts, now: Moment | None = None) -> dict[str, Any]:
+    """Return the document; it holds nothing but dicts, lists, texts, numbers, flags and None.
+
+    Args:
+        snapshot: of the agent.
+        counts: since its start.
+        now: the present moment, from which the time that releases still take is counted.
+    """
     reasons = list(unready(snapshot))
     configuration, runtime = snapshot.configuration, snapshot.runtime
     return {
@@ -54,7 +65,7 @@ def status_document(snapshot: Snapshot, counts: Counts) -> dict[str, Any]:
             "since": moment(configuration.since),
             "refusal": configuration.refusal,
         },
-        **_of_engine(snapshot),
+        **_of_engine(snapshot, now or Moment()),
         "counts": {
             "replies": counts.replies,
             "meanReplyMilliseconds": round(1000 * counts.reply_seconds / counts.replies, 3) if counts.replies else 0.0,
@@ -76,7 +87,7 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else ""
 
 
-def _of_engine(snapshot: Snapshot) -> dict[str, Any]:
+def _of_engine(snapshot: Snapshot, now: Moment) -> dict[str, Any]:
     """Return what the engine decided; everything is empty while it does not run."""
     state = snapshot.state
     if state is None:
@@ -104,7 +115,7 @@ def _of_engine(snapshot: Snapshot) -> dict[str, Any]:
         },
         "numaNodes": numa_fields(kubelet),
         "pods": [
-            _pod(state, pod, live.get(pod.uid, []), snapshot.effective, overlapping)
+            _pod(state, pod, live.get(pod.uid, []), snapshot.effective, overlapping, now)
             for pod in kubelet.node.active.values()
         ],
         "held": [
@@ -114,9 +125,42 @@ def _of_engine(snapshot: Snapshot) -> dict[str, Any]:
                 "uid": uid,
                 "reason": held.rejection.reason,
                 "message": held.rejection.message,
+                "running": _unplaced(live.get(uid, []), kubelet.node.active.get(uid)),
             }
             for uid, held in state.held.items()
         ],
+        **_claims(state),
+    }
+
+
+def _unplaced(live: list[KnownContainer], pod: Pod | None) -> list[dict[str, Any]]:
+    """Return the containers that run in the shared pool because the engine has no place for them."""
+    placed = () if pod is None else tuple(one.name for one in pod.containers)
+    return [
+        {"name": one.name, "id": one.id, "phase": one.phase.value, "told": {"cpus": one.told.cpus}}
+        for one in live
+        if one.name not in placed
+    ]
+
+
+def _claims(state: AgentState) -> dict[str, Any]:
+    """Return the claims of dynamic resource allocation; nothing where there are none, as on most nodes."""
+    found = claims_of(state.kubelet.node.cpu).values()
+    return {"claims": [_claim(state, claim) for claim in found]} if found else {}
+
+
+def _claim(state: AgentState, claim: HeldClaim) -> dict[str, Any]:
+    """Return a claim, with what each of its requests has."""
+    return {
+        "namespace": claim.namespace,
+        "name": claim.name,
+        "uid": claim.uid,
+        "cpus": str(CPUSet(claim.cpus)),
+        "shares": [
+            {"request": share.request, "device": share.device, "cpus": str(CPUSet(share.cpus))}
+            for share in claim.shares
+        ],
+        "pods": sorted(state.claim_users.get(claim.uid, ())),
     }
 
 
@@ -126,6 +170,7 @@ def _pod(
     live: list[KnownContainer],
     effective: Mapping[str, EffectiveSet],
     overlapping: Mapping[str, CPUSet],
+    now: Moment,
 ) -> dict[str, Any]:
     node = state.kubelet.node
     return {
@@ -134,7 +179,10 @@ def _pod(
         "uid": pod.uid,
         "cpus": str(CPUSet(node.cpu.pods.get(pod.uid, 0))),
         "mems": _nodes(numa_of_blocks(node.memory.pods.get(pod.uid, ()))),
-        "containers": list(_containers(state, pod, live, effective, overlapping)),
+        "containers": [
+            {**fields, **_resizing(state.kubelet, pod.uid, fields["name"], now)}
+            for fields in _containers(state, pod, live, effective, overlapping)
+        ],
     }
 
 
@@ -148,6 +196,7 @@ def _containers(
     """Yield the containers of a pod in its order; one that the runtime does not have has no id."""
     node = state.kubelet.node
     by_name = {one.name: one for one in live}
+    claimed = claimed_cpus(state)
     for container in pod.containers:
         blocks = node.memory.assignments.get(pod.uid, {}).get(container.name, ())
         fields: dict[str, Any] = {
@@ -156,6 +205,8 @@ def _containers(
             "cpus": str(CPUSet(node.cpu.assignments.get(pod.uid, {}).get(container.name, 0))),
             "mems": _nodes(numa_of_blocks(blocks)),
         }
+        if (pod.uid, container.name) in claimed:
+            fields["claimed"] = str(CPUSet(claimed[pod.uid, container.name]))
         known = by_name.get(container.name)
         if known is not None:
             fields |= {"id": known.id, "phase": known.phase.value}
@@ -165,6 +216,29 @@ def _containers(
                 fields["effective"] = {"cpus": str(found.cpus), "mems": found.mems}
             fields["overlap"] = str(overlapping.get(known.id, CPUSet()))
         yield fields
+
+
+def _resizing(kubelet: Kubelet, uid: str, name: str, now: Moment) -> dict[str, Any]:
+    """Return what a container got at first, where that is not what it has, and what it gives back."""
+    cpu = kubelet.node.cpu
+    held = cpu.assignments.get(uid, {}).get(name, 0)
+    fields: dict[str, Any] = {}
+    policy = kubelet.settings.cpu
+    baseline = cpu.baselines.get(uid, {}).get(name, held)
+    if held and policy is not None and policy.resizes and baseline != held:
+        fields["baseline"] = str(CPUSet(baseline))
+    release = releases_of(cpu, uid).get(name)
+    if release is not None:
+        leaving = CPUSet(held) - release.cpus
+        seconds = round(release.left(now) / SECOND, 3)
+        fields["pending"] = {"cpus": str(release.cpus), "releases": str(leaving), "secondsLeft": seconds}
+    waiting = kubelet.node.waiting.get(uid)
+    if waiting is not None and any(
+        one.name == name and one.requests != old.requests
+        for one, old in zip(waiting.pod.containers, kubelet.node.active[uid].containers, strict=False)
+    ):
+        fields["resize"] = {"reason": waiting.reason, "message": waiting.rejection.message}
+    return fields
 
 
 def _held(state: CPUState) -> CPUSet:

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from mooring.agent.journal import Journal, JournalError, Writer, read_journal
@@ -23,6 +27,9 @@ from mooring.planner.simulation import StateTexts
 
 JOURNAL_FILE = "journal.json"
 LOCK_FILE = "lock"
+LOCK_PATIENCE = 3.0
+"""Seconds that a starting agent waits for one that is ending."""
+_LOCK_PAUSE = 0.05
 KUBELET_MARKS = ("pods", "plugins_registry", "kubelet_internal_checkpoint")
 """Names that stand in a kubelet's root directory."""
 
@@ -52,7 +59,7 @@ class Store:
             )
             if own is not None and beside is not None and own != beside
         ]
-        return Stored(journal.texts, journal.pods, tuple(reports))
+        return Stored(journal.texts, journal.pods, tuple(reports), journal.claim_users)
 
     def write(self, state: AgentState) -> str:
         """Write a state; return the problem in words, empty when there is none.
@@ -83,8 +90,12 @@ class Store:
                 remedy="give the agent a folder of its own",
             )
 
-    def lock(self) -> str:
-        """Keep other agents out of the folder until this process ends.
+    def lock(self, patience: float | None = None, pause: Callable[[float], object] | None = None) -> str:
+        """Keep other agents out of the folder until this process ends, however it does.
+
+        Args:
+            patience: seconds to wait for an agent that is ending; :data:`LOCK_PATIENCE` by default.
+            pause: waits for some seconds.
 
         Returns:
             Why there can be no lock, in words, where the folder cannot be written; empty when it is held.
@@ -94,8 +105,10 @@ class Store:
         """
         try:
             make_folder(self.folder)
-            self._lock = os.open(self.folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Opened for reading, it can be had in a folder that has become read-only, and does not keep it from that.
+            flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._lock = os.open(self.folder / LOCK_FILE, flags, 0o600)
+            self._flock(LOCK_PATIENCE if patience is None else patience, pause or threading.Event().wait)
         except BlockingIOError:
             self.unlock()
             raise InputError(
@@ -106,6 +119,7 @@ class Store:
         except OSError as error:
             self.unlock()
             return f"{self.folder / LOCK_FILE}: cannot be locked: {system_words(error)}"
+        self._tidy()
         return ""
 
     def unlock(self) -> None:
@@ -113,6 +127,26 @@ class Store:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    def _flock(self, patience: float, pause: Callable[[float], object]) -> None:
+        """Take the lock, again and again while another process holds it; raises BlockingIOError in the end."""
+        end = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise
+                pause(_LOCK_PAUSE)
+            else:
+                return
+
+    def _tidy(self) -> None:
+        """Remove what an agent that was killed in the middle of a write left behind: it fills the disk in the end."""
+        with suppress(OSError):
+            for name in (CPU_FILE, MEMORY_FILE, JOURNAL_FILE):
+                for left in self.folder.glob(f".{name}.*"):
+                    left.unlink()
 
     def _journal(self, reports: list[Report]) -> Journal | None:
         text = self._text(JOURNAL_FILE, reports)

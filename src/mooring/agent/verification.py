@@ -16,6 +16,7 @@ from mooring.agent.reactor.deviation import deviation_found, quota_found
 from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState
+from mooring.agent.reactor.vanished import vanished
 from mooring.agent.reactor.wanted import expected, expected_lifts, write_of
 from mooring.agent.snapshot import EffectiveSet
 from mooring.core.observer import Observer
@@ -53,6 +54,31 @@ def verify_quotas(holder: Holder, cgroups: CGroups) -> None:
         quota = found.found.microseconds
         if quota is not None:
             holder.apply(partial(_lifted, lift=found.wanted, quota=quota))
+
+
+def verify_sandboxes(holder: Holder, cgroups: CGroups, doubted: frozenset[str]) -> frozenset[str]:
+    """Look for sandboxes of which nothing is left; those that were missed at the last look too are ended.
+
+    Args:
+        holder: has the state.
+        cgroups: of the node.
+        doubted: what the last look returned.
+
+    Returns:
+        Ids of the sandboxes that are missed now.
+    """
+    state = holder.state
+    alive = {one.sandbox_id for one in state.containers.values() if one.cgroup and cgroups.has_group(one.cgroup, 0)}
+    missed = frozenset(
+        one.id
+        for one in state.sandboxes.values()
+        if one.id not in alive and one.cgroups_path and not cgroups.has_group(one.cgroups_path, one.pid)
+    )
+    # One look may come before the runtime's own word, or between the runtime's word and its deed.
+    gone = sorted(missed & doubted)
+    if gone:
+        holder.apply(lambda now, hear: vanished(now, gone, hear))
+    return missed.difference(gone)
 
 
 def _lifted(state: AgentState, _hear: Observer, *, lift: LiftQuota, quota: int) -> Outcome:

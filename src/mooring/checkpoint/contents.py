@@ -14,9 +14,10 @@ from mooring.checkpoint.gojson import decode
 from mooring.checkpoint.goscan import JSONObject, JSONValue
 from mooring.checkpoint.gotypes import GoField, GoStruct, GoType, GoValue, zero
 from mooring.checkpoint.salvage import Salvage, member
-from mooring.checkpoint.structures import BLOCKS, NODES
+from mooring.checkpoint.structures import BLOCKS, NODES, RELEASE
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
-from mooring.cpumanager.state import CPUState
+from mooring.core.moment import Moment
+from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
 
 
@@ -37,7 +38,8 @@ class CPUContents:
     """What a CPU manager's file says."""
 
     state: CPUState
-    """Pod sets and baselines included, whatever the gates; the shared pool is 0 when it cannot be read."""
+    """Pod sets, baselines and pending releases included, whatever the gates; the shared pool is 0 when it cannot be
+    read."""
     has_pool: bool
     """Whether the shared pool can be read."""
     unreadable: tuple[Unreadable, ...] = ()
@@ -87,12 +89,23 @@ def cpu_contents(salvage: Salvage) -> CPUContents:
         }
         for uid, containers in _members(member(document, "baselines"))
     }
+    releases = {
+        uid: {name: pre for name, entry in _members(held) if (pre := _release(entry)) is not None}
+        for uid, held in _members(member(document, "preAssignments"))
+    }
     default = member(document, "defaultCpuSet")
     pool = _mask(default) if default is not None else None if not salvage.whole else 0
     if pool is None and default is not None:
         unreadable.append(Unreadable("", "", _shown(default)))
-    state = CPUState(_policy(document), pool or 0, assignments, pods, baselines)
+    state = CPUState(_policy(document), pool or 0, assignments, pods, baselines, releases)
     return CPUContents(state, pool is not None, tuple(unreadable), tuple(by_id))
+
+
+def _release(entry: JSONValue) -> PreAssignment | None:
+    """Return a pending release; None where it cannot be read."""
+    read = _decoded(RELEASE, entry)
+    cpus = _mask(read["cpuSet"]) if read else None
+    return PreAssignment(cpus, Moment(read["applyAt"], read["bootId"]), is_written=True) if read and cpus else None
 
 
 def _sets(uid: str, held: JSONValue, unreadable: list[Unreadable]) -> dict[str, int]:

@@ -3,7 +3,11 @@
 Every admission and removal writes this text, so it is put together from one piece per pod, and pieces are
 remembered. The plain way (``structures.py`` walked by ``dump.py``) is held against it in the tests.
 
-Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md sections 2 and 3.
+Pending releases (KEP-6122) are this project's addition to the data: kubelets ignore the member, and their next write
+drops it.
+
+Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md sections 2 and 3,
+resize.md section 5.3.
 """
 
 from __future__ import annotations
@@ -17,11 +21,13 @@ from mooring.checkpoint.fnv import fnv1a_32
 from mooring.checkpoint.gojson import quoted
 from mooring.checkpoint.structures import CPU_LEGACY_NAME, CPU_V3
 from mooring.core.bits import list_text
-from mooring.cpumanager.state import CPUState
+from mooring.cpumanager.state import CPUState, PreAssignment
 
 
 def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
     r"""Return the text of the state file, without a newline at its end.
+
+    Of the pending releases those are written that say so; only the extension scale-down-delay makes any.
 
     Args:
         state: What to write.
@@ -37,6 +43,9 @@ def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
         data += f',"podEntries":{{{_pod_entries(state.pods)}}}'
     if baselines and state.baselines:
         data += f',"baselines":{{{_baseline_entries(state.baselines)}}}'
+    releases = _written_releases(state)
+    if releases:
+        data += f',"preAssignments":{{{releases}}}'
     data = f"{{{data}}}"
     # All special characters were escaped in the data already: only its quotes and backslashes are left to escape again.
     escaped = data.replace("\\", "\\\\").replace('"', '\\"')
@@ -136,3 +145,19 @@ def _pod_entries(pods: Mapping[str, int]) -> str:
 
 def _baseline_entries(baselines: Mapping[str, Mapping[str, int]]) -> str:
     return ",".join([_baseline_entry(pod, tuple(held.items())) for pod, held in sorted(baselines.items())])
+
+
+def _written_releases(state: CPUState) -> str:
+    """Return the pending releases that are kept in the file, in JSON; few pods have any, so none is remembered."""
+    pods = []
+    for pod, containers in sorted(state.pre_assignments.items()):
+        written = [_release(name, pre) for name, pre in sorted(containers.items()) if pre.is_written]
+        if written:
+            pods.append(f"{quoted(pod)}:{{{','.join(written)}}}")
+    return ",".join(pods)
+
+
+def _release(container: str, pre: PreAssignment) -> str:
+    at = pre.apply_at
+    members = f'"cpuSet":"{list_text(pre.cpus)}","applyAt":{at.since_boot},"bootId":{quoted(at.boot)}'
+    return f"{quoted(container)}:{{{members}}}"

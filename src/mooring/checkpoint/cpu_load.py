@@ -2,26 +2,32 @@
 
 Left to the CPU manager: whether the state fits the machine (spec: cpu-manager.md section 2).
 
-Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md section 4.
+Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md section 4, and
+resize.md section 5.3 for pending releases.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from mooring.checkpoint.chain import Family, OlderFormat, read_checkpoint
 from mooring.checkpoint.cpu_file import initial_cpu_text
 from mooring.checkpoint.dump import legacy_checksum
 from mooring.checkpoint.gotypes import GoValue
 from mooring.checkpoint.outcome import Created, LoadRefusal
-from mooring.checkpoint.structures import CPU_DATA, CPU_LEGACY_NAME, CPU_V2, CPU_V3, CPU_V4
+from mooring.checkpoint.structures import CPU_DATA, CPU_DATA_WITH_RELEASES, CPU_LEGACY_NAME, CPU_V2, CPU_V3, CPU_V4
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import MooringError
 from mooring.core.gotext import quote
-from mooring.cpumanager.state import CPUState
+from mooring.core.moment import Moment
+from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.node.refusals import policy_mismatch
+
+_LATER = "pre-assigned cpuset"
 
 
 def load_cpu_state(
-    text: str | None, *, policy: str, pod_level: bool, baselines: bool
+    text: str | None, *, policy: str, pod_level: bool, baselines: bool, releases: bool = False
 ) -> CPUState | Created | LoadRefusal:
     """Read the CPU manager's state file as the kubelet does when it starts.
 
@@ -34,19 +40,21 @@ def load_cpu_state(
         pod_level: Gate PodLevelResourceManagers: pod sets are taken over.
         baselines: Gate InPlacePodVerticalScalingExclusiveCPUs: baselines are taken over, or made from the
             assignments.
+        releases: Extension scale-down-delay: pending releases are taken over. A kubelet does not see them.
 
     >>> load_cpu_state("{", policy="static", pod_level=False, baselines=False)
     LoadRefusal(manager='cpu', message='unexpected end of JSON input')
     """
     if text is None:
         return Created(initial_cpu_text(policy))
-    checkpoint = read_checkpoint(text, CPU_FAMILIES[pod_level])
+    checkpoint = read_checkpoint(text, cpu_family(pod_level=pod_level, releases=releases))
     if isinstance(checkpoint, str):
         return LoadRefusal("cpu", checkpoint)
     if checkpoint["policyName"] != policy:
         return LoadRefusal("cpu", policy_mismatch("cpu", policy, checkpoint["policyName"]))
     try:
-        return _state(checkpoint, pod_level=pod_level, baselines=baselines)
+        state = _state(checkpoint, pod_level=pod_level, baselines=baselines)
+        return replace(state, pre_assignments=_releases(checkpoint, state)) if releases else state
     except _BadSetError as error:
         return LoadRefusal("cpu", str(error))
 
@@ -81,6 +89,20 @@ def _baselines(checkpoint: dict[str, GoValue], assignments: dict[str, dict[str, 
         for pod, containers in recorded.items()
     }
     return _masks(texts, "Baseline cpuset")
+
+
+def _releases(checkpoint: dict[str, GoValue], state: CPUState) -> dict[str, dict[str, PreAssignment]]:
+    """Return the pending releases; one that does not fit its container is left out, as one that was never begun."""
+    recorded = {pod: held or {} for pod, held in (checkpoint.get("preAssignments") or {}).items()}
+    masks = _masks({pod: {name: one["cpuSet"] for name, one in held.items()} for pod, held in recorded.items()}, _LATER)
+    releases: dict[str, dict[str, PreAssignment]] = {}
+    for pod, held in masks.items():
+        for name, cpus in held.items():
+            entry = recorded[pod][name]
+            pre = PreAssignment(cpus, Moment(entry["applyAt"], entry["bootId"]), is_written=True)
+            if pre.fits(state.assignments.get(pod, {}).get(name, 0), state.baselines.get(pod, {}).get(name, 0)):
+                releases.setdefault(pod, {})[name] = pre
+    return releases
 
 
 def _masks(entries: dict[str, dict[str, str] | None] | None, what: str) -> dict[str, dict[str, int]]:
@@ -119,3 +141,9 @@ CPU_FAMILIES = {
     False: Family("cpu manager", "v4", CPU_V4, CPU_DATA, (_V3, OlderFormat(CPU_V2, _v2_accepted_without_pod_level))),
 }
 """The formats of ``cpu_manager_state``, by whether PodLevelResourceManagers is on."""
+
+
+def cpu_family(*, pod_level: bool, releases: bool) -> Family:
+    """Return the formats of ``cpu_manager_state`` as a kubelet with these features reads them."""
+    family = CPU_FAMILIES[pod_level]
+    return replace(family, data=CPU_DATA_WITH_RELEASES) if releases else family

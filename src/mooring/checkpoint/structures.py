@@ -125,6 +125,27 @@ CPU_DATA = GoStruct(
 )
 """What the ``data`` member of V4 holds."""
 
+RELEASE = GoStruct(
+    "ContainerCPUPreAssignment",
+    (
+        GoField("cpuSet", "CPUSet", STRING),
+        GoField("applyAt", "ApplyAt", INT),
+        GoField("bootId", "BootID", STRING),
+    ),
+)
+"""A pending release (KEP-6122, extension scale-down-delay). No kubelet writes any yet: the names are this project's."""
+
+_RELEASES = GoField(
+    "preAssignments",
+    "PreAssignments",
+    GoMap(
+        "map[string]map[string]state.ContainerCPUPreAssignment",
+        GoMap("map[string]state.ContainerCPUPreAssignment", RELEASE),
+    ),
+)
+CPU_DATA_WITH_RELEASES = GoStruct(CPU_DATA.name, (*CPU_DATA.fields, _RELEASES))
+"""The data with pending releases."""
+
 CPU_V4 = GoStruct("CPUManagerCheckpoint", (*_embedded(CPU_V2), _DATA, _DATA_CHECKSUM))
 """V2 for older kubelets around the data: kubelet 1.37."""
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mooring.manifest.scenario import Admit, MergeCase, Remove, Scenario, Step
+from mooring.manifest.resizing import Resizing
+from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove, Scenario, Step
+from mooring.planner.outcome import span_text
 from mooring.planner.replay_file import Outcome
 
 
@@ -41,14 +43,34 @@ def _scenario_lines(case: Scenario, expect: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _step_words(step: Step) -> str:
-    if isinstance(step, Admit):
-        return f"admit {step.pod.namespace}/{step.pod.name}"
-    return f"remove {step.uid}" if isinstance(step, Remove) else "restart"
+    match step:
+        case Admit():
+            return f"admit {step.pod.namespace}/{step.pod.name}"
+        case Remove():
+            return f"remove {step.uid}"
+        case Resizing():
+            return f"resize {step.uid}"
+        case Advance():
+            return f"{span_text(step.nanoseconds)} later"
+        case Reboot():
+            return "reboot"
+        case _:
+            return "restart"
 
 
 def _result_words(step: Step, result: Mapping[str, Any]) -> str:
+    waited = "".join(f"; {uid}: {_resize_words(one)}" for uid, one in result.get("retried", {}).items())
+    return _own_words(step, result) + waited
+
+
+def _own_words(step: Step, result: Mapping[str, Any]) -> str:
     if isinstance(step, Admit):
         return _verdict(result)
+    if isinstance(step, Resizing):
+        return _resize_words(result)
+    if isinstance(step, Advance):
+        changing = [f"{uid}: {_resize_words(one)}" for uid, one in result["pods"].items() if one["resize"]["condition"]]
+        return "; ".join([f"shared pool {result['sharedPool'] or 'empty'}", *changing])
     if "startError" in result:
         return f"the kubelet would not start: {result['startError']}"
     if isinstance(step, Remove):
@@ -57,6 +79,17 @@ def _result_words(step: Step, result: Mapping[str, Any]) -> str:
     kept = len(result["readmitted"]) - len(refused)
     words = "".join(f"; {back['uid']} refused: {back['reason']}: {back['message']}" for back in refused)
     return f"{kept} pod{'' if kept == 1 else 's'} admitted again{words}"
+
+
+def _resize_words(result: Mapping[str, Any]) -> str:
+    """Say what a pod holds, what it gives back, and why it does not get what it wants."""
+    wanting = result["resize"]
+    parts = [f"{wanting['reason']}: {wanting['message']}"] if wanting["reason"] else []
+    for name, held in result["containers"].items():
+        pending = result["pending"].get(name)
+        then = f" ({pending['cpus']} after {pending['after']})" if pending else ""
+        parts.append(f"{name} {held['cpus'] or 'shared'}{then}")
+    return ", ".join(parts)
 
 
 def _verdict(result: Mapping[str, Any]) -> str:

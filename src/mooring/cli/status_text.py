@@ -39,6 +39,8 @@ def status_text(document: Mapping[str, Any], to: str = "", *, wide: bool = False
     rows = [*(_wide_rows(document) if wide else _rows(document))]
     if rows:
         parts += [Text(""), _table(_WIDE_COLUMNS if wide else _COLUMNS, rows)]
+    if document.get("claims"):
+        parts += [Text(""), _table(_CLAIM_COLUMNS, [*_claim_rows(document["claims"])])]
     if document["held"]:
         parts += [Text(""), *_held(document["held"])]
     return text_for(Group(*parts), to)
@@ -109,6 +111,7 @@ def _counts(counts: Mapping[str, Any]) -> str:
 
 
 _COLUMNS = ("pod", "container", "CPUs", "memory", "")
+_CLAIM_COLUMNS = ("claim", "request", "device", "CPUs", "")
 _WIDE_COLUMNS = ("pod", "container", "id", "phase", "decided", "runtime", "kernel", "")
 
 
@@ -129,8 +132,8 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         if pod["cpus"] or pod["mems"]:
             yield name, "(the pod as a whole)", pod["cpus"] or "–", pod["mems"] or "–", ""
         for container in pod["containers"]:
-            if container["sharing"] != "host" or container["cpus"] or container["mems"]:
-                own = (container["cpus"] or "shared", container["mems"] or "–")
+            if container["sharing"] != "host" or container["cpus"] or container["mems"] or "claimed" in container:
+                own = (_own(container) or "shared", container["mems"] or "–")
                 yield name, container["name"], *own, _remark(container)
 
 
@@ -150,10 +153,26 @@ def _wide_rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             )
 
 
+def _own(container: Mapping[str, Any]) -> str:
+    """Return the CPUs that a container has itself and by claims."""
+    return str(CPUSet.parse(container["cpus"]) | CPUSet.parse(container.get("claimed", "")))
+
+
+def _claim_rows(claims: list[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield what claims hold, and for how many pods."""
+    for claim in claims:
+        for number, share in enumerate(claim["shares"]):
+            name = f"{claim['namespace']}/{claim['name']}" if number == 0 else ""
+            pods = plural(len(claim["pods"]), "pod") if number == 0 else ""
+            yield name, share["request"], share["device"], share["cpus"], pods
+
+
 def _decided(container: Mapping[str, Any]) -> str:
     """Return CPUs and NUMA nodes with a word for what is shared."""
     cpus = container["cpus"]
     words = {"container": cpus, "pod": f"{cpus} (pod pool)", "host": "shared"}[container["sharing"]]
+    if "claimed" in container:
+        words = f"{_own(container)} (claim)"
     return f"{words}/{container['mems']}" if container["mems"] else words
 
 
@@ -166,7 +185,19 @@ def _both(placement: Mapping[str, str] | None) -> str:
 
 def _remark(container: Mapping[str, Any]) -> str:
     overlap = container.get("overlap", "")
-    return f"overlaps on {overlap}" if overlap else ""
+    remarks = [f"overlaps on {overlap}"] if overlap else []
+    if "claimed" in container:
+        remarks.append(f"{container['claimed']} by claims")
+    pending, resize = container.get("pending"), container.get("resize")
+    if "baseline" in container:
+        remarks.append(f"at first {container['baseline']}")
+    if pending:
+        left = f"in {pending['secondsLeft']:.1f} s" if pending["secondsLeft"] else "now"
+        verb = "goes" if len(CPUSet.parse(pending["releases"])) == 1 else "go"
+        remarks.append(f"{pending['releases']} {verb} back {left}")
+    if resize:
+        remarks.append(f"resize {resize['reason'].lower()}")
+    return "; ".join(remarks)
 
 
 def _held(held: list[Mapping[str, Any]]) -> Iterator[RenderableType]:
@@ -174,6 +205,8 @@ def _held(held: list[Mapping[str, Any]]) -> Iterator[RenderableType]:
     for pod in held:
         yield Padding(Text(clean(f"{pod['namespace']}/{pod['name']}: {pod['reason']}")), (0, 0, 0, 2))
         yield Padding(Text(clean(pod["message"])), (0, 0, 0, 4))
+        if names := ", ".join(clean(one["name"]) for one in pod["running"]):
+            yield Padding(Text(f"runs in the shared pool meanwhile: {names}"), (0, 0, 0, 4))
 
 
 def _time(text: str) -> str:

@@ -9,21 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-EXTENSIONS: frozenset[str] = frozenset()
-"""Additions that this version can switch on by ``extensions`` in Mooring's own document. None so far."""
+EXCLUSIVE_RESIZE = "exclusive-resize"
+SCALE_DOWN_DELAY = "scale-down-delay"
+ASSIGNED_CPUSET = "assigned-cpuset"
+
+EXTENSIONS: frozenset[str] = frozenset({ASSIGNED_CPUSET, EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY})
+"""Additions that this version can switch on by ``extensions`` in Mooring's own document (spec: resize.md sections 4 to
+6)."""
 
 RESERVED_EXTENSIONS = frozenset(
     {
-        "assigned-cpuset",
         "cpu-hotplug",
-        "exclusive-resize",
         "irq-affinity",
         "mixed-cpus",
         "plugins",
-        "scale-down-delay",
     }
 )
-"""Names kept for additions to come (spec: resize.md sections 4 to 7). They are known, and refused for now."""
+"""Names kept for additions to come (spec: resize.md section 7). They are known, and refused for now."""
 
 FIXABLE_DEFECTS = frozenset(
     {

@@ -5,7 +5,7 @@ Source: pkg/features and component-base/featuregate of v1.37.1; spec: configurat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -64,6 +64,14 @@ GATES: Mapping[str, Gate] = {
 }
 """The gates that matter here, as they stand in v1.37.1."""
 
+EXTENSION_GATES: Mapping[str, tuple[str, Gate]] = {
+    "scale-down-delay": (
+        "InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay",
+        Gate(False, Stage.ALPHA, needs="InPlacePodVerticalScalingExclusiveCPUs"),
+    ),
+}
+"""Gates that v1.37.1 does not know and that an extension of Mooring brings: extension -> name and gate (KEP-6122)."""
+
 SWITCHES: Mapping[Stage, str] = {Stage.ALPHA: "AllAlpha", Stage.BETA: "AllBeta"}
 """The gates that set all gates of one stage (component-base/featuregate); other stages have none."""
 
@@ -81,7 +89,7 @@ class FeatureGates:
         return self.values[name]
 
 
-def resolve_gates(configured: Mapping[str, bool]) -> FeatureGates | str:
+def resolve_gates(configured: Mapping[str, bool], extensions: Collection[str] = ()) -> FeatureGates | str:
     """Return the gates, or the kubelet's error text.
 
     Gates that the kubelet knows but the managers do not read are accepted and have no effect: neither their locks
@@ -90,6 +98,7 @@ def resolve_gates(configured: Mapping[str, bool]) -> FeatureGates | str:
 
     Args:
         configured: the ``featureGates`` of the configuration.
+        extensions: those of Mooring that are on; some bring a gate of their own.
 
     >>> resolve_gates({"CPUManager": True}).removeprefix(DECODE_PREFIX)
     'unrecognized feature gate: CPUManager'
@@ -97,17 +106,18 @@ def resolve_gates(configured: Mapping[str, bool]) -> FeatureGates | str:
     >>> gates["PodLevelResourceManagers"], gates["MemoryQoS"]
     (True, False)
     """
+    known = {**GATES, **{name: gate for extension, (name, gate) in EXTENSION_GATES.items() if extension in extensions}}
     for name in sorted(configured):
-        if name not in KUBELET_GATES:
+        gate = known.get(name)
+        if gate is None and name not in KUBELET_GATES:
             return f"{DECODE_PREFIX}unrecognized feature gate: {name}"
-        gate = GATES.get(name)
         if gate is not None and gate.locked and configured[name] != gate.default:
             wanted, fixed = str(configured[name]).lower(), str(gate.default).lower()
             return f"{DECODE_PREFIX}cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"
-    values = {name: _value(name, gate, configured) for name, gate in GATES.items()}
+    values = {name: _value(name, gate, configured) for name, gate in known.items()}
     unmet = [
         f"{name} is enabled, but depends on features that are disabled: [{gate.needs}]"
-        for name, gate in GATES.items()
+        for name, gate in known.items()
         if gate.needs and values[name] and not values[gate.needs]
     ]
     if unmet:

@@ -68,6 +68,10 @@ class Pod:
     """Pod-level resources; None when the field is absent."""
     overhead: ResourceList = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    scale_down_grace: int | None = None
+    """Seconds for which containers keep CPUs that a resize takes from them (KEP-6122); None when it says nothing."""
+    priority: int = 0
+    """``spec.priority``; decides which of several waiting resizes is tried first."""
 
     @property
     def is_pod_level(self) -> bool:

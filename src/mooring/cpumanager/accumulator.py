@@ -18,14 +18,21 @@ class Accumulator:
     """One run of taking: what is still available, what is still needed, what was taken.
 
     Lists are made at the moment of the call and not refreshed while they are walked, as in the kubelet.
+
+    CPUs that are kept (KEP-5554) belong to the result already: elements that hold one come first in every list, and
+    count as free when nothing but kept and available CPUs is in them.
     """
 
-    __slots__ = ("available", "fixed_sizes", "need", "taken", "topology")
+    __slots__ = ("available", "fixed_sizes", "kept", "need", "taken", "topology")
 
-    def __init__(self, topology: Topology, available: int, need: int, *, fixed_sizes: bool = False) -> None:
+    def __init__(
+        self, topology: Topology, available: int, need: int, *, kept: int = 0, fixed_sizes: bool = False
+    ) -> None:
         self.topology = topology
         self.available = available
+        self.kept = kept
         self.need = need
+        """CPUs that are still missing; the kept ones are not."""
         self.taken = 0
         self.fixed_sizes = fixed_sizes
         """Whether free cores and sockets are judged by their real size (defect average-sizes fixed)."""
@@ -40,22 +47,25 @@ class Accumulator:
         self.available &= ~cpus
         self.need -= cpus.bit_count()
 
+    def _ordered(self, elements: Iterable[Element], inside: int) -> list[Element]:
+        return _ordered(self.available, self.kept, elements, inside)
+
     def _below(self, parents: Iterable[Element], children: Elements) -> list[Element]:
-        return [child for parent, mask in parents for child in _ordered(self.available, children[parent], mask)]
+        return [child for parent, mask in parents for child in self._ordered(children[parent], mask)]
 
     def numa_nodes(self) -> list[Element]:
         """List the NUMA nodes with available CPUs."""
         topology = self.topology
         if topology.numa_first:
-            return _ordered(self.available, topology.numa.items(), -1)
-        return self._below(_ordered(self.available, topology.sockets.items(), -1), topology.nodes_of_socket)
+            return self._ordered(topology.numa.items(), -1)
+        return self._below(self._ordered(topology.sockets.items(), -1), topology.nodes_of_socket)
 
     def sockets(self) -> list[Element]:
         """List the sockets with available CPUs."""
         topology = self.topology
         if topology.numa_first:
-            return self._below(_ordered(self.available, topology.numa.items(), -1), topology.sockets_of_node)
-        return _ordered(self.available, topology.sockets.items(), -1)
+            return self._below(self._ordered(topology.numa.items(), -1), topology.sockets_of_node)
+        return self._ordered(topology.sockets.items(), -1)
 
     def cores(self) -> Iterator[Element]:
         """List the cores with available CPUs, below sockets or NUMA nodes, whichever are smaller."""
@@ -66,9 +76,9 @@ class Accumulator:
             parents, children = self.numa_nodes(), topology.cores_of_node
         # The list is drawn lazily, but always from the CPUs that are available now: claims while walking do not change
         # it.
-        available = self.available
+        available, kept = self.available, self.kept
         for parent, mask in parents:
-            yield from _ordered(available, children[parent], mask)
+            yield from _ordered(available, kept, children[parent], mask)
 
     def uncores(self) -> list[Element]:
         """List the uncore caches with available CPUs; one that spans two nodes is listed under each."""
@@ -93,19 +103,29 @@ class Accumulator:
         cores a partly used core counts as free and a free one does not (spec: topology.md section 4).
         """
         size = mask.bit_count() if self.fixed_sizes else average
-        return (mask & self.available).bit_count() == size
+        return (mask & (self.available | self.kept)).bit_count() == size
+
+    def is_free(self, mask: int) -> bool:
+        """Tell whether nobody else has a CPU of an element."""
+        return not mask & ~(self.available | self.kept)
 
     def claim_free(self, elements: list[Element]) -> None:
-        """Walk a list and claim each element that is not larger than the need; larger ones are passed over."""
+        """Walk a list and claim what is missing of each element that is not larger than the need; others are passed."""
         for _, mask in elements:
             if self.need <= 0:
                 return
-            if self.need >= mask.bit_count():
-                self.claim(mask)
+            missing = mask & ~self.kept
+            if self.need >= missing.bit_count():
+                self.claim(missing)
 
 
-def _ordered(available: int, elements: Iterable[Element], inside: int) -> list[Element]:
-    """Order the elements with an available CPU inside the parent: fewer available CPUs first, then the smaller id."""
+def _ordered(available: int, kept: int, elements: Iterable[Element], inside: int) -> list[Element]:
+    """Order the elements with an available CPU inside the parent: fewer available CPUs first, then the smaller id.
+
+    Elements with kept CPUs come before all others (KEP-5554).
+    """
     here = available & inside
     counted = sorted(((mask & available).bit_count(), element, mask) for element, mask in elements if mask & here)
+    if kept:
+        counted.sort(key=lambda one: not one[2] & kept)
     return [(element, mask) for _, element, mask in counted]

@@ -36,6 +36,7 @@ class Judge:
         self._fixed = fixed
         self._squares = sum(count * count for count in free)
         self._known: dict[tuple[int, ...], Verdict | Endless | None] = {}
+        """By the counts alone: who holds what is the same for all subsets of a walk."""
         # All CPUs are handed out in the end, so the mean is that of every subset.
         total, nodes = sum(free) - need, len(free)
         # Thousandths, halves away from zero.
@@ -52,13 +53,18 @@ class Judge:
         spread = (1_000_000 * squares + self._constant) * 4 // self._nodes
         return (isqrt(spread) + 1) // 2
 
-    def verdict(self, counts: tuple[int, ...]) -> Verdict | Endless | None:
-        """Judge a subset by the free CPUs of its nodes, in order; None when it cannot serve the request."""
+    def verdict(self, counts: tuple[int, ...], held: tuple[int, ...] = ()) -> Verdict | Endless | None:
+        """Judge a subset by the free CPUs of its nodes, in order; None when it cannot serve the request.
+
+        Args:
+            counts: CPUs of each node that the result may hold, those that it holds already included.
+            held: how many the first nodes hold already and keep (KEP-5554); the same in every call.
+        """
         if counts not in self._known:
-            self._known[counts] = self._judged(counts)
+            self._known[counts] = self._judged(counts, held)
         return self._known[counts]
 
-    def _judged(self, counts: tuple[int, ...]) -> Verdict | Endless | None:
+    def _judged(self, counts: tuple[int, ...], held: tuple[int, ...]) -> Verdict | Endless | None:
         group = self._group
         if sum(count // group * group for count in counts) < self._need:
             return None
@@ -68,8 +74,15 @@ class Judge:
         elif min(counts) < share:
             return None
         after = [count - share for count in counts]
-        squares = self._squares - sum(count * count for count in counts) + sum(count * count for count in after)
         rest = self._need - share * self._size
+        for index, count in enumerate(held):
+            # What a node keeps beyond its share is a part of the remainder that is handed out already.
+            excess = max(0, count - share)
+            after[index] -= excess
+            rest -= excess
+        if rest < 0:
+            return None
+        squares = self._squares - sum(count * count for count in counts) + sum(count * count for count in after)
         candidates = tuple(index for index, count in enumerate(after) if count >= group)
         if rest == 0:
             return Verdict(self._balance(squares), candidates, ())

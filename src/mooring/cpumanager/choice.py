@@ -65,13 +65,13 @@ def take_near(
         observer: receives what was found.
     """
     pool = available_cpus(policy, state) | left
-    near = _near(policy, pool, affinity)
+    close = near(policy, pool, affinity)
     first: int | TakeError | Endless = 0
-    if near:
-        wanted = min(need, near.bit_count())
+    if close:
+        wanted = min(need, close.bit_count())
         if observer is not None:
-            observer(TakeBegun(pod, container, wanted, near, "hint"))
-        first = take(policy.topology, near, wanted, policy.rules, observer)
+            observer(TakeBegun(pod, container, wanted, close, "hint"))
+        first = take(policy.topology, close, wanted, policy.rules, observer)
     result: int | TakeError | Endless = first
     if isinstance(first, int):
         missing = need - first.bit_count()
@@ -88,7 +88,7 @@ def take_near(
                 pool=pool,
                 reusable=left,
                 affinity=affinity,
-                near=near,
+                near=close,
                 first=first if isinstance(first, int) else 0,
                 taken=result if isinstance(result, int) else 0,
                 error=_error_text(result),
@@ -103,7 +103,7 @@ def _error_text(result: int | TakeError | Endless) -> str:
     return result.defect if isinstance(result, Endless) else ""
 
 
-def _near(policy: StaticPolicy, pool: int, affinity: int | None) -> int:
+def near(policy: StaticPolicy, pool: int, affinity: int | None) -> int:
     """Return the CPUs of the pool that the hint points to: those of its nodes, with align-by-socket of its sockets."""
     if affinity is None:
         return 0

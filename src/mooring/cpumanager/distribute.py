@@ -7,6 +7,7 @@ many CPUs the nodes of a subset have, so each distinct tuple of counts is judged
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations
 
 from mooring.core.decision import Endless
@@ -21,15 +22,18 @@ from mooring.cpumanager.rules import TakeError, TakeRules
 
 
 def take_distributed(
-    topology: Topology, available: int, need: int, rules: TakeRules, observer: Observer | None = None
+    topology: Topology, available: int, need: int, rules: TakeRules, *, kept: int = 0, observer: Observer | None = None
 ) -> int | TakeError | Endless:
     """Take ``need`` of the ``available`` CPUs in equal shares from several NUMA nodes.
+
+    CPUs that are kept count as part of their node's share, so that the shares are those of the whole result.
 
     Args:
         topology: of the machine.
         available: mask of the CPUs to choose from.
         need: how many.
         rules: the options; ``whole_cores`` makes the unit of distribution a core.
+        kept: mask of CPUs that are held already and stay beside those taken (KEP-5554); none of them is available.
         observer: receives which nodes were chosen and what each gave.
 
     Returns:
@@ -37,22 +41,50 @@ def take_distributed(
     """
     group = topology.cpus_per_core if rules.whole_cores else 1
     if group == 0 or need % group:
-        return take_packed(topology, available, need, rules, uncore=False, observer=observer)
+        return take_packed(topology, available, need, rules, uncore=False, kept=kept, observer=observer)
     if need < 1:
         return 0
     refusal = refused_outright(available, need)
     if refusal:
         return refusal
 
-    nodes = Accumulator(topology, available, need).numa_nodes()
-    smallest, largest = _combo_sizes(topology, len(nodes), need, group)
-    for size in range(smallest, largest + 1):
-        found = _best_combo(topology, available, nodes, size, need, group, rules)
+    asked = _Asked(topology, available, kept, need + kept.bit_count(), group, rules)
+    nodes = _nodes(topology, available, kept)
+    smallest, largest = _combo_sizes(topology, len(nodes), asked.total, group)
+    for size in range(max(smallest, sum(1 for _, mask in nodes if mask & kept)), largest + 1):
+        found = _best_combo(asked, nodes, size)
         if isinstance(found, Endless):
             return found
         if found is not None:
-            return _claim(topology, available, nodes, found, need, group, rules, observer)
-    return take_packed(topology, available, need, rules, uncore=False, observer=observer)
+            return _claim(asked, nodes, found, observer)
+    return take_packed(topology, available, need, rules, uncore=False, kept=kept, observer=observer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of all combos."""
+
+    topology: Topology
+    available: int
+    kept: int
+    total: int
+    """CPUs of the result, the kept ones included."""
+    group: int
+    rules: TakeRules
+
+    def room(self, cpus: int) -> int:
+        """Return how many of some CPUs the result may hold."""
+        return (cpus & (self.available | self.kept)).bit_count()
+
+
+def _nodes(topology: Topology, available: int, kept: int) -> list[Element]:
+    """List the NUMA nodes with CPUs for the result: those that hold kept ones first, the used-up of them before all.
+
+    Below sockets the order alone would not do: a socket may come first for another of its nodes.
+    """
+    listed = Accumulator(topology, available, 0, kept=kept).numa_nodes()
+    full = [node for node in topology.numa.items() if node[1] & kept and not node[1] & available]
+    return [*full, *sorted(listed, key=lambda node: not node[1] & kept)] if kept else listed
 
 
 def _combo_sizes(topology: Topology, count: int, need: int, group: int) -> tuple[int, int]:
@@ -63,28 +95,27 @@ def _combo_sizes(topology: Topology, count: int, need: int, group: int) -> tuple
     return (needed - 1) // per_node + 1, min(needed, count)
 
 
-def _best_combo(
-    topology: Topology,
-    available: int,
-    nodes: list[Element],
-    size: int,
-    need: int,
-    group: int,
-    rules: TakeRules,
-) -> Combo | Endless | None:
+def _best_combo(asked: _Asked, nodes: list[Element], size: int) -> Combo | Endless | None:
     """Walk the subsets of one size and return the most balanced one, with what the claim will make of it."""
-    free = [(mask & available).bit_count() for _, mask in nodes]
-    judge = Judge(free, need, size, group, align=rules.align_by_socket, fixed="group-loop" in rules.fixed_defects)
+    rules = asked.rules
+    free = [asked.room(mask) for _, mask in nodes]
+    held = [(mask & asked.kept).bit_count() for _, mask in nodes]
+    judge = Judge(
+        free, asked.total, size, asked.group, align=rules.align_by_socket, fixed="group-loop" in rules.fixed_defects
+    )
+    # Every node with kept CPUs takes part; they stand at the beginning of the list.
+    first = sum(1 for count in held if count)
     best: Verdict | None = None
     best_positions: tuple[int, ...] = ()
     best_in_socket = False
     last_visited: tuple[int, ...] = ()
-    for positions in combinations(range(len(nodes)), size):
+    for others in combinations(range(first, len(nodes)), size - first):
+        positions = (*range(first), *others)
         last_visited = positions
         # The kubelet looks whether it can stop at the beginning of the next visit only.
         if best is not None and best.balance == 0 and (best_in_socket or not rules.align_by_socket):
             break
-        verdict = judge.verdict(tuple([free[position] for position in positions]))
+        verdict = judge.verdict(tuple([free[position] for position in positions]), tuple(held[:first]))
         if verdict is None:
             continue
         if isinstance(verdict, Endless):
@@ -92,7 +123,7 @@ def _best_combo(
         better = best is None or verdict.balance < best.balance
         in_socket = False
         if rules.align_by_socket:
-            in_socket = _in_one_socket(topology, nodes, positions)
+            in_socket = _in_one_socket(asked.topology, nodes, positions)
             if in_socket != best_in_socket:
                 better = in_socket
         if better:
@@ -109,53 +140,60 @@ def _in_one_socket(topology: Topology, nodes: list[Element], positions: tuple[in
     return topology.sockets_touched(cpus) <= 1
 
 
-def _claim(
-    topology: Topology,
-    available: int,
-    nodes: list[Element],
-    combo: Combo,
-    need: int,
-    group: int,
-    rules: TakeRules,
-    observer: Observer | None,
-) -> int | TakeError | Endless:
+def _claim(asked: _Asked, nodes: list[Element], combo: Combo, observer: Observer | None) -> int | TakeError | Endless:
     """Take the shares of the chosen nodes, then hand out the rest group by group."""
+    group, kept = asked.group, asked.kept
     size = len(combo.positions)
-    share = need // size // group * group
+    share = asked.total // size // group * group
     for position in combo.positions:
-        share = min(share, (nodes[position][1] & available).bit_count() // group * group)
-    rest = need - share * size
+        share = min(share, asked.room(nodes[position][1]) // group * group)
+    rest = asked.total - share * size
+    for position in combo.positions:
+        rest -= max(0, (nodes[position][1] & kept).bit_count() - share)
     _report_choice(observer, nodes, combo, share, rest, group)
-    taken, missing = 0, need
+    hands = _Hands(asked, observer, asked.total - kept.bit_count())
     for position in combo.positions:
+        node = nodes[position]
         # Not all of them are left where an earlier share took a whole socket by its average size (average-sizes).
-        left = nodes[position][1] & available & ~taken
-        part = take_packed(topology, left, share, rules, uncore=False)
-        if isinstance(part, int):
-            taken |= part
-            missing -= part.bit_count()
-            _report(observer, nodes[position][0], part, is_rest=False)
+        hands.take(node, share - (node[1] & kept).bit_count(), is_rest=False)
     while rest > 0:
         before = rest
         for position in combo.remainder:
-            if rest <= 0:
-                break
-            left = nodes[position][1] & available & ~taken
-            if left.bit_count() < group:
-                continue
-            part = take_packed(topology, left, group, rules, uncore=False)
-            if isinstance(part, int):
-                taken |= part
-                missing -= part.bit_count()
-                _report(observer, nodes[position][0], part, is_rest=True)
-            rest -= group
+            if rest > 0 and hands.left(nodes[position]).bit_count() >= group:
+                hands.take(nodes[position], group, is_rest=True)
+                rest -= group
         if rest == before:
-            return _stuck(missing, rules)
-    if missing > 0:
-        return TakeError(f"accounting error, not enough CPUs allocated, remaining: {missing}")
-    if missing < 0:
-        return TakeError(f"accounting error, too many CPUs allocated, remaining: {missing}")
-    return taken
+            return _stuck(hands.missing, asked.rules)
+    if hands.missing > 0:
+        return TakeError(f"accounting error, not enough CPUs allocated, remaining: {hands.missing}")
+    if hands.missing < 0:
+        return TakeError(f"accounting error, too many CPUs allocated, remaining: {hands.missing}")
+    return hands.taken
+
+
+class _Hands:
+    """The claim while it goes from node to node."""
+
+    __slots__ = ("_asked", "_observer", "missing", "taken")
+
+    def __init__(self, asked: _Asked, observer: Observer | None, missing: int) -> None:
+        self._asked, self._observer = asked, observer
+        self.missing = missing
+        self.taken = 0
+
+    def left(self, node: Element) -> int:
+        """Return the CPUs of a node that can still be taken."""
+        return node[1] & self._asked.available & ~self.taken
+
+    def take(self, node: Element, count: int, *, is_rest: bool) -> None:
+        """Take CPUs of a node; an error counts as none."""
+        asked = self._asked
+        kept = asked.kept | self.taken if asked.kept else 0
+        part = take_packed(asked.topology, self.left(node), count, asked.rules, uncore=False, kept=kept)
+        if isinstance(part, int):
+            self.taken |= part
+            self.missing -= part.bit_count()
+            _report(self._observer, node[0], part, is_rest=is_rest)
 
 
 def _report_choice(

@@ -199,3 +199,65 @@ class PodPartitioned:
     pod: str
     cpus: int
     containers: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CPUsResized:
+    """Which CPUs a container comes to when it asks for another number (KEP-5554)."""
+
+    pod: str
+    container: str
+    current: int
+    """What it has."""
+    kept: int
+    """What stays whatever is decided: all it has when it grows, its baseline when it shrinks."""
+    pool: int
+    """Where the others come from."""
+    affinity: int | None
+    """Mask of the hint's NUMA nodes; None for no opinion."""
+    result: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDownStarted:
+    """A container is going to have fewer CPUs when its delay is over (KEP-6122)."""
+
+    pod: str
+    container: str
+    current: int
+    result: int
+    delay: int
+    """Nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDownCompleted:
+    """The delay is over and the CPUs are free."""
+
+    pod: str
+    container: str
+    cpus: int
+    """What the container has now."""
+    released: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDownDropped:
+    """A pending release is no more: another request took its place, or the container is gone."""
+
+    pod: str
+    container: str
+    pending: int
+    """CPUs that were to go back."""
+
+
+@dataclass(frozen=True, slots=True)
+class CPUsMoved:
+    """A container that runs has other CPUs than before (KEP-5554)."""
+
+    pod: str
+    container: str
+    before: int
+    after: int
+    held: int
+    """CPUs in the sets of all containers afterwards."""

@@ -5,11 +5,14 @@ Source: kubelet v1.37.1, cpumanager policy_options.go; spec: configuration.md se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from mooring.core.config import SCALE_DOWN_DELAY
 from mooring.core.gates import FeatureGates
 from mooring.core.gotext import GoSyntaxError, parse_bool, quote
+from mooring.core.moment import SECOND
 from mooring.core.topology import Topology
 from mooring.cpumanager.rules import TakeRules
 
@@ -19,6 +22,8 @@ UNCORE = "prefer-align-cpus-by-uncorecache"
 DISTRIBUTE_NUMA = "distribute-cpus-across-numa"
 ALIGN_BY_SOCKET = "align-by-socket"
 DISTRIBUTE_CORES = "distribute-cpus-across-cores"
+
+EXCLUSIVE_RESIZE_GATE = "InPlacePodVerticalScalingExclusiveCPUs"
 
 STABLE = "stable"
 BETA = "beta"
@@ -42,6 +47,11 @@ INCOMPATIBLE = (
 )
 """Pairs that exclude each other, in the order in which they are checked."""
 
+SCALE_DELAY_TIME = "scale-delay-time"
+"""An option of the alpha group that the extension scale-down-delay brings (KEP-6122)."""
+LONGEST_DELAY = 10 * SECOND
+_DELAY = re.compile(r"([0-9]{1,12})(ms|s)", re.ASCII)
+
 SINGLE_NUMA_NODE = "single-numa-node"
 
 
@@ -50,6 +60,8 @@ class CPUOptions:
     """The options that are switched on."""
 
     on: frozenset[str] = frozenset()
+    scale_delay: int = 0
+    """Nanoseconds for which a container keeps CPUs that a resize takes from it."""
 
     @property
     def full_pcpus_only(self) -> bool:
@@ -78,21 +90,31 @@ class CPUOptions:
         )
 
 
-def parse_options(options: Mapping[str, str], gates: FeatureGates) -> CPUOptions | str:
+def parse_options(
+    options: Mapping[str, str], gates: FeatureGates, extensions: Collection[str] = ()
+) -> CPUOptions | str:
     """Return the options, or the kubelet's error text.
 
     The kubelet walks a map and so reports any of several bad options; sorted order is used here. An option given as
     false still has to be known and its group enabled.
     """
     on = set()
+    delay = 0
+    known = {**OPTION_GROUPS, **({SCALE_DELAY_TIME: ALPHA} if SCALE_DOWN_DELAY in extensions else {})}
     for name in sorted(options):
-        group = OPTION_GROUPS.get(name)
+        group = known.get(name)
         if group is None:
             return f"unknown CPU Manager Policy option: {quote(name)}"
         if group == ALPHA and not gates["CPUManagerPolicyAlphaOptions"]:
             return f"CPU Manager Policy Alpha-level Options not enabled, but option {quote(name)} provided"
         if group == BETA and not gates["CPUManagerPolicyBetaOptions"]:
             return f"CPU Manager Policy Beta-level Options not enabled, but option {quote(name)} provided"
+        if name == SCALE_DELAY_TIME:
+            read = _delay(options[name], gates)
+            if isinstance(read, str):
+                return read
+            delay = read
+            continue
         try:
             if parse_bool(options[name]):
                 on.add(name)
@@ -101,7 +123,20 @@ def parse_options(options: Mapping[str, str], gates: FeatureGates) -> CPUOptions
     for first, second in INCOMPATIBLE:
         if first in on and second in on:
             return f"static policy options {first} and {second} can not be used at the same time"
-    return CPUOptions(frozenset(on))
+    return CPUOptions(frozenset(on), delay)
+
+
+def _delay(text: str, gates: FeatureGates) -> int | str:
+    """Return the delay in nanoseconds, or why it cannot be: the texts are this project's where KEP-6122 has none."""
+    found = _DELAY.fullmatch(text)
+    if found is None:
+        return f"bad value for option {quote(SCALE_DELAY_TIME)}: time: invalid duration {quote(text)}"
+    delay = int(found[1]) * (SECOND if found[2] == "s" else SECOND // 1000)
+    if delay > LONGEST_DELAY:
+        return f"bad value for option {quote(SCALE_DELAY_TIME)}: must be between 0s and 10s"
+    if delay and not gates[EXCLUSIVE_RESIZE_GATE]:
+        return f"option {quote(SCALE_DELAY_TIME)} needs the feature gate {EXCLUSIVE_RESIZE_GATE}"
+    return delay
 
 
 def check_against_machine(

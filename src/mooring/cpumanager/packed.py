@@ -29,6 +29,7 @@ def take_packed(
     rules: TakeRules,
     *,
     uncore: bool,
+    kept: int = 0,
     observer: Observer | None = None,
 ) -> int | TakeError:
     """Take ``need`` of the ``available`` CPUs.
@@ -37,6 +38,7 @@ def take_packed(
         topology: of the machine.
         available: mask of the CPUs to choose from.
         need: how many.
+        kept: mask of CPUs that are held already and stay beside those taken (KEP-5554); none of them is available.
         rules: ``spread`` and ``fixed_defects`` matter here.
         uncore: whether uncore caches are kept whole (never inside a distribution over NUMA nodes).
         observer: receives which rule gave which CPUs.
@@ -49,7 +51,7 @@ def take_packed(
     refusal = refused_outright(available, need)
     if refusal:
         return refusal
-    run = Accumulator(topology, available, need, fixed_sizes="average-sizes" in rules.fixed_defects)
+    run = Accumulator(topology, available, need, kept=kept, fixed_sizes="average-sizes" in rules.fixed_defects)
 
     # 1. Whole NUMA nodes and sockets, the larger of the two first.
     large = (("numa-nodes", _claim_numa_nodes), ("sockets", _claim_sockets))
@@ -90,13 +92,13 @@ def _report(observer: Observer | None, rule: str, cpus: int) -> None:
 
 
 def _claim_numa_nodes(run: Accumulator) -> None:
-    smallest = min(mask.bit_count() for mask in run.topology.numa.values())
+    smallest = min((mask & ~run.kept).bit_count() for mask in run.topology.numa.values())
     if run.need >= smallest:
-        run.claim_free([node for node in run.numa_nodes() if not node[1] & ~run.available])
+        run.claim_free([node for node in run.numa_nodes() if run.is_free(node[1])])
 
 
 def _claim_sockets(run: Accumulator) -> None:
-    smallest = min(mask.bit_count() for mask in run.topology.sockets.values())
+    smallest = min((mask & ~run.kept).bit_count() for mask in run.topology.sockets.values())
     if run.need >= smallest:
         average = run.topology.cpus_per_socket
         run.claim_free([socket for socket in run.sockets() if run.is_free_by_average(socket[1], average)])
@@ -112,10 +114,10 @@ def _claim_uncores(run: Accumulator, observer: Observer | None, *, fixed: bool) 
     """Claim whole uncore caches, then one that can hold the rest (spec: cpu-manager.md section 6.2)."""
     average = run.topology.cpus_per_uncore
     for uncore in run.uncores():
-        if run.need >= average:
+        if run.need + (uncore[1] & run.kept).bit_count() >= average:
             before = run.taken
             # Every uncore that is entirely free is offered, not only the one at hand.
-            run.claim_free([candidate for candidate in run.uncores() if not candidate[1] & ~run.available])
+            run.claim_free([candidate for candidate in run.uncores() if run.is_free(candidate[1])])
             _report(observer, "uncore-caches", run.taken & ~before)
         if run.need <= 0:
             return
@@ -142,18 +144,33 @@ def _part_of_uncore(run: Accumulator, uncore: Element, *, fixed: bool) -> int:
     if fixed:
         if inside.bit_count() < run.need:
             return 0
-        smaller = Accumulator(topology, inside, run.need, fixed_sizes=run.fixed_sizes)
+        smaller = Accumulator(topology, inside, run.need, kept=run.kept, fixed_sizes=run.fixed_sizes)
         _claim_cores(smaller)
         return smaller.taken | lowest(smaller.available, smaller.need)
-    wanted_cores = -(-run.need // topology.cpus_per_core)
+    halves = _completing(run, inside)
+    need = run.need - halves.bit_count()
+    if need <= 0:
+        return halves
+    wanted_cores = -(-need // topology.cpus_per_core)
     cores = 0
     for mask in topology.cores.values():
-        if mask & inside:
+        if mask & inside & ~halves:
             cores |= mask
             wanted_cores -= 1
             if wanted_cores == 0:
                 break
-    chosen = cores & run.available
-    if run.need % 2 and topology.cpus_per_core > 1 and chosen.bit_count() > run.need:
+    chosen = cores & run.available & ~halves
+    if need % 2 and topology.cpus_per_core > 1 and chosen.bit_count() > need:
         chosen ^= 1 << (chosen.bit_length() - 1)
-    return chosen if chosen.bit_count() == run.need else 0
+    return halves | chosen if chosen.bit_count() == need else 0
+
+
+def _completing(run: Accumulator, inside: int) -> int:
+    """Return the CPUs beside kept ones on their cores, as many as are needed: those cores come first (KEP-5554)."""
+    if not run.kept:
+        return 0
+    beside = 0
+    for mask in run.topology.cores.values():
+        if mask & run.kept:
+            beside |= mask & inside
+    return lowest(beside, run.need)

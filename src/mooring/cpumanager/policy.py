@@ -16,6 +16,17 @@ STATIC = "static"
 
 
 @dataclass(frozen=True, slots=True)
+class ScaleDown:
+    """Which delays there are before CPUs of a scale-down go back (extension scale-down-delay, KEP-6122)."""
+
+    is_on: bool = False
+    node_delay: int = 0
+    """The option scale-delay-time, in nanoseconds."""
+    of_pods: bool = False
+    """Whether pods may bring a delay of their own (gate InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay)."""
+
+
+@dataclass(frozen=True, slots=True)
 class StaticPolicy:
     """Everything that the policy knows before the first pod."""
 
@@ -27,6 +38,9 @@ class StaticPolicy:
     """Mask of every CPU on a core with a reserved CPU."""
     strict_reservation: bool = False
     gates: PodLevelGates = field(default_factory=PodLevelGates)
+    resizes: bool = False
+    """Whether exclusive CPUs change with a resize (extension exclusive-resize with its gate, KEP-5554)."""
+    scale_down: ScaleDown = field(default_factory=ScaleDown)
 
     @property
     def group_size(self) -> int:

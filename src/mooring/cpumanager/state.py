@@ -9,6 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mooring.core.moment import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class PreAssignment:
+    """The smaller set that a container is going to have when its scale-down delay is over (KEP-6122)."""
+
+    cpus: int
+    """The set as a mask; the container still has all its CPUs."""
+    apply_at: Moment
+    """When the delay is over."""
+    is_written: bool = False
+    """Whether it is kept in the state file, so that a restart does not begin the delay anew."""
+
+    def fits(self, current: int, baseline: int) -> bool:
+        """Tell whether it is one of a container with these CPUs: it leaves some of them, all of the baseline.
+
+        >>> PreAssignment(0b011, Moment(5)).fits(0b111, 0b001), PreAssignment(0b011, Moment(5)).fits(0b011, 0)
+        (True, False)
+        """
+        return bool(self.cpus) and not self.cpus & ~current and self.cpus != current and not baseline & ~self.cpus
+
 
 @dataclass(frozen=True, slots=True)
 class CPUState:
@@ -32,6 +54,9 @@ class CPUState:
 
     baselines: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """What each container got at first, as masks (gate InPlacePodVerticalScalingExclusiveCPUs)."""
+
+    pre_assignments: Mapping[str, Mapping[str, PreAssignment]] = field(default_factory=dict)
+    """What containers are going to have after a delayed scale-down: pod uid, then container name."""
 
     @property
     def held(self) -> int:

@@ -25,7 +25,9 @@ from mooring.cpumanager.facts import (
 )
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.requests import exclusive_cpus
+from mooring.cpumanager.resize import without_pre_assignment
 from mooring.cpumanager.rules import TakeError
+from mooring.cpumanager.scale_down import tell_dropped
 from mooring.cpumanager.state import CPUState
 
 
@@ -66,9 +68,7 @@ def start(policy: StaticPolicy, state: CPUState) -> CPUState | str:
     default, reserved = state.default, policy.reserved
     # 1. A fresh state gets the whole pool and is not looked at further.
     if not default:
-        if state.assignments:
-            return "default cpuset cannot be empty"
-        return replace(state, default=policy.shareable)
+        return _why_not_fresh(policy, state) or replace(state, default=policy.shareable)
     # 2. Reserved CPUs lie in the shared pool, or with strict reservation outside it.
     if policy.strict_reservation:
         if reserved & default:
@@ -99,6 +99,15 @@ def start(policy: StaticPolicy, state: CPUState) -> CPUState | str:
             f"doesn't match with CPUs in state {_quoted(known)}"
         )
     return state
+
+
+def _why_not_fresh(policy: StaticPolicy, state: CPUState) -> str:
+    """Return the kubelet's error text about a state without a shared pool; KEP-5554 words it anew."""
+    if state.assignments:
+        return f"default cpuset cannot be empty{' when assignments exist' if policy.resizes else ''}"
+    if policy.resizes and state.baselines:
+        return "default cpuset cannot be empty when originals exist and assignments don't exist"
+    return ""
 
 
 def _quoted(cpus: int) -> str:
@@ -197,11 +206,16 @@ def remove(
     containers = state.assignments.get(pod, {})
     if container not in containers:
         return state
+    tell_dropped(state, pod, container, observer)
     rest = {name: cpus for name, cpus in containers.items() if name != container}
     assignments = {uid: held for uid, held in state.assignments.items() if uid != pod}
     if rest:
         assignments[pod] = rest
-    left = replace(state, assignments=assignments, baselines=_without_baseline(state, pod, container))
+    left = replace(
+        without_pre_assignment(state, pod, container),
+        assignments=assignments,
+        baselines=_without_baseline(state, pod, container),
+    )
     if policy.gates.managers and pod in state.pods:
         if rest:
             if observer is not None:

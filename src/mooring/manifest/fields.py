@@ -6,14 +6,17 @@ Kubernetes decodes strictly by type: a number where a text belongs is an error, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
-from typing import Any
+from enum import Enum
+from typing import Any, TypeVar
 
 from mooring.core.errors import InputError
 
 INT32_MAX = 2**31 - 1
 """Largest number that most Kubernetes fields take."""
+
+Choice = TypeVar("Choice", bound=Enum)
 
 
 def inside(error: InputError, prefix: str) -> InputError:
@@ -186,3 +189,41 @@ def nearest(name: str, known: Mapping[str, object] | frozenset[str]) -> str:
         return close[0]
     same = [candidate for candidate in sorted(known) if candidate.lower() == name.lower()]
     return same[0] if same else ""
+
+
+def check_names(content: Mapping[str, Any], known: Collection[str], *, beside: Collection[str] = ()) -> None:
+    """See to it that a mapping has no field that nobody reads.
+
+    Args:
+        content: of a document of Mooring's own.
+        known: fields that can be meant.
+        beside: fields that may stand there and are not worth naming.
+
+    Raises:
+        InputError: it has one.
+
+    >>> check_names({"lisen": "x"}, ("listen", "tls"))
+    Traceback (most recent call last):
+        ...
+    mooring.core.errors.InputError: lisen: is not known; did you mean listen?
+    """
+    for field in content:
+        if field not in known and field not in beside:
+            close = nearest(field, frozenset({*known, *beside}))
+            remedy = f"did you mean {close}?" if close else f"known are {', '.join(sorted(known))}"
+            raise InputError("is not known", field=f"{field:.60}", remedy=remedy)
+
+
+def choice_at(content: Mapping[str, Any], field: str, default: Choice) -> Choice:
+    """Return which of an enum's values a field names.
+
+    Raises:
+        InputError: none.
+    """
+    text = text_at(content, field, str(default.value))
+    known = {str(choice.value): choice for choice in type(default)}
+    if text not in known:
+        close = nearest(text, known)
+        remedy = f"did you mean {close}?" if close else f"known are {', '.join(known)}"
+        raise InputError(f"{text!r:.60} is not known", field=field, remedy=remedy)
+    return known[text]

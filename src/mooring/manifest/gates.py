@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+from mooring.core.config import SCALE_DOWN_DELAY
+from mooring.core.gates import EXTENSION_GATES
+
+DELAY_GATE = EXTENSION_GATES[SCALE_DOWN_DELAY][0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +22,14 @@ class PodGates:
     defaulting_fix: bool = True
     """PodLevelResourcesFixDefaulting: the API server fills pod-level limits too, and fills requests without a
     limit."""
+    knows_delay: bool = False
+    """Extension scale-down-delay: there is a field ``spec.scaleDownGracePeriodSeconds`` (KEP-6122)."""
+    delay: bool = False
+    """InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay: new pods may have that field."""
 
     @staticmethod
-    def of(feature_gates: Mapping[str, bool]) -> PodGates:
-        """Return the gates as ``featureGates`` of a configuration sets them.
+    def of(feature_gates: Mapping[str, bool], extensions: Collection[str] = ()) -> PodGates:
+        """Return the gates as ``featureGates`` of a configuration sets them, and the extensions of Mooring's own.
 
         >>> PodGates.of({"PodLevelResources": False}).pod_level_resources
         False
@@ -29,4 +38,7 @@ class PodGates:
             feature_gates.get("PodLevelResources", True),
             feature_gates.get("PodLevelResourcesFixKubeletQOSClass", True),
             feature_gates.get("PodLevelResourcesFixDefaulting", True),
+            knows_delay=SCALE_DOWN_DELAY in extensions,
+            delay=SCALE_DOWN_DELAY in extensions
+            and feature_gates.get(DELAY_GATE, feature_gates.get("AllAlpha", False)),
         )

@@ -14,8 +14,10 @@ from mooring.core.pod import NO_RESOURCES, Container, ContainerKind, Pod, PodRes
 from mooring.manifest.defaults import with_pod_defaults
 from mooring.manifest.fields import as_mapping, inside, mapping_at, name_at, text_at, texts_at, wrong_kind
 from mooring.manifest.gates import PodGates
+from mooring.manifest.priority import priority_of
 from mooring.manifest.qos import qos_of
 from mooring.manifest.resources import resource_list
+from mooring.manifest.scale_down import scale_down_grace
 from mooring.manifest.validation import check_names, check_pod_resources, check_resources
 
 DEFAULT_GATES = PodGates()
@@ -80,6 +82,8 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
         resources=resources,
         overhead=_overhead(spec) if spec.get("overhead") else NO_RESOURCES,
         annotations=annotations,
+        scale_down_grace=scale_down_grace(spec, annotations, gates, stored=status_qos is not None),
+        priority=priority_of(spec),
     )
 
 

@@ -12,10 +12,12 @@ from mooring.core.errors import InputError
 from mooring.manifest.kubelet_config import API_VERSION, CONFIGZ, KIND
 from mooring.manifest.kubelet_fields import KNOWN, READ
 from mooring.manifest.pods import MIRROR
+from mooring.manifest.scale_down import ANNOTATION as SCALE_DOWN_ANNOTATION
+from mooring.manifest.scale_down import FIELD as SCALE_DOWN_FIELD
 from mooring.manifest.workloads import PodObject, pod_objects
 
 _POD_METADATA: Final = ("name", "generateName", "namespace", "uid")
-_POD_SPEC: Final = ("priority", "restartPolicy")
+_POD_SPEC: Final = ("priority", "priorityClassName", "restartPolicy", SCALE_DOWN_FIELD)
 _POD_STATUS: Final = ("phase", "qosClass", "reason", "startTime")
 _CONTAINER: Final = ("name", "restartPolicy")
 _LONGEST_NAME: Final = 63
@@ -90,9 +92,9 @@ def _order(pod: Mapping[str, Any]) -> tuple[bool, str, str, str]:
 def _reduced_pod(content: Mapping[str, Any]) -> dict[str, Any]:
     metadata, spec, status = (_mapping(content, part) for part in ("metadata", "spec", "status"))
     kept = _only(metadata, _POD_METADATA)
-    mirror = _mapping(metadata, "annotations").get(MIRROR)
-    if mirror is not None:
-        kept["annotations"] = {MIRROR: mirror}
+    annotations = _only(_mapping(metadata, "annotations"), (MIRROR, SCALE_DOWN_ANNOTATION))
+    if annotations:
+        kept["annotations"] = annotations
     inner = _only(spec, _POD_SPEC)
     for name in ("initContainers", "containers"):
         items = spec.get(name)

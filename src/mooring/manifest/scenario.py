@@ -12,14 +12,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from mooring.core.config import KubeletConfig
+from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
+from mooring.core.moment import SECOND
 from mooring.core.pod import Pod
+from mooring.manifest.durations import nanoseconds
 from mooring.manifest.fields import as_mapping, inside, list_at, mapping_at, name_at, text_at, texts_at
 from mooring.manifest.findings import Report, ignore
 from mooring.manifest.gates import PodGates
 from mooring.manifest.kubelet_config import kubelet_config
+from mooring.manifest.mooring_config import mooring_config
 from mooring.manifest.pods import pod_from_object
+from mooring.manifest.resizing import Resizing, resizing
 from mooring.manifest.scenario_lines import scenario_objects
 
 
@@ -45,7 +49,26 @@ class Restart:
     """The configuration from here on; None leaves it as it was."""
 
 
-Step: TypeAlias = Admit | Remove | Restart
+@dataclass(frozen=True, slots=True)
+class Reboot:
+    """The machine starts again: everything as for a restart, and another boot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Time goes by."""
+
+    nanoseconds: int
+
+
+_STEPS = (
+    "write admit: with a pod, remove: with a uid, resize: with a uid and containers, advance: with a time, "
+    "restart: true or reboot: true"
+)
+LONGEST_SPAN = 24 * 3600 * SECOND
+"""How much time one step may take."""
+
+Step: TypeAlias = Admit | Remove | Restart | Reboot | Advance | Resizing
 """What happens to a node."""
 
 
@@ -57,6 +80,8 @@ class Scenario:
     machine: str
     """Name of the machine; where it is described is for the reader to know."""
     kubelet: KubeletConfig
+    mooring: MooringConfig
+    """Extensions, and defects that are fixed; nothing of the kind in the recordings."""
     files: Mapping[str, str]
     """Checkpoint files that exist before the first start: file name -> text."""
     active: tuple[Pod, ...]
@@ -114,15 +139,17 @@ def scenario(content: Mapping[str, Any], *, source: str, report: Report = ignore
     """
     try:
         kubelet = _kubelet(content, source, report)
-        gates = _gates(kubelet)
+        mooring = _mooring(content, source)
+        gates = _gates(kubelet, mooring)
         return Scenario(
             id=text_at(content, "id"),
             machine=text_at(content, "machine"),
             kubelet=kubelet,
+            mooring=mooring,
             files=texts_at(content, "files"),
             active=tuple(_active(content, source, gates)),
             devices=mapping_at(content, "devices"),
-            steps=tuple(_steps(content, source, gates, report)),
+            steps=tuple(_steps(content, source, kubelet, mooring, report)),
             expect=mapping_at(content, "expect"),
             note=text_at(content, "note"),
             raw=content,
@@ -138,8 +165,15 @@ def _kubelet(content: Mapping[str, Any], source: str, report: Report) -> Kubelet
         raise inside(error, "kubelet") if error.field != "kubelet" else error from None
 
 
-def _gates(kubelet: KubeletConfig) -> PodGates:
-    return replace(PodGates.of(kubelet.feature_gates), defaulting_fix=False)
+def _mooring(content: Mapping[str, Any], source: str) -> MooringConfig:
+    try:
+        return mooring_config(mapping_at(content, "mooring"), source=source)
+    except InputError as error:
+        raise inside(error, "mooring") from None
+
+
+def _gates(kubelet: KubeletConfig, mooring: MooringConfig) -> PodGates:
+    return replace(PodGates.of(kubelet.feature_gates, mooring.extensions), defaulting_fix=False)
 
 
 def _active(content: Mapping[str, Any], source: str, gates: PodGates) -> Iterator[Pod]:
@@ -147,14 +181,17 @@ def _active(content: Mapping[str, Any], source: str, gates: PodGates) -> Iterato
         yield _pod(item, f"active[{index}]", source, gates)
 
 
-def _steps(content: Mapping[str, Any], source: str, gates: PodGates, report: Report) -> Iterator[Step]:
+def _steps(
+    content: Mapping[str, Any], source: str, kubelet: KubeletConfig, mooring: MooringConfig, report: Report
+) -> Iterator[Step]:
+    gates = _gates(kubelet, mooring)
     for index, item in enumerate(list_at(content, "steps")):
         try:
             step = _step(item, source, gates, report)
         except InputError as error:
             raise inside(error, f"steps[{index}]") from None
         if isinstance(step, Restart) and step.kubelet is not None:
-            gates = _gates(step.kubelet)
+            gates = _gates(step.kubelet, mooring)
         yield step
 
 
@@ -164,9 +201,32 @@ def _step(item: Any, source: str, gates: PodGates, report: Report) -> Step:
         return Admit(_pod(step["admit"], "admit", source, gates))
     if "remove" in step:
         return Remove(name_at(step, "remove"))
+    if "resize" in step:
+        return _resizing(step)
+    if "advance" in step:
+        return Advance(_span(step))
+    if step.get("reboot") is True:
+        return Reboot()
     if step.get("restart") is True:
         return Restart(_kubelet(step, source, report) if "kubelet" in step else None)
-    raise InputError("is no step", remedy="write admit: with a pod, remove: with a uid, or restart: true")
+    raise InputError("is no step", remedy=_STEPS)
+
+
+def _resizing(step: Mapping[str, Any]) -> Resizing:
+    try:
+        return resizing(as_mapping(step["resize"]))
+    except InputError as error:
+        raise inside(error, "resize") from None
+
+
+def _span(step: Mapping[str, Any]) -> int:
+    try:
+        span = nanoseconds(name_at(step, "advance"))
+    except InputError as error:
+        raise InputError(error.problem, field="advance", remedy=error.remedy) from None
+    if not 0 <= span <= LONGEST_SPAN:
+        raise InputError("must be between 0s and 24h", field="advance")
+    return span
 
 
 def _pod(item: Any, field: str, source: str, gates: PodGates) -> Pod:

@@ -23,6 +23,8 @@ class MemoryPolicy:
     gates: PodLevelGates = field(default_factory=PodLevelGates)
     fixed_defects: frozenset[str] = frozenset()
     """Defects of v1.37.1 that are not to be reproduced (spec: README.md section 5)."""
+    resizes: bool = False
+    """Whether memory grows with a resize (extension exclusive-resize with its gate)."""
 
     def counts_as_a_whole(self, state: MemoryState, uid: str) -> bool:
         """Tell whether the machine is charged with the blocks of the pod itself, and not with its containers'.

@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.core.decision import Endless, Rejection
+from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager import pod_allocation as cpu_pod
 from mooring.cpumanager import policy_hints as cpu_hints
+from mooring.cpumanager import resize as cpu_resize
 from mooring.cpumanager.policy import AllocationError
+from mooring.cpumanager.resume import is_resized, resumed_resize
 from mooring.cpumanager.static import allocate as allocate_cpus
 from mooring.devicemanager import hints as device_hints
 from mooring.devicemanager.allocation import DeviceError
@@ -66,6 +69,8 @@ class Admission:
     sources_ready: bool
     """Whether stale state may be removed; not while the kubelet starts."""
     observer: Observer | None
+    now: Moment = field(default_factory=Moment)
+    """Scale-down delays that begin anew begin now."""
     hints: dict[str, ResourceHints] = field(default_factory=dict)
     pod_hints: ResourceHints | None = None
     asked: set[str] = field(default_factory=set)
@@ -167,7 +172,9 @@ class Admission:
             given.devices, given.reusable_devices, self.settings.numa_ids, pod, container, observer
         )
         cpus = blocks = None
-        if cpu is not None:
+        if cpu is not None and is_resized(cpu, given.cpu, pod, container):
+            cpus = cpu_resize.container_hints(cpu, given.cpu, pod, container, observer)
+        elif cpu is not None:
             cpus = cpu_hints.container_hints(cpu, given.cpu, given.reusable_cpus, pod, container, observer)
         if memory is not None:
             blocks = memory_hints.container_hints(memory, given.memory, given.reusable_memory, pod, container, observer)
@@ -179,7 +186,9 @@ class Admission:
         cpu, memory = self.settings.cpu, self.settings.memory
         devices = device_hints.pod_hints(given.devices, self.settings.numa_ids, pod, observer)
         cpus = blocks = None
-        if cpu is not None:
+        if cpu is not None and any(is_resized(cpu, given.cpu, pod, container) for container in pod.containers):
+            cpus = cpu_resize.pod_hints(cpu, given.cpu, pod, observer)
+        elif cpu is not None:
             cpus = cpu_hints.pod_hints(cpu, given.cpu, given.reusable_cpus, pod, observer)
         if memory is not None:
             blocks = memory_hints.pod_hints(memory, given.memory, given.reusable_memory, pod, observer)
@@ -219,6 +228,13 @@ class Admission:
             return None
         self._clean_cpus()
         providers = self.providers
+        if policy.resizes:
+            resumed = resumed_resize(
+                policy, providers.cpu, self.pod, container, hint.mask, self.now, observer=self.observer
+            )
+            if isinstance(resumed, AllocationError):
+                return _rejection(resumed.message, resumed.reason)
+            providers = replace(providers, cpu=resumed)
         answer = allocate_cpus(
             policy, providers.cpu, providers.reusable_cpus, self.pod, container, hint.mask, self.observer
         )

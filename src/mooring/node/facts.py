@@ -90,3 +90,24 @@ class StaleStateRemoved:
     """Assignments of pods that are not active any more were dropped before the managers answered."""
 
     pods: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeAccepted:
+    """A pod got other resources in place."""
+
+    uid: str
+    before: Pod
+    after: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeRefused:
+    """A pod did not get the other resources that it asks for."""
+
+    uid: str
+    reason: str
+    """``Deferred`` or ``Infeasible``."""
+    detail: str
+    """What refused it: the kubelet's ``reason_detail``, or the reason of the check."""
+    message: str

@@ -222,5 +222,23 @@ METRICS: tuple[Metric, ...] = (
     RESIZES_DEFERRED_ACCEPTED,
     RESIZE_DEFERRED_DURATION,
 )
-"""All metrics, in the order of the specification. Those of resize are declared and not counted: no resize is modelled.
-"""
+"""All metrics of v1.37.1, in the order of the specification. Of those of resize the infeasible
+ones are counted."""
+
+SCALE_DOWN_STARTED = Metric(
+    "kubelet_cpu_manager_scale_down_delay_started_total",
+    MetricType.COUNTER,
+    "Containers that are to give CPUs back when a delay is over.",
+)
+SCALE_DOWN_COMPLETED = Metric(
+    "kubelet_cpu_manager_scale_down_delay_completed_total",
+    MetricType.COUNTER,
+    "Containers whose delay was over, so that their CPUs are free.",
+)
+SCALE_DOWN_PENDING = Metric(
+    "kubelet_cpu_manager_scale_down_pending_cpu_count",
+    MetricType.GAUGE,
+    "CPUs that containers still hold and are to give back.",
+)
+SCALE_DOWN_METRICS: tuple[Metric, ...] = (SCALE_DOWN_STARTED, SCALE_DOWN_COMPLETED, SCALE_DOWN_PENDING)
+"""Metrics of KEP-6122, which a kubelet with the extension scale-down-delay has besides."""

@@ -14,10 +14,14 @@ from mooring.cpumanager.facts import (
     CPUPinningFailed,
     CPUPinningRequested,
     CPUsAssigned,
+    CPUsMoved,
     CPUsReleased,
     ExistingCPUsKept,
     PodPartitioned,
     PodShareCut,
+    ScaleDownCompleted,
+    ScaleDownDropped,
+    ScaleDownStarted,
 )
 from mooring.memorymanager.facts import (
     MemoryAssigned,
@@ -27,9 +31,17 @@ from mooring.memorymanager.facts import (
 )
 from mooring.node import metric_labels as label
 from mooring.node import metric_names as name
-from mooring.node.facts import AdmissionBegun, ContainerAdmitted, PodAdmitted, PodRejected, PodWithdrawn
+from mooring.node.facts import (
+    AdmissionBegun,
+    ContainerAdmitted,
+    PodAdmitted,
+    PodRejected,
+    PodWithdrawn,
+    ResizeRefused,
+)
 from mooring.node.metric_labels import Labels, allocation, assignment
 from mooring.node.metric_names import Metric
+from mooring.node.resize import INFEASIBLE
 from mooring.node.settings import Settings
 from mooring.topologymanager.facts import HintsMerged
 from mooring.topologymanager.merge import NONE, SINGLE_NUMA_NODE
@@ -50,6 +62,7 @@ def increments(fact: object, settings: Settings) -> Iterator[Increment]:
     yield from _of_pod_cpus(fact)
     yield from _of_memory(fact)
     yield from _of_admission(fact, settings)
+    yield from _of_resize(fact)
 
 
 def _of_cpus(fact: object, settings: Settings) -> Iterator[Increment]:
@@ -152,6 +165,22 @@ def _of_admission(fact: object, settings: Settings) -> Iterator[Increment]:
             yield Increment(name.REJECTIONS, label.rejection(fact.reason))
 
 
+def _of_resize(fact: object) -> Iterator[Increment]:
+    match fact:
+        case ResizeRefused(reason=reason) if reason == INFEASIBLE:
+            yield Increment(name.RESIZES_INFEASIBLE, label.labels(reason_detail=fact.detail))
+        case CPUsMoved():
+            yield from _moved(fact.after.bit_count() - fact.before.bit_count())
+        case ScaleDownStarted():
+            yield Increment(name.SCALE_DOWN_STARTED)
+            yield Increment(name.SCALE_DOWN_PENDING, amount=(fact.current & ~fact.result).bit_count())
+        case ScaleDownDropped():
+            yield Increment(name.SCALE_DOWN_PENDING, amount=-fact.pending.bit_count())
+        case ScaleDownCompleted():
+            yield Increment(name.SCALE_DOWN_COMPLETED)
+            yield Increment(name.SCALE_DOWN_PENDING, amount=-fact.released.bit_count())
+
+
 def counted_per_numa(fact: object) -> int | None:
     """Return the CPUs that the kubelet counts per NUMA node after a step; None when the step does not count them.
 
@@ -159,7 +188,7 @@ def counted_per_numa(fact: object) -> int | None:
     two owners (defect average-sizes).
     """
     match fact:
-        case CPUsAssigned():
+        case CPUsAssigned() | CPUsMoved():
             return fact.held
         case CPUsReleased():
             return fact.held & ~fact.cpus

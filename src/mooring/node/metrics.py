@@ -22,7 +22,7 @@ from mooring.node import metric_labels as label
 from mooring.node import metric_names as name
 from mooring.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted, PodAdmitted, PodRejected
 from mooring.node.metric_labels import Labels, labels
-from mooring.node.metric_names import METRICS, Metric, MetricType
+from mooring.node.metric_names import METRICS, SCALE_DOWN_METRICS, Metric, MetricType
 from mooring.node.metric_rules import counted_per_numa, increments
 from mooring.node.settings import Settings
 from mooring.topologymanager.merge import NONE
@@ -36,7 +36,7 @@ Series: TypeAlias = tuple[str, Labels]
 Sample: TypeAlias = tuple[str, Labels, int]
 """Name, labels and value, as one line of the Prometheus text format has them."""
 
-_GAUGES = frozenset(metric.name for metric in METRICS if metric.type is MetricType.GAUGE)
+_GAUGES = frozenset(metric.name for metric in (*METRICS, *SCALE_DOWN_METRICS) if metric.type is MetricType.GAUGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,8 @@ class Metrics:
             cpu: the CPU manager's state after its start.
         """
         registered = [metric for metric in METRICS if metric.is_registered(settings.gates)]
+        if settings.cpu is not None and settings.cpu.scale_down.is_on:
+            registered += SCALE_DOWN_METRICS
         single = [metric for metric in registered if not metric.labels]
         values = {_series(metric): 0 for metric in single if metric.type is not MetricType.HISTOGRAM}
         histograms = {_series(metric): Histogram.of(metric) for metric in single if metric.type is MetricType.HISTOGRAM}
@@ -110,6 +112,8 @@ class Metrics:
                 values |= {_series(metric, boundary): 0 for boundary in (label.CONTAINER_NUMA, label.POD_NUMA)}
         if settings.cpu is not None:
             values |= _of_start(settings, settings.cpu, cpu)
+        if cpu.pre_assignments:
+            values[_series(name.SCALE_DOWN_PENDING)] = pending_cpus(cpu)
         return Metrics(settings, values, histograms)
 
     def after(self, fact: object) -> Metrics:
@@ -163,6 +167,15 @@ def _of_start(settings: Settings, policy: StaticPolicy, cpu: CPUState) -> dict[S
         _series(name.ALIGNED_FAILURE, label.WHOLE_CORES): 0,
     }
     return _with_numa(settings, values, cpu.held)
+
+
+def pending_cpus(cpu: CPUState) -> int:
+    """Return how many CPUs containers are to give back."""
+    return sum(
+        (cpu.assignments[pod][container] & ~pre.cpus).bit_count()
+        for pod, containers in cpu.pre_assignments.items()
+        for container, pre in containers.items()
+    )
 
 
 def _add(values: dict[Series, int], series: Series, amount: int) -> None:

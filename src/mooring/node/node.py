@@ -14,6 +14,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, Placement, Rejection, StartRefusal
 from mooring.core.errors import MooringError
 from mooring.core.machineinfo import MachineInfo
+from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import ContainerKind, Pod
 from mooring.cpumanager.state import CPUState
@@ -24,6 +25,7 @@ from mooring.node.admission import Admission, Verdict
 from mooring.node.decision import NO_AFFINITY, Decision, Readmission, Removal
 from mooring.node.facts import KubeletStarted, PodWithdrawn
 from mooring.node.providers import Providers, after_removal, without_stale_devices
+from mooring.node.resize import Waiting
 from mooring.node.settings import Settings, build_settings
 from mooring.node.start import Restored, start_managers, written
 from mooring.topologymanager.hints import Hint
@@ -53,6 +55,11 @@ class Node:
     started: frozenset[str] = frozenset()
     """Uids of active pods whose containers started since the kubelet did; only these lose their stored hints when they
     end."""
+
+    moment: Moment = field(default_factory=Moment)
+    """The time; whoever asks the node sets it, and it stands still until then."""
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    """Resizes that were not taken, by the pod's uid (:mod:`mooring.node.resizing`)."""
 
     @staticmethod
     def fresh(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig | None = None) -> Node:
@@ -95,6 +102,10 @@ class Node:
     def memory(self) -> MemoryState:
         """The memory manager's state."""
         return self.providers.memory
+
+    def at(self, moment: Moment) -> Node:
+        """Return the node at another time."""
+        return replace(self, moment=moment)
 
     def with_devices(self, devices: Mapping[str, tuple[Device, ...]]) -> Node:
         """Return the node with devices registered; what pods hold of them stays."""
@@ -142,7 +153,8 @@ class Node:
         if observer is not None and rejection is not None and uid in self.active:
             observer(PodWithdrawn(uid, self.active[uid], rejection.reason, rejection.message))
         active = {known: pod for known, pod in self.active.items() if known != uid}
-        return replace(self, active=active, started=self.started - {uid})
+        waiting = {known: one for known, one in self.waiting.items() if known != uid}
+        return replace(self, active=active, started=self.started - {uid}, waiting=waiting)
 
     def remove(self, uid: str, observer: Observer | None = None) -> tuple[Node, Removal]:
         """Stop a pod's containers, take it off the active list and drop all stale state at once."""
@@ -152,7 +164,14 @@ class Node:
             stored = {known: hints for known, hints in stored.items() if known != uid}
         before = self.providers.cpu.default
         providers = after_removal(self.settings, self.providers, active, observer)
-        node = replace(self, providers=providers, active=active, stored_hints=stored, started=self.started - {uid})
+        node = replace(
+            self,
+            providers=providers,
+            active=active,
+            stored_hints=stored,
+            started=self.started - {uid},
+            waiting={known: one for known, one in self.waiting.items() if known != uid},
+        )
         return node, Removal(uid, CPUSet(providers.cpu.default & ~before), CPUSet(providers.cpu.default))
 
     def settled(self, observer: Observer | None = None) -> Node:
@@ -176,7 +195,7 @@ class Node:
         if isinstance(started, StartRefusal):
             return started
         held = self.providers.devices
-        kept = replace(started, providers=replace(started.providers, devices=held))
+        kept = replace(started, providers=replace(started.providers, devices=held), moment=self.moment)
         return kept.readmit(self.active.values(), observer)
 
     def readmit(self, pods: Iterable[Pod], observer: Observer | None = None) -> tuple[Node, Readmission]:
@@ -204,6 +223,7 @@ class Node:
             stored=dict(self.stored_hints.get(pod.uid, {})),
             sources_ready=sources_ready,
             observer=observer,
+            now=self.moment,
         )
         verdict = admission.run()
         if isinstance(verdict, Endless):

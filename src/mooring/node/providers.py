@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
+from mooring.cpumanager.claimed import is_claim
 from mooring.cpumanager.pod_restore import without_orphans as without_orphaned_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Reusable
@@ -85,11 +86,12 @@ def after_removal(
 
 
 def _stale(assignments: Mapping[str, Mapping[str, object]], active: Mapping[str, Pod]) -> list[tuple[str, str]]:
+    # A claim is no pod's: it stays until it is released (node.claims).
     return sorted(
         (uid, container)
         for uid, containers in assignments.items()
         for container in containers
-        if uid not in active or not _has(active[uid], container)
+        if not is_claim(uid) and (uid not in active or not _has(active[uid], container))
     )
 
 

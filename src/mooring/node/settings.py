@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mooring.core.bits import mask_of
-from mooring.core.config import KubeletConfig, MooringConfig, with_defaults
+from mooring.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig, with_defaults
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, StartRefusal
-from mooring.core.gates import FeatureGates, resolve_gates
+from mooring.core.gates import EXTENSION_GATES, FeatureGates, resolve_gates
 from mooring.core.gotext import quote
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.podlevel import PodLevelGates
 from mooring.core.topology import Topology, TopologyError, discover_topology
-from mooring.cpumanager.options import check_against_machine, parse_options
-from mooring.cpumanager.policy import STATIC, StaticPolicy
+from mooring.cpumanager.options import EXCLUSIVE_RESIZE_GATE, check_against_machine, parse_options
+from mooring.cpumanager.policy import STATIC, ScaleDown, StaticPolicy
 from mooring.cpumanager.take import take
 from mooring.memorymanager.machine import default_machine_state
 from mooring.memorymanager.policy import STATIC as MEMORY_STATIC
@@ -31,6 +31,8 @@ from mooring.topologymanager.distances import NUMAInfo
 from mooring.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE
 from mooring.topologymanager.options import parse_options as parse_topology_options
 
+MEMORY_RESIZE_GATE = "InPlacePodVerticalScalingExclusiveMemory"
+POD_DELAY_GATE = EXTENSION_GATES[SCALE_DOWN_DELAY][0]
 HIGHEST_NODE = 63
 """The kubelet's masks of NUMA nodes have 64 bits."""
 
@@ -41,6 +43,7 @@ class Settings:
 
     config: KubeletConfig
     fixed_defects: frozenset[str]
+    extensions: frozenset[str]
     gates: FeatureGates
     reservation: Reservation
     topology: Topology | None
@@ -81,7 +84,7 @@ def build_settings(
         KubeletCrashError: reserved memory and huge pages exceed a NUMA node; the kubelet's numbers wrap around there.
     """
     config = with_defaults(config)
-    gates = resolve_gates(config.feature_gates)
+    gates = resolve_gates(config.feature_gates, mooring.extensions)
     if isinstance(gates, str):
         return StartRefusal("decode", gates)
     invalid = validate(config, gates)
@@ -94,15 +97,16 @@ def build_settings(
     if isinstance(numa, str):
         return StartRefusal("topologyManager", numa)
     topology = _topology(info)
-    cpu = _cpu_policy(config, mooring.fixed_defects, gates, topology, reservation)
+    cpu = _cpu_policy(config, mooring, gates, topology, reservation)
     if isinstance(cpu, str):
         return StartRefusal("cpuManager", cpu)
-    memory = _memory_policy(config, mooring.fixed_defects, gates, info, reservation)
+    memory = _memory_policy(config, mooring, gates, info, reservation)
     if isinstance(memory, str):
         return StartRefusal("memoryManager", memory)
     return Settings(
         config=config,
         fixed_defects=mooring.fixed_defects,
+        extensions=mooring.extensions,
         gates=gates,
         reservation=reservation,
         topology=None if isinstance(topology, str) else topology,
@@ -155,7 +159,7 @@ def _numa_info(config: KubeletConfig, info: MachineInfo) -> NUMAInfo | str:
 
 def _cpu_policy(
     config: KubeletConfig,
-    fixed: frozenset[str],
+    mooring: MooringConfig,
     gates: FeatureGates,
     topology: Topology | str,
     reservation: Reservation,
@@ -174,20 +178,21 @@ def _cpu_policy(
     amount = reservation.reserved.get("cpu")
     if amount is None:
         return "[cpumanager] unable to determine reserved CPU resources for static policy"
-    policy = _static_policy(config, fixed, gates, topology, reservation.cpus, -(-amount.milli // 1000))
+    policy = _static_policy(config, mooring, gates, topology, reservation.cpus, -(-amount.milli // 1000))
     return f"new static policy error: {policy}" if isinstance(policy, str) else policy
 
 
 def _static_policy(
     config: KubeletConfig,
-    fixed: frozenset[str],
+    mooring: MooringConfig,
     gates: FeatureGates,
     topology: Topology,
     explicit: CPUSet,
     count: int,
 ) -> StaticPolicy | str:
     """Build the static policy with ``count`` reserved CPUs; option errors come before those of the reservation."""
-    options = parse_options(config.cpu_manager_policy_options, gates)
+    fixed = mooring.fixed_defects
+    options = parse_options(config.cpu_manager_policy_options, gates, mooring.extensions)
     if isinstance(options, str):
         return options
     refused = check_against_machine(options, topology, config.topology_manager_policy, fixed)
@@ -206,6 +211,8 @@ def _static_policy(
             f"[cpumanager] unable to reserve the required amount of CPUs "
             f"(size of {CPUSet(reserved)} did not equal {count})"
         )
+    resizes = EXCLUSIVE_RESIZE in mooring.extensions and gates[EXCLUSIVE_RESIZE_GATE]
+    delays = resizes and SCALE_DOWN_DELAY in mooring.extensions
     return StaticPolicy(
         topology=topology,
         rules=rules,
@@ -213,11 +220,13 @@ def _static_policy(
         reserved_cores=topology.core_siblings(reserved),
         strict_reservation=options.strict_reservation,
         gates=_pod_level(gates),
+        resizes=resizes,
+        scale_down=ScaleDown(is_on=delays, node_delay=options.scale_delay, of_pods=delays and gates[POD_DELAY_GATE]),
     )
 
 
 def _memory_policy(
-    config: KubeletConfig, fixed: frozenset[str], gates: FeatureGates, info: MachineInfo, reservation: Reservation
+    config: KubeletConfig, mooring: MooringConfig, gates: FeatureGates, info: MachineInfo, reservation: Reservation
 ) -> MemoryPolicy | str | None:
     """Build the memory manager's policy: the policy, the kubelet's error, or None for policy ``None``."""
     name = config.memory_manager_policy
@@ -228,7 +237,9 @@ def _memory_policy(
     if name != MEMORY_STATIC:
         return f"unknown policy: {quote(name)}"
     ids = [node.node_id for node in info.topology]
+    fixed = mooring.fixed_defects
     reserved = reserved_table(config.reserved_memory, ids, reservation.reserved, fixed)
     if isinstance(reserved, str):
         return reserved
-    return MemoryPolicy(default_machine_state(info, reserved), _pod_level(gates), fixed)
+    resizes = EXCLUSIVE_RESIZE in mooring.extensions and gates[MEMORY_RESIZE_GATE]
+    return MemoryPolicy(default_machine_state(info, reserved), _pod_level(gates), fixed, resizes=resizes)

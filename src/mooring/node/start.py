@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from mooring.core.decision import StartRefusal
 from mooring.core.observer import Observer
-from mooring.cpumanager.state import CPUState
+from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.cpumanager.static import start
 from mooring.memorymanager.start import start as start_memory
 from mooring.memorymanager.state import MemoryState
@@ -51,9 +51,21 @@ def written(before: Settings, after: Settings, cpu: CPUState, memory: MemoryStat
         cpu: what was written.
         memory: what was written.
     """
+    cpu = replace(cpu, pre_assignments=_kept_releases(after, cpu))
     if not (before.pod_level.managers and after.pod_level.managers):
         cpu, memory = replace(cpu, pods={}), replace(memory, pods={})
     return Restored(cpu, memory)
+
+
+def _kept_releases(after: Settings, cpu: CPUState) -> dict[str, dict[str, PreAssignment]]:
+    """Return the releases that stand in the file; those of the node's own delay are in memory only (KEP-6122)."""
+    if after.cpu is None or not after.cpu.scale_down.is_on:
+        return {}
+    kept = {
+        pod: {name: pre for name, pre in containers.items() if pre.is_written}
+        for pod, containers in cpu.pre_assignments.items()
+    }
+    return {pod: containers for pod, containers in kept.items() if containers}
 
 
 def start_managers(settings: Settings, restored: Restored, observer: Observer | None = None) -> Started:

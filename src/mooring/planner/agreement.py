@@ -52,6 +52,9 @@ def _fields(
             yield Difference(name, value, ABSENT)
         elif name in ("steps", "readmitted") and isinstance(value, list) and isinstance(answered[name], list):
             yield from _items(name, value, answered[name], expect)
+        elif name in ("pods", "retried") and isinstance(value, Mapping) and isinstance(answered[name], Mapping):
+            for uid, part in value.items():
+                yield from _part(f"{name}.{uid}", part, answered[name].get(uid, ABSENT), expect)
         elif name in ("start", "afterReadmission", "files"):
             yield from _part(name, value, answered[name], expect)
         elif not _agree(name, value, answered[name], expect):

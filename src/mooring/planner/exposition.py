@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mooring.node.metric_names import METRICS, MetricType
+from mooring.node.metric_names import METRICS, SCALE_DOWN_METRICS, MetricType
 from mooring.node.metrics import Metrics, samples
 
 _SUFFIXES = ("_bucket", "_sum", "_count")
@@ -31,7 +31,7 @@ def exposition(metrics: Metrics) -> str:
 
 
 def _lines(metrics: Metrics) -> Iterator[str]:
-    known = {metric.name: metric for metric in METRICS}
+    known = {metric.name: metric for metric in (*METRICS, *SCALE_DOWN_METRICS)}
     told = ""
     for name, labels, value in samples(metrics):
         metric = known.get(name) or known[_base(name)]

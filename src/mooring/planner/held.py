@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.pod import Container, Pod
+from mooring.cpumanager.claimed import is_claim
 from mooring.node import Node
 
 NAMED = 3
@@ -30,7 +31,7 @@ class Held:
 
 
 def held_by_others(node: Node, known: Collection[str]) -> dict[str, Held]:
-    """Return what pods outside ``known`` hold, by uid."""
+    """Return what pods outside ``known`` hold, by uid; claims are no pods, and never stale."""
     cpus, memory = node.cpu.assignments, node.memory.assignments
     return {
         uid: Held(
@@ -38,7 +39,7 @@ def held_by_others(node: Node, known: Collection[str]) -> dict[str, Held]:
             tuple(memory.get(uid, {})),
         )
         for uid in dict.fromkeys([*cpus, *memory])
-        if uid not in known
+        if uid not in known and not is_claim(uid)
     }
 
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from mooring.core.bits import list_text, members
 from mooring.core.decision import Placement
+from mooring.core.moment import Moment
 from mooring.node import Decision
+from mooring.node.resize import Resize
 from mooring.planner.simulation import StateTexts
 from mooring.topologymanager.entries import AnyHints, ResourceHints
 from mooring.topologymanager.hints import Hint, Hints
@@ -54,6 +56,31 @@ def state_fields(files: StateTexts, before_start: StateTexts | None = None) -> d
     if before_start is not None and before_start.memory != files.memory:
         fields["memoryManagerStateAdmitted"] = before_start.memory or ""
     return fields
+
+
+def resize_fields(answer: Resize, now: Moment) -> dict[str, Any]:
+    """Return how things stand with the resize of a pod, without the shared pool and the texts of state files."""
+    return {
+        "resize": {"condition": answer.condition, "reason": answer.reason, "message": answer.message},
+        "containers": {name: placement_fields(placement) for name, placement in answer.containers.items()},
+        "pending": {
+            name: {"cpus": str(release.cpus), "after": span_text(release.left(now))}
+            for name, release in answer.releases.items()
+        },
+        "baseline": {name: str(cpus) for name, cpus in sorted(answer.baseline.items())},
+    }
+
+
+def span_text(nanoseconds: int) -> str:
+    """Return a span of time in the largest unit that says it exactly.
+
+    >>> span_text(5_000_000_000), span_text(2_500_000_000), span_text(0)
+    ('5s', '2500ms', '0s')
+    """
+    for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if nanoseconds % size == 0:
+            return f"{nanoseconds // size}{unit}"
+    return f"{nanoseconds}ns"
 
 
 def device_fields(decision: Decision) -> dict[str, Any]:

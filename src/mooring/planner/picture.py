@@ -7,12 +7,15 @@ from itertools import groupby
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
+from mooring.core.moment import Moment
 from mooring.core.topology import Topology
+from mooring.cpumanager.claimed import holder_name, is_claim
 from mooring.node.isolation import Isolation, cpu_isolation
 from mooring.node.node import numa_of_blocks
 from mooring.planner.holdings import holding_lines
 from mooring.planner.phrases import nodes_of
 from mooring.planner.plan import Answer, Plan, free_cpus, reserved_cpus
+from mooring.planner.releases import resize_lines
 from mooring.planner.simulation import Kubelet
 from mooring.render.build import Owner, Pools, build_view
 from mooring.render.view import NO_CPUS, MemoryUse, NodeView, PlacementRow, RejectedPod
@@ -21,13 +24,16 @@ _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 """What Go's ParseBool takes for true."""
 
 
-def plan_view(plan: Plan, owners: Sequence[Owner] | None = None, also: CPUSet = NO_CPUS) -> NodeView:
+def plan_view(
+    plan: Plan, owners: Sequence[Owner] | None = None, also: CPUSet = NO_CPUS, now: Moment | None = None
+) -> NodeView:
     """Return the picture of the node after the plan; of the bare machine when the kubelet would not start.
 
     Args:
         plan: what was decided.
         owners: who is to be in it, also without CPUs; by default those who hold CPUs.
         also: further CPUs that are to be in it.
+        now: of the machine's present boot, where that is known; it tells how long releases still take.
     """
     if plan.kubelet is None:
         message = plan.refusal.message if plan.refusal else ""
@@ -46,7 +52,7 @@ def plan_view(plan: Plan, owners: Sequence[Owner] | None = None, also: CPUSet = 
         memory=_memory(kubelet),
         rejected=rejected,
         subtitle=policies(kubelet),
-        caption=holding_lines(plan),
+        caption=[*holding_lines(plan), *resize_lines(plan, now)],
         also=also,
     )
 
@@ -84,7 +90,7 @@ def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
 
 
 def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[Owner]:
-    """Yield who holds CPUs: of a pod first what it holds as a whole, then its containers in their order."""
+    """Yield who holds CPUs: of a pod first what it holds as a whole, then its containers in their order; claims too."""
     pods = {answer.pod.uid: answer.pod for answer in plan.answers}
     state, memory = kubelet.node.cpu, kubelet.node.memory
     for uid in dict.fromkeys([*state.pods, *state.assignments]):
@@ -98,7 +104,10 @@ def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[Owner]:
         for container in order:
             if container in held:
                 blocks = memory.assignments.get(uid, {}).get(container, ())
-                yield Owner(f"{name}/{container}", uid, CPUSet(held[container]), numa_of_blocks(blocks))
+                pre = state.pre_assignments.get(uid, {}).get(container)
+                leaving = CPUSet(held[container] & ~pre.cpus) if pre is not None else NO_CPUS
+                label = holder_name(uid, container) if is_claim(uid) else f"{name}/{container}"
+                yield Owner(label, uid, CPUSet(held[container]), numa_of_blocks(blocks), leaving)
 
 
 def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:

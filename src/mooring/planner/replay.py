@@ -8,20 +8,31 @@ Source: the format of the conformance recordings (docs/reference/scenarios.md).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from mooring.core.config import MooringConfig
+from mooring.core.config import KubeletConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError, KubeletCrashError, UnsupportedError
 from mooring.core.machineinfo import MachineInfo
+from mooring.core.moment import Moment
 from mooring.devicemanager.state import DeviceState
 from mooring.manifest.devices import device_table
-from mooring.manifest.scenario import Admit, MergeCase, Remove, Restart, Scenario, Step
+from mooring.manifest.fields import inside
+from mooring.manifest.gates import PodGates
+from mooring.manifest.resizing import Resizing, resized_pod
+from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove, Restart, Scenario, Step
 from mooring.node import Decision, Readmission
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
-from mooring.planner.outcome import decision_fields, device_fields, state_fields
+from mooring.node.resize import Resize
+from mooring.node.resizing import resize_state
+from mooring.planner.outcome import decision_fields, device_fields, resize_fields, span_text, state_fields
 from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+from mooring.planner.timeline import Timeline, advanced, resized, retried
 from mooring.topologymanager import merge_hints
+
+BOOT = "boot-{}"
+"""Name of each boot of the machine, counted from 1."""
 
 
 def replay_merge(case: MergeCase) -> dict[str, Any]:
@@ -77,30 +88,38 @@ class _Run:
     def __init__(self, scenario: Scenario, info: MachineInfo) -> None:
         self._scenario = scenario
         files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
-        self._start = start_kubelet(info, scenario.kubelet, MooringConfig(), files)
-        self._kubelet = self._start.kubelet
-        if self._kubelet is not None and scenario.devices:
-            self._kubelet = self._kubelet.with_devices(DeviceState(device_table(scenario.devices)))
+        self._start = start_kubelet(info, scenario.kubelet, scenario.mooring, files)
         self._endless = False
+        self._boots = 1
+        self._timeline: Timeline | None = None
+        if self._start.kubelet is not None:
+            kubelet = self._start.kubelet.at(Moment(0, BOOT.format(1)))
+            if scenario.devices:
+                kubelet = kubelet.with_devices(DeviceState(device_table(scenario.devices)))
+            self._timeline = Timeline.of(kubelet)
 
     def outcome(self) -> dict[str, Any]:
-        if self._kubelet is None:
+        if self._timeline is None:
             fields = _refusal_fields(self._start.refusal)
             if self._scenario.files:
                 fields["files"] = _file_fields(self._start.files)
             return fields
-        start = _start_fields(self._kubelet)
-        start["allocatableCPUs"] = str(self._kubelet.settings.allocatable_cpus)
+        start = _start_fields(self._timeline.kubelet)
+        start["allocatableCPUs"] = str(self._timeline.kubelet.settings.allocatable_cpus)
         outcome: dict[str, Any] = {"start": start}
         if self._scenario.active:
-            self._kubelet, readmission = self._kubelet.readmit(self._scenario.active)
+            kubelet, readmission = self._timeline.kubelet.readmit(self._scenario.active)
+            self._timeline = Timeline.of(kubelet)
             start["readmitted"] = self._readmission_fields(readmission)
-            start["afterReadmission"] = _start_fields(self._kubelet)
+            start["afterReadmission"] = _start_fields(kubelet)
         steps = []
-        for step in self._scenario.steps:
-            if self._endless or self._kubelet is None:
+        for number, step in enumerate(self._scenario.steps):
+            if self._endless or self._timeline is None:
                 break
-            result = self._step(self._kubelet, step)
+            try:
+                result = self._step(self._timeline, step)
+            except InputError as error:
+                raise inside(error, f"steps[{number}]").at(self._scenario.id) from None
             if result is not None:
                 steps.append(result)
         if steps:
@@ -109,16 +128,25 @@ class _Run:
             outcome["endless"] = True
         return outcome
 
-    def _step(self, kubelet: Kubelet, step: Step) -> dict[str, Any] | None:
-        if isinstance(step, Admit):
-            return self._admit(kubelet, step)
-        if isinstance(step, Remove):
-            self._kubelet, _ = kubelet.remove(step.uid)
-            return _start_fields(self._kubelet)
-        return self._restart(kubelet, step)
+    def _step(self, timeline: Timeline, step: Step) -> dict[str, Any] | None:
+        match step:
+            case Admit():
+                return self._admit(timeline, step)
+            case Remove():
+                kubelet, _ = timeline.kubelet.remove(step.uid)
+                return self._retried(replace(timeline, kubelet=kubelet), {})
+            case Resizing():
+                return self._resize(timeline, step)
+            case Advance():
+                return self._advance(timeline, step)
+            case Restart():
+                return self._restart(timeline, step.kubelet, None)
+            case Reboot():
+                self._boots += 1
+                return self._restart(timeline, None, BOOT.format(self._boots))
 
-    def _admit(self, kubelet: Kubelet, step: Admit) -> dict[str, Any] | None:
-        kubelet, decision = kubelet.decide(step.pod)
+    def _admit(self, timeline: Timeline, step: Admit) -> dict[str, Any] | None:
+        kubelet, decision = timeline.kubelet.decide(step.pod)
         if decision.endless:
             self._endless = True
             return None
@@ -126,19 +154,61 @@ class _Run:
         before = kubelet.files
         if decision.admitted:
             kubelet = kubelet.start_containers(step.pod.uid)
-        self._kubelet = kubelet
-        return {**fields, **state_fields(kubelet.files, before)}
+        return self._retried(replace(timeline, kubelet=kubelet), fields, before)
 
-    def _restart(self, kubelet: Kubelet, step: Restart) -> dict[str, Any]:
-        pods = kubelet.node.active.values()
-        start = kubelet.restarted(step.kubelet)
+    def _retried(
+        self, timeline: Timeline, fields: dict[str, Any], before_start: StateTexts | None = None
+    ) -> dict[str, Any]:
+        """Look at the resizes that wait, now that a pod came or went, and complete the result of the step."""
+        after_step = timeline.kubelet.files
+        self._timeline, retried_ = retried(timeline)
+        after = self._timeline.kubelet
+        fields = {**fields, "sharedPool": str(after.node.shared_pool), **state_fields(after.files)}
+        if before_start is not None:
+            fields |= {**state_fields(after_step, before_start), **state_fields(after.files)}
+        return fields | _retried_fields(retried_, self._timeline.now)
+
+    def _resize(self, timeline: Timeline, step: Resizing) -> dict[str, Any]:
+        pod = timeline.kubelet.node.active.get(step.uid)
+        if pod is None:
+            raise InputError("no such pod runs", field="resize.uid", remedy="admit it first")
+        gates = PodGates.of(timeline.kubelet.settings.config.feature_gates, self._scenario.mooring.extensions)
+        # Amounts that are not named stay what they are in the specification, also where they were not granted.
+        wanted = timeline.wanting().get(step.uid, pod)
+        try:
+            wanted = resized_pod(wanted, step, gates)
+        except InputError as error:
+            raise inside(error, "resize") from None
+        self._timeline, answer, others = resized(timeline, wanted)
+        after = self._timeline.kubelet
+        fields = {"accepted": answer.accepted, "events": list(answer.events)}
+        # The answer may be older than what the resizes of other pods led to.
+        standing = resize_state(after.node, step.uid)
+        fields |= {**resize_fields(standing, self._timeline.now), **_start_fields(after)}
+        return fields | _retried_fields(others, self._timeline.now)
+
+    def _advance(self, timeline: Timeline, step: Advance) -> dict[str, Any]:
+        self._timeline, answers = advanced(timeline, step.nanoseconds)
+        kubelet, now = self._timeline.kubelet, self._timeline.now
+        pods = {uid: resize_fields(resize_state(kubelet.node, uid), now) for uid in kubelet.node.active}
+        fields: dict[str, Any] = {"sinceBoot": span_text(now.since_boot), "pods": pods, **_start_fields(kubelet)}
+        return fields | _retried_fields(answers, now)
+
+    def _restart(self, timeline: Timeline, config: KubeletConfig | None, boot: str | None) -> dict[str, Any]:
+        pods, again = timeline.kubelet.node.active.values(), timeline.wanting()
+        start = timeline.restarted(config, boot)
         if start.kubelet is None:
-            self._kubelet = None
+            self._timeline = None
             return {**_refusal_fields(start.refusal), **state_fields(start.files)}
         fields: dict[str, Any] = {"start": _start_fields(start.kubelet)}
-        self._kubelet, readmission = start.kubelet.readmit(pods)
+        kubelet, readmission = start.kubelet.readmit(pods)
+        if boot is not None:
+            for uid in kubelet.node.active:
+                kubelet = kubelet.start_containers(uid)
+        running = kubelet.node.active
+        self._timeline = Timeline.of(kubelet, {uid: pod for uid, pod in again.items() if uid in running})
         fields["readmitted"] = self._readmission_fields(readmission)
-        return {**fields, **_start_fields(self._kubelet)}
+        return {**fields, **_start_fields(kubelet)}
 
     def _readmission_fields(self, readmission: Readmission) -> list[dict[str, Any]]:
         self._endless = any(decision.endless for decision in readmission.decisions)
@@ -164,6 +234,11 @@ def _refusal_fields(refusal: StartRefusal | None) -> dict[str, Any]:
 
 def _start_fields(kubelet: Kubelet) -> dict[str, Any]:
     return {"sharedPool": str(kubelet.node.shared_pool), **state_fields(kubelet.files)}
+
+
+def _retried_fields(answers: Mapping[str, Resize], now: Moment) -> dict[str, Any]:
+    """Return the answers for pods that had waited; nothing when none had."""
+    return {"retried": {uid: resize_fields(one, now) for uid, one in answers.items()}} if answers else {}
 
 
 def _file_fields(files: StateTexts) -> dict[str, str]:

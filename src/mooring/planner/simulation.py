@@ -6,7 +6,7 @@ does, and a restart reads the texts again, through every check that the kubelet 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -18,13 +18,15 @@ from mooring.checkpoint.outcome import Created, LoadRefusal
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.machineinfo import MachineInfo
+from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
 from mooring.memorymanager.state import MemoryState
-from mooring.node import Decision, Node, Readmission, Removal
+from mooring.node import Decision, Node, Readmission, Removal, claims, resizing
 from mooring.node.providers import Providers
+from mooring.node.resize import Resize
 from mooring.node.settings import Settings, build_settings
 from mooring.node.start import Restored, start_managers
 
@@ -82,15 +84,57 @@ class Kubelet:
         node, readmission = self.node.readmit(pods, observer)
         return self._after(node), readmission
 
-    def restarted(self, config: KubeletConfig | None = None) -> Start:
+    def at(self, moment: Moment) -> Kubelet:
+        """Return the kubelet at another time."""
+        return replace(self, node=self.node.at(moment))
+
+    def resize(self, pod: Pod, observer: Observer | None = None) -> tuple[Kubelet, Resize]:
+        """Decide about other resources for an active pod and write the files.
+
+        Raises:
+            KeyError: the pod is not active.
+        """
+        node, answer = resizing.resize(self.node, pod, observer)
+        return self._after(node), answer
+
+    def retry(self, observer: Observer | None = None) -> tuple[Kubelet, tuple[Resize, ...]]:
+        """Try the deferred resizes again and write the files."""
+        node, answers = resizing.retry(self.node, observer)
+        return self._after(node), answers
+
+    def reconcile(self, observer: Observer | None = None, spared: Collection[tuple[str, str]] = ()) -> Kubelet:
+        """Give back the CPUs whose scale-down delay is over, and write the files.
+
+        Args:
+            observer: receives what was released.
+            spared: pod uid and container of those whose CPUs cannot be taken back yet.
+        """
+        return self._after(resizing.reconcile(self.node, observer, spared))
+
+    def claim(self, asked: claims.Claim, observer: Observer | None = None) -> tuple[Kubelet, claims.ClaimDecision]:
+        """Give a claim its CPUs and write the files."""
+        node, decision = claims.claim(self.node, asked, observer)
+        return self._after(node), decision
+
+    def release(self, uid: str, observer: Observer | None = None) -> Kubelet:
+        """Take a claim's CPUs back and write the files."""
+        return self._after(claims.release(self.node, uid, observer))
+
+    def restarted(self, config: KubeletConfig | None = None, boot: str | None = None) -> Start:
         """Start again from the files, with the same or another configuration; running pods are not admitted yet.
 
-        The device manager's allocations survive in its own checkpoint, which is not modelled as a text.
+        The device manager's allocations survive in its own checkpoint, which is not modelled as a text. What is kept
+        in memory only is lost: resizes that wait, and releases of the node's own delay.
+
+        Args:
+            config: the configuration from here on; None leaves it as it was.
+            boot: of the machine, when that starts again too; time since boot begins anew.
         """
         start = start_kubelet(self.info, config or self.settings.config, self.mooring, self.files)
         if start.kubelet is None:
             return start
-        return replace(start, kubelet=start.kubelet.with_devices(self.node.providers.devices))
+        moment = self.node.moment if boot is None else Moment(0, boot)
+        return replace(start, kubelet=start.kubelet.with_devices(self.node.providers.devices).at(moment))
 
     def with_devices(self, devices: DeviceState) -> Kubelet:
         """Return the kubelet with registered devices and their holders."""
@@ -128,6 +172,17 @@ def start_kubelet(
     settings = build_settings(config, mooring, info)
     if isinstance(settings, StartRefusal):
         return Start(None, settings, files)
+    return start_understood(info, settings, mooring, files, observer)
+
+
+def start_understood(
+    info: MachineInfo,
+    settings: Settings,
+    mooring: MooringConfig,
+    files: StateTexts,
+    observer: Observer | None = None,
+) -> Start:
+    """Do the same with a configuration that was understood before, for who starts many nodes of one kind."""
     cpu, memory = _load_cpu(settings, files.cpu), _load_memory(settings, files.memory)
     started = start_managers(settings, Restored(_restored(cpu), _restored(memory)), observer)
     after = files
@@ -162,6 +217,7 @@ def _load_cpu(settings: Settings, text: str | None) -> CPUState | Created | Load
         policy=settings.config.cpu_manager_policy,
         pod_level=settings.gates["PodLevelResourceManagers"],
         baselines=settings.gates["InPlacePodVerticalScalingExclusiveCPUs"],
+        releases=settings.cpu is not None and settings.cpu.scale_down.is_on,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
@@ -39,6 +39,8 @@ class Owner:
     cpus: CPUSet
     memory_nodes: tuple[int, ...] = ()
     """NUMA nodes of its memory; empty means unrestricted."""
+    leaving: CPUSet = NO_CPUS
+    """CPUs that it gives back when a scale-down delay is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,13 @@ def build_view(
     pools = pools or Pools()
     places = survey(machine)
     views = tuple(owner_views(owners, places))
-    cpus = cpu_views(places, views, pools, also)
+    leaving = NO_CPUS
+    for owner in owners:
+        leaving |= owner.leaving
+    cpus = {
+        cpu: replace(view, leaving=True) if cpu in leaving else view
+        for cpu, view in cpu_views(places, views, pools, also).items()
+    }
     online = {cpu: view for cpu, view in cpus.items() if cpu in places.by_cpu}
     boxes = boxes_of(places, online)
     gone = [view for cpu, view in sorted(cpus.items()) if cpu not in places.by_cpu]
@@ -103,7 +111,8 @@ def build_view(
 def owner_views(owners: Sequence[Owner], places: Places) -> list[OwnerView]:
     """Return the owners with their marks and colours, which depend on their order and number alone."""
     colours: dict[str, int] = {}
-    marks = owner_marks(len(owners))
+    # Where CPUs go back, their marks are written in capital letters.
+    marks = owner_marks(len(owners), small=any(owner.leaving for owner in owners))
     found = []
     for owner, mark in zip(owners, marks, strict=True):
         colour = colours.setdefault(owner.uid or owner.label, len(colours))
@@ -212,3 +221,5 @@ def _how_to_read(places: Places, cpus: Mapping[int, CPUView]) -> Iterator[str]:
         yield "Each cell is one CPU; every core has a single thread."
     if any(view.other_owners and view.use is not CPUUse.CONTESTED for view in cpus.values()):
         yield "Where containers of one pod got the same CPU one after the other, the last of them is drawn."
+    if any(view.leaving for view in cpus.values()):
+        yield "CPUs with capital letters go back when a scale-down delay is over."

@@ -64,6 +64,8 @@ class CPUView:
     numa: int | None = None
     l3: int | None = None
     """Cache id as the kubelet is told; None when it is told none."""
+    leaving: bool = False
+    """Whether its owner gives it back when a scale-down delay is over (KEP-6122)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,15 +51,16 @@ class Title:
         return f"{self.name} · {self.facts}" if self.facts else self.name
 
 
-def owner_marks(count: int) -> tuple[str, ...]:
-    """Return ``count`` different marks, all of the same length.
+def owner_marks(count: int, *, small: bool = False) -> tuple[str, ...]:
+    """Return ``count`` different marks, all of the same length; with ``small`` without capital letters.
 
     >>> owner_marks(3), owner_marks(50)[:2]
     (('a', 'b', 'c'), ('aa', 'ab'))
     """
-    marks = list(_LETTERS)
+    letters = [letter for letter in _LETTERS if letter.islower() or not small]
+    marks = letters
     while len(marks) < count:
-        marks = [first + second for first in marks for second in _LETTERS]
+        marks = [first + second for first in marks for second in letters]
     return tuple(marks[:count])
 
 
@@ -205,6 +206,7 @@ def cpu_sentence(cpu: CPUView, view: NodeView) -> str:
         verb = {CPUUse.CONTESTED: "contested: ", CPUUse.OFFLINE: "offline, but held by "}.get(cpu.use, "")
         joint = " and " if cpu.use is CPUUse.CONTESTED else ", before that "
         parts.append(verb + joint.join(owners))
+        parts += ["goes back when the delay is over"] if cpu.leaving else []
     for name, id_ in (("core of CPU", cpu.core), ("L3", cpu.l3), ("NUMA node", cpu.numa), ("socket", cpu.socket)):
         if id_ is not None:
             parts.append(f"{name} {id_}")
@@ -214,7 +216,8 @@ def cpu_sentence(cpu: CPUView, view: NodeView) -> str:
 def cpu_mark(cpu: CPUView, view: NodeView) -> str:
     """Return the letters or the sign that stand for what ``cpu`` is used for."""
     if cpu.owner is not None and cpu.use is not CPUUse.CONTESTED:
-        return view.owners[cpu.owner].mark
+        mark = view.owners[cpu.owner].mark
+        return mark.upper() if cpu.leaving else mark
     return MARKS[cpu.use]
 
 

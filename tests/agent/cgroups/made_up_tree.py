@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +52,11 @@ class MadeUpMachine:
                 (folder / name).write_text(values.get(name.replace(".", "_"), text) + "\n")
                 if controller == "cpuset":
                     (folder / IN_EFFECT[self.version][name]).symlink_to(name)
+
+    def remove(self, path: str) -> None:
+        """Remove a group and all below it."""
+        for controller in ("cpuset", "cpu"):
+            shutil.rmtree(self.folder(controller, path), ignore_errors=True)
 
     def process(self, pid: int, text: str) -> None:
         (self.root / f"proc/{pid}").mkdir(parents=True)

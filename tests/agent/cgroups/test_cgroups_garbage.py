@@ -6,7 +6,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.agent.cgroups.made_up_tree import HYBRID, V1, V2, made_up_machine
 
@@ -29,6 +29,8 @@ def broken_mounts(draw: st.DrawFn) -> str:
 
 @settings(deadline=None, max_examples=80)
 @given(broken_mounts())
+@example("41 31 0:40 / \0/sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw")
+@example("41 31 0:40 / \\000/sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw")
 def test_broken_mounts_give_a_layout_or_a_plain_no(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "proc/self").mkdir(parents=True)

@@ -23,7 +23,6 @@ from mooring.agent.nri.convert import (
     update_to,
 )
 from mooring.agent.nri.messages import NRI
-from mooring.agent.nri.schema import build_messages
 from mooring.agent.nri.types import (
     Container,
     ContainerAdjustment,
@@ -33,6 +32,7 @@ from mooring.agent.nri.types import (
     Mount,
     PodSandbox,
 )
+from mooring.cluster.schema import build_messages
 
 WIRE = Path(__file__).parent / "wire"
 REQUESTS = {

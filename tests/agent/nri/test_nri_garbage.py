@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 
 import pytest
@@ -158,4 +159,25 @@ def test_a_request_in_frames_of_one_byte_is_answered() -> None:
             found += messages.feed(frame.payload)
     assert (found[0].stream, found[0].type) == (1, MessageType.RESPONSE)
     session.close()
+    theirs.close()
+
+
+def test_a_defect_in_whoever_takes_the_bytes_ends_the_connection_instead_of_leaving_others_to_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours)
+    lost: queue.SimpleQueue[ConnectionLostError] = queue.SimpleQueue()
+    # The thread's own traceback is no warning here.
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+
+    def broken(_: bytes) -> None:
+        raise KeyError("surprise")
+
+    connection.open(1, broken)
+    connection.when_closed(lost.put)
+    connection.start()
+    theirs.sendall(encode_frames(1, b"abc"))
+    assert str(lost.get(timeout=TIMEOUT)) == "nobody reads any more"
+    connection.close()
     theirs.close()

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Listening, Pinning, RuntimeSide
 
-from mooring.agent.nri.errors import ConnectionLostError, MisuseError, RemoteError
+from mooring.agent.nri import plugin
+from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError, MisuseError, RemoteError
 from mooring.agent.nri.out_of_band import update_by_synchronizing
 from mooring.agent.nri.plugin import connect_to, given_by, run_given_plugin, run_plugin
-from mooring.agent.nri.session import PluginOptions
+from mooring.agent.nri.session import PluginOptions, Session
+from mooring.agent.nri.ttrpc import Server
 from mooring.agent.nri.types import ContainerUpdate, LinuxResources
 
 OPTIONS = PluginOptions(budget=TIMEOUT)
@@ -75,6 +77,45 @@ def test_pauses_have_an_upper_limit() -> None:
 
     run_plugin(Runtimes(down=100).connect, Pinning(), OPTIONS, Listening(), stop, wait=wait)
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+
+
+def test_a_runtime_that_says_nothing_for_long_is_asked_and_kept_while_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plugin, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(plugin, "_QUIET_SECONDS", 0.0)
+    asked: queue.SimpleQueue[float | None] = queue.SimpleQueue()
+    ping = Session.ping
+
+    def noted(session: Session, timeout: float | None = None) -> None:
+        ping(session, timeout)
+        asked.put(timeout)
+
+    monkeypatch.setattr(Session, "ping", noted)
+    runtimes, stop, observer = Runtimes(), threading.Event(), Listening()
+    thread = threading.Thread(
+        target=run_plugin, args=(runtimes.connect, Pinning(), OPTIONS, observer, stop), daemon=True
+    )
+    thread.start()
+    runtime = runtimes.made.get(timeout=TIMEOUT)
+    assert [asked.get(timeout=TIMEOUT) for _ in range(3)] == [plugin._PATIENCE_SECONDS] * 3
+    stop.set()
+    thread.join(TIMEOUT)
+    assert not thread.is_alive()
+    runtime.close()
+    assert (observer.told, runtimes.made.empty()) == ([], True)
+
+
+def test_a_runtime_that_no_longer_answers_is_given_up_and_connected_to_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(plugin, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(plugin, "_PATIENCE_SECONDS", 0.01)
+    # Nobody answers a question that no runtime knows.
+    monkeypatch.setattr(Server, "refuse", lambda *_: None)
+    runtimes, stop, observer = Runtimes(), threading.Event(), Listening()
+    run_plugin(runtimes.connect, Pinning(), OPTIONS, observer, stop, wait=lambda _: stop.set())
+    assert [type(told[1]) for told in observer.told] == [CallTimeoutError]
+    runtimes.made.get(timeout=TIMEOUT).close()
 
 
 def test_a_refused_registration_is_told_and_tried_again() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.options import FIELDS, Address, AgentOptions, LogLevel, OnRejection, agent_options, choices_of
-from mooring.agent.reactor.values import Options
+from mooring.agent.reactor.values import Options, Telling
 from mooring.core.errors import InputError
 from mooring.manifest.kubelet_flags import kubelet_flags
 
@@ -34,8 +34,13 @@ FULL: dict[str, Any] = {
     "replyBudget": "1.5s",
     "metricsAddress": "[::1]:80",
     "perContainerMetrics": True,
+    "assigned": "all",
+    "assignedDir": "/run/other/assigned",
+    "assignedMountPath": "/run/other-assigned",
     "statusSocket": "",
     "podResourcesSocket": "",
+    "claimsSocket": "/run/other/claims.sock",
+    "publish": True,
     "logFormat": "console",
     "logLevel": "debug",
 }
@@ -76,7 +81,12 @@ def test_every_field_is_read(tmp_path: Path) -> None:
     assert set(FIELDS) == set(FULL) - {"apiVersion", "kind"}
     assert {*FIELDS.values()} == {field.name for field in fields(AgentOptions)}
     assert choices_of(options) == Options(
-        evict=True, opt_out_annotation="mooring/opt-out", place_while_unwritable=False
+        evict=True,
+        opt_out_annotation="mooring/opt-out",
+        place_while_unwritable=False,
+        telling=Telling.ALL,
+        assigned_dir="/run/other/assigned",
+        assigned_mount_path="/run/other-assigned",
     )
 
 

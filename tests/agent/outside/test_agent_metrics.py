@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import Told, busy, partitioned, pod, snapshot_of, started
 
-from mooring.agent.health import LONGEST_PAUSE, health_pages, unready
+from mooring.agent.health import LONGEST_PAUSE, REMEDY, health_pages, unready
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.reactor.effects import Effect, Evict, Finding, Report
 from mooring.agent.reactor.values import Phase
@@ -138,6 +138,20 @@ def test_what_was_told_counts_where_the_kernel_was_not_read() -> None:
     assert ended.overlaps() == ()
 
 
+def test_the_cpus_of_a_container_that_is_being_made_are_still_somebody_elses_to_leave() -> None:
+    snapshot = with_cpus(busy(), "web-c0", "0-15")
+    state = snapshot.state
+    assert state is not None
+    owners = {overlap.owner_id for overlap in snapshot.overlaps()}
+    making = state
+    for owner in owners:
+        making = making.with_container(replace(state.containers[owner], phase=Phase.CREATED))
+    assert replace(snapshot, state=making).overlaps() == ()
+    one = min(owners)
+    starting = making.with_container(replace(state.containers[one], phase=Phase.STARTING))
+    assert {overlap.owner_id for overlap in replace(snapshot, state=starting).overlaps()} == {one}
+
+
 def test_a_shared_container_of_a_partition_may_not_run_on_its_exclusive_neighbour() -> None:
     told = partitioned()
     cpus = told.kubelet.node.cpu
@@ -153,6 +167,10 @@ def test_a_shared_container_of_a_partition_may_not_run_on_its_exclusive_neighbou
     [
         ({"runtime": RuntimeLink()}, "the runtime is not connected"),
         ({"runtime": RuntimeLink(connected=True)}, "the runtime has not told what runs yet"),
+        (
+            {"runtime": RuntimeLink(connected=True, silent=True)},
+            f"the runtime has let the agent wait for 60 seconds: {REMEDY}",
+        ),
         ({"unwritable": "disk full"}, "the state cannot be written: disk full"),
         ({"state": None}, "the engine does not run yet"),
     ],

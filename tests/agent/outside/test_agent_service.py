@@ -115,3 +115,15 @@ def test_the_unit_is_a_good_one(tmp_path: Path) -> None:
         [analyze, "verify", "--man=no", unit], capture_output=True, text=True, check=False, timeout=60
     )
     assert (found.returncode, found.stdout + found.stderr) == (0, "")
+
+
+def test_the_unit_leaves_little_to_attack() -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd-analyze is not installed")
+    # Tenths: 0 is a service that can do nothing, 100 one that may do everything.
+    words = [analyze, "security", "--offline=yes", "--threshold=30", "--no-pager", str(UNIT)]
+    found = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    if "unrecognized option" in found.stderr:
+        pytest.skip("this systemd-analyze looks at running units only")
+    assert found.returncode == 0, found.stdout + found.stderr

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
@@ -56,6 +57,8 @@ class FaultInjector:
     """Starts with ``with``; all fields may be looked at while it runs."""
 
     node: str = "node-1"
+    port: int = 0
+    """0 takes a free one."""
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     taints: list[dict[str, Any]] = field(default_factory=list)
     faults: dict[str, deque[Fault]] = field(default_factory=dict)
@@ -66,9 +69,10 @@ class FaultInjector:
     changed: threading.Condition = field(default_factory=threading.Condition)
     generation: int = 0
     bookmarks: int = 0
+    is_away: bool = False
 
     def __enter__(self) -> Self:
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"injector": self}))
+        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), type("Handler", (_Handler,), {"injector": self}))
         self.server.daemon_threads = True
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self.thread.start()
@@ -77,6 +81,7 @@ class FaultInjector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.is_away = True
         self.end_watches()
         self.server.shutdown()
         self.server.server_close()
@@ -89,6 +94,10 @@ class FaultInjector:
         config = KubeConfig.from_one(cluster=entry, user=User(token="secret")).get()  # noqa: S106 - of nothing
         assert config is not None
         return config
+
+    def kubeconfig(self, file: Path) -> Path:
+        """Write the file that an operator would name, and return its path."""
+        return kubeconfig(file, int(self.server.server_address[1]))
 
     def fail(self, what: str, *faults: Fault) -> None:
         """Let the next answers to ``list``, ``watch`` or ``METHOD /path`` go wrong."""
@@ -132,6 +141,18 @@ class FaultInjector:
         return waiting.popleft() if waiting else None
 
 
+def kubeconfig(file: Path, port: int) -> Path:
+    """Write a kubeconfig for a server on a port of the loopback, which need not be there yet."""
+    content = {
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    file.write_text(json.dumps(content), encoding="utf-8")
+    return file
+
+
 def pod_object(name: str, cpu: str = "2", *, uid: str = "", **status: Any) -> dict[str, Any]:
     """Return a Guaranteed pod as an API server has it."""
     amounts = {"cpu": cpu, "memory": "1Gi"}
@@ -153,6 +174,7 @@ def pod_object(name: str, cpu: str = "2", *, uid: str = "", **status: Any) -> di
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each answer waits for the client's delayed acknowledgement of its head
     injector: FaultInjector
     generation: int
     """Of the watches when the request came."""
@@ -166,6 +188,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def answer(self) -> None:
+        if self.injector.is_away:
+            # A connection outlives the listener, and a server that is away does not answer on it.
+            self.close_connection = True
+            return
         parts = urlsplit(self.path)
         size = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(size)) if size else None

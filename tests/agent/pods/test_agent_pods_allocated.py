@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.agent.pods.fault_injector import pod_object
 
-from mooring.agent.pods.allocated import pod_of_object, with_allocated
+from mooring.agent.pods.allocated import pod_of_object
 from mooring.core.errors import InputError
 from mooring.core.pod import QoS
 
@@ -39,16 +39,6 @@ def test_a_limit_of_its_own_is_what_the_runtime_has() -> None:
     obj = resized(wanted, allocatedResources={"cpu": "1"}, resources={"limits": {"cpu": "3"}})
     obj["status"]["qosClass"] = "Burstable"
     assert amounts(obj) == ({"cpu": "1"}, {"cpu": "3"})
-
-
-@pytest.mark.parametrize(
-    "allocated", [{}, {"cpu": "2", "memory": "1Gi"}, {"cpu": "2000m", "memory": "1024Mi"}, {"nvidia.com/gpu": "1"}]
-)
-def test_without_a_resize_the_object_stays_as_it_is(allocated: dict[str, str]) -> None:
-    """Also because the memory manager looks at how an amount is written."""
-    wanted = {"cpu": "2", "memory": "1Gi"}
-    obj = resized({"requests": wanted, "limits": wanted}, allocatedResources=allocated)
-    assert with_allocated(obj) is obj
 
 
 def test_init_containers_and_pod_level_resources_are_allocated_too() -> None:

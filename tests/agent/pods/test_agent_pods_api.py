@@ -15,7 +15,7 @@ from tests.agent.pods.fault_injector import PATIENCE, Fault, FaultInjector, pod_
 
 from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.api import QUIET_PAUSE, APIPods
-from mooring.agent.pods.cluster import Cluster, ClusterError, cluster_of
+from mooring.cluster.apiserver import Cluster, ClusterError, cluster_of
 from mooring.core.machine import Finding
 
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}

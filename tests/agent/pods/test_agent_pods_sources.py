@@ -28,6 +28,9 @@ class Source:
         self.asked.append(sandbox.uid)
         return Pod(sandbox.uid, self.name) if sandbox.uid in self.uids else None
 
+    def wanted(self, sandbox: PodSandbox) -> Pod | None:
+        return self.pod(sandbox)
+
 
 def name(sources: PodSources, uid: str, source: str) -> str:
     found = sources.pod(PodSandbox("s", uid, "p", "n", annotations={"kubernetes.io/config.source": source}))

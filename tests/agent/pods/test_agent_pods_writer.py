@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 import pytest
 from tests.agent.pods.fault_injector import PATIENCE, Fault, FaultInjector, pod_object
 
-from mooring.agent.pods.cluster import Cluster, ClusterError, cluster_of
 from mooring.agent.pods.events import About, Happening
 from mooring.agent.pods.outward import NoCluster, about_node, about_pod, announce
 from mooring.agent.pods.writer import MOST_TRIES, ClusterWriter
 from mooring.agent.reactor.effects import EventFor, Evict
+from mooring.cluster.apiserver import Cluster, ClusterError, cluster_of
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
@@ -287,6 +287,9 @@ class Recorder:
 
     def taint(self, *, present: bool) -> None:
         raise AssertionError(present)
+
+    def wait_until_tried(self, patience: float) -> bool:
+        raise AssertionError(patience)
 
     def stop(self, patience: float) -> None:
         raise AssertionError(patience)

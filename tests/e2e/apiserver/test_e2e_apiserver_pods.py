@@ -22,11 +22,11 @@ from lightkube.resources.policy_v1 import PodDisruptionBudget
 
 from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.api import APIPods
-from mooring.agent.pods.cluster import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.agent.pods.events import About, EventWrite, Happening
-from mooring.agent.pods.watching import list_pods, watch_pods
 from mooring.agent.pods.writer import ClusterWriter
 from mooring.agent.pods.writes import TAINT, evict_pod, set_taint, write_event
+from mooring.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
+from mooring.cluster.watching import list_pods, watch_pods
 from mooring.core.machine import Finding
 from mooring.core.pod import ContainerKind, QoS
 

@@ -7,13 +7,14 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.e2e.containerd.cri import Pod
-from tests.e2e.containerd.runtime import Containerd, until
+from tests.e2e.containerd.runtime import Containerd
+from tests.patience import until
 
 from mooring.agent.status import ask_status
 from mooring.core.errors import InputError
@@ -28,10 +29,12 @@ kind: AgentConfiguration
 apiVersion: mooring/v1alpha1
 stateDir: {folder}/state-of-agent
 nriSocket: {socket}
+replyBudget: {budget}
+assignedDir: {folder}/assigned
 statusSocket: {folder}/status.sock
 podResourcesSocket: ""
-metricsAddress: ""
-logLevel: debug
+metricsAddress: "{metrics}"
+logLevel: {level}
 """
 
 
@@ -42,6 +45,15 @@ class AgentProcess:
     node: Containerd
     machine: str = ""
     reserved: str = "0"
+    budget: str = "500ms"
+    metrics: str = ""
+    """Address; empty means none."""
+    level: str = "debug"
+    program: Sequence[str] = (sys.executable, "-m", "mooring")
+    nri_socket: Path | None = None
+    """Where the agent connects; containerd's own socket by default."""
+    configuration: str = ""
+    """The agent's file; empty means one of the fields above."""
     _process: subprocess.Popen[bytes] | None = None
     codes: list[int] = field(default_factory=list)
     """Exit codes of those that were told to end."""
@@ -56,6 +68,11 @@ class AgentProcess:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def journal(self) -> Path:
         return self.node.folder / "state-of-agent" / "journal.json"
 
@@ -67,10 +84,18 @@ class AgentProcess:
         """Write the configuration and return the agent's command line."""
         configuration = self.node.folder / "agent.yaml"
         configuration.write_text(
-            _CONFIGURATION.format(folder=self.node.folder, socket=self.node.nri_socket, reserved=self.reserved),
+            self.configuration
+            or _CONFIGURATION.format(
+                folder=self.node.folder,
+                socket=self.nri_socket or self.node.nri_socket,
+                reserved=self.reserved,
+                budget=self.budget,
+                metrics=self.metrics,
+                level=self.level,
+            ),
             encoding="utf-8",
         )
-        words = [sys.executable, "-m", "mooring", "agent", "--config", str(configuration)]
+        words = [*self.program, "agent", "--config", str(configuration)]
         return [*words, *(["--machine", self.machine] if self.machine else [])]
 
     def start(self) -> None:

@@ -5,6 +5,7 @@ Messages are made from tables like those of the NRI. Source for numbers and name
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import grpc
 from tests.e2e.containerd.images import BUSYBOX
 
-from mooring.agent.nri.schema import build_messages
+from mooring.cluster.schema import build_messages
 
 _RUNTIME = "runtime.v1.RuntimeService"
 _NODE_NAMESPACE, _POD_NAMESPACE, _CONTAINER_NAMESPACE = 2, 0, 1
@@ -48,6 +49,7 @@ MESSAGES: Mapping[str, type[Any]] = build_messages(
         "ImageSpec": "1 image string",
         "ContainerMetadata": "1 name string\n2 attempt uint32",
         "KeyValue": "1 key string\n2 value bytes",
+        "Mount": "1 container_path string\n2 host_path string\n3 readonly bool",
         "LinuxContainerSecurityContext": "3 namespace_options NamespaceOption",
         "LinuxContainerConfig": "1 resources LinuxContainerResources\n2 security_context LinuxContainerSecurityContext",
         "ContainerConfig": """
@@ -56,6 +58,7 @@ MESSAGES: Mapping[str, type[Any]] = build_messages(
             3 command repeated string
             4 args repeated string
             6 envs repeated KeyValue
+            7 mounts repeated Mount
             9 labels map string string
             10 annotations map string string
             15 linux LinuxContainerConfig""",
@@ -168,8 +171,13 @@ class Client:
         command: Sequence[str] = (),
         annotations: Mapping[str, str] | None = None,
         attempt: int = 0,
+        mounts: Mapping[str, str] | None = None,
     ) -> str:
-        """Create a container and return its id; ``resources`` are fields of LinuxContainerResources."""
+        """Create a container and return its id.
+
+        ``resources`` are fields of LinuxContainerResources, ``mounts`` paths of the host by those in the container,
+        where they can only be read.
+        """
         config = MESSAGES["ContainerConfig"](
             command=list(command),
             labels={
@@ -182,6 +190,8 @@ class Client:
         )
         config.metadata.name, config.metadata.attempt = name, attempt
         config.image.image = BUSYBOX
+        for there, here in (mounts or {}).items():
+            config.mounts.add(container_path=there, host_path=here, readonly=True)
         config.linux.resources.CopyFrom(MESSAGES["LinuxContainerResources"](**(resources or {})))
         config.linux.security_context.namespace_options.CopyFrom(_namespaces())
         request = MESSAGES["CreateContainerRequest"](pod_sandbox_id=pod.id, config=config, sandbox_config=pod.config)
@@ -203,7 +213,19 @@ class Client:
         self.call("RemoveContainer", MESSAGES["ContainerId"](container_id=container), "Empty")
 
     def remove_pod(self, pod_id: str) -> None:
-        """Stop a sandbox with all that is in it, and remove it."""
+        """Stop a sandbox with all that is in it, and remove it after its containers, as a kubelet does."""
+        self.call("StopPodSandbox", MESSAGES["SandboxId"](pod_sandbox_id=pod_id), "Empty")
+        found = self.call("ListContainers", MESSAGES["Empty"](), "ListContainersResponse").containers
+        for container in found:
+            if container.pod_sandbox_id == pod_id:
+                self.remove(container.id)
+        self.call("RemovePodSandbox", MESSAGES["SandboxId"](pod_sandbox_id=pod_id), "Empty")
+
+    def remove_pod_at_once(self, pod_id: str) -> None:
+        """Remove a sandbox with its containers in it, as ``crictl rmp`` does.
+
+        Locks containerd up when a plugin connects meanwhile: test_e2e_containerd_lockup.py.
+        """
         self.call("StopPodSandbox", MESSAGES["SandboxId"](pod_sandbox_id=pod_id), "Empty")
         self.call("RemovePodSandbox", MESSAGES["SandboxId"](pod_sandbox_id=pod_id), "Empty")
 
@@ -230,6 +252,12 @@ class Client:
     def pods(self) -> list[str]:
         found = self.call("ListPodSandbox", MESSAGES["Empty"](), "ListPodSandboxResponse").items
         return [pod.id for pod in found]
+
+    def recorded_cpus(self, container: str) -> str:
+        """Return the CPU list of the specification that the runtime has on record; a Synchronize tells the same."""
+        request = MESSAGES["ContainerStatusRequest"](container_id=container, verbose=True)
+        info = json.loads(self.call("ContainerStatus", request, "ContainerStatusResponse").info["info"])
+        return str(info["runtimeSpec"]["linux"]["resources"]["cpu"].get("cpus", ""))
 
     def status(self, container: str) -> Any:
         request = MESSAGES["ContainerStatusRequest"](container_id=container)

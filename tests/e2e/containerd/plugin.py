@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.e2e.containerd.runtime import until
+from tests.patience import until
 
 from mooring.agent.nri.errors import NRIError, RefusalError
 from mooring.agent.nri.observer import LostAnswer, Observer, Runtime
@@ -39,6 +39,8 @@ class Watching:
     slow: str = ""
     """Name of the container whose creation waits for ``hold``."""
     seen: list[tuple[str, str]] = field(default_factory=list)
+    asked: list[tuple[str, LinuxResources]] = field(default_factory=list)
+    """What updates wanted, by the container's name."""
     synchronized: list[tuple[list[PodSandbox], list[Container]]] = field(default_factory=list)
     resized: list[PodSandbox] = field(default_factory=list)
     events: frozenset[Event] = frozenset(Event)
@@ -63,9 +65,10 @@ class Watching:
         return ContainerAdjustment(LinuxResources(cpus=cpus, mems=self.mems if cpus else "")), self._taken()
 
     def update_container(
-        self, _pod: PodSandbox, container: Container, _resources: LinuxResources
+        self, _pod: PodSandbox, container: Container, resources: LinuxResources
     ) -> Sequence[ContainerUpdate]:
         self.seen.append(("update", container.name))
+        self.asked.append((container.name, resources))
         cpus = self.pins.get(container.name)
         return [ContainerUpdate(container.id, LinuxResources(cpus=cpus))] if cpus else []
 

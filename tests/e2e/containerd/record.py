@@ -11,7 +11,8 @@ import threading
 from pathlib import Path
 
 from tests.agent.nri.recordings import FOLDER, Scripted, Tap, tapped, write_recording
-from tests.e2e.containerd.runtime import parts_named, running, until
+from tests.e2e.containerd.runtime import parts_named, running
+from tests.patience import until
 
 from mooring.agent.nri.errors import ConnectionLostError
 from mooring.agent.nri.plugin import connect_to

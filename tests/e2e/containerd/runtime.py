@@ -20,13 +20,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.e2e.containerd.cri import Client, CRIError
 from tests.e2e.containerd.images import BUSYBOX, PAUSE, write_image
+from tests.patience import until
 
 CGROUPS = Path("/sys/fs/cgroup")
 UNIFIED = (CGROUPS / "cgroup.controllers").exists()
@@ -35,6 +36,10 @@ RUN_FOLDER = Path("/run/containerd")
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "e2e_parts.py"
 
+_ID_LENGTH = 64
+"""Of the names of containers' and sandboxes' cgroups."""
+_POLITE = 10.0
+"""Seconds for taking away pods in good order, when a test has left some; what is left then is killed."""
 _numbers = itertools.count(1)
 
 _CONFIGURATION = """\
@@ -52,6 +57,8 @@ disabled_plugins = ["io.containerd.internal.v1.tracing", "io.containerd.tracing.
     sandbox = "{pause}"
 [plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = true
+  enable_cdi = true
+  cdi_spec_dirs = ["{folder}/cdi"]
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ["{folder}/cni/bin"]
     conf_dir = "{folder}/cni/net.d"
@@ -104,15 +111,6 @@ def e2e_parts() -> Any:
     return module
 
 
-def until(condition: Callable[[], object], what: str, *, seconds: float = 20.0) -> None:
-    """Wait until something is so; raises AssertionError when it never is."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"after {seconds:g} s still not: {what}")
-        time.sleep(0.005)
-
-
 def read_cgroup(path: str, controller: str, name: str) -> str:
     """Return a file of a cgroup.
 
@@ -139,6 +137,8 @@ class Containerd:
     cgroup_parent: str
     """Every pod's cgroup belongs below this one."""
     _holder: subprocess.Popen[bytes]
+    patience: float = 30.0
+    """Seconds that a call of the kubelet may take."""
     _process: subprocess.Popen[bytes] | None = None
     _clients: list[Client] = field(default_factory=list)
 
@@ -159,7 +159,7 @@ class Containerd:
     def cri(self) -> Client:
         """The kubelet's side; the same client as long as containerd runs."""
         if not self._clients:
-            self._clients.append(Client(self.cri_socket))
+            self._clients.append(Client(self.cri_socket, timeout=self.patience))
         return self._clients[0]
 
     @property
@@ -205,6 +205,15 @@ class Containerd:
     def restart(self, sign: signal.Signals = signal.SIGTERM) -> None:
         self.kill(sign)
         self.start()
+
+    def left_over(self) -> tuple[set[int], list[Path]]:
+        """Return the processes of containers and shims, and the cgroups of containers: none once all pods are removed.
+
+        The cgroups of pods are not the runtime's: a kubelet makes and removes them.
+        """
+        found = set(_sharing_namespace(self._holder.pid)) - {self.pid}
+        folders = _cgroup_folders(self.cgroup_parent)
+        return found | _in_cgroups(self.cgroup_parent), [one for one in folders if len(one.name) == _ID_LENGTH]
 
     def import_image(self, name: str) -> None:
         tar = self.folder / "image.tar"
@@ -282,9 +291,11 @@ def _hold_namespace() -> subprocess.Popen[bytes]:
 
 
 def _take_away(node: Containerd) -> None:
+    until_when = time.monotonic() + _POLITE
     with contextlib.suppress(CRIError, AssertionError):
         for pod in node.cri.pods():
-            node.cri.remove_pod(pod)
+            if time.monotonic() < until_when:
+                node.cri.remove_pod(pod)
     with contextlib.suppress(subprocess.TimeoutExpired):
         node.kill(signal.SIGKILL)
     # What a crash in the middle of a creation left: shims share the namespace, containers are in the cgroups.

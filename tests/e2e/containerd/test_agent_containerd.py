@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
 from tests.e2e.containerd.cri import CRIError, Pod
-from tests.e2e.containerd.runtime import Containerd, cgroup_file, read_cgroup, until
+from tests.e2e.containerd.runtime import Containerd, cgroup_file, read_cgroup
+from tests.patience import until
 
 pytestmark = pytest.mark.skipif(
     sorted(os.sched_getaffinity(0)) != [0, 1], reason="the expected CPUs are those of a machine with two"

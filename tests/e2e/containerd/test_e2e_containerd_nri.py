@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from tests.e2e.containerd.cri import CRIError, Pod
 from tests.e2e.containerd.plugin import Watching, plugged
-from tests.e2e.containerd.runtime import Containerd, read_cgroup, running, until
+from tests.e2e.containerd.runtime import Containerd, read_cgroup, running
 from tests.e2e.containerd.wrapper import asked, write_wrapper
+from tests.patience import until
 
 from mooring.agent.nri.out_of_band import update_by_synchronizing
 from mooring.agent.nri.plugin import connect_to
@@ -245,7 +246,7 @@ def test_a_plugin_that_containerd_starts_gets_its_socket_and_configuration(node:
 
 
 def test_a_simulated_large_machine_is_asked_for_cpus_that_this_one_lacks(parts: Any, folder: Path) -> None:
-    wrapper = write_wrapper(folder, parts.runc, python=Path(sys.executable), cpus="0-1", mems="0")
+    wrapper = write_wrapper(folder, parts.runc, cpus="0-1", mems="0")
     handler = Watching(pins={"a": "16-31", "b": "200-255"}, mems="1-2")
     with running(parts, folder, oci_runtime=wrapper) as node, plugged(node.nri_socket, handler) as observer:
         pod = pod_on(node)

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from tests.e2e.guest.boot import INSIDE, Boot, boot, e2e_guest
-from tests.e2e.guest.inside import steps
+from tests.e2e.guest.runner import Ran, e2e_guest, run, steps_of, why_not
+
+SCENARIO = "cgroups"
 
 
-@pytest.fixture(scope="module")
-def booted() -> Boot:
-    if not os.environ.get("MOORING_E2E_NUMA"):
-        pytest.skip("e2e-numa: a guest boots for minutes; make e2e-numa runs it")
-    script = e2e_guest()
+@pytest.fixture(scope="module", params=e2e_guest().editions())
+def ran(request: pytest.FixtureRequest) -> Ran:
+    if why_not():
+        pytest.skip(f"e2e-numa: {why_not()}")
     try:
-        guest = script.guest()
-    except script.UnavailableError as why:
-        pytest.skip(f"e2e-numa: {why}")
-    return boot(guest, script.image(guest, INSIDE))
+        return run(SCENARIO, edition=request.param)
+    except e2e_guest().UnavailableError as why:
+        pytest.skip(f"e2e-numa {request.param}: {why}")
 
 
-@pytest.mark.parametrize("step", list(steps()))
-def test_in_the_guest(booted: Boot, step: str) -> None:
-    result = booted.results.get(step)
-    assert result is not None, f"the guest did not come to this step:\n{booted.console[-3000:]}"
-    print(f"{step}: {result['told']} ({result['seconds']} s)")
-    assert result["ok"], result["told"]
+@pytest.mark.parametrize("step", list(steps_of(SCENARIO)))
+def test_in_the_guest(ran: Ran, step: str) -> None:
+    ran.check(step)
 
 
-def test_the_guest_powered_off_by_itself(booted: Boot) -> None:
-    assert booted.ended
-    assert "GUEST-RC=0" in booted.console
+def test_the_guest_powered_off_by_itself(ran: Ran) -> None:
+    assert ran.ended, ran.console[-3000:]

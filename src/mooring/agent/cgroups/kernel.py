@@ -63,6 +63,14 @@ class KernelCGroups:
         except GroupError:
             return None
 
+    def has_group(self, cgroup: str, pid: int) -> bool:
+        """Tell whether there is a group of that name."""
+        try:
+            group_folder(self.layout, self.layout.cpuset, cgroup, pid)
+        except GroupError as error:
+            return error.trouble is not Trouble.GONE
+        return True
+
     def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
         """Compare what is in effect with what is wanted."""
         return tuple(deviations(self.layout, wanted))

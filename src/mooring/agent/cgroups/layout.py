@@ -131,10 +131,13 @@ def _controllers(point: str) -> list[str]:
 
 
 def _mounts(text: str) -> Iterator[_Mount]:
-    for line in text.splitlines():
+    # Of all that Python takes for the end of a line the kernel escapes only one, and the byte 0 is in no path.
+    for line in text.split("\n"):
         before, dash, after = line.partition(" - ")
         fields, rest = before.split(" "), after.split(" ")
         if dash and len(fields) >= 6 and len(rest) >= 3 and rest[0] in {"cgroup", "cgroup2"}:
+            if "\0" in _plain(fields[4]):
+                continue
             yield _Mount(rest[0], _plain(fields[4]), _plain(fields[3]), frozenset(rest[2].split(",")))
 
 

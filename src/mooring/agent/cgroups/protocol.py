@@ -90,6 +90,14 @@ class CGroups(Protocol):
     def in_effect(self, place: WriteCPUSet) -> Cpuset | None:
         """Return what a container may use now; None when it has no group."""
 
+    def has_group(self, cgroup: str, pid: int) -> bool:
+        """Tell whether a container or sandbox has a control group still; also where nobody can know.
+
+        Args:
+            cgroup: ``cgroups_path`` as the runtime gives it.
+            pid: a process in it; 0 when none is known.
+        """
+
     def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
         """Compare what is in effect with what is wanted, for many containers; nothing is written."""
 

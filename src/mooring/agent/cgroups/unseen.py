@@ -35,6 +35,11 @@ class UnseenCGroups:
         del place
         return None
 
+    def has_group(self, cgroup: str, pid: int) -> bool:
+        """Miss nothing."""
+        del cgroup, pid
+        return True
+
     def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
         """Find nothing."""
         del wanted

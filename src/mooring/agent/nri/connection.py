@@ -111,6 +111,8 @@ class Connection:
         except OSError as error:
             self._shut(ConnectionLostError(f"cannot read: {error.strerror or error}"))
         finally:
+            # Whatever ended the reading, nobody may go on waiting for what is to be read.
+            self._shut(ConnectionLostError("nobody reads any more"))
             with self._write_lock:
                 self._trunk.close()
 

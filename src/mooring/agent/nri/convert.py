@@ -10,6 +10,7 @@ from typing import Any
 
 from mooring.agent.nri.messages import NRI
 from mooring.agent.nri.types import (
+    CLAIM_VARIABLE,
     Container,
     ContainerAdjustment,
     ContainerState,
@@ -64,6 +65,7 @@ def container_from(message: Any) -> Container:
         annotations=dict(message.annotations),
         resources=resources_from(message.linux.resources),
         cgroups_path=message.linux.cgroups_path,
+        claims=tuple(sorted({one.partition("=")[0] for one in message.env if one.startswith(CLAIM_VARIABLE)})),
     )
 
 

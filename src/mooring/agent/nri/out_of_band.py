@@ -3,9 +3,9 @@
 UpdateContainers exists for that, and locks containerd up when it meets a creation or removal (containerd issue 13733,
 NRI before 0.12.1). The answer to Synchronize carries updates too, and every new connection is synchronized.
 
-It has a danger of its own: a plugin that connects to containerd 2.1.9 while a pod sandbox is being removed can lock the
-runtime up, because the removal takes a read lock twice and the new plugin waits for the write lock in between. Nothing
-tells when that is safe, so that the agent does not use it by itself.
+It has a cost and a danger of its own: containerd lets no call of the kubelet through while a plugin connects, and one
+that connects in the middle of a RemovePodSandbox with containers left locks it up (2.1.9 and 2.4.2). So a running agent
+does not use it, and tells the runtime with the next reply; an agent that leaves the node does.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def update_by_synchronizing(
     Args:
         connect: makes a connection.
         updates: decides; called in this thread.
-        options: of the main plugin, which stays connected; the second connection adds ``-update`` to its name.
+        options: of the plugin, which may be connected itself; this connection adds ``-update`` to its name.
         observer: is told what happens on the second connection.
         linger: seconds to stay after the answer, so that the runtime does not find the connection closed before it has
             taken the answer in.

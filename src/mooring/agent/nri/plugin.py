@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,10 @@ _POLL_SECONDS = 0.2
 """How long a stop can go unnoticed while no request comes."""
 
 _CONNECT_SECONDS = 5.0
+_QUIET_SECONDS = 30.0
+"""How long a runtime may say nothing before it is asked whether it is there."""
+_PATIENCE_SECONDS = 10.0
+"""How long its answer to that may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +73,28 @@ def given_by(environment: Mapping[str, str]) -> Given | None:
     return Given(trunk, environment.get("NRI_PLUGIN_NAME", ""), environment.get("NRI_PLUGIN_IDX", ""))
 
 
-def serve(session: Session, stop: threading.Event) -> None:
+def serve(session: Session, stop: threading.Event, *, may_ask: bool = False) -> None:
     """Register and answer requests until the connection is lost or ``stop`` is set; closes the session.
+
+    Args:
+        session: not yet registered.
+        stop: ends it.
+        may_ask: whether a runtime that says nothing for long is asked whether it is there, and given up when it does
+            not answer. Without that, a plugin that was dropped and did not hear of it would wait for ever while
+            containers are created without it.
 
     Raises:
         NRIError: why the connection ended; not when it was stopped.
     """
     try:
         session.register()
+        heard = time.monotonic()
         while not stop.is_set():
-            session.step(_POLL_SECONDS)
+            if session.step(_POLL_SECONDS):
+                heard = time.monotonic()
+            elif may_ask and time.monotonic() - heard >= _QUIET_SECONDS:
+                session.ping(_PATIENCE_SECONDS)
+                heard = time.monotonic()
     finally:
         session.close()
 
@@ -110,7 +127,7 @@ def run_plugin(
         session: Session | None = None
         try:
             session = Session(connect(), handler, options, observer)
-            serve(session, stop)
+            serve(session, stop, may_ask=True)
         except NRIError as why:
             if session is not None and session.synchronized:
                 delay = _FIRST_DELAY

@@ -149,15 +149,18 @@ class Session:
         )
         return [update_from(failed) for failed in parse("UpdateContainersResponse", payload).failed]
 
-    def ping(self) -> None:
+    def ping(self, timeout: float | None = None) -> None:
         """Wait until the runtime has read everything that was sent so far.
 
         Calls a method that no runtime has, and takes its refusal for the answer that it is.
 
+        Args:
+            timeout: seconds to wait; the options' ``call_timeout`` by default.
+
         Raises:
             NRIError: when the connection does not work.
         """
-        self._client.refused_call(RUNTIME_SERVICE, "Ping", self._options.call_timeout)
+        self._client.refused_call(RUNTIME_SERVICE, "Ping", self._options.call_timeout if timeout is None else timeout)
 
     def close(self) -> None:
         """Close the connection; who waits in :meth:`step` or in a call gets a ConnectionLostError."""

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
+CLAIM_VARIABLE = "MOORING_CLAIM_"
+"""How variables begin by which a container shows what it has of claims (:mod:`mooring.agent.reactor.claimed`)."""
+
 
 class Event(IntEnum):
     """Events of a life; the bit of an event in a subscription is ``1 << (event - 1)``.
@@ -92,6 +95,8 @@ class Container:
     annotations: Mapping[str, str] = field(default_factory=dict)
     resources: LinuxResources = field(default_factory=LinuxResources)
     cgroups_path: str = ""
+    claims: tuple[str, ...] = ()
+    """Names of the variables in its environment that begin with :data:`CLAIM_VARIABLE`, sorted."""
 
 
 @dataclass(frozen=True, slots=True)

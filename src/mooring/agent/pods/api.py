@@ -9,11 +9,11 @@ from typing import Any
 import httpx2
 
 from mooring.agent.nri.types import PodSandbox
-from mooring.agent.pods.allocated import pod_of_object
-from mooring.agent.pods.cluster import Cluster, ClusterError, cut
+from mooring.agent.pods.allocated import pod_of_object, wanted_pod
 from mooring.agent.pods.known import KnownPods
 from mooring.agent.pods.source import is_static
-from mooring.agent.pods.watching import Change, list_pods, pause_before, watch_pods
+from mooring.cluster.apiserver import Cluster, ClusterError, cut
+from mooring.cluster.watching import Change, list_pods, pause_before, watch_pods
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
@@ -65,6 +65,7 @@ class APIPods:
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._listed = threading.Event()
+        self._tried = threading.Event()
         self._known = KnownPods()
         self._thread = threading.Thread(target=self._run, name="mooring-pods", daemon=True)
         self._lock = threading.Lock()
@@ -74,6 +75,7 @@ class APIPods:
         self._failures = 0
         self._told = False
         self._unusable: dict[str, str] = {}
+        self._wanted: dict[str, Pod] = {}
 
     def start(self) -> None:
         """Begin to list and watch."""
@@ -93,6 +95,11 @@ class APIPods:
         """Wait until all pods have been listed once; tell whether they have."""
         return self._listed.wait(patience)
 
+    def wait_until_tried(self, patience: float) -> bool:
+        """Wait until the pods have been listed once or that has failed once; tell whether they have been listed."""
+        self._tried.wait(patience)
+        return self._listed.is_set()
+
     @property
     def is_live(self) -> bool:
         """Whether changes arrive at the moment; for readiness and metrics."""
@@ -109,6 +116,10 @@ class APIPods:
     def pod(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod of a sandbox; waits for one that is not there yet, once, unless it is a static pod."""
         return self._known.find(sandbox.uid, 0.0 if is_static(sandbox) else self._patience)
+
+    def wanted(self, sandbox: PodSandbox) -> Pod | None:
+        """Return the pod with the resources that it is to have, where a resize of it was not allocated yet."""
+        return self._wanted.get(sandbox.uid) or self._known.find(sandbox.uid)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -169,6 +180,7 @@ class APIPods:
         self._failures += 1
         if self._failures == 1 and error.is_gone:
             return  # part of the game: the list is read again at once
+        self._tried.set()
         self._known.stale()
         if self._failures <= 2 or self._failures % 20 == 0:
             message = f"the pods of {self._node} are not heard of (try {self._failures}): {error}"
@@ -178,12 +190,14 @@ class APIPods:
 
     def _replace(self, items: list[dict[str, Any]]) -> None:
         pods = {}
+        self._wanted = {}
         for item in items:
             pod = self._converted(item)
             if pod is not None:
                 pods[pod.uid] = pod
         self._known.replace_all(pods)
         self._listed.set()
+        self._tried.set()
         self._unusable = {uid: text for uid, text in self._unusable.items() if uid not in pods}
 
     def _take(self, change: Change) -> None:
@@ -197,6 +211,7 @@ class APIPods:
             return
         uid = kubelet_uid(change.content)
         self._known.drop(uid)
+        self._wanted.pop(uid, None)
         if change.kind == "DELETED":
             self._unusable.pop(uid, None)
 
@@ -205,13 +220,19 @@ class APIPods:
         try:
             if text_at(mapping_at(item, "status"), "phase") in FINISHED:
                 return None
-            return pod_of_object(item, source=_SUBJECT, gates=self._gates)
+            pod = pod_of_object(item, source=_SUBJECT, gates=self._gates)
+            wanted = wanted_pod(item, source=_SUBJECT, gates=self._gates)
         except InputError as error:
             uid, message = kubelet_uid(item), str(error)
             if self._unusable.get(uid) != message:
                 self._unusable[uid] = message
                 self._report(Finding("warning", f"pod {uid}", f"the API server's object cannot be used: {message}"))
             return None
+        if wanted is None:
+            self._wanted.pop(pod.uid, None)
+        else:
+            self._wanted[pod.uid] = wanted
+        return pod
 
 
 def kubelet_uid(content: Mapping[str, Any]) -> str:

@@ -99,6 +99,11 @@ def derived(sandbox: PodSandbox, containers: Sequence[RuntimeContainer]) -> Deri
     return Derived(pod, tuple(guess for guess in Guess if guess in guesses))
 
 
+def amounts_of(resources: LinuxResources, qos: QoS) -> tuple[ResourceList, ResourceList]:
+    """Return requests and limits of one container of a pod of this class."""
+    return _amounts(resources, qos, set())
+
+
 def _amounts(resources: LinuxResources, qos: QoS, guesses: set[Guess]) -> tuple[ResourceList, ResourceList]:
     """Return requests and limits."""
     request = milli_of_shares(resources.shares or 0)

@@ -25,6 +25,9 @@ class Outward(Protocol):
     def taint(self, *, present: bool) -> None:
         """See to it that the node has, or has not, the taint that keeps new pods away."""
 
+    def wait_until_tried(self, patience: float) -> bool:
+        """Wait, for ``patience`` seconds at most, until all that was asked for was tried; tell whether it was."""
+
     def stop(self, patience: float) -> None:
         """Write what can be written within ``patience`` seconds, and end."""
 
@@ -48,6 +51,11 @@ class NoCluster:
         """Leave it out."""
         if present:
             self._tell("taint", "the node gets no taint, so pods are sent to it while the agent is away")
+
+    def wait_until_tried(self, patience: float) -> bool:
+        """Do nothing."""
+        del patience
+        return True
 
     def stop(self, patience: float) -> None:
         """Do nothing."""

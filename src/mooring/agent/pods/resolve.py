@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import Container as RuntimeContainer
 from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.agreement import Difference, differences
 from mooring.agent.pods.derive import Guess, derived
 from mooring.agent.pods.source import PodSource
+from mooring.core.errors import InputError
 from mooring.core.pod import Pod
+from mooring.manifest.gates import PodGates
+from mooring.manifest.pods import DEFAULT_GATES
+from mooring.manifest.scale_down import scale_down_grace
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,7 @@ def resolved(
     sandbox: PodSandbox,
     container: RuntimeContainer | None,
     others: Sequence[RuntimeContainer] = (),
+    gates: PodGates = DEFAULT_GATES,
 ) -> Resolved:
     """Return the pod of a sandbox.
 
@@ -38,6 +44,7 @@ def resolved(
         sandbox: as the runtime tells it.
         container: the one that is being created, as its client asks for it; None when it is about the pod alone.
         others: the pod's other containers as their client asked for them, in the order of their creation.
+        gates: say whether a derived pod's own scale-down delay is looked at.
 
     >>> found = resolved(None, PodSandbox("s", "u", "web", "shop", cgroup_parent="/kubepods/podu"), None)
     >>> found.pod.uid, found.is_derived
@@ -47,4 +54,12 @@ def resolved(
     if pod is not None:
         return Resolved(pod, is_derived=False, differences=tuple(differences(pod, sandbox, container)))
     made = derived(sandbox, [*others, *([container] if container is not None else [])])
-    return Resolved(made.pod, is_derived=True, guesses=made.guesses)
+    return Resolved(_with_delay(made.pod, gates), is_derived=True, guesses=made.guesses)
+
+
+def _with_delay(pod: Pod, gates: PodGates) -> Pod:
+    """Return the pod with the delay of its annotation; one that cannot be understood is none."""
+    with suppress(InputError):
+        grace = scale_down_grace({}, pod.annotations, gates, stored=True)
+        return pod if grace is None else replace(pod, scale_down_grace=grace)
+    return pod

@@ -31,6 +31,13 @@ class PodSource(Protocol):
         """
 
 
+class ResizedSource(PodSource, Protocol):
+    """Knows besides what becomes of pods that are resized."""
+
+    def wanted(self, sandbox: PodSandbox) -> Pod | None:
+        """Return the pod of a sandbox with the resources that it is to have, or None; waits for nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodSources:
     """Asks the folder for static pods, and the API server for all others.
@@ -40,7 +47,7 @@ class PodSources:
     """
 
     static: PodSource | None = None
-    api: PodSource | None = None
+    api: ResizedSource | None = None
 
     def pod(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod of a sandbox, or None."""
@@ -49,6 +56,10 @@ class PodSources:
             if found is not None:
                 return found
         return None if self.api is None else self.api.pod(sandbox)
+
+    def wanted(self, sandbox: PodSandbox) -> Pod | None:
+        """Return the pod with the resources that it is to have, or None; nobody resizes a static pod."""
+        return None if self.api is None or is_static(sandbox) else self.api.wanted(sandbox)
 
 
 def is_static(pod: PodSandbox | Pod) -> bool:

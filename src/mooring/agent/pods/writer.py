@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from mooring.agent.pods.cluster import Cluster, ClusterError
 from mooring.agent.pods.events import About, EventBook, EventWrite, Happening
-from mooring.agent.pods.watching import pause_before
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
+from mooring.cluster.apiserver import Cluster, ClusterError
+from mooring.cluster.watching import pause_before
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.manifest.findings import Report, ignore
@@ -81,6 +81,7 @@ class ClusterWriter:
         self._book = EventBook()
         self._evictions: OrderedDict[str, None] = OrderedDict()
         self._stopping = False
+        self._busy = False
         self._number = int(now().timestamp() * 1e6)
         self._cluster: Cluster | None = None
         self._thread = threading.Thread(target=self._run, name="mooring-outward", daemon=True)
@@ -96,7 +97,7 @@ class ClusterWriter:
             write = self._book.record(happening, self._clock(), self._number)
             if write is not None:
                 self._add(_Task(write))
-            self._changed.notify()
+            self._changed.notify_all()
 
     def evict(self, about: About, message: str) -> None:
         """Ask for a pod's eviction; once, unless it was given up."""
@@ -114,11 +115,18 @@ class ClusterWriter:
             self._waiting = [task for task in self._waiting if not isinstance(task.what, _Taint)]
             self._add(_Task(_Taint(present)))
 
+    def wait_until_tried(self, patience: float) -> bool:
+        """Wait until everything that waits was tried; tell whether nothing is left to be tried."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._busy and all(task.tries for task in self._waiting), patience
+            )
+
     def stop(self, patience: float) -> None:
         """Try once more what waits, within ``patience`` seconds, and end."""
         with self._changed:
             self._stopping = True
-            self._changed.notify()
+            self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join(patience)
 
@@ -128,7 +136,7 @@ class ClusterWriter:
             oldest = next(index for index, one in enumerate(self._waiting) if not isinstance(one.what, _Taint))
             self._forget(self._waiting.pop(oldest))
         self._waiting.append(task)
-        self._changed.notify()
+        self._changed.notify_all()
 
     def _run(self) -> None:
         while True:
@@ -143,6 +151,9 @@ class ClusterWriter:
                 self._failed(task, ClusterError(str(error)))
             except Exception as error:  # noqa: BLE001 - one write that cannot be made must not end all others
                 self._failed(task, ClusterError(f"{type(error).__name__}: {error}", code=400))
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
         self._disconnect()
 
     def _next(self) -> _Task | None:
@@ -153,6 +164,7 @@ class ClusterWriter:
                 self._waiting += [_Task(write) for write in self._book.due(now)]
                 for index, task in enumerate(self._waiting):
                     if self._stopping or task.due <= now:
+                        self._busy = True
                         return self._waiting.pop(index)
                 if self._stopping:
                     return None

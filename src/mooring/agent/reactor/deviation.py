@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mooring.agent.reactor.answers import Outcome
-from mooring.agent.reactor.effects import Effect, EventFor, Finding, LiftQuota, Report, TellRuntime
+from mooring.agent.reactor.effects import Effect, EventFor, Finding, LiftQuota, Report
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Setting
 from mooring.agent.reactor.wanted import Wanted, expected_lifts, same_list, write_of
@@ -23,7 +23,7 @@ def deviation_found(state: AgentState, container_id: str, cpus: str, mems: str) 
     known = state.containers.get(container_id)
     if known is None or known.phase not in HAS_CGROUP:
         return outcome(state, state)
-    wanted = Wanted.by(state.kubelet).of(known.uid, known.name)
+    wanted = Wanted.now(state).of(known.uid, known.name)
     wrong = [
         f"{what} {found or 'none'} instead of {right}"
         for what, found, right in (("CPUs", cpus, wanted.cpus), ("memory nodes", mems, wanted.mems))
@@ -38,7 +38,7 @@ def deviation_found(state: AgentState, container_id: str, cpus: str, mems: str) 
         effects.append(EventFor(pod.uid, pod.namespace, pod.name, "CPUSetRepaired", text))
     # Perhaps an update failed, and the runtime's record is as wrong as the cgroup was.
     after = state.with_container(replace(known, told=Setting(), written=wanted))
-    return outcome(state, after, None, (*effects, TellRuntime()))
+    return outcome(state, after, None, tuple(effects))
 
 
 def quota_found(state: AgentState, lift: LiftQuota, quota: int) -> Outcome:

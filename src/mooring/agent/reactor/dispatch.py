@@ -45,7 +45,7 @@ def state_change(
         case Event.POST_START_CONTAINER, PodSandbox(), Container():
             return container_started(state, sandbox, container)
         case ((Event.POST_UPDATE_CONTAINER | Event.POST_UPDATE_POD_SANDBOX), PodSandbox(), _):
-            return container_updated(state, sandbox)
+            return container_updated(state, sandbox, container)
         case Event.REMOVE_CONTAINER, _, Container():
             return remove_container(state, sandbox, container, observer)
         case _:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.reactor.values import AgentState, Assigned
 from mooring.core.pod import Pod
 
 
@@ -36,6 +36,10 @@ class Finding(Enum):
     """A CFS quota was back where none should be; it was lifted again."""
     TAKEN_OVER = "taken-over"
     """The state had no entry of a running container; the CPUs that it ran on became its own."""
+    CLAIM_REFUSED = "claim-refused"
+    """A claim of dynamic resource allocation gets no CPUs, or a container may not use one."""
+    RESIZE_MISSED = "resize-missed"
+    """A container was resized while the agent was away, and the engine refuses that."""
     STATE_REFUSED = "state-refused"
     """The engine does not start on what was stored, for example because the machine has other CPUs now."""
     STATE_DAMAGED = "state-damaged"
@@ -93,19 +97,50 @@ class Persist:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteAssigned:
+    """Let a container's files say which CPUs and memory nodes it has, or is about to have."""
+
+    container_id: str
+    assigned: Assigned
+    makes: bool
+    """Whether its folder is made; a container that runs without one cannot see it anyway."""
+    again: bool = False
+    """Whether files are replaced that say so already, for those who watch them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropAssigned:
+    """Remove the files of a container that is gone."""
+
+    container_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SweepAssigned:
+    """Remove the files of all other containers than these, after a time in which nobody saw them go."""
+
+    told: frozenset[str]
+    """Ids of containers whose files are written one by one."""
+    silent: frozenset[str]
+    """Ids of containers that live and are not told any more: their files become empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeAnswered:
+    """A resize was decided about: for log and metrics."""
+
+    result: str
+    """``accepted``, ``infeasible`` or ``deferred``."""
+    message: str
+    uid: str
+    container_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Verify:
     """Compare the kernel's cpusets of these containers with what is expected, and report differences as events."""
 
     container_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TellRuntime:
-    """The runtime's record of some containers is behind and no reply can carry the updates.
-
-    A short-lived second connection may answer its Synchronize with :func:`mooring.agent.reactor.updates.pending`; else
-    the next reply does it. The cgroups are right meanwhile.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +174,18 @@ class Evict:
     message: str
 
 
-Effect = WriteCPUSet | LiftQuota | Persist | Verify | TellRuntime | Report | EventFor | Evict
-BEFORE_THE_REPLY = (Persist, WriteCPUSet, LiftQuota)
+Effect = (
+    WriteCPUSet
+    | LiftQuota
+    | Persist
+    | WriteAssigned
+    | DropAssigned
+    | SweepAssigned
+    | ResizeAnswered
+    | Verify
+    | Report
+    | EventFor
+    | Evict
+)
+BEFORE_THE_REPLY = (Persist, WriteCPUSet, LiftQuota, WriteAssigned)
 """Types of effects that the answer to the runtime waits for."""

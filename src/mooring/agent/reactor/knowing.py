@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from mooring.agent.nri.types import Container, PodSandbox
-from mooring.agent.reactor.values import AgentState, KnownContainer, Phase
-from mooring.agent.reactor.wanted import on_record
+from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Setting
+from mooring.agent.reactor.wanted import on_record, same_list
 
 
 def with_sandbox(state: AgentState, sandbox: PodSandbox) -> AgentState:
@@ -47,17 +48,42 @@ def seen(state: AgentState, sandbox: PodSandbox, container: Container, phase: Ph
             asked=container.resources,
             pid=container.pid,
             cgroup=container.cgroups_path,
+            claims=container.claims,
         )
         return state.with_container(known)
     return state.with_container(
         replace(
             known,
             phase=known.phase if known.phase is Phase.ENDED else phase,
-            told=record,
+            told=believed(known.told, record),
             pid=container.pid or known.pid,
             cgroup=container.cgroups_path or known.cgroup,
+            claims=container.claims or known.claims,
         )
     )
+
+
+def believed(told: Setting, record: Setting) -> Setting:
+    """Return what is on record, as far as that is known.
+
+    A message is put together before the runtime's turn for it comes, so that it can be older than the last answer
+    (containerd 2.1.9 and 2.4.2, read and seen under churn). Where the two differ nobody knows, and the next reply tells
+    the container anew: to trust the older one could leave a container where it may not be any more.
+
+    >>> believed(Setting("0-3"), Setting("0-3", quota=-1)), believed(Setting("0-3"), Setting("0-5")).cpus
+    (Setting(cpus='0-3', mems='', quota=-1), '')
+    """
+    is_same = same_list(told.cpus, record.cpus) and same_list(told.mems, record.mems)
+    return record if is_same else Setting(quota=record.quota)
+
+
+def as_asked(state: AgentState, containers: Iterable[Container]) -> list[Container]:
+    """Return containers of the runtime's record with the resources that their creation asked for, where that is known.
+
+    The record has what the agent made of them: without its quota a Guaranteed container looks like a Burstable one.
+    """
+    known = state.containers
+    return [replace(one, resources=known[one.id].asked) if one.id in known else one for one in containers]
 
 
 def messages_of(state: AgentState, sandbox_id: str) -> tuple[Container, ...]:

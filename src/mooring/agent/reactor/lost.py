@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from mooring.agent.reactor.answers import Outcome
-from mooring.agent.reactor.effects import Effect, TellRuntime
+from mooring.agent.reactor.effects import Effect
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, Setting
 from mooring.agent.reactor.wanted import Wanted, lift_of_container, write_of
@@ -19,7 +19,7 @@ def answer_lost(state: AgentState, container_ids: Collection[str]) -> Outcome:
         state: in which the answer counts as given.
         container_ids: containers that the answer had updates of.
     """
-    wanted = Wanted.by(state.kubelet)
+    wanted = Wanted.now(state)
     after, effects = state, list[Effect]()
     for one in state.containers.values():
         if one.id not in container_ids or one.phase not in UPDATABLE:
@@ -30,4 +30,4 @@ def answer_lost(state: AgentState, container_ids: Collection[str]) -> Outcome:
             after = after.with_container(replace(one, told=Setting(), written=setting))
         else:
             after = after.with_container(replace(one, told=Setting()))
-    return outcome(state, after, None, (*effects, TellRuntime()) if after is not state else ())
+    return outcome(state, after, None, tuple(effects))

@@ -115,18 +115,23 @@ def ended(state: AgentState, uid: str, observer: Observer | None = None) -> Agen
 
 
 def waiting_placed(state: AgentState, observer: Observer | None = None) -> Placed:
-    """Ask again for pods that run although they could not be placed; the kubelet will not ask for them."""
+    """Ask again for containers that run although they could not be placed; the kubelet will not ask for them.
+
+    These are all of a pod that was refused, or those that joined a placed pod while the agent was away.
+    """
     effects: list[Effect] = []
     for uid, held in state.held.items():
-        live = state.containers_of(uid)
-        if not live or uid in state.kubelet.node.active:
+        known = state.kubelet.node.active.get(uid)
+        placed_names = () if known is None else _names(known)
+        missed = [one.name for one in state.containers_of(uid) if one.name not in placed_names]
+        if not missed:
             continue
-        placed = place(state, held.pod, "", observer)
+        placed = place(state, held.pod, missed[0], observer)
         state = placed.state
         if placed.rejection is None:
             effects += placed.effects
-            for one in live:
-                state = replace(state, kubelet=started(state.kubelet, uid, one.name, observer))
+            for name in missed:
+                state = replace(state, kubelet=started(state.kubelet, uid, name, observer))
     return Placed(state, None, tuple(effects))
 
 
@@ -142,18 +147,21 @@ def _asked(state: AgentState, pod: Pod, observer: Observer | None) -> tuple[Kube
         return before, Rejection(ENDLESS_ADMISSION, text)
     if decision.rejection is not None:
         return before, decision.rejection
-    if _pool_is_missed(state, after, pod):
+    if pool_is_missed(state, after, pod):
         # Judged by the state that it would have made: it differs from the present one when the pod itself empties the
         # pool, so that the pod is asked about again at every try; its sharers may be gone then.
         return after, Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
     return after, None
 
 
-def _pool_is_missed(state: AgentState, after: Kubelet, pod: Pod) -> bool:
-    """Tell whether the shared pool is empty although somebody needs it."""
+def pool_is_missed(state: AgentState, after: Kubelet, pod: Pod) -> bool:
+    """Tell whether the shared pool is empty after a decision about a pod, although somebody needs it."""
     if after.settings.cpu is None or after.node.cpu.default:
         return False
-    wanted = Wanted.by(after)
+    if after.settings.cpu.resizes:
+        # The engine does not start on a state without a pool, which knows what is given back when, and the first CPUs.
+        return True
+    wanted = Wanted.now(replace(state, kubelet=after))
     if any(not wanted.is_exclusive(pod.uid, one.name) for one in pod.containers):
         return True
     return any(one.phase in LIVE and not wanted.is_exclusive(one.uid, one.name) for one in state.containers.values())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mooring.agent.nri.types import Container, PodSandbox
 from mooring.agent.reactor.answers import Outcome
-from mooring.agent.reactor.effects import Effect, TellRuntime
+from mooring.agent.reactor.effects import Effect
 from mooring.agent.reactor.found import found
-from mooring.agent.reactor.knowing import seen, with_sandbox
-from mooring.agent.reactor.updates import enforced, is_behind, outcome
-from mooring.agent.reactor.values import AgentState, Phase
-from mooring.agent.reactor.wanted import lift_of_pod
+from mooring.agent.reactor.knowing import believed, seen, with_sandbox
+from mooring.agent.reactor.updates import enforced, outcome
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Phase
+from mooring.agent.reactor.wanted import Wanted, lift_of_pod, on_record, write_of
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 
@@ -40,9 +42,19 @@ def container_created(
 def container_started(state: AgentState, sandbox: PodSandbox, container: Container) -> Outcome:
     """Learn that a container's program runs. Of a very short one its end was told before."""
     after = seen(with_sandbox(state, sandbox), sandbox, container, Phase.RUNNING)
-    return outcome(state, after, None, (TellRuntime(),) if is_behind(after, container.id) else ())
+    return outcome(state, after)
 
 
-def container_updated(state: AgentState, sandbox: PodSandbox) -> Outcome:
-    """Lift the pod's quota again: a resize of the kubelet writes it anew."""
-    return outcome(state, state, None, lift_of_pod(state, sandbox.uid))
+def container_updated(state: AgentState, sandbox: PodSandbox, container: Container | None = None) -> Outcome:
+    """Lift the pod's quota again, which a resize of the kubelet writes anew, and see to the container's cpuset.
+
+    Between the answer and its deed the runtime lets other events pass. Where one of them changed what the container
+    should have, the answer was late: its cgroup is put right now, its record with the next reply.
+    """
+    known = None if container is None else state.containers.get(container.id)
+    lifts = lift_of_pod(state, sandbox.uid)
+    if container is None or known is None or known.phase not in HAS_CGROUP:
+        return outcome(state, state, None, lifts)
+    wanted = Wanted.now(state).of(known.uid, known.name)
+    after = state.with_container(replace(known, told=believed(known.told, on_record(container.resources))))
+    return outcome(state, after, None, (write_of(known, wanted), *lifts))

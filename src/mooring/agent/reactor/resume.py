@@ -26,6 +26,8 @@ class Stored:
     """Pods that were decided about, by uid, in that order."""
     reports: tuple[Report, ...] = ()
     """What could not be read, and what did not fit together."""
+    claim_users: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Uids of the pods of each claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,9 @@ def resume(
     for texts in _ever_less(stored.texts):
         start = _start(info, config, mooring, texts, observer)
         if isinstance(start, Start) and start.kubelet is not None:
-            state = AgentState(start.kubelet, options or Options(), remembered=stored.pods)
+            state = AgentState(
+                start.kubelet, options or Options(), remembered=stored.pods, claim_users=stored.claim_users
+            )
             return Resumed(state, tuple(reports))
         problem = start if isinstance(start, str) else start.refusal.message if start.refusal else ""
         if texts == StateTexts():

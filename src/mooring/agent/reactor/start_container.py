@@ -39,7 +39,7 @@ def start_container(
         state, effects = placed.state, placed.effects
     state = seen(state, sandbox, container, Phase.STARTING)
     known = state.containers[container.id]
-    wanted = Wanted.by(state.kubelet).of(sandbox.uid, known.name)
+    wanted = Wanted.now(state).of(sandbox.uid, known.name)
     if not wanted.cpus and state.kubelet.settings.cpu is not None:
         return outcome(before, state, Refused(text_of(Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE))), effects)
     state, changed = enforced(before, state.with_container(_written(known, wanted)))

@@ -9,6 +9,7 @@ from mooring.agent.reactor.effects import Finding, Persist, Report
 from mooring.agent.reactor.placing import STATE_UNWRITABLE, text_of
 from mooring.agent.reactor.values import AgentState
 from mooring.core.decision import Rejection
+from mooring.cpumanager.claimed import is_claim
 
 
 def unwritten(before: AgentState, outcome: Outcome, uid: str, problem: str) -> Outcome:
@@ -25,10 +26,14 @@ def unwritten(before: AgentState, outcome: Outcome, uid: str, problem: str) -> O
     """
     rest = tuple(effect for effect in outcome.effects if not isinstance(effect, Persist))
     report = Report(Finding.STATE_UNWRITABLE, problem, uid)
-    if outcome.state.options.place_while_unwritable or not isinstance(outcome.answer, Adjusted):
-        return replace(outcome, effects=(report, *rest))
     own = outcome.state.kubelet.node.cpu.assignments.get(uid, {})
-    if not any(own.values()) or before.kubelet.node.cpu.assignments.get(uid) == own:
+    had = before.kubelet.node.cpu.assignments.get(uid, {})
+    # An answer to a creation, to an update that makes a container grow, or to a claim that had nothing.
+    grows = any(had.get(name, 0 if is_claim(uid) else cpus) & cpus != cpus for name, cpus in own.items())
+    is_given = isinstance(outcome.answer, Adjusted) or grows
+    if outcome.state.options.place_while_unwritable or not is_given:
+        return replace(outcome, effects=(report, *rest))
+    if not any(own.values()) or had == own:
         return replace(outcome, effects=(report, *rest))
     refused = Rejection(STATE_UNWRITABLE, "CPUs of its own are not given while the agent's state cannot be written")
     return Outcome(replace(before, sandboxes=outcome.state.sandboxes), Refused(text_of(refused)), (report,))

@@ -13,15 +13,19 @@ from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import Container, ContainerState, PodSandbox
 from mooring.agent.reactor.answers import Accepted, Outcome
+from mooring.agent.reactor.assigned import swept, told_anew
 from mooring.agent.reactor.effects import Effect, Finding, Report
 from mooring.agent.reactor.placing import ended, opted_out, place, started, told_about
 from mooring.agent.reactor.recovery import cpus_of, recoverable, with_entries
+from mooring.agent.reactor.resizing import missed, releases_resumed, resizes
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Held, KnownContainer, Phase
 from mooring.agent.reactor.wanted import Wanted, difference, lift_of_pod, on_record, write_of
+from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Container as PodContainer
 from mooring.core.pod import Pod, QoS
+from mooring.cpumanager.claimed import is_claim
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.memorymanager.requests import container_requests
 
@@ -71,6 +75,7 @@ def synchronize(
     containers: Sequence[Container],
     pods: Mapping[str, Pod],
     observer: Observer | None = None,
+    now: Moment | None = None,
 ) -> Outcome:
     """Bring state and runtime together.
 
@@ -80,8 +85,10 @@ def synchronize(
         containers: those that are made or run.
         pods: by uid, for :func:`unknown_pods`.
         observer: hears of the engine's facts, for metrics.
+        now: the present moment, for releases that go on or begin anew.
     """
     found = _listed(state, sandboxes, containers)
+    now = now or found.kubelet.node.moment
     effects: list[Effect] = []
     step = _without_gone(found, observer)
     effects += step.effects
@@ -90,13 +97,23 @@ def synchronize(
     step = _with_grown(step.state, pods, observer)
     effects += step.effects
     after = replace(step.state, kubelet=step.state.kubelet.settled(), remembered={})
+    if resizes(after.kubelet):
+        grown = missed(
+            releases_resumed(replace(after, kubelet=after.kubelet.at(now)), observer), containers, now, observer
+        )
+        after = grown.state
+        effects += grown.effects
     effects += _differences(after)
+    files = told_anew(after)
+    after = files.state
     told = refreshed(after)
     writes = _all_written(told.state)
     lifts: list[Effect] = []
     for uid in dict.fromkeys(one.uid for one in after.containers.values() if one.phase in LIVE):
         lifts += lift_of_pod(after, uid)
-    return outcome(state, told.state, Accepted(told.updates), (*writes, *lifts, *effects))
+    return outcome(
+        state, told.state, Accepted(told.updates), (*files.before, *writes, *lifts, swept(told.state), *effects)
+    )
 
 
 def _listed(state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequence[Container]) -> AgentState:
@@ -118,6 +135,8 @@ def _listed(state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequ
             asked=container.resources if before is None else before.asked,
             pid=container.pid,
             cgroup=container.cgroups_path,
+            shown=None if before is None else before.shown,
+            claims=container.claims,
         )
     for one in state.containers.values():
         if one.phase is Phase.CREATING and one.id not in known and one.sandbox_id in known_sandboxes:
@@ -139,7 +158,7 @@ def _without_gone(state: AgentState, observer: Observer | None) -> Reconciled:
     node = state.kubelet.node
     entries = [*node.cpu.assignments, *node.memory.assignments, *node.active, *state.held, *state.remembered]
     for uid in dict.fromkeys(entries):
-        if uid in uids:
+        if uid in uids or is_claim(uid):
             continue
         cpus = cpus_of(node.cpu.assignments.get(uid, {}).values())
         held = f"; CPUs {cpus} came back" if cpus else ""
@@ -269,7 +288,7 @@ def _live_names(state: AgentState, pod: Pod) -> list[str]:
 
 
 def _differences(state: AgentState) -> list[Effect]:
-    wanted = Wanted.by(state.kubelet)
+    wanted = Wanted.now(state)
     found: list[Effect] = []
     for one in state.containers.values():
         if one.phase not in LIVE or one.phase is Phase.CREATING:
@@ -290,7 +309,7 @@ def _differences(state: AgentState) -> list[Effect]:
 
 def _all_written(state: AgentState) -> list[Effect]:
     """Write the cgroups of all containers: the record may be wrong, and an update may miss the cgroup."""
-    wanted = Wanted.by(state.kubelet)
+    wanted = Wanted.now(state)
     found = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
     found.sort(key=lambda one: not wanted.is_exclusive(one.uid, one.name))
     return [write_of(one, wanted.of(one.uid, one.name)) for one in found]

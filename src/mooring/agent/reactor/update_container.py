@@ -1,24 +1,40 @@
-"""UpdateContainer: the kubelet changes sizes, the CPUs stay ours.
+"""UpdateContainer: the kubelet changes sizes.
 
-The runtime takes what its client sends where nobody answers, so that the container's whole setting is answered always;
-this also corrects a record that an update has missed.
+With the extension exclusive-resize that is a resize, which the engine decides about; without it the CPUs stay as they
+are. The runtime takes what its client sends where nobody answers, so that CPUs and nodes are answered where the client
+names some; and where the record lacks them, which corrects a record that an update has missed. Else they are left out:
+containerd does what is answered here after it has let the next event pass, so that a list could come after a newer one
+and bring back CPUs that somebody else has by then (2.1.9 and 2.4.2, seen under churn).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from mooring.agent.nri.types import Container, ContainerUpdate, LinuxResources, PodSandbox
-from mooring.agent.reactor.answers import Accepted, Outcome
+from mooring.agent.nri.types import Container, ContainerState, ContainerUpdate, LinuxResources, PodSandbox
+from mooring.agent.pods.resized import resized
+from mooring.agent.reactor.answers import Accepted, Outcome, Refused
 from mooring.agent.reactor.effects import Effect
 from mooring.agent.reactor.knowing import seen, with_sandbox
+from mooring.agent.reactor.resizing import Resized, asked, resizes
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import AgentState, Phase
-from mooring.agent.reactor.wanted import Wanted, lift_of_pod
+from mooring.agent.reactor.wanted import Wanted, lift_of_pod, same_list
+from mooring.core.moment import Moment
+from mooring.core.observer import Observer
+from mooring.core.pod import Pod
+
+_PHASES = {ContainerState.CREATED: Phase.CREATED, ContainerState.STOPPED: Phase.ENDED}
 
 
 def update_container(
-    state: AgentState, sandbox: PodSandbox, container: Container, resources: LinuxResources
+    state: AgentState,
+    sandbox: PodSandbox,
+    container: Container,
+    resources: LinuxResources,
+    target: Pod | None = None,
+    now: Moment | None = None,
+    observer: Observer | None = None,
 ) -> Outcome:
     """Answer a request to update a container.
 
@@ -27,23 +43,55 @@ def update_container(
         sandbox: of the pod.
         container: as it is before the update.
         resources: what the client asks for. A CFS quota in it is overruled where it is lifted.
+        target: the pod with the resources that it is to have, as the API server knows it.
+        now: the present moment, from which a scale-down delay counts.
+        observer: hears of the engine's facts, for metrics.
     """
     before, state = state, with_sandbox(state, sandbox)
     known = state.containers.get(container.id)
-    state = seen(state, sandbox, container, Phase.RUNNING if known is None else known.phase)
+    state = seen(state, sandbox, container, _phase(container) if known is None else known.phase)
+    found = _resized(state, sandbox, container, resources, target, now, observer)
+    if found.refusal:
+        return outcome(before, found.state, Refused(found.refusal), found.effects)
+    state = found.state
     known = state.containers[container.id]
-    wanted = Wanted.by(state.kubelet).of(sandbox.uid, known.name)
-    asked = replace(resources, cpus="", mems="") if resources.shares or resources.quota else known.asked
+    wanted = Wanted.now(state).of(sandbox.uid, known.name)
+    kept = replace(resources, cpus="", mems="") if resources.shares or resources.quota else known.asked
     told = replace(
         known.told,
         cpus=wanted.cpus or resources.cpus or known.told.cpus,
         mems=wanted.mems or resources.mems or known.told.mems,
         quota=wanted.quota if wanted.quota is not None else resources.quota or known.told.quota,
     )
-    rest = refreshed(state.with_container(replace(known, asked=asked, told=told, written=None)), skip=container.id)
-    mine = ContainerUpdate(
-        container.id, LinuxResources(cpus=wanted.cpus, mems=wanted.mems, quota=wanted.quota), ignore_failure=False
-    )
-    answered = (mine,) if wanted.cpus or wanted.mems or wanted.quota is not None else ()
-    effects: tuple[Effect, ...] = (*rest.writes, *lift_of_pod(rest.state, sandbox.uid))
+    rest = refreshed(state.with_container(replace(known, asked=kept, told=told, written=None)), skip=container.id)
+    cpus = wanted.cpus if resources.cpus or not same_list(known.told.cpus, wanted.cpus) else ""
+    mems = wanted.mems if resources.mems or not same_list(known.told.mems, wanted.mems) else ""
+    mine = ContainerUpdate(container.id, LinuxResources(cpus=cpus, mems=mems, quota=wanted.quota), ignore_failure=False)
+    answered = (mine,) if cpus or mems or wanted.quota is not None else ()
+    effects: tuple[Effect, ...] = (*rest.writes, *lift_of_pod(rest.state, sandbox.uid), *found.effects)
     return outcome(before, rest.state, Accepted((*answered, *rest.updates)), effects)
+
+
+def _phase(container: Container) -> Phase:
+    """Return the phase of a container that nobody has told of; clients may update one that has ended long ago."""
+    return _PHASES.get(container.state, Phase.RUNNING)
+
+
+def _resized(
+    state: AgentState,
+    sandbox: PodSandbox,
+    container: Container,
+    resources: LinuxResources,
+    target: Pod | None,
+    now: Moment | None,
+    observer: Observer | None,
+) -> Resized:
+    pod = state.kubelet.node.active.get(sandbox.uid)
+    if pod is None or not resizes(state.kubelet):
+        return Resized(state)
+    now = now or state.kubelet.node.moment
+    after = resized(pod, container.name, resources, target)
+    if after is None and sandbox.uid in state.kubelet.node.waiting:
+        # Back to what it has: the request that was refused is withdrawn.
+        after = pod
+    return Resized(state) if after is None else asked(state, after, now, container.id, observer)

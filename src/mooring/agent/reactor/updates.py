@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import ContainerUpdate
+from mooring.agent.reactor import assigned
 from mooring.agent.reactor.answers import Accepted, Adjusted, Answer, Outcome
-from mooring.agent.reactor.effects import Effect, Persist, TellRuntime, Verify, WriteCPUSet
+from mooring.agent.reactor.effects import Effect, Persist, Verify, WriteCPUSet
 from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, Phase, Setting
 from mooring.agent.reactor.wanted import Wanted, change_of, difference, lift_of_container, lift_of_pod, write_of
 
@@ -33,7 +34,7 @@ def refreshed(state: AgentState, skip: str = "") -> Refreshed:
         state: where the runtime is behind.
         skip: id of a container that the reply speaks of anyway.
     """
-    wanted = Wanted.by(state.kubelet)
+    wanted = Wanted.now(state)
     own: list[ContainerUpdate] = []
     shared: list[ContainerUpdate] = []
     writes: list[WriteCPUSet] = []
@@ -56,12 +57,6 @@ def refreshed(state: AgentState, skip: str = "") -> Refreshed:
     return Refreshed(replace(state, containers=containers), (*own, *shared), tuple(writes))
 
 
-def pending(state: AgentState) -> Outcome:
-    """Return the updates that a second connection delivers, out of band."""
-    told = refreshed(state)
-    return outcome(state, told.state, Accepted(told.updates), told.writes)
-
-
 def enforced(before: AgentState, after: AgentState) -> tuple[AgentState, tuple[Effect, ...]]:
     """Return the second state, with what makes a change of the engine's state true where no reply can carry updates.
 
@@ -69,7 +64,7 @@ def enforced(before: AgentState, after: AgentState) -> tuple[AgentState, tuple[E
     """
     if before.kubelet.node.providers is after.kubelet.node.providers:
         return after, ()
-    old, new = Wanted.by(before.kubelet), Wanted.by(after.kubelet)
+    old, new = Wanted.now(before), Wanted.now(after)
     effects: list[Effect] = []
     lifted: dict[str, None] = {}
     containers = dict(after.containers)
@@ -84,17 +79,7 @@ def enforced(before: AgentState, after: AgentState) -> tuple[AgentState, tuple[E
             lifted[one.uid] = None
     for uid in lifted:
         effects += lift_of_pod(after, uid)
-    if any(
-        one.phase in UPDATABLE and change_of(one, new.of(one.uid, one.name)) is not None for one in containers.values()
-    ):
-        effects.append(TellRuntime())
     return replace(after, containers=containers), tuple(effects)
-
-
-def is_behind(state: AgentState, container_id: str) -> bool:
-    """Tell whether the runtime has something else on record than the container should have."""
-    one = state.containers[container_id]
-    return one.phase in UPDATABLE and change_of(one, Wanted.by(state.kubelet).of(one.uid, one.name)) is not None
 
 
 def outcome(
@@ -103,7 +88,8 @@ def outcome(
     """Return an event's outcome with what every event brings along.
 
     The state is written when the engine's changed or a container is new. What earlier replies changed is verified now,
-    because the runtime has done it by the time of the next event.
+    because the runtime has done it by the time of the next event; except what UpdateContainer asked for, which is seen
+    to when it is told to be done. Containers are told what has become of their CPUs.
     """
     answer = answer or Accepted()
     told = (
@@ -116,9 +102,12 @@ def outcome(
     )
     if after.unverified != told:
         after = replace(after, unverified=told)
+    files = assigned.told(before, after, told)
+    after = files.state
     first: tuple[Effect, ...] = (Persist(after),) if _is_worth_writing(before, after) else ()
     last: tuple[Effect, ...] = (Verify(due),) if due else ()
-    return Outcome(after, answer, (*first, *effects, *last))
+    later = tuple(one for one in files.after if one not in effects)
+    return Outcome(after, answer, (*first, *files.before, *effects, *later, *last))
 
 
 def _after(told: Setting, wanted: Setting) -> Setting:
@@ -129,4 +118,6 @@ def _after(told: Setting, wanted: Setting) -> Setting:
 
 def _is_worth_writing(before: AgentState, after: AgentState) -> bool:
     # A container that is gone may stay in the journal until the next write: nothing is read off it.
-    return before.kubelet is not after.kubelet or not after.containers.keys() <= before.containers.keys()
+    if before.kubelet is not after.kubelet or before.claim_users != after.claim_users:
+        return True
+    return not after.containers.keys() <= before.containers.keys()

@@ -47,6 +47,24 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
+class Assigned:
+    """What a container is told that it has for itself, or is about to have; empty texts say: nothing."""
+
+    cpus: str = ""
+    """Linux CPU list."""
+    mems: str = ""
+    """NUMA nodes in the same form."""
+
+
+class Telling(Enum):
+    """Which containers are told their CPUs; the value is the word in the agent's document."""
+
+    ANNOTATED = "annotated"
+    """Those of pods that ask for it."""
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
 class KnownContainer:
     """One container of the runtime."""
 
@@ -65,6 +83,10 @@ class KnownContainer:
     written: Setting | None = None
     """What its cgroup was given past the runtime, which may have something else on record; None when both are as told.
     """
+    shown: Assigned | None = None
+    """What its files say; None when it has none, or nobody knows."""
+    claims: tuple[str, ...] = ()
+    """Variables of its environment that stand for what it has of claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +109,12 @@ class Options:
     """Pods with this annotation and the value ``true`` share the pool whatever they ask for; empty: there is none."""
     place_while_unwritable: bool = True
     """Whether pods get CPUs and memory of their own while the agent's folder cannot be written."""
+    telling: Telling = Telling.ANNOTATED
+    """Who is told which CPUs he has, with the extension assigned-cpuset."""
+    assigned_dir: str = "/run/mooring/assigned"
+    """Folder of the node in which every such container has one of its own."""
+    assigned_mount_path: str = "/run/mooring-assigned"
+    """Where it finds that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +132,8 @@ class AgentState:
     """Pods that wait, by uid."""
     remembered: Mapping[str, Pod] = field(default_factory=dict)
     """Pods of the journal, until the first Synchronize says which of them are there."""
+    claim_users: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Uids of the pods for which each claim of the ledger is reserved, by its uid."""
     unverified: frozenset[str] = frozenset()
     """Containers with an update in the last reply, whose effect was not looked at yet."""
 

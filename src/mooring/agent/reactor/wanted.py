@@ -6,10 +6,11 @@ Source: spec: cpu-manager.md section 11, memory-manager.md section 8, pod-level.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from mooring.agent.nri.types import LinuxResources
+from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Setting
 from mooring.core.bits import list_text
@@ -28,26 +29,37 @@ class Wanted:
     kubelet: Kubelet
     pool: str
     """The shared pool as a CPU list; empty when it is empty, and with CPU manager policy ``none``."""
+    claimed: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """CPUs that containers have of claims, as masks by pod uid and container."""
 
     @staticmethod
     def by(kubelet: Kubelet) -> Wanted:
-        """Read a state."""
+        """Read a state of the engine, without claims."""
         managed = kubelet.settings.cpu is not None
         return Wanted(kubelet, list_text(kubelet.node.cpu.default) if managed else "")
 
+    @staticmethod
+    def now(state: AgentState) -> Wanted:
+        """Read a state."""
+        plain = Wanted.by(state.kubelet)
+        return Wanted(plain.kubelet, plain.pool, claimed_cpus(state))
+
     def of(self, uid: str, name: str) -> Setting:
-        """Return what a container should have: its own CPUs or the shared pool, the nodes of its memory."""
+        """Return what a container should have: CPUs of its own and of its claims or else the pool, and nodes."""
         node = self.kubelet.node
         own = node.cpu.assignments.get(uid, {}).get(name, 0)
+        claimed = self.claimed.get((uid, name), 0)
         blocks = node.memory.assignments.get(uid, {}).get(name, ())
         return Setting(
-            list_text(own) if own else self.pool,
+            list_text(own | claimed) if own or claimed else self.pool,
             ",".join(map(str, numa_of_blocks(blocks))),
             NO_QUOTA if own and self._is_lifted(uid, name) else None,
         )
 
     def is_exclusive(self, uid: str, name: str) -> bool:
         """Tell whether a container does not run in the shared pool."""
+        if self.claimed.get((uid, name), 0):
+            return True
         return bool(self.kubelet.node.cpu.assignments.get(uid, {}).get(name, 0))
 
     def _is_lifted(self, uid: str, name: str) -> bool:
@@ -93,7 +105,7 @@ def write_of(container: KnownContainer, wanted: Setting) -> WriteCPUSet:
 
 def expected(state: AgentState) -> Mapping[str, Setting]:
     """Return what the kernel should show for every container that has a cgroup, by container id."""
-    wanted = Wanted.by(state.kubelet)
+    wanted = Wanted.now(state)
     return {one.id: wanted.of(one.uid, one.name) for one in state.containers.values() if one.phase in HAS_CGROUP}
 
 
@@ -103,7 +115,7 @@ def expected_lifts(state: AgentState) -> tuple[LiftQuota, ...]:
 
 
 def _lifts(state: AgentState) -> Iterator[LiftQuota]:
-    wanted = Wanted.by(state.kubelet)
+    wanted = Wanted.now(state)
     for one in state.containers.values():
         if one.phase in HAS_CGROUP:
             yield from lift_of_container(one, wanted.of(one.uid, one.name))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import YES
+from mooring.cli.answer import NO, YES, emit
 from mooring.cli.candidates import complete_file, complete_folder
 from mooring.core.errors import InputError
+
+if TYPE_CHECKING:
+    from mooring.agent.setting_up import Asked
 
 EPILOG = """\b
 Examples:
   mooring agent --config /etc/mooring/agent.yaml
   mooring agent --config agent.yaml --state-dir /tmp/mooring --nri-socket /run/nri/nri.sock
   mooring agent --config agent.yaml --machine epyc-7763-2s-nps4
+  mooring agent --config /etc/mooring/agent.yaml --leave
 """
 
 
@@ -43,18 +49,30 @@ Examples:
     help="Where the runtime listens for plugins. Default: the configuration's nriSocket.",
 )
 @options.machine
-def command(config: str, state_dir: str, nri_socket: str, machine: str) -> int:
+@click.option(
+    "--leave",
+    is_flag=True,
+    help="Do not run: give running containers all CPUs, memory nodes and their CFS quotas back, and end.",
+)
+def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave: bool) -> int:
     """Place the containers of this node, as a plugin of its container runtime, until SIGTERM or SIGINT.
 
     The kubelet beside it has policies none and None. SIGHUP takes up a changed configuration.
 
     With --machine, for tests and simulations, decisions are those of another machine, and cgroups are left alone.
+
+    With --leave, once the agent has been stopped, running containers get back what they would have had without it. Exit
+    code 1 when something could not be given back.
     """
     try:
-        from mooring.agent.run import run_agent  # noqa: PLC0415 - needs the extra, and nobody else does
-        from mooring.agent.setting_up import Asked  # noqa: PLC0415 - as above
+        from mooring.agent.setting_up import Asked  # noqa: PLC0415 - needs the extra, and nobody else does
 
-        run_agent(Asked(config, _absolute(state_dir), _absolute(nri_socket), machine))
+        asked = Asked(config, _absolute(state_dir), _absolute(nri_socket), machine)
+        if leave:
+            return _left(asked)
+        from mooring.agent.run import run_agent  # noqa: PLC0415 - as above
+
+        run_agent(asked)
     except ModuleNotFoundError as error:
         if (error.name or "mooring").startswith("mooring"):
             raise
@@ -64,6 +82,18 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str) -> int:
             remedy='install its packages with pip install "mooring[agent]"',
         ) from None
     return YES
+
+
+def _left(asked: Asked) -> int:
+    from mooring.agent.leaving import leave  # noqa: PLC0415 - needs the extra
+
+    left = leave(asked)
+    containers = "1 container" if left.containers == 1 else f"{left.containers} containers"
+    quotas = "1 group has its" if left.quotas == 1 else f"{left.quotas} groups have their"
+    emit(f"{containers} may use every CPU and memory node again, and {quotas} CFS quota back.")
+    for problem in left.problems:
+        emit(f"Not as before: {problem}")
+    return NO if left.problems else YES
 
 
 def _absolute(path: str) -> str:

@@ -134,7 +134,9 @@ def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
         click.echo(f"The kubelet would not start: {plan.refusal.message}", err=True)
         if plan.remedy:
             click.echo(plan.remedy, err=True)
-    return plan_view(plan), plan.is_yes
+    from mooring.cli.clock import present_moment  # noqa: PLC0415 - as above
+
+    return plan_view(plan, now=present_moment()), plan.is_yes
 
 
 def _report(inputs: NodeOptions, to: str) -> int:

@@ -30,6 +30,8 @@ neighbours from the first on."""
 MOST_AMOUNTS = 1024
 """How many amounts of one thing are tried at most."""
 MIB = 2**20
+MOST_BEHIND = 16
+"""With more sums of what pods behind take, the next pods are not added to them."""
 MOST_TAILS = 32
 """How many amounts that admit the pod may fail for the sake of a later pod."""
 
@@ -156,12 +158,17 @@ def _bytes(search: Search, container: Container | None, resource: str, before: Q
     """Return the amounts at which an answer can change, the largest first.
 
     The memory manager compares a request with what is free, and with what could be given at all, on sets of NUMA nodes,
-    after the pod's other containers have taken theirs; the node resources check compares it with what is left. Where a
-    pod has memory of its own, its containers must leave something of it to those that share.
+    after the pod's other containers have taken theirs; the node resources check compares it with what is left. Pods
+    behind must still find theirs: beside them fits what is free when they have been asked, or what they leave of a set
+    of NUMA nodes on which they come to lie now. Where a pod has memory of its own, its containers must leave something
+    of it to those that share.
     """
     beside = _beside(search.pod, container, resource)
     amounts = {before.units - excess for excess in _excesses(search, resource)}
+    behind = _behind(search, resource)
     for sum_ in _sums(search.standing.node.settled().memory.nodes, resource):
+        amounts.update(sum_ - taken - later for taken in beside for later in behind)
+    for sum_ in _sums(search.course.after.node.settled().memory.nodes, resource):
         amounts.update(sum_ - taken for taken in beside)
     if container is not None and search.settings.pod_level.manages(search.pod):
         own = _requests(search.pod, None).get(resource, before).units
@@ -178,6 +185,20 @@ def _least(resource: str) -> int:
 
 def _page(resource: str) -> int:
     return 1 if resource == "memory" else Quantity.parse(resource.removeprefix("hugepages-")).units
+
+
+def _behind(search: Search, resource: str) -> set[int]:
+    """Return the sums of what pods behind take for themselves; of the first of them where there are many."""
+    sums = {0}
+    for pod, _ in search.tail:
+        if pod.uid not in search.expected or pod.qos is not QoS.GUARANTEED or len(sums) > MOST_BEHIND:
+            continue
+        whole = pod.resources if search.settings.pod_level.manages(pod) else None
+        asking = [whole.requests] if whole is not None else [container.requests for container in pod.containers]
+        for requests in asking:
+            taken = requests[resource].units if resource in requests else 0
+            sums |= {one + taken for one in sums}
+    return sums
 
 
 def _beside(pod: Pod, container: Container | None, resource: str) -> set[int]:

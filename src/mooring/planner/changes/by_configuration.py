@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mooring.core.config import KubeletConfig, with_defaults
+from mooring.core.config import EXTENSIONS, KubeletConfig, with_defaults
 from mooring.core.decision import StartRefusal
 from mooring.core.gates import resolve_gates
 from mooring.core.gotext import GoSyntaxError, parse_bool
@@ -146,7 +146,7 @@ def _options(config: KubeletConfig, machine: Machine) -> Iterator[tuple[Change, 
 
 def _gate(config: KubeletConfig, group: str) -> tuple[Change, ...]:
     """Return the feature gate that an option of a group needs and that is off."""
-    name, gates = _GATE_OF.get(group, ""), resolve_gates(config.feature_gates)
+    name, gates = _GATE_OF.get(group, ""), resolve_gates(config.feature_gates, EXTENSIONS)
     return () if not name or isinstance(gates, str) or gates[name] else (FeatureGate(name, on=True),)
 
 

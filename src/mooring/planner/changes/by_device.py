@@ -1,4 +1,4 @@
-"""One more device of something that the pod asks for."""
+"""One more device of what the pod asks for, or a pod before it: who gets the new one may leave the pod its place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def proposals(search: Search) -> Iterator[Proposal]:
     """Yield, for each resource, the NUMA node on which one more device disturbs the fewest pods."""
     if not search.has_room:
         return
-    wanted = {name for container in search.pod.containers for name in container.limits}
+    until = search.queue[: search.place + 1]
+    wanted = {name for pod, _ in until for container in pod.containers for name in container.limits}
     for resource in sorted(wanted.intersection(search.question.devices)):
         best: Proposal | None = None
         for node in sorted(node.node_id for node in search.question.machine.info.topology):

@@ -14,7 +14,7 @@ from dataclasses import replace
 from enum import Enum
 from itertools import chain, combinations, product
 
-from mooring.core.config import KubeletConfig, with_defaults
+from mooring.core.config import EXTENSIONS, KubeletConfig, with_defaults
 from mooring.core.gates import resolve_gates
 from mooring.cpumanager.options import ALPHA, BETA, OPTION_GROUPS
 from mooring.cpumanager.policy import STATIC
@@ -121,7 +121,7 @@ def _closest(*, on: bool) -> Setting:
 
 def _with_gates(config: KubeletConfig) -> KubeletConfig:
     """Switch on the gates that the options need and that are off."""
-    gates = resolve_gates(config.feature_gates)
+    gates = resolve_gates(config.feature_gates, EXTENSIONS)
     if isinstance(gates, str):
         return config
     groups = {OPTION_GROUPS.get(name) for name in options_on(config.cpu_manager_policy_options)}

@@ -96,7 +96,3 @@ def _row(row: Row, rows: Sequence[Row], reasons: Sequence[str]) -> PlotRow:
         shares=tuple(Share(part, found.exclusive) for part in aligned),
         figures=(str(found.stranded.total), f"{float(found.spread):.2f}" if found.exclusive else "–"),
     )
-
-
-def _style(number: int) -> str:
-    return f"exclusive-{REASON_COLOURS[number % len(REASON_COLOURS)]}"

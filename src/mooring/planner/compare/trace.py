@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
-from mooring.manifest.scenario import Admit, Restart, Scenario, Step
+from mooring.manifest.scenario import Admit, Reboot, Remove, Restart, Scenario, Step
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.node.resources import pod_requests
 from mooring.planner.question import Question
@@ -36,7 +36,8 @@ def trace_of(question: Question) -> Trace:
 
 def trace_of_scenario(scenario: Scenario) -> tuple[Trace, tuple[Finding, ...]]:
     """Return the trace of a recorded scenario, and what was left out of it."""
-    steps = tuple(Restart() if isinstance(step, Restart) else step for step in scenario.steps)
+    known = [step for step in scenario.steps if isinstance(step, Admit | Remove | Restart | Reboot)]
+    steps = tuple(Restart() if isinstance(step, Restart | Reboot) else step for step in known)
     changed = sum(1 for step in scenario.steps if isinstance(step, Restart) and step.kubelet is not None)
     files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
     findings: tuple[Finding, ...] = ()
@@ -44,6 +45,9 @@ def trace_of_scenario(scenario: Scenario) -> tuple[Trace, tuple[Finding, ...]]:
         them = "a restart changes" if changed == 1 else f"{changed} restarts change"
         text = f"{them} the configuration; the compared ones are kept through all restarts instead"
         findings = (Finding("warning", scenario.id or "the trace", text, "MOOR-721"),)
+    if len(known) < len(scenario.steps):
+        text = "resizes and time are left out: what is compared is how pods are placed"
+        findings += (Finding("warning", scenario.id or "the trace", text, "MOOR-723"),)
     return Trace(steps, scenario.active, files), findings
 
 

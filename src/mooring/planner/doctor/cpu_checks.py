@@ -52,6 +52,8 @@ def check_cpu_state(policy: StaticPolicy, contents: CPUContents) -> Iterator[Pro
                 "from a file without entries.",
                 0,
             )
+        elif policy.resizes and state.baselines:
+            yield _about(EMPTY_POOL, "The shared pool is empty while there are baselines and no entries.", 0)
     reserved = used & policy.reserved
     if reserved:
         yield _about(

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mooring.cpumanager.policy import StaticPolicy
-from mooring.cpumanager.state import CPUState
+from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.planner.doctor.priority import in_order
 from mooring.planner.doctor.problem import Holder, cpus_text
 
@@ -145,4 +145,16 @@ def _state(policy: StaticPolicy, broken: CPUState, kept: Mapping[Holder, int]) -
             for uid, sets in broken.baselines.items()
             if (held := {name: mask for name, mask in sets.items() if name in assignments.get(uid, {})})
         },
+        _releases(broken, assignments),
     )
+
+
+def _releases(broken: CPUState, assignments: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, PreAssignment]]:
+    """Return the pending releases of the containers that keep what they have."""
+    kept = {}
+    for uid, releases in broken.pre_assignments.items():
+        sets, baselines = assignments.get(uid, {}), broken.baselines.get(uid, {})
+        held = {name: pre for name, pre in releases.items() if pre.fits(sets.get(name, 0), baselines.get(name, 0))}
+        if held:
+            kept[uid] = held
+    return kept

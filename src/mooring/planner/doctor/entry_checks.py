@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from mooring.core.pod import ContainerKind, Pod
 from mooring.core.podlevel import PodLevelGates
+from mooring.cpumanager.claimed import is_claim
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import MemoryState
@@ -121,7 +122,7 @@ def check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:
     holders = tuple(
         Holder(uid, name)
         for uid, held in sorted(cpu.assignments.items())
-        if held and not memory.assignments.get(uid)
+        if held and not memory.assignments.get(uid) and not is_claim(uid)
         for name in sorted(held)
     )
     if holders:
@@ -142,7 +143,8 @@ def _stale(cpu: CPUState | None, memory: MemoryState | None, active: Mapping[str
         for uid, held in (state.assignments if state is not None else {}).items():
             pod = active.get(uid)
             known = {container.name for container in pod.containers} if pod is not None else set()
-            stale |= dict.fromkeys(Holder(uid, name) for name in held if name not in known)
+            if not is_claim(uid):
+                stale |= dict.fromkeys(Holder(uid, name) for name in held if name not in known)
     if stale:
         yield Problem(
             STALE,
@@ -152,6 +154,12 @@ def _stale(cpu: CPUState | None, memory: MemoryState | None, active: Mapping[str
             "entries by itself once it knows its pods.",
             tuple(sorted(stale)),
         )
+
+
+def _promised(cpu: CPUState, uid: str, container: str) -> int | None:
+    """Return how many CPUs a container has when its pending release is over; None without one."""
+    pre = cpu.pre_assignments.get(uid, {}).get(container)
+    return pre.cpus.bit_count() if pre is not None else None
 
 
 def _cpu_counts(cpu: CPUState, active: Mapping[str, Pod], gates: PodLevelGates, *, doubted: bool) -> Iterator[Problem]:
@@ -165,7 +173,7 @@ def _cpu_counts(cpu: CPUState, active: Mapping[str, Pod], gates: PodLevelGates, 
                 continue  # it may have ended long ago
             if need and not held:
                 lacking.append(Holder(uid, container.name))
-            elif need != held.bit_count():
+            elif need not in (held.bit_count(), _promised(cpu, uid, container.name)):
                 other.append(Holder(uid, container.name))
     if lacking:
         yield Problem(

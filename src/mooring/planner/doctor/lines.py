@@ -38,6 +38,10 @@ def _cpu_lines(state: CPUState) -> Iterator[str]:
     for uid, held in sorted(state.baselines.items()):
         for name, mask in sorted(held.items()):
             yield f"baselines/{uid}/{name}: {list_text(mask)}"
+    for uid, releases in sorted(state.pre_assignments.items()):
+        for name, pre in sorted(releases.items()):
+            at = pre.apply_at
+            yield f"preAssignments/{uid}/{name}: {list_text(pre.cpus)} at {at.since_boot} of {at.boot}"
 
 
 def _memory_lines(state: MemoryState) -> Iterator[str]:

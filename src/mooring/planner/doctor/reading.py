@@ -52,7 +52,7 @@ def read(file: str, text: str, family: Family) -> Reading:
     salvage = salvaged(text, family, intact=isinstance(answer, dict))
     problems = [] if isinstance(answer, dict) else [_problem(file, text, answer, salvage)]
     policy = answer["policyName"] if isinstance(answer, dict) else None
-    return Reading(file, describe_format(text), salvage, policy, (*problems, *_newer(file, text, salvage)))
+    return Reading(file, describe_format(text), salvage, policy, (*problems, *_newer(file, text, salvage, family)))
 
 
 def _problem(file: str, text: str, complaint: str, salvage: Salvage | None) -> Problem:
@@ -105,12 +105,12 @@ def _is_by_container_id(document: JSONObject) -> bool:
     return any(isinstance(value, str) for _, value in entries.members)
 
 
-def _newer(file: str, text: str, salvage: Salvage | None) -> Iterator[Problem]:
+def _newer(file: str, text: str, salvage: Salvage | None, family: Family) -> Iterator[Problem]:
     """Say which members a newer kubelet, or somebody's hand, has put there."""
     outer = parse_prefix(bytes_of(text), DEPTH)
     names = unknown_members(outer.value, OUTER_MEMBERS) if outer.whole and isinstance(outer.value, JSONObject) else []
     if salvage is not None and salvage.in_data:
-        names += unknown_members(salvage.document, DATA_MEMBERS)
+        names += unknown_members(salvage.document, DATA_MEMBERS | {field.member for field in family.data.fields})
     if names:
         shown = joined([quote(name) for name in dict.fromkeys(names)])
         yield Problem(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from mooring.checkpoint.contents import CPUContents, MemoryContents, cpu_contents, memory_contents
-from mooring.checkpoint.cpu_load import CPU_FAMILIES
+from mooring.checkpoint.cpu_load import cpu_family
 from mooring.checkpoint.memory_load import MEMORY_FAMILY
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.cpumanager.state import CPUState
@@ -62,12 +62,16 @@ def cpu_report(settings: Settings, text: str | None) -> Report[CPUState]:
     """Look at the CPU manager's file."""
     if text is None:
         return Report(CPU_FILE, "")
-    reading = read(CPU_FILE, text, CPU_FAMILIES[settings.pod_level.managers])
+    releases = settings.cpu is not None and settings.cpu.scale_down.is_on
+    reading = read(CPU_FILE, text, cpu_family(pod_level=settings.pod_level.managers, releases=releases))
     if reading.salvage is None:
         return Report(
             CPU_FILE, reading.format, _without_state(settings.config.cpu_manager_policy, reading), trusted=False
         )
     contents = cpu_contents(reading.salvage)
+    if not releases:
+        # A kubelet does not see them.
+        contents = replace(contents, state=replace(contents.state, pre_assignments={}))
     problems = [*reading.problems, *_cpu_problems(settings, reading, contents)]
     ids = tuple(Holder("", one.container) for one in contents.by_id)
     problems = [replace(one, holders=ids) if one.code == OLD_FORMAT else one for one in problems]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mooring.core.bits import list_text
+from mooring.core.pod import Pod
 from mooring.cpumanager import facts as cpu
 from mooring.devicemanager import facts as devices
 from mooring.memorymanager import facts as memory
@@ -56,6 +57,10 @@ def _entries(entries: tuple[Any, ...]) -> list[Any]:
     return [list_fields(hints) for hints in entries]
 
 
+def _requests(pod: Pod) -> dict[str, dict[str, str]]:
+    return {one.name: {name: str(amount) for name, amount in one.requests.items()} for one in pod.containers}
+
+
 _WHO = {"pod": _same, "container": _same}
 
 FACTS: Mapping[type, Mapping[str, Encoder]] = {
@@ -93,6 +98,18 @@ FACTS: Mapping[type, Mapping[str, Encoder]] = {
     cpu.PartitionKept: _WHO,
     cpu.PodShareCut: {**_WHO, "cpus": _set, "exclusive": _same},
     cpu.PodPartitioned: {"pod": _same, "cpus": _set, "containers": _sets},
+    cpu.CPUsResized: {
+        **_WHO,
+        "current": _set,
+        "kept": _set,
+        "pool": _set,
+        "affinity": _mask,
+        "result": _set,
+    },
+    cpu.ScaleDownStarted: {**_WHO, "current": _set, "result": _set, "delay": _same},
+    cpu.ScaleDownCompleted: {**_WHO, "cpus": _set, "released": _set},
+    cpu.ScaleDownDropped: {**_WHO, "pending": _set},
+    cpu.CPUsMoved: {**_WHO, "before": _set, "after": _set, "held": _set},
     # The memory manager.
     memory.MemoryPinningRequested: _WHO,
     memory.MemoryPinningFailed: {**_WHO, "error": _same},
@@ -107,6 +124,7 @@ FACTS: Mapping[type, Mapping[str, Encoder]] = {
     },
     memory.MemoryReleased: {**_WHO, "blocks": _blocks},
     memory.MemoryPartitioned: {"pod": _same, "exclusive": _list, "shared": _list},
+    memory.MemoryGrowthAsked: {**_WHO, "requests": _object, "nodes": _set, "hints": list_fields},
     memory.StartLeftToChance: {"nodes": _list},
     # The device manager.
     devices.DeviceHintsAsked: {**_WHO, "resource": _same, "need": _same, "free": _sets, "held": _same},
@@ -137,6 +155,8 @@ FACTS: Mapping[type, Mapping[str, Encoder]] = {
     node.AdmissionEndless: {"pod": _same, "defect": _same},
     node.PodWithdrawn: {"pod": _same, "reason": _same, "message": _same},
     node.StaleStateRemoved: {"pods": _list},
+    node.ResizeAccepted: {"uid": _same, "before": _requests, "after": _requests},
+    node.ResizeRefused: {"uid": _same, "reason": _same, "detail": _same, "message": _same},
 }
 """Every fact that an answer can have: its fields, and how each is written."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.topology import Topology
+from mooring.cpumanager.claimed import holder_name, is_claim
 from mooring.planner.plan import Plan, reserved_cpus
 
 
@@ -53,7 +54,7 @@ def assignments_of(plan: Plan) -> Assignments:
     pods = {answer.pod.uid: f"{answer.pod.namespace}/{answer.pod.name}" for answer in plan.answers}
     holders = [Holder(pods.get(uid, uid), uid, CPUSet(mask)) for uid, mask in state.pods.items()]
     holders += [
-        Holder(f"{pods.get(uid, uid)}/{name}", uid, CPUSet(mask))
+        Holder(holder_name(uid, name) if is_claim(uid) else f"{pods.get(uid, uid)}/{name}", uid, CPUSet(mask))
         for uid, containers in state.assignments.items()
         if uid not in state.pods
         for name, mask in containers.items()

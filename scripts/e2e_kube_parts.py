@@ -1,0 +1,207 @@
+"""Make the Kubernetes parts that e2e tests need: kubelet, API server, scheduler and etcd; kwok where it is asked for.
+
+Kubernetes' programs are built from its Go module, whose checksum is known here; its staging modules are replaced by
+their published versions, as its own ``go.mod`` names them. etcd is Debian's. Everything lies in the folder of
+``e2e_parts.py``, under a key of versions and flags; what is there is not made again. The first build takes 5 to 10
+minutes, 2.3 GB of memory for its linker, and 3 GB of Go's own cache; kwok takes three minutes more.
+
+Run by hand, it makes all parts but kwok, or those that are named, and says where they are. What cannot be had is
+skipped by name and reason; what fails beyond that is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e_parts import UnavailableError, _last_line, _locked, _own_suite, _run, _unpacked, cache_folder
+
+MODULE = "k8s.io/kubernetes"
+MODULE_VERSION = "v1.37.1"
+MODULE_SUM = "h1:LTUzSbp9n0W7649oVKBYfC48zcoD3vCk++1PZQn28q8="
+STAGING_VERSION = MODULE_VERSION.replace("v1.", "v0.", 1)
+PROGRAMS = ("kubelet", "kube-apiserver", "kube-scheduler")
+# Without a version the programs say v0.0.0-master, and the API server refuses clients by it.
+_VERSION_PACKAGE = "k8s.io/component-base/version"
+LINKER_FLAGS = (
+    f"-s -w -X {_VERSION_PACKAGE}.gitVersion={MODULE_VERSION}"
+    f" -X {_VERSION_PACKAGE}.gitMajor=1 -X {_VERSION_PACKAGE}.gitMinor={MODULE_VERSION.split('.')[1]}"
+)
+BUILD = ("go", "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-p", "2", "-ldflags", LINKER_FLAGS)
+ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"}
+KWOK = "sigs.k8s.io/kwok"
+KWOK_VERSION = "v0.8.0"
+KWOK_SUM = "h1:OTIOTwgROqPMovcTwxICx2eYQ4AwLpSx5EpjbDKF4SQ="
+# What makes a node Ready and keeps it so. Pods are not kwok's: the tests decide about them.
+KWOK_STAGES = ("fast/node-initialize.yaml", "heartbeat/node-heartbeat.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class KubeParts:
+    """What a cluster of one node needs beside containerd; all paths are absolute."""
+
+    version: str
+    etcd: Path
+    apiserver: Path
+    kubelet: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Kwok:
+    """The program that plays nodes, and what it is to do."""
+
+    program: Path
+    stages: tuple[Path, ...]
+
+
+def kube_parts() -> KubeParts:
+    """Return the parts of a cluster of one node, made if they are not there.
+
+    Raises:
+        UnavailableError: when there is no Go, the module cannot be had or etcd's package is missing.
+        RuntimeError: when a build fails.
+    """
+    return KubeParts(MODULE_VERSION, etcd(), kube_program("kube-apiserver"), kube_program("kubelet"))
+
+
+def etcd() -> Path:
+    """Return Debian's etcd, unpacked and not installed; raises as :func:`kube_parts`."""
+    with _locked(cache_folder()) as cache:
+        program = _unpacked(cache, "etcd-server", _own_suite()) / "usr/bin/etcd"
+    if not os.access(program, os.X_OK):
+        raise RuntimeError(f"{program} is no program; remove {cache_folder()} and try again")
+    return program
+
+
+def kube_program(name: str) -> Path:
+    """Return one of :data:`PROGRAMS`, built if it is not there; raises as :func:`kube_parts`."""
+    if shutil.which("go") is None:
+        raise UnavailableError(f"no go: {name} could not be built")
+    compiler = _run(["go", "env", "GOVERSION"], **ENVIRONMENT).stdout.strip()
+    kept = cache_folder() / "kubernetes"
+    kept.mkdir(exist_ok=True)
+    # A lock of its own: nobody who wants containerd should wait for this build.
+    with _locked(kept):
+        folder = kept / f"{MODULE_VERSION}-{compiler}-{_key(compiler)}"
+        program = folder / name
+        if not program.exists():
+            _build(folder, name)
+    return program
+
+
+def kwok() -> Kwok:
+    """Return kwok, built if it is not there; raises as :func:`kube_program`."""
+    if shutil.which("go") is None:
+        raise UnavailableError("no go: kwok could not be built")
+    compiler = _run(["go", "env", "GOVERSION"], **ENVIRONMENT).stdout.strip()
+    kept = cache_folder() / "kubernetes"
+    kept.mkdir(exist_ok=True)
+    with _locked(kept):
+        folder = kept / f"kwok-{KWOK_VERSION}-{compiler}"
+        if not folder.exists():
+            _build_kwok(folder)
+    return Kwok(folder / "kwok", tuple(folder / Path(name).name for name in KWOK_STAGES))
+
+
+def _build_kwok(folder: Path) -> None:
+    """Build kwok and keep its own stages beside it; the folder is there whole or not at all."""
+    fetched = _run(["go", "mod", "download", "-json", f"{KWOK}@{KWOK_VERSION}"], cwd=folder.parent, **ENVIRONMENT)
+    if fetched.returncode:
+        raise UnavailableError(f"module {KWOK}@{KWOK_VERSION}: {_last_line(fetched)}")
+    told = json.loads(fetched.stdout)
+    if told["Sum"] != KWOK_SUM:
+        raise RuntimeError(f"{KWOK}@{KWOK_VERSION} is not what it was: its checksum differs")
+    fresh = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    for name in KWOK_STAGES:
+        shutil.copyfile(Path(told["Dir"]) / "kustomize/stage/node" / name, fresh / Path(name).name)
+    nice = ["nice", "-n", "10"] if shutil.which("nice") else []
+    words = [*nice, "go", "install", "-p", "2", "-trimpath", "-ldflags", "-s -w", f"{KWOK}/cmd/kwok@{KWOK_VERSION}"]
+    finished = _run(words, cwd=fresh, **{**ENVIRONMENT, "GOBIN": str(fresh)})
+    if finished.returncode:
+        raise RuntimeError(f"building kwok {KWOK_VERSION} failed: {finished.stderr[-2000:]}")
+    fresh.rename(folder)
+
+
+def _key(compiler: str) -> str:
+    told = json.dumps([MODULE_SUM, compiler, BUILD, ENVIRONMENT])
+    return hashlib.sha256(told.encode()).hexdigest()[:12]
+
+
+def _build(folder: Path, name: str) -> None:
+    _write_module(folder)
+    fresh = folder / f"{name}.new"
+    nice = ["nice", "-n", "10"] if shutil.which("nice") else []
+    words = [*nice, *BUILD, "-o", str(fresh), f"{MODULE}/cmd/{name}"]
+    finished = _run(words, cwd=folder, **ENVIRONMENT)
+    if finished.returncode:
+        raise RuntimeError(f"building {name} {MODULE_VERSION} failed: {finished.stderr[-2000:]}")
+    fresh.rename(folder / name)
+
+
+def _write_module(folder: Path) -> None:
+    """Write a module that only depends on Kubernetes, and have Go note the checksums of all that it needs."""
+    if (folder / "go.sum").exists():
+        return
+    fetched = _run(["go", "mod", "download", "-json", f"{MODULE}@{MODULE_VERSION}"], cwd=folder.parent, **ENVIRONMENT)
+    if fetched.returncode:
+        raise UnavailableError(f"module {MODULE}@{MODULE_VERSION}: {_last_line(fetched)}")
+    told = json.loads(fetched.stdout)
+    if told["Sum"] != MODULE_SUM:
+        raise RuntimeError(f"{MODULE}@{MODULE_VERSION} is not what it was: its checksum differs")
+    own = Path(told["GoMod"]).read_text(encoding="utf-8")
+    folder.mkdir(exist_ok=True)
+    (folder / "go.mod").write_text(module_text(own), encoding="utf-8")
+    imports = "".join(f'import _ "{MODULE}/cmd/{name}"\n' for name in PROGRAMS)
+    (folder / "tools.go").write_text(f"//go:build tools\n\npackage tools\n\n{imports}", encoding="utf-8")
+    tidied = _run(["go", "mod", "tidy"], cwd=folder, **ENVIRONMENT)
+    if tidied.returncode:
+        (folder / "go.sum").unlink(missing_ok=True)
+        raise UnavailableError(f"modules of {MODULE}@{MODULE_VERSION}: {_last_line(tidied)}")
+
+
+def module_text(own: str) -> str:
+    """Return a ``go.mod`` that requires Kubernetes.
+
+    Args:
+        own: Kubernetes' ``go.mod``. Where it replaces a module by a folder of its repository, the published version
+            stands in; other modules of ``k8s.io`` have versions of their own.
+    """
+    staged = re.findall(r"^\s*(?:replace\s+)?(\S+) => \./staging/\S+$", own, re.MULTILINE)
+    language = re.search(r"^go (\S+)$", own, re.MULTILINE)
+    if not staged or language is None:
+        raise RuntimeError(f"{MODULE}@{MODULE_VERSION}: its go.mod has no staging modules")
+    replaced = "".join(f"\t{name} => {name} {STAGING_VERSION}\n" for name in sorted(set(staged)))
+    return (
+        f"module mooring.test/kubernetes\n\ngo {language[1]}\n\n"
+        f"require {MODULE} {MODULE_VERSION}\n\nreplace (\n{replaced})\n"
+    )
+
+
+def _named(name: str) -> Path:
+    if name == "etcd":
+        return etcd()
+    return kwok().program if name == "kwok" else kube_program(name)
+
+
+def main(names: list[str]) -> int:
+    """Make everything, or the named programs, and say where it is."""
+    for name in names or ["etcd", *PROGRAMS]:
+        try:
+            program = _named(name)
+        except UnavailableError as why:
+            print(f"SKIPPED {name}: {why}")
+        else:
+            print(f"{name}: {program}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

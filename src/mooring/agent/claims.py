@@ -1,0 +1,174 @@
+"""The agent's door for claims of dynamic resource allocation: a gRPC service on a Unix socket.
+
+A claim that is answered with CPUs stands in the journal already, and everybody else is off them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import grpc
+import msgspec
+from google.protobuf.message import Message
+
+from mooring.agent.grpc_socket import GRPCSocket
+from mooring.agent.holder import Holder
+from mooring.agent.reactor.answers import Outcome, Refused
+from mooring.agent.reactor.claimed import variables
+from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
+from mooring.agent.reactor.values import AgentState
+from mooring.agent.snapshot import Snapshot, SnapshotProvider
+from mooring.cluster.claims_messages import MESSAGES, SERVICE
+from mooring.core.bits import list_text
+from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.core.errors import InputError
+from mooring.core.observer import Observer
+from mooring.cpumanager.claimed import HeldClaim, claim_of, claims_of, owner_of
+from mooring.discovery.machineinfo_json import machine_info_document
+from mooring.node.claims import Claim, Share, claimable
+
+MOST_SHARES: Final = 64
+"""Shares of one claim; the API server allows 32 devices."""
+NOT_READY: Final = "NotReady: the container runtime has not told the agent yet what runs"
+_NAME = re.compile(r"[0-9A-Za-z]([0-9A-Za-z.-]{0,252}[0-9A-Za-z])?", re.ASCII)
+_REQUEST = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?", re.ASCII)
+
+
+class ClaimsService:
+    """Serves Prepare, Unprepare and Node on a Unix socket until it is closed."""
+
+    def __init__(self, path: str, provider: SnapshotProvider, holder: Holder) -> None:
+        """Begin to serve.
+
+        Args:
+            path: of the socket.
+            provider: knows the node.
+            holder: has the state.
+
+        Raises:
+            InputError: there can be no such socket.
+        """
+        self._provider, self._holder = provider, holder
+        methods = {
+            "Prepare": _method("Prepare", self._prepare),
+            "Unprepare": _method("Unprepare", self._unprepare),
+            "Node": _method("Node", lambda _request: node_message(self._provider.snapshot())),
+        }
+        self._socket = GRPCSocket(path, SERVICE, methods, what="claims", option="claimsSocket")
+
+    def close(self) -> None:
+        """Stop serving and remove the socket's name."""
+        self._socket.close()
+
+    def _prepare(self, request: Any) -> Message:
+        response: Any = MESSAGES["PrepareResponse"]
+        if not self._provider.snapshot().runtime.synchronized:
+            return response(reason=NOT_READY)  # type: ignore[no-any-return]
+        try:
+            asked, pods = claim_asked(request)
+        except InputError as error:
+            return response(reason=f"InvalidClaim: {error}")  # type: ignore[no-any-return]
+
+        def decide(state: AgentState, hear: Observer) -> Outcome:
+            return prepare_claim(state, asked, pods, hear)
+
+        outcome = self._holder.apply(decide, owner_of(asked.uid))
+        held = claim_of(outcome.state.kubelet.node.cpu, asked.uid)
+        if isinstance(outcome.answer, Refused) or held is None:
+            return response(reason=outcome.answer.text if isinstance(outcome.answer, Refused) else NOT_READY)  # type: ignore[no-any-return]
+        return response(shares=_shares(held))  # type: ignore[no-any-return]
+
+    def _unprepare(self, request: Any) -> Message:
+        def decide(state: AgentState, hear: Observer) -> Outcome:
+            return unprepare_claim(state, request.uid, hear)
+
+        outcome = self._holder.apply(decide)
+        reason = outcome.answer.text if isinstance(outcome.answer, Refused) else ""
+        response: Any = MESSAGES["UnprepareResponse"]
+        return response(reason=reason)  # type: ignore[no-any-return]
+
+
+def claim_asked(request: Any) -> tuple[Claim, frozenset[str]]:
+    """Return the claim of a request, and the uids of its pods.
+
+    Raises:
+        InputError: a name that is none, a list that is none, or nothing asked for.
+    """
+    for field, pattern in (("uid", _NAME), ("namespace", _NAME), ("name", _NAME)):
+        _check(getattr(request, field), pattern, field)
+    shares: dict[tuple[str, str], Share] = {}
+    for one in request.shares:
+        _check(one.request, _REQUEST, "request")
+        _check(one.device, _NAME, "device")
+        if one.count < 1:
+            raise InputError("asks for no CPU", field="count")
+        share = Share(one.request, one.device, one.count, _mask(one.within, "within"), _mask(one.wished, "wished"))
+        if (share.device, share.request) in shares:
+            raise InputError("is there twice for one request", field=f"device {share.device}")
+        shares[share.device, share.request] = share
+    if not 0 < len(shares) <= MOST_SHARES:
+        raise InputError(f"are {len(shares)}", field="shares", remedy=f"ask for 1 to {MOST_SHARES}")
+    return Claim(request.uid, request.namespace, request.name, tuple(shares.values())), frozenset(request.pods)
+
+
+def node_message(snapshot: Snapshot) -> Message:
+    """Return what a driver has to know of the node."""
+    message: Any = MESSAGES["NodeResponse"](node=snapshot.node, synchronized=snapshot.runtime.synchronized)
+    message.machine = msgspec.json.encode(
+        machine_info_document(snapshot.machine.info, info_error=snapshot.machine.info_error)
+    )
+    state = snapshot.state
+    if state is None:
+        return message  # type: ignore[no-any-return]
+    node = state.kubelet.node
+    policy = node.settings.cpu
+    if policy is not None:
+        message.static = True
+        message.group_size, message.whole_cores = policy.group_size, policy.rules.whole_cores
+        message.reserved = list_text(policy.reserved)
+        message.claimable = list_text(claimable(node))
+        message.shared = list_text(node.cpu.default)
+    for claim in claims_of(node.cpu).values():
+        message.claims.add(
+            uid=claim.uid,
+            namespace=claim.namespace,
+            name=claim.name,
+            shares=_shares(claim),
+            pods=sorted(state.claim_users.get(claim.uid, ())),
+        )
+    return message  # type: ignore[no-any-return]
+
+
+def _shares(claim: HeldClaim) -> list[Message]:
+    share: Any = MESSAGES["HeldShare"]
+    return [
+        share(request=one.request, device=one.device, cpus=list_text(one.cpus), variable=variable)
+        for one, variable in zip(claim.shares, variables(claim), strict=True)
+    ]
+
+
+def _method(name: str, answer: Callable[[Any], Message]) -> grpc.RpcMethodHandler[Message, Message]:
+    def called(asked: Message, _context: grpc.ServicerContext) -> Message:
+        return answer(asked)
+
+    return grpc.unary_unary_rpc_method_handler(
+        called, request_deserializer=MESSAGES[f"{name}Request"].FromString, response_serializer=_serialized
+    )
+
+
+def _serialized(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _check(text: str, pattern: re.Pattern[str], field: str) -> None:
+    if not pattern.fullmatch(text):
+        raise InputError(f"{text!r:.60} is no name", field=field)
+
+
+def _mask(text: str, field: str) -> int:
+    try:
+        return CPUSet.parse(text).mask
+    except CPUSetSyntaxError:
+        raise InputError(f"{text!r:.60} is no CPU list", field=field) from None

@@ -1,0 +1,89 @@
+"""What an update of a container asks for, as a pod: a resize in the kubelet becomes calls with bare numbers.
+
+The kubelet makes one call for each resource and container, each with the container's full set; the numbers of the other
+resource are those from before. So what differs from the amounts that the pod was granted is what is asked for. Which
+amounts have these numbers is said by the API server's object where it agrees with them, else derived
+(:mod:`mooring.agent.pods.derive`), which is exact for whole CPUs.
+
+Source: kubelet v1.37.1, kuberuntime (doPodResizeAction); measured in real-kubernetes.md section 13.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mooring.agent.nri.types import LinuxResources
+from mooring.agent.pods.agreement import asked_of
+from mooring.agent.pods.cfs import PERIOD
+from mooring.agent.pods.derive import amounts_of
+from mooring.core.pod import Container, Pod, ResourceList
+
+
+def resized(pod: Pod, name: str, asked: LinuxResources, wanted: Pod | None = None) -> Pod | None:
+    """Return the pod with one container's amounts as an update asks for them; None when it changes none.
+
+    Pod-level pods are left alone: what a call says of their containers may be the pod's own amounts.
+
+    Args:
+        pod: with the resources that it was granted.
+        name: of the container.
+        asked: the request; 0 and None are not set.
+        wanted: the pod as the API server has it, with the resources that it is to have.
+
+    >>> from mooring.core.pod import QoS
+    >>> from mooring.core.quantity import Quantity
+    >>> two = {"cpu": Quantity.parse("2")}
+    >>> pod = Pod("u", "n", containers=(Container("a", requests=two, limits=two),), qos=QoS.GUARANTEED)
+    >>> after = resized(pod, "a", LinuxResources(shares=4096, quota=400000, period=100000))
+    >>> str(after.containers[0].requests["cpu"]), resized(pod, "a", LinuxResources(shares=2048)) is None
+    ('4', True)
+    """
+    own = _container(pod, name)
+    if own is None or pod.is_pod_level:
+        return None
+    period = asked.period or PERIOD
+    granted = asked_of(pod, own, period)
+    theirs = _container(wanted, name) if wanted is not None else None
+    goal = asked_of(wanted, theirs, period) if wanted is not None and theirs is not None else None
+    made = own
+    if _differ_in_cpu(granted, asked):
+        source = theirs if goal is not None and not _differ_in_cpu(goal, asked) else None
+        made = _with("cpu", made, source or _derived(pod, name, asked))
+    if asked.memory_limit and asked.memory_limit != granted.memory_limit:
+        source = theirs if goal is not None and goal.memory_limit == asked.memory_limit else None
+        made = _with("memory", made, source or _derived(pod, name, asked))
+    if made == own:
+        return None
+    return replace(pod, containers=tuple(made if one.name == name else one for one in pod.containers))
+
+
+def _container(pod: Pod, name: str) -> Container | None:
+    return next((one for one in pod.containers if one.name == name), None)
+
+
+def _differ_in_cpu(granted: LinuxResources, asked: LinuxResources) -> bool:
+    """Tell whether shares or quota are others; a quota that is not there says nothing, the kubelet may set none."""
+    if not asked.shares:
+        return False
+    quota = asked.quota or 0
+    return asked.shares != granted.shares or (quota > 0 and quota != granted.quota)
+
+
+def _derived(pod: Pod, name: str, asked: LinuxResources) -> Container:
+    requests, limits = amounts_of(asked, pod.qos)
+    return Container(name, requests=requests, limits=limits)
+
+
+def _with(resource: str, container: Container, source: Container) -> Container:
+    """Return the container with one resource of another; a memory request that nobody tells stays."""
+
+    def taken(own: ResourceList, theirs: ResourceList, *, stays: bool) -> ResourceList:
+        if resource in theirs:
+            return {**own, resource: theirs[resource]}
+        return own if stays else {key: amount for key, amount in own.items() if key != resource}
+
+    return replace(
+        container,
+        requests=taken(container.requests, source.requests, stays=resource == "memory"),
+        limits=taken(container.limits, source.limits, stays=False),
+    )

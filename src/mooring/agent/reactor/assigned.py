@@ -1,0 +1,176 @@
+"""Telling containers their CPUs: what their files say, and when.
+
+What a container is about to lose is not in its files from the moment at which that is decided. What it gets appears in
+them when it has it, so that nobody pins a thread to a CPU that is not his yet. The proposal wants the file first in
+both directions; this is a deviation from it.
+
+Source: KEP-6369; spec: resize.md section 6.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mooring.agent.nri.types import Mount
+from mooring.agent.reactor.effects import DropAssigned, SweepAssigned, WriteAssigned, WriteCPUSet
+from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Assigned, KnownContainer, Phase, Telling
+from mooring.agent.reactor.wanted import Wanted, write_of
+from mooring.core.bits import list_text
+from mooring.core.config import ASSIGNED_CPUSET
+from mooring.core.cpuset import CPUSet
+from mooring.core.pod import Container, Pod
+from mooring.node.isolation import Isolation, cpu_isolation, memory_isolation
+from mooring.node.node import numa_of_blocks
+
+ANNOTATION: Final = "mooring/assigned"
+"""A pod with this annotation and the value ``true`` asks for the files."""
+ENVIRONMENT: Final = ("MOORING_CPUSET", "MOORING_MEMSET")
+MOUNT_OPTIONS: Final = ("rbind", "ro", "nosuid", "nodev", "noexec")
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,127}", re.ASCII)
+"""Ids that can be the name of a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A state whose containers' files are as they should be once the effects are done."""
+
+    state: AgentState
+    before: tuple[WriteAssigned, ...] = ()
+    """Files that lose CPUs: to be written before cgroups change."""
+    after: tuple[WriteCPUSet | WriteAssigned | DropAssigned, ...] = ()
+    """The others, each after a look at the cgroup that the files speak of."""
+
+
+def is_told(state: AgentState, container: KnownContainer) -> bool:
+    """Tell whether a container has files that say which CPUs it has."""
+    if ASSIGNED_CPUSET not in state.kubelet.mooring.extensions or not _NAME.fullmatch(container.id):
+        return False
+    if state.options.telling is Telling.ALL:
+        return True
+    sandbox = state.sandboxes.get(container.sandbox_id)
+    return sandbox is not None and sandbox.annotations.get(ANNOTATION, "").strip().lower() == "true"
+
+
+def assigned_to(state: AgentState, uid: str, name: str) -> Assigned:
+    """Return what a container has for itself alone, while a release is pending what it will have then."""
+    node = state.kubelet.node
+    pod = node.active.get(uid)
+    container = None if pod is None else _container(pod, name)
+    if pod is None or container is None:
+        return Assigned()
+    cpus = nodes = ""
+    if cpu_isolation(node.settings, node.providers, pod, container) is Isolation.CONTAINER:
+        pending = node.cpu.pre_assignments.get(uid, {}).get(name)
+        cpus = list_text(node.cpu.assignments[uid][name] if pending is None else pending.cpus)
+    if memory_isolation(node.settings, node.providers, pod, container) is Isolation.CONTAINER:
+        nodes = str(CPUSet.from_ids(numa_of_blocks(node.memory.assignments[uid][name])))
+    return Assigned(cpus, nodes)
+
+
+def adjustment_of(state: AgentState, container: KnownContainer) -> tuple[dict[str, str], tuple[Mount, ...]]:
+    """Return environment and mounts of a container that is being created; nothing where it is not told."""
+    if not is_told(state, container):
+        return {}, ()
+    found = assigned_to(state, container.uid, container.name)
+    options = state.options
+    mount = Mount(options.assigned_mount_path, f"{options.assigned_dir}/{container.id}", MOUNT_OPTIONS, "bind")
+    return dict(zip(ENVIRONMENT, (found.cpus, found.mems), strict=True)), (mount,)
+
+
+def told(before: AgentState, after: AgentState, on_their_way: Collection[str]) -> Told:
+    """Return the second state with what brings all files up to date.
+
+    Args:
+        before: the state before an event.
+        after: the state after it.
+        on_their_way: ids of containers that the runtime is about to change: what they get is told afterwards.
+    """
+    if ASSIGNED_CPUSET not in after.kubelet.mooring.extensions:
+        return Told(after)
+    lessened: list[WriteAssigned] = []
+    rest: list[WriteCPUSet | WriteAssigned | DropAssigned] = []
+    wanted = Wanted.now(after)
+    containers = dict(after.containers)
+    for one in after.containers.values():
+        if one.phase not in LIVE or not is_told(after, one):
+            continue
+        goal = assigned_to(after, one.uid, one.name)
+        says = _until_then(one.shown, goal) if one.id in on_their_way else goal
+        if says is None or says == one.shown:
+            continue
+        containers[one.id] = replace(one, shown=says)
+        write = WriteAssigned(one.id, says, makes=one.phase in (Phase.CREATING, Phase.CREATED))
+        if one.shown is not None and _is_within(says, one.shown):
+            lessened.append(write)
+            continue
+        if one.phase in HAS_CGROUP and one.id not in on_their_way:
+            # The runtime is asked for something else perhaps before it has carried out what it was told.
+            rest.append(write_of(one, wanted.of(one.uid, one.name)))
+        rest.append(write)
+    rest += [
+        DropAssigned(one.id)
+        for one in before.containers.values()
+        if one.id not in after.containers and is_told(before, one)
+    ]
+    if not lessened and not rest:
+        return Told(after)
+    return Told(replace(after, containers=containers), tuple(lessened), tuple(rest))
+
+
+def told_anew(state: AgentState) -> Told:
+    """Return a state in which it is known what all files say: what containers have on record, of what is theirs.
+
+    After a restart nobody knows what the files say, and perhaps it is too much. The record is the runtime's, from
+    before the answer that brings it up to date.
+    """
+    writes: list[WriteAssigned] = []
+    containers = dict(state.containers)
+    for one in state.containers.values():
+        if one.phase not in LIVE or one.shown is not None or not is_told(state, one):
+            continue
+        goal, record = assigned_to(state, one.uid, one.name), one.told
+        # Who has nothing on record may run everywhere.
+        says = Assigned(
+            _common(record.cpus, goal.cpus) if record.cpus else goal.cpus,
+            _common(record.mems, goal.mems) if record.mems else goal.mems,
+        )
+        containers[one.id] = replace(one, shown=says)
+        writes.append(WriteAssigned(one.id, says, makes=one.phase in (Phase.CREATING, Phase.CREATED)))
+    return Told(replace(state, containers=containers), tuple(writes)) if writes else Told(state)
+
+
+def owes(state: AgentState) -> bool:
+    """Tell whether files are behind, and nothing is awaited but the time that a runtime takes."""
+    return any(
+        one.phase in LIVE and is_told(state, one) and one.shown != assigned_to(state, one.uid, one.name)
+        for one in state.containers.values()
+    )
+
+
+def swept(state: AgentState) -> SweepAssigned:
+    """Return what clears away files of containers that went unseen."""
+    live = [one for one in state.containers.values() if one.phase in LIVE]
+    known = frozenset(one.id for one in live if is_told(state, one))
+    return SweepAssigned(known, frozenset(one.id for one in live) - known)
+
+
+def _until_then(shown: Assigned | None, goal: Assigned) -> Assigned | None:
+    """Return what files may say before the runtime has done what it was told: nothing new."""
+    if shown is None:
+        return None
+    return Assigned(_common(shown.cpus, goal.cpus), _common(shown.mems, goal.mems))
+
+
+def _common(one: str, other: str) -> str:
+    return str(CPUSet.parse(one) & CPUSet.parse(other))
+
+
+def _is_within(one: Assigned, other: Assigned) -> bool:
+    return CPUSet.parse(one.cpus) <= CPUSet.parse(other.cpus) and CPUSet.parse(one.mems) <= CPUSet.parse(other.mems)
+
+
+def _container(pod: Pod, name: str) -> Container | None:
+    return next((one for one in pod.containers if one.name == name), None)

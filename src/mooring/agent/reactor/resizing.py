@@ -1,0 +1,213 @@
+"""Resizing containers in place: asking the engine, and taking CPUs back when their delay is over.
+
+A resize that the engine refuses leaves everything as it was. CPUs that a container gives back are not free before they
+were really taken from it, so that whoever applies a release writes the container's cgroup first
+(:func:`taken_back`) and spares those with which that went wrong (:func:`released`).
+
+Source: KEP-5554, KEP-6122; spec: resize.md sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from mooring.agent.nri.types import Container
+from mooring.agent.pods.resized import resized
+from mooring.agent.reactor.answers import Outcome
+from mooring.agent.reactor.assigned import is_told
+from mooring.agent.reactor.effects import Effect, EventFor, Finding, Report, ResizeAnswered, WriteAssigned, WriteCPUSet
+from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, opted_out, pool_is_missed, waiting_placed
+from mooring.agent.reactor.updates import enforced, outcome
+from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState
+from mooring.agent.reactor.wanted import Wanted, write_of
+from mooring.core.bits import list_text
+from mooring.core.moment import Moment
+from mooring.core.observer import Observer
+from mooring.core.pod import Pod, QoS
+from mooring.cpumanager.resume import is_resized
+from mooring.node.resize import DEFERRED
+from mooring.planner.simulation import Kubelet
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """What asking for other resources came to."""
+
+    state: AgentState
+    refusal: str = ""
+    """``Infeasible: …`` or ``Deferred: …``, in the engine's words; empty when there is none."""
+    effects: tuple[Effect, ...] = ()
+
+
+def resizes(kubelet: Kubelet) -> bool:
+    """Tell whether CPUs or memory of a container's own can be resized: extension and gate are on."""
+    cpu, memory = kubelet.settings.cpu, kubelet.settings.memory
+    return (cpu is not None and cpu.resizes) or (memory is not None and memory.resizes)
+
+
+def asked(
+    state: AgentState, pod: Pod, now: Moment, container_id: str = "", observer: Observer | None = None
+) -> Resized:
+    """Ask the engine for other resources of an active pod.
+
+    A pod that has nothing for itself is not asked about: what the kubelet has granted it is granted.
+    """
+    known = state.kubelet.node.active[pod.uid]
+    if pod.qos is not QoS.GUARANTEED or opted_out(state, known):
+        return Resized(replace(state, kubelet=replace(state.kubelet, node=state.kubelet.node.adopt([pod]))))
+    kubelet, answer = state.kubelet.at(now).resize(pod, observer)
+    name = f"{pod.namespace}/{pod.name}"
+    if answer.rejection is not None:
+        text = f"{answer.reason}: {answer.message}"
+        told = ResizeAnswered(answer.reason.lower(), f"{name}: {text}", pod.uid, container_id)
+        events = tuple(
+            EventFor(pod.uid, pod.namespace, pod.name, event, f"{answer.rejection.reason}: {answer.message}")
+            for event in answer.events
+        )
+        # The request is remembered, nothing else: a kubelet that tries again is no news.
+        is_news = kubelet.node.waiting[pod.uid] != state.kubelet.node.waiting.get(pod.uid)
+        return Resized(replace(state, kubelet=kubelet) if is_news else state, text, (told, *events))
+    if pool_is_missed(state, kubelet, pod):
+        told = ResizeAnswered(DEFERRED.lower(), f"{name}: {EMPTY_POOL_MESSAGE}", pod.uid, container_id)
+        return Resized(state, f"{DEFERRED}: {EMPTY_POOL_MESSAGE}", (told,))
+    told = ResizeAnswered("accepted", f"{name}: {_said(kubelet, pod.uid)}", pod.uid, container_id)
+    return Resized(replace(state, kubelet=kubelet), "", (told,))
+
+
+def _said(kubelet: Kubelet, uid: str) -> str:
+    """Return in words what the containers of a pod have now and what they are to have."""
+    cpu = kubelet.node.cpu
+    parts = []
+    for name, cpus in cpu.assignments.get(uid, {}).items():
+        pre = cpu.pre_assignments.get(uid, {}).get(name)
+        pending = "" if pre is None else f" and gives back {list_text(cpus & ~pre.cpus)}"
+        parts.append(f"{name} has CPUs {list_text(cpus)}{pending}")
+    return ", ".join(parts) or "resized"
+
+
+def restarted(
+    state: AgentState, container: Container, pod: Pod, now: Moment, observer: Observer | None = None
+) -> Resized:
+    """Resize a container that is made again with other sizes, as ``resizePolicy: RestartContainer`` wants it.
+
+    One that may not have them starts with the CPUs that it had.
+
+    Args:
+        state: in which the pod is active.
+        container: that is being created.
+        pod: as a pod source knows it now.
+        now: the present moment.
+        observer: hears of the engine's facts, for metrics.
+    """
+    known = state.kubelet.node.active.get(pod.uid)
+    lived = any(
+        (one.uid, one.name) == (pod.uid, container.name) and one.id != container.id for one in state.containers.values()
+    )
+    if known is None or not lived or not resizes(state.kubelet):
+        return Resized(state)
+    after = resized(known, container.name, container.resources, pod)
+    return Resized(state) if after is None else asked(state, after, now, container.id, observer)
+
+
+def missed(
+    state: AgentState, containers: Sequence[Container], now: Moment, observer: Observer | None = None
+) -> Resized:
+    """Make up for resizes that the runtime carried out while the agent was away: its record has the new sizes.
+
+    The record of a refused one has the old sizes. What the engine refuses here cannot be undone and is reported.
+    """
+    if not resizes(state.kubelet):
+        return Resized(state)
+    effects: list[Effect] = []
+    for one in containers:
+        known = state.containers.get(one.id)
+        pod = None if known is None else state.kubelet.node.active.get(known.uid)
+        wanted = None if pod is None else resized(pod, one.name, one.resources)
+        if wanted is None:
+            continue
+        found = asked(state, wanted, now, one.id, observer)
+        state = found.state
+        effects += found.effects
+        if found.refusal:
+            text = f"{one.name} was resized while the agent was away: {found.refusal}"
+            effects.append(Report(Finding.RESIZE_MISSED, text, wanted.uid, one.id))
+    return Resized(state, "", tuple(effects))
+
+
+def releases_resumed(state: AgentState, observer: Observer | None = None) -> AgentState:
+    """Take up the releases of pods that have more CPUs than they were granted, after a restart.
+
+    What the state file has of a release goes on by the decision table of the proposal; any other begins anew.
+    """
+    policy = state.kubelet.settings.cpu
+    if policy is None or not policy.resizes:
+        return state
+    for pod in state.kubelet.node.active.values():
+        if any(is_resized(policy, state.kubelet.node.cpu, pod, one) for one in pod.containers):
+            kubelet, decision = state.kubelet.decide(pod, observer)
+            if decision.admitted:
+                state = replace(state, kubelet=kubelet)
+    return state
+
+
+def is_due(state: AgentState, now: Moment) -> bool:
+    """Tell whether a release can be applied."""
+    return any(uid in state.kubelet.node.active for uid, _, _ in _due(state, now))
+
+
+def taken_back(state: AgentState, now: Moment) -> dict[tuple[str, str], tuple[WriteCPUSet, ...]]:
+    """Return what takes CPUs from containers whose delay is over, by pod uid and container."""
+    wanted = Wanted.now(state)
+    return {
+        (uid, name): tuple(
+            write_of(one, replace(wanted.of(uid, name), cpus=list_text(cpus)))
+            for one in state.containers.values()
+            if (one.uid, one.name) == (uid, name) and one.phase in HAS_CGROUP
+        )
+        for uid, name, cpus in _due(state, now)
+    }
+
+
+def released(
+    state: AgentState, now: Moment, spared: Collection[tuple[str, str]] = (), observer: Observer | None = None
+) -> Outcome:
+    """Give CPUs whose delay is over to others.
+
+    Args:
+        state: before.
+        now: the present moment.
+        spared: pod uid and container of those that still have them.
+        observer: hears of the engine's facts, for metrics.
+    """
+    active = state.kubelet.node.active
+    due = {(uid, name) for uid, name, _ in _due(state, now)}
+    absent = {(uid, name) for uid, name in due if uid not in active}
+    kubelet = state.kubelet.at(now).reconcile(observer, absent.union(spared))
+    if kubelet.node.cpu is state.kubelet.node.cpu:
+        return outcome(state, state)
+    placed = waiting_placed(replace(state, kubelet=kubelet), observer)
+    after, changed = enforced(state, placed.state)
+    lessened = due - absent - {*spared}
+    return outcome(state, after, None, (*changed, *placed.effects, *_told_again(after, lessened)))
+
+
+def _told_again(state: AgentState, lessened: Collection[tuple[str, str]]) -> Iterator[WriteAssigned]:
+    """Yield what makes containers look at their files although these say what they said before.
+
+    Kernels before 6.2 undo the pins of all threads when a cpuset changes. Here that is later than the files, so that
+    nothing else tells a program to pin its threads again.
+    """
+    for one in state.containers.values():
+        if (one.uid, one.name) in lessened and one.phase in LIVE and one.shown is not None and is_told(state, one):
+            yield WriteAssigned(one.id, one.shown, makes=False, again=True)
+
+
+def _due(state: AgentState, now: Moment) -> list[tuple[str, str, int]]:
+    """Return pod uid, container and the CPUs that are left to it, for every release whose delay is over."""
+    return [
+        (uid, name, pre.cpus)
+        for uid, containers in state.kubelet.node.cpu.pre_assignments.items()
+        for name, pre in containers.items()
+        if pre.apply_at.has_come(now)
+    ]

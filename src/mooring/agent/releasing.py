@@ -1,0 +1,55 @@
+"""Taking CPUs back when a scale-down delay is over: first from the container, then they are free for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten
+from mooring.agent.holder import Holder
+from mooring.agent.reactor.answers import Outcome
+from mooring.agent.reactor.assigned import owes
+from mooring.agent.reactor.resizing import is_due, released, taken_back
+from mooring.agent.reactor.updates import outcome
+from mooring.agent.reactor.values import AgentState
+from mooring.core.moment import Moment
+from mooring.core.observer import Observer
+
+
+def release(holder: Holder, cgroups: CGroups, now: Moment) -> None:
+    """Apply the releases whose delay is over; those that the kernel does not take are tried again at the next call.
+
+    Args:
+        holder: has the state.
+        cgroups: of the node.
+        now: the present moment.
+    """
+    if is_due(holder.state, now):
+        holder.apply(partial(_released, cgroups=cgroups, now=now, complain=holder.complain))
+
+
+def tell_late(holder: Holder) -> None:
+    """Let files say what containers got by an answer after which no event came."""
+    if owes(holder.state):
+        holder.apply(lambda state, _hear: outcome(state, state))
+
+
+def _released(
+    state: AgentState, hear: Observer, *, cgroups: CGroups, now: Moment, complain: Callable[[str, str], None]
+) -> Outcome:
+    spared = set()
+    for owner, writes in taken_back(state, now).items():
+        for one in writes:
+            written = cgroups.write_cpuset(one)
+            if not _is_taken(written):
+                spared.add(owner)
+                complain(one.container_id, f"its CPUs are not taken back: {written.problem or 'it still has them'}")
+    return released(state, now, spared, hear)
+
+
+def _is_taken(written: CPUSetWritten) -> bool:
+    """Tell whether a container has no more than it was left: it ended, or the kernel says so, or nobody can look."""
+    if written.trouble is not None:
+        return written.trouble is Trouble.GONE
+    return written.after is None or written.is_right

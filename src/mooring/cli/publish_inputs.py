@@ -1,0 +1,114 @@
+"""What ``mooring publish`` publishes: the kubelet of this computer, or a node that files describe."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mooring.core.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mooring.cluster.apiserver import Cluster
+    from mooring.planner.plan import Plan
+    from mooring.scheduling.publisher.observation import Source
+    from mooring.scheduling.values import NodeFacts
+
+KUBELET_ROOT = "/var/lib/kubelet"
+_SOCKET = "pod-resources/kubelet.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options as typed."""
+
+    kubeconfig: str
+    node_name: str
+    machine: str
+    config: tuple[str, ...]
+    state: str
+    active: tuple[str, ...]
+    node: str
+    pod_resources: str
+    dry_run: bool
+
+    @property
+    def is_described(self) -> bool:
+        """Whether files describe the node, instead of the kubelet that runs on it."""
+        return not self.pod_resources and bool(self.dry_run or self.machine or self.node or self.active)
+
+    @property
+    def name(self) -> str:
+        """Name of the node in the cluster."""
+        return self.node_name or socket.gethostname().lower()
+
+
+def described_node(asked: Asked) -> Plan:
+    """Return the node that files describe, with the pods that they say run on it.
+
+    Raises:
+        InputError: something cannot be read or understood.
+    """
+    from mooring.cli.inputs import NodeOptions, plan_of  # noqa: PLC0415 - after the options are known to be good
+
+    return plan_of(NodeOptions((), asked.machine, asked.config, asked.state, asked.active, asked.node))
+
+
+def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
+    """Return the kubelet of this computer as a source, and how to close it.
+
+    Raises:
+        InputError: there is no root directory, or the configuration or the machine cannot be used.
+    """
+    from mooring.cli.inputs import check_folder  # noqa: PLC0415 - after the options are known to be good
+    from mooring.scheduling.publisher.api_names import APINames  # noqa: PLC0415 - as above
+    from mooring.scheduling.publisher.kubelet_source import KubeletSource  # noqa: PLC0415 - as above
+    from mooring.scheduling.publisher.podresources import PodResourcesClient  # noqa: PLC0415 - as above
+
+    for option, value in (("--node", asked.node), ("--active", asked.active)):
+        if value:
+            raise InputError("describes a node, and --pod-resources names one that runs", field=option)
+    root = asked.state or KUBELET_ROOT
+    check_folder(root, "--state")
+
+    def load() -> NodeFacts:
+        return _facts(asked.config or (f"{root}/config.yaml",), asked.machine)
+
+    load()  # a mistake is told now, and not after the first pause
+    names = None if asked.dry_run else APINames(connector(asked.kubeconfig), asked.name)
+    path = asked.pod_resources or f"{root}/{_SOCKET}"
+    client = PodResourcesClient(path)
+
+    def end() -> None:
+        client.close()
+        if names is not None:
+            names.close()
+
+    return KubeletSource(asked.name, Path(root), load, client, socket=Path(path), names=names), end
+
+
+def connector(kubeconfig: str) -> Callable[[], Cluster]:
+    """Return what opens the way to the API server.
+
+    Raises:
+        InputError: the kubeconfig cannot be used.
+    """
+    from mooring.cluster.apiserver import cluster_of, configuration_of  # noqa: PLC0415 - needs the extra
+
+    configuration_of(kubeconfig or None)  # a mistake is told now
+    return lambda: cluster_of(configuration_of(kubeconfig or None))
+
+
+def _facts(config: tuple[str, ...], machine: str) -> NodeFacts:
+    from mooring.discovery.loader import load_machine  # noqa: PLC0415 - after the options are known to be good
+    from mooring.manifest.configuration import load_config  # noqa: PLC0415 - as above
+    from mooring.scheduling.facts_document import essential  # noqa: PLC0415 - as above
+    from mooring.scheduling.values import NodeFacts  # noqa: PLC0415 - as above
+
+    configuration, found = load_config(*config), load_machine(machine)
+    if found.info_error:
+        raise InputError(f"cannot be described: {found.info_error}", source=found.name)
+    return NodeFacts(essential(found.info), configuration.kubelet, configuration.mooring)

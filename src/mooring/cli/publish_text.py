@@ -1,0 +1,63 @@
+"""``mooring publish --dry-run -o text``: what would be published, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from mooring.cli.terminal import text_for
+from mooring.node import Node
+from mooring.render.breaking import Breaking
+from mooring.render.console import STYLES
+from mooring.render.wording import clean, plural, size
+from mooring.scheduling.publisher.observation import Observation
+from mooring.scheduling.zones import Amount, exclusive_cpus_of, zones_of
+
+
+def publish_text(seen: Observation, to: str = "") -> str:
+    """Return the text for a terminal of the present width, or for the file ``to``."""
+    state = seen.state
+    parts: list[RenderableType] = [
+        Text.assemble((clean(state.node), STYLES["title"]), f": {plural(len(state.pods), 'pod')}"),
+        Breaking(f"facts {state.facts[:12]}"),
+    ]
+    if seen.node is not None:
+        parts += [Breaking(_exclusive(seen.node)), Text(""), _zones(seen, seen.node)]
+    return text_for(Group(*parts), to)
+
+
+def _exclusive(node: Node) -> str:
+    found = exclusive_cpus_of(node)
+    if not found.allocatable:
+        return "nobody gets exclusive CPUs on this node"
+    return f"{found.available} of {found.allocatable} CPUs can still be given away exclusively"
+
+
+def _zones(seen: Observation, node: Node) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["title"])
+    table.add_column("zone")
+    table.add_column("resource")
+    for name in ("available", "allocatable", "capacity"):
+        table.add_column(name, justify="right")
+    for row in _rows(seen, node):
+        table.add_row(*(Breaking(cell, "/") for cell in row))
+    return table
+
+
+def _rows(seen: Observation, node: Node) -> Iterator[tuple[str, ...]]:
+    for zone in zones_of(seen.facts.machine, node):
+        for number, one in enumerate(zone.amounts):
+            name = f"node-{zone.node}" if not number else ""
+            yield name, clean(one.resource), *(_shown(one, amount) for amount in _amounts(one))
+
+
+def _amounts(one: Amount) -> tuple[int, int, int]:
+    return one.available, one.allocatable, one.capacity
+
+
+def _shown(one: Amount, amount: int) -> str:
+    is_bytes = one.resource == "memory" or one.resource.startswith("hugepages-")
+    return size(amount) if is_bytes else str(amount)

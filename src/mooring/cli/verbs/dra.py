@@ -1,0 +1,164 @@
+"""``mooring dra``: be the driver of dynamic resource allocation for the CPUs of this node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.cli import options
+from mooring.cli.answer import YES
+from mooring.cli.candidates import complete_file, complete_folder
+from mooring.core.errors import InputError
+
+if TYPE_CHECKING:
+    from mooring.agent.options import Address
+
+GROUPS = ("numa", "socket", "l3", "cpu")
+
+EPILOG = """\b
+Examples:
+  mooring dra --node-name node-1 --kubeconfig /etc/kubernetes/mooring.conf
+  mooring dra --group l3 --health-address 127.0.0.1:9478
+  mooring dra --group cpu --kubelet-root /var/lib/kubelet --cdi-root /etc/cdi
+"""
+
+
+@click.command("dra", epilog=EPILOG)
+@click.option(
+    "--agent",
+    "agent",
+    default="/run/mooring/claims.sock",
+    show_default=True,
+    metavar="SOCKET",
+    shell_complete=complete_file,
+    help="The agent's claimsSocket: its ledger owns the CPUs.",
+)
+@click.option(
+    "--kubeconfig",
+    "kubeconfig",
+    default="",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Way to the API server. Default: the service account of the pod.",
+)
+@click.option("--node-name", "node", default="", metavar="NAME", help="Name of the node. Default: the agent's.")
+@click.option(
+    "--group",
+    "group",
+    type=click.Choice(GROUPS),
+    default="numa",
+    show_default=True,
+    help="What a device is: a group whose CPUs the engine chooses from, or a single CPU.",
+)
+@click.option(
+    "--driver-name",
+    "name",
+    default="cpu.mooring.dev",
+    show_default=True,
+    metavar="NAME",
+    help="Name of the driver, as device classes select it.",
+)
+@click.option(
+    "--kubelet-root",
+    "kubelet_root",
+    default="/var/lib/kubelet",
+    show_default=True,
+    metavar="DIR",
+    shell_complete=complete_folder,
+    help="The kubelet's root directory.",
+)
+@click.option(
+    "--kubelet-config",
+    "kubelet_config",
+    default="",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="The kubelet's configuration, to see that it leaves CPUs alone.",
+)
+@click.option(
+    "--cdi-root",
+    "cdi_root",
+    default="/var/run/cdi",
+    show_default=True,
+    metavar="DIR",
+    shell_complete=complete_folder,
+    help="Where the runtime looks for devices (cdi_spec_dirs).",
+)
+@options.machine
+@click.option("--pcie-roots", "pcie_roots", is_flag=True, help="Publish PCIe roots (gate DRAListTypeAttributes).")
+@click.option("--immediate", is_flag=True, help="Allocate claims at once that ask for it and name this node.")
+@click.option("--health-address", "health", default="", metavar="HOST:PORT", help="Serve /healthz and /readyz there.")
+@click.option("--log-format", "log_format", type=click.Choice(("json", "console")), default="json", show_default=True)
+@click.option(
+    "--log-level",
+    "log_level",
+    type=click.Choice(("debug", "info", "warning", "error")),
+    default="info",
+    show_default=True,
+)
+def command(
+    agent: str,
+    kubeconfig: str,
+    node: str,
+    group: str,
+    name: str,
+    kubelet_root: str,
+    kubelet_config: str,
+    cdi_root: str,
+    machine: str,
+    health: str,
+    log_format: str,
+    log_level: str,
+    *,
+    pcie_roots: bool,
+    immediate: bool,
+) -> int:
+    """Publish this node's CPUs as devices and prepare claims to them, until SIGTERM or SIGINT.
+
+    The agent of this node runs beside it and owns the CPUs; the kubelet has CPU manager policy none.
+
+    With --machine, for tests and simulations, kinds of cores are those of another machine.
+    """
+    try:
+        from mooring.agent.options import LogFormat, LogLevel  # noqa: PLC0415 - needs the extra, and nobody else does
+        from mooring.discovery.loader import load_machine  # noqa: PLC0415 - as above
+        from mooring.dra.devices import Grouping  # noqa: PLC0415 - as above
+        from mooring.dra.pcie import pcie_roots as found_roots  # noqa: PLC0415 - as above
+        from mooring.dra.run import Asked, run_driver  # noqa: PLC0415 - as above
+
+        asked = Asked(
+            agent=agent,
+            kubeconfig=kubeconfig,
+            node=node,
+            name=name,
+            grouping=Grouping(group),
+            kubelet_root=Path(kubelet_root).absolute(),
+            kubelet_config=Path(kubelet_config) if kubelet_config else None,
+            cdi_root=Path(cdi_root).absolute(),
+            hardware=load_machine(machine).hardware,
+            pcie_roots=found_roots() if pcie_roots else {},
+            immediate=immediate,
+            health=_address(health),
+            log_format=LogFormat(log_format),
+            log_level=LogLevel(log_level),
+        )
+        run_driver(asked)
+    except ModuleNotFoundError as error:
+        if (error.name or "mooring").startswith("mooring"):
+            raise
+        raise InputError(
+            f"the package {error.name} is missing",
+            source="mooring dra",
+            remedy='install its packages with pip install "mooring[dra]"',
+        ) from None
+    return YES
+
+
+def _address(text: str) -> Address | None:
+    from mooring.agent.options import agent_options  # noqa: PLC0415 - heavy
+
+    if not text:
+        return None
+    return agent_options({"metricsAddress": text}, source="--health-address").metrics_address

@@ -1,0 +1,231 @@
+"""``mooring publish``: tell the cluster what this node can still take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mooring.cli import options
+from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
+from mooring.cli.candidates import complete_file
+from mooring.cli.destination import check_destination
+from mooring.cli.publish_inputs import Asked, connector, described_node, kubelet_source
+from mooring.core.errors import InputError, MooringError
+
+if TYPE_CHECKING:
+    from mooring.core.machine import Finding
+    from mooring.scheduling.publisher.observation import Observation, Source
+    from mooring.scheduling.publisher.pace import Rhythm
+    from mooring.scheduling.publisher.publisher import Publisher
+
+EPILOG = """\b
+Examples:
+  mooring publish --kubeconfig /etc/kubernetes/kubelet.conf --config /var/lib/kubelet/config.yaml
+  mooring publish --dry-run --machine epyc-7763-2s-nps4 --config kubelet.yaml
+  mooring publish --dry-run --node node.tar.gz -o yaml
+  mooring publish --prune --kubeconfig admin.conf
+"""
+_SOURCE = "mooring publish"
+
+
+@click.command("publish", epilog=EPILOG)
+@click.option(
+    "--kubeconfig",
+    "kubeconfig",
+    default="",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="How to reach the API server. Default: the service account of the pod that this runs in.",
+)
+@click.option(
+    "--node-name",
+    "node_name",
+    default="",
+    metavar="NAME",
+    envvar="NODE_NAME",
+    help="Name of the node in the cluster. Default: $NODE_NAME, or else this computer's.",
+)
+@click.option(
+    "--pod-resources",
+    "pod_resources",
+    default="",
+    metavar="PATH",
+    shell_complete=complete_file,
+    help="Socket of the kubelet's PodResources API. Default: pod-resources/kubelet.sock in its root directory.",
+)
+@options.node
+@options.active
+@options.state
+@options.config
+@options.machine
+@click.option("--once", "once", is_flag=True, help="Write once and end.")
+@click.option("--dry-run", "dry_run", is_flag=True, help="Print the objects; nothing is written to the cluster.")
+@click.option("--prune", "prune", is_flag=True, help="Only remove facts that no node names any more.")
+@click.option(
+    "--heartbeat",
+    "heartbeat",
+    default="5m",
+    metavar="DURATION",
+    show_default=True,
+    help="How often to write when nothing changes.",
+)
+@options.output(("text", "yaml", "json"), "text")
+@options.to_file
+def command(
+    kubeconfig: str,
+    node_name: str,
+    pod_resources: str,
+    machine: str,
+    config: tuple[str, ...],
+    state: str,
+    active: tuple[str, ...],
+    node: str,
+    heartbeat: str,
+    form: str,
+    to: str,
+    *,
+    once: bool,
+    dry_run: bool,
+    prune: bool,
+) -> int:
+    """Publish what the managers of this node have given away and what is left, on every change, until SIGTERM.
+
+    The state files and the PodResources API of the kubelet are read and never written. With --machine, --node or
+    --active, the node that these describe is published once, in place of this computer's kubelet.
+
+    Exit code 1 when the kubelet would not start on its state, so that nothing can be called available.
+    """
+    check_destination(to)
+    asked = Asked(kubeconfig, node_name, machine, config, state, active, node, pod_resources, dry_run)
+    rhythm = _rhythm(heartbeat)
+    try:
+        if prune:
+            return _pruned(asked)
+        if asked.is_described:
+            return _described(asked, form, to)
+        source, end = kubelet_source(asked)
+        try:
+            return _of_kubelet(asked, source, rhythm, (form, to), once=once)
+        finally:
+            end()
+    except ModuleNotFoundError as error:
+        if (error.name or "mooring").startswith("mooring"):
+            raise
+        raise InputError(
+            f"the package {error.name} is missing",
+            source=_SOURCE,
+            remedy='install its packages with pip install "mooring[kube]"',
+        ) from None
+
+
+def _described(asked: Asked, form: str, to: str) -> int:
+    from mooring.scheduling.publisher.engine_source import EngineObserver, Still  # noqa: PLC0415 - not for help
+
+    plan = described_node(asked)
+    warn(plan.findings)
+    if plan.kubelet is None:
+        emit(f"The kubelet would not start: {plan.refusal.message if plan.refusal is not None else ''}")
+        return NO
+    seen = EngineObserver(asked.name).observe(plan.kubelet)
+    if asked.dry_run:
+        return _shown(seen, form, to)
+    return _once(_publisher(asked, Still(seen), None), asked.name)
+
+
+def _of_kubelet(asked: Asked, source: Source, rhythm: Rhythm, answer: tuple[str, str], *, once: bool) -> int:
+    if asked.dry_run:
+        try:
+            seen = source.look()
+        except MooringError as error:
+            raise _bad(error, "is the kubelet there?") from None
+        if seen is None:
+            raise InputError("nothing is known of the node", source=_SOURCE)
+        return _shown(seen, *answer)
+    publisher = _publisher(asked, source, rhythm)
+    return _once(publisher, asked.name) if once else _running(publisher)
+
+
+def _shown(seen: Observation, form: str, to: str) -> int:
+    if seen.problem:
+        click.echo(f"nothing can be called available, because {seen.problem}", err=True)
+    if form == "text":
+        from mooring.cli.publish_text import publish_text  # noqa: PLC0415 - rich is not needed for documents
+
+        emit(publish_text(seen, to), to)
+    else:
+        from mooring.manifest.yaml_writer import yaml_text  # noqa: PLC0415 - only where it is shown
+        from mooring.scheduling.publisher.listing import listing_of  # noqa: PLC0415 - as above
+
+        document = listing_of(seen)
+        emit_document(json_text(document) if form == "json" else yaml_text(document), to)
+    return NO if seen.problem else YES
+
+
+def _publisher(asked: Asked, source: Source, rhythm: Rhythm | None) -> Publisher:
+    from mooring.agent.logs import start_log  # noqa: PLC0415 - needs the extra
+    from mooring.agent.options import LogFormat, LogLevel  # noqa: PLC0415 - as above
+    from mooring.scheduling.publisher.publisher import Publisher  # noqa: PLC0415 - as above
+
+    connect = connector(asked.kubeconfig)
+    log = start_log(LogFormat.JSON, LogLevel.INFO, name="mooring.publish")
+
+    def report(finding: Finding) -> None:
+        tell = log.warning if finding.severity == "warning" else log.info
+        tell(finding.message, about=finding.subject)
+
+    return Publisher(source, connect, asked.name, rhythm=rhythm, report=report)
+
+
+def _running(publisher: Publisher) -> int:
+    import signal  # noqa: PLC0415 - only where something runs on
+    import threading  # noqa: PLC0415 - as above
+
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    publisher.run(stopping)
+    return YES
+
+
+def _once(publisher: Publisher, name: str) -> int:
+    try:
+        publisher.once()
+    except MooringError as error:
+        raise _bad(error, "is the API server there, and the kubelet?") from None
+    finally:
+        publisher.close()
+    emit(f"{name} is published.")
+    return YES
+
+
+def _pruned(asked: Asked) -> int:
+    import time  # noqa: PLC0415 - only here
+
+    from mooring.scheduling.publisher.pruning import prune  # noqa: PLC0415 - needs the extra
+
+    try:
+        with connector(asked.kubeconfig)() as cluster:
+            gone = prune(cluster.http, time.time())
+    except MooringError as error:
+        raise _bad(error, "may this account list and delete facts?") from None
+    emit(f"Facts removed: {len(gone)}.")
+    return YES
+
+
+def _bad(error: MooringError, remedy: str) -> InputError:
+    """Return what a program that runs once ends with; one that stays would try again."""
+    return error if isinstance(error, InputError) else InputError(str(error), source=_SOURCE, remedy=remedy)
+
+
+def _rhythm(heartbeat: str) -> Rhythm:
+    from mooring.manifest.durations import nanoseconds  # noqa: PLC0415 - help needs none
+    from mooring.scheduling.publisher.pace import Rhythm  # noqa: PLC0415 - as above
+
+    try:
+        seconds = nanoseconds(heartbeat) / 1e9
+    except InputError as error:
+        raise InputError(error.problem, field="--heartbeat", remedy=error.remedy) from None
+    if not 1 <= seconds <= 86400:
+        raise InputError("must lie between 1s and 24h", field="--heartbeat")
+    return Rhythm(heartbeat=seconds)

@@ -1,0 +1,1 @@
+"""CPUs as devices: the driver of dynamic resource allocation."""

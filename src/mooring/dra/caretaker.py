@@ -1,0 +1,162 @@
+"""What the driver does when nobody asks: slices, claims that somebody lost, and immediate allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mooring.cluster.apiserver import ClusterError
+from mooring.core.errors import MooringError
+from mooring.dra.allocation import Allocation, allocation_of
+from mooring.dra.cdi import Specs
+from mooring.dra.driver import Driver
+from mooring.dra.immediate import allocation_for, is_allocated, is_asked_for
+from mooring.dra.ledger import Ledger, LedgerError, NodeNow
+from mooring.dra.objects import Objects
+from mooring.dra.publishing import Publisher
+
+IMMEDIATE_PERIOD: Final = 5.0
+"""Seconds between two looks at claims that want immediate allocation."""
+SWEEP_PERIOD: Final = 60.0
+"""Seconds between two looks for claims of the ledger that nobody has any more."""
+
+
+class Caretaker:
+    """Looks after a driver; called from one thread."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        ledger: Ledger,
+        objects: Objects,
+        specs: Specs,
+        publisher: Publisher,
+        log: Any,
+        *,
+        immediate: bool = False,
+    ) -> None:
+        """Look after nothing yet.
+
+        Args:
+            driver: of this node.
+            ledger: of the node's agent.
+            objects: at the API server.
+            specs: of prepared claims.
+            publisher: of the slices.
+            log: of the driver.
+            immediate: whether claims may ask for immediate allocation.
+        """
+        self._driver, self._ledger, self._objects, self._specs = driver, ledger, objects, specs
+        self._publisher, self._log, self._immediate = publisher, log, immediate
+        self._allocated = self._swept = float("-inf")
+        self._told: set[tuple[str, str]] = set()
+
+    def look_after(self, now: float) -> None:
+        """Do what is due.
+
+        Args:
+            now: seconds that only go forward.
+
+        Raises:
+            LedgerError: the agent does not answer, or has lost a claim and cannot give it again.
+            ClusterError: the API server does not answer.
+        """
+        node = self._ledger.node()
+        if not node.is_synchronized:
+            raise LedgerError("the agent waits for its container runtime")
+        lost = {one.uid for one in self._specs.all()} - _held(node)
+        if lost:
+            self._driver.restore(lambda: _held(self._ledger.node()))
+            node = self._ledger.node()
+        if self._immediate and now - self._allocated >= IMMEDIATE_PERIOD:
+            self._allocated = now
+            self._allocate()
+            node = self._ledger.node()
+        if now - self._swept >= SWEEP_PERIOD:
+            self._swept = now
+            self._sweep(node)
+            node = self._ledger.node()
+        self._publisher.publish(node, now)
+
+    def _allocate(self) -> None:
+        """Allocate the claims that want it now, and have those that got it hold their CPUs."""
+        driver = self._driver
+        wanted = [one for one in self._objects.claims() if is_asked_for(one, driver.node)]
+        if not wanted:
+            return
+        classes = own_classes(self._objects.classes(), driver.name)
+        for claim in wanted:
+            name = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
+            try:
+                node = self._ledger.node()
+                if is_allocated(claim):
+                    self._hold(claim, node)
+                    continue
+                devices = self._publisher.devices(node)
+                allocation = allocation_for(claim, driver.name, driver.node, classes, devices, node.room)
+                self._take(claim, allocation)
+                self._log.info("claim allocated immediately", claim=name)
+            except MooringError as error:
+                self._say_once(name, str(error))
+
+    def _take(self, claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> None:
+        """Take the CPUs first: an allocation that is written can be kept."""
+        uid = claim["metadata"]["uid"]
+        self._prepare(allocation_of({**claim, "status": {"allocation": allocation}}, *self._mine()))
+        try:
+            self._objects.allocate(claim, allocation)
+        except ClusterError:
+            self._ledger.unprepare(uid)
+            raise
+
+    def _hold(self, claim: Mapping[str, Any], node: NodeNow) -> None:
+        """Have a claim hold its CPUs between the pods that use it."""
+        if claim["metadata"]["uid"] not in _held(node):
+            self._prepare(allocation_of(claim, *self._mine()))
+
+    def _prepare(self, allocated: Allocation) -> None:
+        self._ledger.prepare(
+            allocated.uid,
+            allocated.namespace,
+            allocated.name,
+            self._driver.shares(allocated),
+            allocated.pods,
+        )
+
+    def _mine(self) -> tuple[str, str, Any]:
+        return self._driver.name, self._driver.node, self._driver.device_cpus
+
+    def _sweep(self, node: NodeNow) -> None:
+        """Give back what claims hold that are gone, and of which no file tells that a pod may still use them."""
+        for held in node.room.claims:
+            if self._specs.read(held.uid) is not None:
+                continue
+            found = self._objects.claim(held.namespace, held.name)
+            if found is None or found["metadata"]["uid"] != held.uid or not is_allocated(found):
+                self._ledger.unprepare(held.uid)
+                self._log.warning("a claim that is gone gave its CPUs back", claim=f"{held.namespace}/{held.name}")
+
+    def _say_once(self, name: str, why: str) -> None:
+        if (name, why) not in self._told:
+            if len(self._told) > 1000:
+                self._told.clear()
+            self._told.add((name, why))
+            self._log.warning("a claim is not allocated", claim=name, why=why)
+
+
+def own_classes(classes: list[dict[str, Any]], driver: str) -> frozenset[str]:
+    """Return the device classes that mean every device of the driver, and nothing else.
+
+    An expression is not evaluated here: known is the one that every such class has.
+    """
+    found = set()
+    for one in classes:
+        spec = one["spec"]
+        expressions = [(each.get("cel") or {}).get("expression", "") for each in spec.get("selectors") or ()]
+        if not spec.get("config") and ["".join(text.split()) for text in expressions] == [f'device.driver=="{driver}"']:
+            found.add(one["metadata"]["name"])
+    return frozenset(found)
+
+
+def _held(node: NodeNow) -> frozenset[str]:
+    return frozenset(claim.uid for claim in node.room.claims)

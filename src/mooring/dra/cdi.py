@@ -1,0 +1,144 @@
+"""Files of the Container Device Interface, one for each prepared claim.
+
+They are the driver's memory too: what a claim was given stands in its file, so that a driver that was restarted, or an
+agent that lost its state, finds it there.
+
+Source: CNCF container-device-interface, specification 0.6.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mooring.checkpoint.replacement import write_atomically
+from mooring.core.cpuset import CPUSet
+from mooring.core.errors import InputError
+from mooring.dra.allocation import Result
+
+VERSION: Final = "0.6.0"
+CLASS: Final = "claim"
+ANNOTATION: Final = "mooring.dev/prepared"
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What a claim has for one request of one device."""
+
+    request: str
+    device: str
+    cpus: str
+    variable: str
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A claim that was prepared."""
+
+    uid: str
+    namespace: str
+    name: str
+    results: tuple[Result, ...]
+    given: tuple[Given, ...]
+    pods: tuple[str, ...] = ()
+
+    def given_for(self, result: Result) -> int:
+        """Return the number of what a result got in :attr:`given`; results of one request and device share one."""
+        return next(
+            number
+            for number, one in enumerate(self.given)
+            if (one.request, one.device) == (result.request, result.device)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Specs:
+    """The folder of specifications."""
+
+    folder: Path
+    driver: str
+
+    def device(self, uid: str, number: int) -> str:
+        """Return the id of a device as a runtime looks it up."""
+        return f"{self.driver}/{CLASS}={uid}-{number}"
+
+    def path(self, uid: str) -> Path:
+        """Return the file of a claim."""
+        return self.folder / f"{self.driver}-{uid}.json"
+
+    def write(self, prepared: Prepared) -> None:
+        """Write the file of a claim, whole or not at all.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot be made: {error.strerror}", source=str(self.folder)) from None
+        write_atomically(self.path(prepared.uid), msgspec.json.encode(specification(prepared, self.driver)).decode())
+
+    def read(self, uid: str) -> Prepared | None:
+        """Return what a claim was given; None when there is no file, or none of this driver."""
+        with suppress(OSError, msgspec.MsgspecError, KeyError, TypeError):
+            content = msgspec.json.decode(self.path(uid).read_bytes())
+            found = msgspec.json.decode(content["annotations"][ANNOTATION], type=Prepared)
+            return found if found.uid == uid else None
+        return None
+
+    def all(self) -> Iterator[Prepared]:
+        """Yield what was given to all claims that have a file."""
+        prefix = f"{self.driver}-"
+        for path in sorted(self.folder.glob(f"{prefix}*.json")):
+            found = self.read(path.name.removeprefix(prefix).removesuffix(".json"))
+            if found is not None:
+                yield found
+
+    def remove(self, uid: str) -> None:
+        """Remove the file of a claim, if there is one."""
+        self.path(uid).unlink(missing_ok=True)
+
+
+def specification(prepared: Prepared, driver: str) -> dict[str, Any]:
+    """Return the content of a file: a device for each request and device of the claim, with two variables.
+
+    One tells the agent what the container has; the other, by the name of the request, tells the program its CPUs.
+    """
+    return {
+        "cdiVersion": VERSION,
+        "kind": f"{driver}/{CLASS}",
+        "annotations": {ANNOTATION: msgspec.json.encode(prepared).decode()},
+        "devices": [
+            {
+                "name": f"{prepared.uid}-{number}",
+                "containerEdits": {
+                    "env": [
+                        f"{one.variable}={one.cpus}",
+                        f"{request_variable(one.request)}={_of_request(prepared, one.request)}",
+                    ]
+                },
+            }
+            for number, one in enumerate(prepared.given)
+        ],
+    }
+
+
+def request_variable(request: str) -> str:
+    """Return the variable in which a program finds the CPUs of a request.
+
+    >>> request_variable("fast-path")
+    'MOORING_REQUEST_FAST_PATH'
+    """
+    name = request.partition("/")[0].upper()
+    return f"MOORING_REQUEST_{''.join(letter if letter.isalnum() else '_' for letter in name)}"
+
+
+def _of_request(prepared: Prepared, request: str) -> str:
+    cpus = CPUSet()
+    for one in prepared.given:
+        if one.request == request:
+            cpus |= CPUSet.parse(one.cpus)
+    return str(cpus)

@@ -1,0 +1,135 @@
+"""The way to the agent of this node, in whose ledger claims are owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+
+from mooring.cluster.claims_messages import MESSAGES, SERVICE
+from mooring.core.cpuset import CPUSet
+from mooring.core.errors import MooringError
+from mooring.core.machineinfo import MachineInfo
+from mooring.cpumanager.claimed import HeldClaim, HeldShare
+from mooring.discovery.machineinfo_json import parse_machine_info
+from mooring.dra.cdi import Given
+from mooring.dra.slices import Room
+
+SECONDS: Final = 10.0
+"""How long an answer may take; the kubelet waits for 45."""
+_OPTIONS: Final = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
+
+
+class LedgerError(MooringError):
+    """The agent cannot be asked, or says no; the text is for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNow:
+    """What the agent says of its node."""
+
+    node: str
+    info: MachineInfo
+    is_static: bool
+    """Whether its CPU manager's policy is static, without which there are no claims."""
+    is_synchronized: bool
+    room: Room
+    reserved: int
+
+
+class Ledger:
+    """Asks the agent; calls can come from any thread."""
+
+    def __init__(self, path: str) -> None:
+        """Ask nothing yet.
+
+        Args:
+            path: the agent's ``claimsSocket``.
+        """
+        self._path = path
+
+    def node(self) -> NodeNow:
+        """Ask for the node.
+
+        Raises:
+            LedgerError: the agent does not answer.
+            InputError: its description of the machine cannot be understood.
+        """
+        found: Any = self._call("Node")
+        claimable, shared = CPUSet.parse(found.claimable).mask, CPUSet.parse(found.shared).mask
+        claims = tuple(
+            HeldClaim(
+                one.uid,
+                one.namespace,
+                one.name,
+                tuple(HeldShare(share.request, share.device, CPUSet.parse(share.cpus).mask) for share in one.shares),
+            )
+            for one in found.claims
+        )
+        room = Room(claimable, claimable == shared, claims, found.group_size or 1, found.whole_cores)
+        return NodeNow(
+            found.node,
+            parse_machine_info(found.machine, self._path).info,
+            found.static,
+            found.synchronized,
+            room,
+            CPUSet.parse(found.reserved).mask,
+        )
+
+    def prepare(
+        self, uid: str, namespace: str, name: str, shares: Iterable[dict[str, Any]], pods: Iterable[str]
+    ) -> tuple[Given, ...]:
+        """Have a claim given its CPUs.
+
+        Args:
+            uid: of the claim.
+            namespace: its namespace.
+            name: its name.
+            shares: fields of the messages.
+            pods: uids of those for which it is reserved.
+
+        Raises:
+            LedgerError: the agent does not answer, or refuses.
+        """
+        share: Any = MESSAGES["Share"]
+        answer: Any = self._call(
+            "Prepare",
+            uid=uid,
+            namespace=namespace,
+            name=name,
+            shares=[share(**one) for one in shares],
+            pods=sorted(pods),
+        )
+        if answer.reason:
+            raise LedgerError(answer.reason)
+        return tuple(Given(one.request, one.device, one.cpus, one.variable) for one in answer.shares)
+
+    def unprepare(self, uid: str) -> None:
+        """Have a claim's CPUs taken back; of one that has none nothing happens.
+
+        Raises:
+            LedgerError: the agent does not answer, or refuses.
+        """
+        answer: Any = self._call("Unprepare", uid=uid)
+        if answer.reason:
+            raise LedgerError(answer.reason)
+
+    def _call(self, method: str, **fields: Any) -> Any:
+        request, response = MESSAGES[f"{method}Request"], MESSAGES[f"{method}Response"]
+        # A connection for each call: one that is kept goes on refusing for a while after the agent has come back.
+        with grpc.insecure_channel(f"unix:{self._path}", options=_OPTIONS) as channel:
+            call: Callable[..., Any] = channel.unary_unary(
+                f"/{SERVICE}/{method}",
+                request_serializer=lambda message: message.SerializeToString(),
+                response_deserializer=response.FromString,
+            )
+            try:
+                return call(request(**fields), timeout=SECONDS)
+            except grpc.RpcError as error:
+                said: Any = error  # of a call that was made it is a call too
+                raise LedgerError(
+                    f"{self._path}: the agent of this node does not answer ({said.details()}); start mooring agent "
+                    "with claimsSocket, or name its socket with --agent"
+                ) from None

@@ -1,0 +1,153 @@
+"""The sockets that the kubelet speaks to: registration, and the interface of a driver.
+
+The kubelet finds the registration socket in its folder of plugins, asks there who it is, and calls the other one.
+
+Source: kubelet v1.37.1, pkg/kubelet/cm/dra/plugin; measured order of the calls: GetInfo, NotifyRegistrationStatus,
+NodePrepareResources at a pod's start, NodeUnprepareResources after its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent import futures
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+from typing import Any, Final, TypeAlias
+
+import grpc
+from google.protobuf.message import Message
+
+from mooring.agent import sockets
+from mooring.core.errors import InputError, MooringError
+from mooring.dra.driver import ClaimName, Driver
+from mooring.dra.messages import DRA, DRA_SERVICE, DRA_VERSION, REGISTRATION, REGISTRATION_SERVICE
+
+THREADS: Final = 4
+WAITING: Final = 64
+"""Calls at once; more are refused with RESOURCE_EXHAUSTED, and the kubelet asks again."""
+_GRACE = 2.0  # seconds for calls under way at the end
+
+Methods: TypeAlias = "dict[str, grpc.RpcMethodHandler[Message, Message]]"
+
+
+class Plugin:
+    """Serves both sockets until it is closed."""
+
+    def __init__(self, driver: Driver, plugin_folder: Path, registry: Path, log: Any) -> None:
+        """Begin to serve; the registration socket comes last, when everything behind it is there.
+
+        Args:
+            driver: answers.
+            plugin_folder: of this driver's own socket.
+            registry: the kubelet's folder of registration sockets.
+            log: of the driver.
+
+        Raises:
+            InputError: there can be no such socket.
+        """
+        self._driver, self._log = driver, log
+        self.registered = Event()
+        """Set when the kubelet has taken the driver."""
+        self._endpoint = str(plugin_folder / "dra.sock")
+        with ExitStack() as opened:
+            opened.callback(_serve(self._endpoint, DRA_SERVICE, self._dra()))
+            place = str(registry / f"{driver.name}-reg.sock")
+            opened.callback(_serve(place, REGISTRATION_SERVICE, self._registration()))
+            self._closing = opened.pop_all()
+
+    def close(self) -> None:
+        """Stop serving and remove the sockets' names."""
+        self._closing.close()
+
+    def _dra(self) -> Methods:
+        return {
+            "NodePrepareResources": _method(DRA, "NodePrepareResources", self._prepare),
+            "NodeUnprepareResources": _method(DRA, "NodeUnprepareResources", self._unprepare),
+        }
+
+    def _registration(self) -> Methods:
+        return {
+            "GetInfo": _handler(REGISTRATION["InfoRequest"], self._info),
+            "NotifyRegistrationStatus": _handler(REGISTRATION["RegistrationStatus"], self._notified),
+        }
+
+    def _info(self, _request: Any) -> Message:
+        return REGISTRATION["PluginInfo"](
+            type="DRAPlugin", name=self._driver.name, endpoint=self._endpoint, supported_versions=[DRA_VERSION]
+        )
+
+    def _notified(self, status: Any) -> Message:
+        if status.plugin_registered:
+            self.registered.set()
+            self._log.info("the kubelet has registered the driver")
+        else:
+            self.registered.clear()
+            self._log.error("the kubelet does not take the driver", problem=status.error)
+        return REGISTRATION["RegistrationStatusResponse"]()
+
+    def _prepare(self, request: Any) -> Message:
+        response: Any = DRA["NodePrepareResourcesResponse"]()
+        for claim in request.claims:
+            answer = response.claims[claim.uid]
+            try:
+                for one in self._driver.prepare(ClaimName(claim.namespace, claim.uid, claim.name)):
+                    answer.devices.add(
+                        request_names=[one.request],
+                        pool_name=self._driver.node,
+                        device_name=one.device,
+                        cdi_device_ids=[one.cdi],
+                        share_id=one.share,
+                    )
+            except MooringError as error:
+                answer.error = str(error)
+                self._log.warning("a claim is not prepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))
+        return response  # type: ignore[no-any-return]
+
+    def _unprepare(self, request: Any) -> Message:
+        response: Any = DRA["NodeUnprepareResourcesResponse"]()
+        for claim in request.claims:
+            answer = response.claims[claim.uid]
+            try:
+                self._driver.unprepare(ClaimName(claim.namespace, claim.uid, claim.name))
+            except MooringError as error:
+                answer.error = str(error)
+                self._log.warning("a claim is not given back", claim=f"{claim.namespace}/{claim.name}", why=str(error))
+        return response  # type: ignore[no-any-return]
+
+
+def _serve(path: str, service: str, methods: Methods) -> Callable[[], object]:
+    """Serve a socket; return what ends that."""
+    place = sockets.socket_path(path)
+    first = sockets.beside(place)
+    server = grpc.server(futures.ThreadPoolExecutor(THREADS, "dra"), maximum_concurrent_rpcs=WAITING)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+    try:
+        server.add_insecure_port(f"unix:{first}")
+        server.start()
+        sockets.put_in_place(first, place)
+    except (OSError, RuntimeError) as error:
+        server.stop(None)
+        sockets.remove(str(first))
+        raise InputError(f"no socket can be made there: {error}", source=path, remedy="check --kubelet-root") from None
+
+    def end() -> None:
+        sockets.remove(path)
+        server.stop(_GRACE).wait()
+
+    return end
+
+
+def _method(
+    messages: Mapping[str, type[Message]], name: str, answer: Callable[[Any], Message]
+) -> grpc.RpcMethodHandler[Message, Message]:
+    return _handler(messages[f"{name}Request"], answer)
+
+
+def _handler(request: type[Message], answer: Callable[[Any], Message]) -> grpc.RpcMethodHandler[Message, Message]:
+    def called(asked: Message, _context: grpc.ServicerContext) -> Message:
+        return answer(asked)
+
+    return grpc.unary_unary_rpc_method_handler(
+        called, request_deserializer=request.FromString, response_serializer=lambda message: message.SerializeToString()
+    )

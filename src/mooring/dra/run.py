@@ -1,0 +1,161 @@
+"""The driver as a process: begun, looked after every second, and ended."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from mooring.agent.logs import start_log
+from mooring.agent.options import Address, LogFormat, LogLevel
+from mooring.agent.serving import Page, serve_tcp
+from mooring.cluster.apiserver import configuration_of
+from mooring.core.errors import InputError, MooringError
+from mooring.core.hardware import Hardware
+from mooring.dra.caretaker import Caretaker
+from mooring.dra.cdi import Specs
+from mooring.dra.devices import Grouping
+from mooring.dra.driver import Driver
+from mooring.dra.ledger import Ledger, LedgerError, NodeNow
+from mooring.dra.objects import Objects
+from mooring.dra.owner import refuse_static_kubelet
+from mooring.dra.plugin import Plugin
+from mooring.dra.publishing import Offer, Publisher
+
+DRIVER: Final = "cpu.mooring.dev"
+CLAIMS_SOCKET: Final = "/run/mooring/claims.sock"
+PERIOD: Final = 1.0
+"""Seconds between two looks at the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The command line."""
+
+    agent: str = CLAIMS_SOCKET
+    kubeconfig: str = ""
+    """Empty for the service account of the pod in which the driver runs."""
+    node: str = ""
+    """Empty for what the agent says."""
+    name: str = DRIVER
+    grouping: Grouping = Grouping.NUMA
+    kubelet_root: Path = Path("/var/lib/kubelet")
+    kubelet_config: Path | None = None
+    cdi_root: Path = Path("/var/run/cdi")
+    hardware: Hardware | None = None
+    pcie_roots: Mapping[str, int] = field(default_factory=dict)
+    immediate: bool = False
+    health: Address | None = None
+    log_format: LogFormat = LogFormat.JSON
+    log_level: LogLevel = LogLevel.INFO
+
+
+def run_driver(asked: Asked, stop: threading.Event | None = None) -> None:
+    """Be the driver of this node until SIGTERM or SIGINT.
+
+    Args:
+        asked: the command line.
+        stop: ends it too; then no signals are taken.
+
+    Raises:
+        InputError: the driver cannot begin: the kubelet owns the CPUs, no agent answers, or a socket cannot be made.
+    """
+    refuse_static_kubelet(asked.kubelet_root, asked.kubelet_config)
+    open_config = partial(configuration_of, asked.kubeconfig or None)
+    open_config()
+    with ExitStack() as opened:
+        ledger = Ledger(asked.agent)
+        now = _first_look(ledger, asked)
+        log = start_log(asked.log_format, asked.log_level, name="mooring.dra")
+        node = asked.node or now.node
+        objects = Objects(open_config)
+        opened.callback(objects.close)
+        specs = Specs(asked.cdi_root, asked.name)
+        driver = Driver(asked.name, node, ledger, objects, specs, log)
+        publisher = Publisher(Offer(asked.name, node, asked.grouping, asked.hardware, asked.pcie_roots), objects, log)
+        caretaker = Caretaker(driver, ledger, objects, specs, publisher, log, immediate=asked.immediate)
+        plugin_folder = asked.kubelet_root / "plugins" / asked.name
+        plugin = Plugin(driver, plugin_folder, asked.kubelet_root / "plugins_registry", log)
+        opened.callback(plugin.close)
+        health = Health(plugin)
+        if asked.health is not None:
+            opened.callback(serve_tcp(asked.health, {"/healthz": health.page, "/readyz": health.page}).close)
+        log.info("the driver begins", driver=asked.name, node=node, group=asked.grouping.value)
+        if stop is not None:
+            _until(stop, caretaker, health, log)
+        else:
+            with _signals() as told:
+                _until(told, caretaker, health, log)
+        log.info("the driver ends")
+
+
+class Health:
+    """Whether the driver can do its work, and what keeps it from that."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        self._plugin = plugin
+        self.problem = "the agent was not asked yet"
+
+    def page(self) -> Page:
+        """Return the answer to a probe."""
+        if not self.problem and self._plugin.registered.is_set():
+            return Page(b"ok\n")
+        problem = self.problem or "the kubelet has not registered the driver"
+        return Page(f"{problem}\n".encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _first_look(ledger: Ledger, asked: Asked) -> NodeNow:
+    try:
+        now = ledger.node()
+    except LedgerError as error:
+        raise InputError(str(error)) from None
+    if not now.is_static:
+        raise InputError(
+            "the agent's CPU manager policy is none, so that no CPU can be claimed",
+            source=asked.agent,
+            remedy="give the agent cpuManagerPolicy: static",
+        )
+    if asked.grouping is Grouping.CPU and now.room.whole_cores and now.room.group_size > 1:
+        raise InputError(
+            "single CPUs are no whole cores, which full-pcpus-only of the agent wants",
+            source="--group cpu",
+            remedy="group by numa, socket or l3",
+        )
+    return now
+
+
+def _until(stop: threading.Event, caretaker: Caretaker, health: Health, log: Any) -> None:
+    while True:
+        try:
+            caretaker.look_after(time.monotonic())
+            problem = ""
+        except MooringError as error:
+            problem = str(error)
+        if problem and problem != health.problem:
+            log.warning("not everything is as it should be", problem=problem)
+        health.problem = problem
+        if stop.wait(PERIOD):
+            return
+
+
+@contextmanager
+def _signals() -> Iterator[threading.Event]:
+    stop = threading.Event()
+
+    def ending(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, ending) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

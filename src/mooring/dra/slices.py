@@ -1,0 +1,136 @@
+"""ResourceSlices: what the scheduler sees of a node's CPUs.
+
+A group's capacity is what claims have of it and what they could still get: CPUs that pods hold for themselves are not
+in it. Every capacity has a default request, because one without is consumed whole by a claim that does not name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mooring.cpumanager.claimed import HeldClaim
+from mooring.dra.devices import CAPACITY, Attribute, Device, Grouping
+
+API_VERSION: Final = "resource.k8s.io/v1"
+MOST_DEVICES: Final = 128
+"""Devices of one slice; the API server refuses more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the ledger of a node can give."""
+
+    claimable: int
+    """Mask of the CPUs that a claim could be given now."""
+    last: bool
+    """Whether these are all CPUs of the shared pool, so that one of them has to stay."""
+    claims: tuple[HeldClaim, ...] = ()
+    group_size: int = 1
+    """CPUs of a core."""
+    whole_cores: bool = False
+
+
+def offered(devices: Iterable[Device], grouping: Grouping, room: Room) -> list[dict[str, Any]]:
+    """Return the devices that can be allocated, as a slice lists them.
+
+    A group that has nothing to give, and gave nothing, is left out: a capacity below the smallest request is refused by
+    the API server.
+    """
+    step = room.group_size if room.whole_cores else 1
+    amounts = {one.name: _capacity(one, grouping, room) for one in devices}
+    if room.last and grouping is not Grouping.CPU:
+        _withhold(devices, amounts, room)
+    rows = []
+    for device in devices:
+        amount = amounts[device.name] // step * step
+        if amount < step:
+            continue
+        row: dict[str, Any] = {"name": device.name, "attributes": _attributes(device.attributes)}
+        if grouping is not Grouping.CPU:
+            row["allowMultipleAllocations"] = True
+            policy = {"default": str(step), "validRange": {"min": str(step), "step": str(step)}}
+            row["capacity"] = {CAPACITY: {"value": str(amount), "requestPolicy": policy}}
+        rows.append(row)
+    return rows
+
+
+def slices(
+    driver: str, node: str, devices: list[dict[str, Any]], generation: int, owner: str = ""
+) -> list[dict[str, Any]]:
+    """Return the slices of a node's pool; there is always one, if only to say that there is nothing.
+
+    Args:
+        driver: its name.
+        node: name of the node, and of the pool.
+        devices: from :func:`offered`.
+        generation: of the pool.
+        owner: uid of the Node object, with which the slices go.
+    """
+    parts = [devices[first : first + MOST_DEVICES] for first in range(0, len(devices), MOST_DEVICES)] or [[]]
+    references = [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner, "controller": True}] if owner else []
+    return [
+        {
+            "apiVersion": API_VERSION,
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"{node}-{driver}-{number}", "ownerReferences": references},
+            "spec": {
+                "driver": driver,
+                "nodeName": node,
+                "pool": {"name": node, "generation": generation, "resourceSliceCount": len(parts)},
+                "devices": part,
+            },
+        }
+        for number, part in enumerate(parts)
+    ]
+
+
+def is_same(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
+    """Tell whether the cluster has these slices, whatever their generation, and one generation for all."""
+    have = {one["metadata"]["name"]: one["spec"] for one in found}
+    want = {one["metadata"]["name"]: one["spec"] for one in wanted}
+    generations = {one["pool"]["generation"] for one in have.values()}
+    return (
+        have.keys() == want.keys()
+        and len(generations) == 1
+        and all(_content(have[name]) == _content(want[name]) for name in want)
+    )
+
+
+def newest_generation(found: Iterable[Mapping[str, Any]]) -> int:
+    """Return the highest generation of slices; 0 without any."""
+    return max((int(one["spec"]["pool"]["generation"]) for one in found), default=0)
+
+
+def _content(spec: Mapping[str, Any]) -> tuple[Any, ...]:
+    return spec["driver"], spec.get("nodeName"), spec["pool"]["resourceSliceCount"], spec.get("devices") or []
+
+
+def _capacity(device: Device, grouping: Grouping, room: Room) -> int:
+    given = sum(
+        share.cpus.bit_count() for claim in room.claims for share in claim.shares if share.device == device.name
+    )
+    if grouping is Grouping.CPU:
+        return 1 if given or device.cpus & room.claimable else 0
+    return given + (device.cpus & room.claimable).bit_count()
+
+
+def _withhold(devices: Iterable[Device], amounts: dict[str, int], room: Room) -> None:
+    """Keep one CPU back, where most are free: the last one of the shared pool is never given."""
+    free = {one.name: (one.cpus & room.claimable).bit_count() for one in devices}
+    most = max(free, key=lambda name: free[name], default="")
+    if most and free[most]:
+        amounts[most] -= 1
+
+
+def _attributes(attributes: Mapping[str, Attribute]) -> dict[str, dict[str, Any]]:
+    return {name: _value(value) for name, value in attributes.items()}
+
+
+def _value(value: Attribute) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"bool": value}
+    if isinstance(value, int):
+        return {"int": value}
+    return {"string": value} if isinstance(value, str) else {"strings": list(value)}

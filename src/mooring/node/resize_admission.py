@@ -1,0 +1,148 @@
+"""Asking the managers about a pod that is resized: hints, merge, and the new sets, in the order of the scope.
+
+In v1.37.1 the CPU and memory manager have no opinion about a resize and change nothing; devices are asked as ever.
+With the extension exclusive-resize they answer by the rules of KEP-5554. Nothing is kept of a resize that fails: it
+works on values of its own.
+
+Source: kubelet v1.37.1, topologymanager scope_*.go with operation resize; KEP-5554; spec: resize.md sections 1 and 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from mooring.core.decision import Rejection
+from mooring.core.moment import Moment
+from mooring.core.observer import Observer
+from mooring.core.pod import Container, Pod
+from mooring.cpumanager import resize as cpu_resize
+from mooring.cpumanager.choice import near
+from mooring.cpumanager.policy import AllocationError
+from mooring.cpumanager.scale_down import taken_over
+from mooring.devicemanager import hints as device_hints
+from mooring.memorymanager import resize as memory_resize
+from mooring.memorymanager.static import MemoryRefusal
+from mooring.node.admission import AFFINITY_MESSAGE, TOPOLOGY_AFFINITY_ERROR, UNEXPECTED_ADMISSION_ERROR
+from mooring.node.decision import NO_AFFINITY
+from mooring.node.providers import Providers
+from mooring.node.settings import Settings
+from mooring.topologymanager.entries import ResourceHints, merge_entries
+from mooring.topologymanager.hints import Hint
+from mooring.topologymanager.merge import NONE, RESTRICTED, SINGLE_NUMA_NODE, merge
+
+
+@dataclass(slots=True)
+class ResizeAdmission:
+    """One resize while the managers are asked about it."""
+
+    settings: Settings
+    before: Pod
+    """With the resources that it has."""
+    pod: Pod
+    """With the resources that it asks for."""
+    providers: Providers
+    now: Moment
+    observer: Observer | None = None
+    stored: dict[str, Hint] = field(default_factory=dict)
+    """The merged hints, by container."""
+
+    def run(self) -> Rejection | None:
+        """Decide; None means that the managers agree."""
+        if self.settings.topology_policy != NONE:
+            refused = self._merge_pod() if self.settings.pod_scope else None
+            if refused is not None:
+                return refused
+        for container in self.pod.containers:
+            if self.settings.topology_policy != NONE and not self.settings.pod_scope:
+                hint = self._merged(self._container_hints(container))
+                if hint is None:
+                    return _affinity_error()
+                self.stored[container.name] = hint
+            refused = self._resize_cpus(container) or self._resize_memory(container)
+            if refused is not None:
+                return refused
+        return None
+
+    def _merge_pod(self) -> Rejection | None:
+        hint = self._merged(self._pod_hints())
+        if hint is None:
+            return _affinity_error()
+        self.stored = {container.name: hint for container in self.pod.containers}
+        return None
+
+    def _merged(self, given: tuple[ResourceHints | None, ...]) -> Hint | None:
+        merged = merge(self.settings.topology_policy, merge_entries(given), self.settings.numa, self.observer)
+        return merged.hint if merged.admitted else None
+
+    def _container_hints(self, container: Container) -> tuple[ResourceHints | None, ...]:
+        given, pod, observer = self.providers, self.pod, self.observer
+        cpu, memory = self.settings.cpu, self.settings.memory
+        devices = device_hints.container_hints(
+            given.devices, given.reusable_devices, self.settings.numa_ids, pod, container, observer
+        )
+        cpus = blocks = None
+        if cpu is not None and cpu.resizes:
+            cpus = cpu_resize.container_hints(cpu, given.cpu, pod, container, observer)
+        if memory is not None and memory.resizes:
+            blocks = memory_resize.container_hints(memory, given.memory, pod, container, observer)
+        return devices, cpus, blocks
+
+    def _pod_hints(self) -> tuple[ResourceHints | None, ...]:
+        given, pod, observer = self.providers, self.pod, self.observer
+        cpu, memory = self.settings.cpu, self.settings.memory
+        devices = device_hints.pod_hints(given.devices, self.settings.numa_ids, pod, observer)
+        cpus = blocks = None
+        if cpu is not None and cpu.resizes:
+            cpus = cpu_resize.pod_hints(cpu, given.cpu, pod, observer)
+        if memory is not None and memory.resizes:
+            blocks = memory_resize.pod_hints(memory, given.memory, pod, observer)
+        return devices, cpus, blocks
+
+    def _resize_cpus(self, container: Container) -> Rejection | None:
+        policy = self.settings.cpu
+        if policy is None or not policy.resizes:
+            return None
+        if not self._asks_for_other_cpus(container):
+            # A delay that runs for it goes on: only a request for this container begins it anew.
+            return None
+        hint, state = self.stored.get(container.name, NO_AFFINITY), self.providers.cpu
+        found = cpu_resize.resized_set(policy, state, self.pod, container, hint.mask, self.observer)
+        if isinstance(found, AllocationError):
+            return Rejection(found.reason or UNEXPECTED_ADMISSION_ERROR, found.message)
+        if found is not None:
+            if self._breaks_its_promise(container.name, found):
+                return _affinity_error()
+            state = taken_over(policy, state, self.pod, container.name, found, self.now, self.observer)
+            self.providers = replace(self.providers, cpu=state)
+        return None
+
+    def _breaks_its_promise(self, container: str, cpus: int) -> bool:
+        """Tell whether a strict policy admitted a hint and new CPUs lie elsewhere.
+
+        In pod scope one hint speaks for all containers: what one of them gives up counts as room for the next, also
+        when it goes back later only. Such a resize succeeds in two steps.
+        """
+        hint, policy = self.stored.get(container, NO_AFFINITY), self.settings.cpu
+        if policy is None or hint.mask is None or self.settings.topology_policy not in (RESTRICTED, SINGLE_NUMA_NODE):
+            return False
+        new = cpus & ~self.providers.cpu.assignments[self.pod.uid][container]
+        return new & ~near(policy, new, hint.mask) != 0
+
+    def _asks_for_other_cpus(self, container: Container) -> bool:
+        before = next(one for one in self.before.containers if one.name == container.name)
+        return before.requests.get("cpu") != container.requests.get("cpu")
+
+    def _resize_memory(self, container: Container) -> Rejection | None:
+        policy = self.settings.memory
+        if policy is None or not policy.resizes:
+            return None
+        hint = self.stored.get(container.name, NO_AFFINITY)
+        found = memory_resize.grown(policy, self.providers.memory, self.pod, container, hint, self.observer)
+        if isinstance(found, MemoryRefusal):
+            return Rejection(found.reason or UNEXPECTED_ADMISSION_ERROR, found.message)
+        self.providers = replace(self.providers, memory=found)
+        return None
+
+
+def _affinity_error() -> Rejection:
+    return Rejection(TOPOLOGY_AFFINITY_ERROR, AFFINITY_MESSAGE)

@@ -1,0 +1,1 @@
+"""What would happen if a pod were resized in place, and how far it can grow."""

@@ -1,0 +1,175 @@
+"""What would happen if a pod were resized in place on a node, after the given pods were admitted.
+
+Nothing is guessed: the resize, and every size that is tried, is asked of the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mooring.core.decision import Placement
+from mooring.core.errors import InputError
+from mooring.core.pod import Pod, QoS
+from mooring.core.quantity import Quantity
+from mooring.manifest.gates import PodGates
+from mooring.manifest.resizing import Amounts, Resizing, resized_pod
+from mooring.node.resize import Resize
+from mooring.node.resizing import resize, resize_state
+from mooring.planner.explain.find import Named, find, pods_of
+from mooring.planner.plan import Answer, Plan
+from mooring.planner.question import Question
+from mooring.planner.reason import Reason
+from mooring.planner.resize.asked import CPU, MEMORY, Wanted, resizing_of
+from mooring.planner.resize.reasons import why_refused
+from mooring.planner.simulation import Kubelet
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """The largest amounts that a container can have now; what was not looked for is None."""
+
+    cpus: int | None = None
+    memory: int | None = None
+    """Bytes, to the MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """The answer."""
+
+    plan: Plan
+    pod: Pod
+    """With the resources that it has."""
+    asked: Resizing
+    before: Mapping[str, Placement] = field(default_factory=dict)
+    """What each container has."""
+    answer: Resize | None = None
+    """None when the pod does not run: then nobody can be asked."""
+    after: Kubelet | None = None
+    """The kubelet after the resize."""
+    reason: Reason | None = None
+    """Why it is refused."""
+    largest: Mapping[str, Largest] = field(default_factory=dict)
+    """Of the containers that are to be resized."""
+
+    @property
+    def is_yes(self) -> bool:
+        """Tell whether the pod gets what it asks for; it does as well when it has it already."""
+        return self.answer is not None and not self.answer.reason
+
+    @property
+    def keeps_other_cpus(self) -> tuple[str, ...]:
+        """Names of containers that get another number of CPUs on paper, and keep those that they have.
+
+        So it is with the gate InPlacePodVerticalScalingExclusiveCPUs of kubelet v1.37.1 and without the extension.
+        """
+        if self.answer is None or not self.answer.accepted:
+            return ()
+        asked = {name: one.requests[CPU].milli for name, one in self.asked.containers.items() if CPU in one.requests}
+        return tuple(
+            name
+            for name, milli in asked.items()
+            if (held := self.answer.containers[name].cpus) and name not in self.answer.releases
+            if 1000 * len(held) != milli
+        )
+
+    @property
+    def standing(self) -> Answer | None:
+        """The answer for the pod's admission; None when nobody was there to ask."""
+        return next((one for one in self.plan.answers if one.pod.uid == self.pod.uid), None)
+
+
+def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> Resized:
+    """Admit the pods of a question, then resize one of them.
+
+    Args:
+        question: about the node.
+        name: ``[NAMESPACE/]POD[/CONTAINER]``; empty for the only pod.
+        asked: amounts.
+
+    Raises:
+        InputError: the name means nothing or too much, or the API server refuses such a resize.
+    """
+    plan = question.plan()
+    named = _named(plan, name)
+    pod = named.pod
+    wanted = resizing_of(pod, named.container, asked)
+    gates = PodGates.of(question.config.feature_gates, question.mooring.extensions)
+    changed = resized_pod(pod, wanted, gates)
+    if plan.kubelet is None or pod.uid not in plan.kubelet.node.active:
+        return Resized(plan, pod, wanted)
+    kubelet = plan.kubelet
+    before = resize_state(kubelet.node, pod.uid).containers
+    after, answer = kubelet.resize(changed)
+    return Resized(
+        plan,
+        pod,
+        wanted,
+        before,
+        answer,
+        after,
+        why_refused(answer.rejection) if answer.rejection is not None else None,
+        {name: _largest(kubelet, pod, name, amounts, gates) for name, amounts in wanted.containers.items()},
+    )
+
+
+def _named(plan: Plan, name: str) -> Named:
+    pods = pods_of(plan)
+    if name:
+        return find(pods, name)
+    if len(pods) == 1:
+        return Named(pods[0])
+    problem = "there is no pod to resize" if not pods else f"there are {len(pods)} pods"
+    raise InputError(problem, source="POD", remedy="give pods with -f or --active, and name one of them")
+
+
+def _largest(kubelet: Kubelet, pod: Pod, container: str, amounts: Amounts, gates: PodGates) -> Largest:
+    """Ask the engine how far one container can grow when everything else of the node and the pod stays."""
+    now = next(one for one in pod.containers if one.name == container).requests
+
+    def fits(resource: str, amount: Quantity) -> bool:
+        part = {resource: amount}
+        limits = part if resource in amounts.limits else {}
+        try:
+            grown = resized_pod(pod, Resizing(pod.uid, {container: Amounts(part, limits)}), gates)
+        except InputError:  # above a limit that stays
+            return False
+        return not resize(kubelet.node, grown)[1].reason
+
+    def has_cpus(count: int) -> bool:
+        return fits(CPU, Quantity.of_milli(1000 * count))
+
+    def has_memory(mib: int) -> bool:
+        return fits(MEMORY, Quantity.of_bytes(mib * MIB))
+
+    reservation = kubelet.settings.reservation
+    cpus = memory = None
+    has = now.get(CPU, Quantity.of_milli(0)).milli
+    if CPU in amounts.requests and (has % 1000 == 0 or pod.qos is not QoS.GUARANTEED):
+        cpus = _largest_counted(has_cpus, has // 1000, reservation.allocatable(CPU) // 1000)
+    if MEMORY in amounts.requests:
+        least = now[MEMORY].units // MIB if MEMORY in now else 0
+        memory = _largest_halved(has_memory, least, reservation.allocatable(MEMORY) // MIB) * MIB
+    return Largest(cpus, memory)
+
+
+def _largest_counted(fits: Callable[[int], bool], least: int, most: int) -> int:
+    """Return the largest number that fits, downwards one by one: nothing is assumed about which ones do."""
+    return next((count for count in range(most, least, -1) if fits(count)), least)
+
+
+def _largest_halved(fits: Callable[[int], bool], least: int, most: int) -> int:
+    """Return a number that fits and whose successor does not; there are too many to try each."""
+    if most <= least or fits(most):
+        return max(most, least)
+    low, high = least, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return low

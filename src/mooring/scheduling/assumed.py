@@ -1,0 +1,125 @@
+"""What may have become of a node since it published its state.
+
+Pods were bound to it that the state does not name, and pods of the state are leaving. Nobody here knows how far the
+node has come: whether a pod that leaves is gone yet, or was gone before another one was admitted. Where a pod lies
+depends on that. So every course that the node can have taken is followed, and a pod is promised a place only where
+each of them admits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from mooring.core.errors import KubeletCrashError
+from mooring.core.pod import Pod
+from mooring.node.resources import check_amounts, pod_requests
+from mooring.planner.capacity.standing import Standing
+from mooring.scheduling.prediction import view_key
+from mooring.scheduling.prediction_restored import holds
+
+MOST_COURSES = 48
+"""Courses that are followed at once; with more of them nothing is promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A pod that is bound to the node, and that no state of it has named."""
+
+    pod: Pod
+    leaving: bool = False
+    """Whether it is deleted or has finished: then it is there still, or gone again, or was never admitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """One way that things can have gone."""
+
+    standing: Standing
+    leaving: frozenset[str]
+    """Of the pods that are on the node, those that can go at any moment."""
+
+
+def courses(
+    digest: str, base: Standing, leaving: Collection[str], pending: Sequence[Pending], most: int = MOST_COURSES
+) -> tuple[Standing, ...] | None:
+    """Return every node that the state can have become, without those that are equal; None when there are too many.
+
+    The first one is that in which nobody has left. All count everything in their sums that may still be there.
+
+    Args:
+        digest: of the node's facts.
+        base: the node on its state.
+        leaving: uids of pods of the state that are gone or on their way.
+        pending: pods bound since, in the order in which the node gets to see them.
+        most: courses followed at once.
+    """
+    tied = frozenset(uid for uid in leaving if uid in base.node.active and holds(base.node, uid) is not None)
+    found = _with_departures(digest, [_Course(base, tied)], most)
+    if len(found) > most:
+        return None
+    for entry in pending:
+        after = _distinct(digest, [step for course in found for step in _admitted(course, entry)])
+        found = _with_departures(digest, after, most)
+        if len(found) > most:
+            return None
+    return tuple(course.standing for course in found)
+
+
+def _admitted(course: _Course, entry: Pending) -> list[_Course]:
+    """Return what the node can be when it has come to a pod that was bound to it."""
+    standing, pod = course.standing, entry.pod
+    if pod.uid in standing.node.active:
+        return [course]
+    try:
+        node, decision = standing.node.decide(pod)
+    except KubeletCrashError:
+        return [course]
+    if not decision.admitted:
+        return [_Course(Standing(standing.node.settled(), standing.used), course.leaving)]
+    wanted, settings = pod_requests(pod), standing.node.settings
+    fits = check_amounts(
+        wanted, standing.used, len(standing.node.active), settings.reservation, settings.config.max_pods
+    )
+    used = {name: standing.used.get(name, 0) + wanted.get(name, 0) for name in {**standing.used, **wanted}}
+    after = Standing(node.start_containers(pod.uid), used)
+    if holds(after.node, pod.uid) is None:
+        # It changes sums only, and these count it as long as it may be there.
+        return [_Course(after, course.leaving)]
+    there = _Course(after, course.leaving | {pod.uid} if entry.leaving else course.leaving)
+    # The sums count those too that may have left, so that a refusal by them is not certain.
+    return [there, course] if entry.leaving or fits is not None else [there]
+
+
+def _with_departures(digest: str, begun: list[_Course], most: int) -> list[_Course]:
+    """Return the courses, and those in which any of the leaving pods are gone."""
+    found = list(begun)
+    known = {_identity(digest, course) for course in found}
+    position = 0
+    while position < len(found) and len(found) <= most:
+        course = found[position]
+        position += 1
+        for uid in sorted(course.leaving):
+            less = _Course(_departed(course.standing, uid), course.leaving - {uid})
+            identity = _identity(digest, less)
+            if identity not in known:
+                known.add(identity)
+                found.append(less)
+    return found
+
+
+def _departed(standing: Standing, uid: str) -> Standing:
+    """Return the node without a pod, whose requests are still counted: a pod more in the sums is never wrong."""
+    return Standing(standing.without([uid]).node, standing.used)
+
+
+def _distinct(digest: str, found: list[_Course]) -> list[_Course]:
+    kept: dict[object, _Course] = {}
+    for course in found:
+        kept.setdefault(_identity(digest, course), course)
+    return list(kept.values())
+
+
+def _identity(digest: str, course: _Course) -> object:
+    node = course.standing.node
+    return view_key(digest, node), tuple((uid, repr(holds(node, uid))) for uid in sorted(course.leaving))

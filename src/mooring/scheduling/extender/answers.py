@@ -1,0 +1,178 @@
+"""Filter, prioritize and preempt: from what the scheduler asks to what it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import msgspec
+
+from mooring.core.errors import KubeletCrashError
+from mooring.core.pod import Pod
+from mooring.planner.capacity.standing import Standing
+from mooring.scheduling.extender.deciding import Decider, Verdict
+from mooring.scheduling.extender.outlook import Outlook, standings_of
+from mooring.scheduling.extender.pods import Shapes, seen_pod
+from mooring.scheduling.extender.scoring import Weights
+from mooring.scheduling.extender.view import ClusterView
+from mooring.scheduling.extender.wire import (
+    Arguments,
+    FilterAnswer,
+    MetaPod,
+    MetaVictims,
+    NodeList,
+    PreemptAnswer,
+    PreemptArguments,
+    Priority,
+    Victims,
+    node_names,
+)
+from mooring.scheduling.prediction import Shape, shape_of
+
+UNDECIDED = Verdict("mooring: not decided within the time of the request", hopeless=True)
+MOST_MORE = 2
+"""Victims that are added to those which the scheduler proposes."""
+MOST_TRIES = 60
+"""Sets of victims that are tried on one node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers from what is known; used by one thread at a time."""
+
+    view: ClusterView
+    decider: Decider
+    weights: Weights
+    shapes: Shapes
+    in_time: Callable[[], bool] = lambda: True
+    """Tells whether the request that is being answered has time left."""
+
+    def filtered(self, asked: Arguments) -> FilterAnswer:
+        """Answer filter.
+
+        Raises:
+            InputError: the question cannot be understood.
+        """
+        pod, names = seen_pod(asked.Pod, self.shapes).pod, node_names(asked)
+        good, failed, hopeless = [], {}, {}
+        for position, verdict in enumerate(self._verdicts(pod, names)):
+            if not verdict.reason:
+                good.append(position)
+            elif verdict.hopeless:
+                hopeless[names[position]] = verdict.reason
+            else:
+                failed[names[position]] = verdict.reason
+        if asked.NodeNames is not None:
+            return FilterAnswer(None, [names[one] for one in good], failed, hopeless)
+        items = (asked.Nodes.items if asked.Nodes is not None else None) or []
+        metadata = asked.Nodes.metadata if asked.Nodes is not None else {}
+        return FilterAnswer(NodeList(metadata, [items[one] for one in good]), None, failed, hopeless)
+
+    def prioritized(self, asked: Arguments) -> list[Priority]:
+        """Answer prioritize.
+
+        Raises:
+            InputError: the question cannot be understood.
+        """
+        pod, names = seen_pod(asked.Pod, self.shapes).pod, node_names(asked)
+        shape = shape_of(pod)
+        known: dict[Outlook, int] = {}
+        scores = []
+        for name in names:
+            outlook = self.view.outlook(name, pod)
+            score = known.get(outlook)
+            if score is None:
+                score = self._score(outlook, shape) if self.in_time() else 0
+                known[outlook] = score
+            scores.append(Priority(name, score))
+        return scores
+
+    def preempted(self, asked: PreemptArguments) -> PreemptAnswer:
+        """Answer preempt: nodes on which the pod is admitted when the victims are gone, with no fewer of them.
+
+        Raises:
+            InputError: the question cannot be understood.
+        """
+        pod = seen_pod(asked.Pod, self.shapes).pod
+        shape = shape_of(pod)
+        kept: dict[str, MetaVictims] = {}
+        for name, uids, violations in _proposed(asked):
+            if not self.in_time():
+                break
+            victims = self._victims(name, pod, shape, uids)
+            if victims is not None:
+                kept[name] = MetaVictims([MetaPod(uid) for uid in victims], violations)
+        return PreemptAnswer(kept)
+
+    def _verdicts(self, pod: Pod, names: Sequence[str]) -> Iterator[Verdict]:
+        shape = shape_of(pod)
+        known: dict[Outlook, Verdict] = {}
+        for name in names:
+            outlook = self.view.outlook(name, pod) if self.in_time() else None
+            if outlook is None:
+                yield UNDECIDED
+                continue
+            verdict = known.get(outlook)
+            if verdict is None:
+                verdict = known[outlook] = self.decider.verdict(outlook, shape)
+            yield verdict
+
+    def _score(self, outlook: Outlook, shape: Shape) -> int:
+        merit = self.decider.merit(outlook, shape)
+        return 0 if merit is None else self.weights.score(merit)
+
+    def _victims(self, name: str, pod: Pod, shape: Shape, proposed: Sequence[str]) -> list[str] | None:
+        """Return the victims of a node; None when the pod would not be admitted without them either."""
+        situation = self.view.situation(name, pod)
+        standings = standings_of(situation)
+        if isinstance(standings, str):
+            outlook = self.view.outlook(name, pod)
+            return None if self.decider.verdict(outlook, shape).reason else list(proposed)
+        if _admitted_without(standings, proposed, shape):
+            return list(proposed)
+        lower = sorted(
+            (one for one in self.view.pods_on(name).values() if one.priority < pod.priority),
+            key=lambda one: (one.priority, one.uid),
+        )
+        others = [one.uid for one in lower if one.uid not in proposed]
+        for tries, more in enumerate(_sets(others)):
+            if tries >= MOST_TRIES or not self.in_time():
+                return None
+            if _admitted_without(standings, [*proposed, *more], shape):
+                return [*proposed, *more]
+        return None
+
+
+def _sets(uids: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield sets of more victims, the smaller ones and those of lower priority first."""
+    for size in range(1, MOST_MORE + 1):
+        yield from combinations(uids, size)
+
+
+def _admitted_without(standings: Iterable[Standing], victims: Sequence[str], shape: Shape) -> bool:
+    """Tell whether a pod is admitted in every way that things can have gone, once the victims have left."""
+    for standing in standings:
+        left = standing.without([uid for uid in victims if uid in standing.node.active])
+        try:
+            _, decision = left.ask(shape.pod)
+        except KubeletCrashError:
+            return False
+        if not decision.admitted:
+            return False
+    return True
+
+
+def _proposed(asked: PreemptArguments) -> Iterator[tuple[str, list[str], int]]:
+    """Yield the node, the uids of the victims and how many disruption budgets they violate."""
+    for name, meta in (asked.NodeNameToMetaVictims or {}).items():
+        yield name, [one.UID for one in meta.Pods or ()], meta.NumPDBViolations
+    if asked.NodeNameToMetaVictims is None:
+        whole: dict[str, Victims] = asked.NodeNameToVictims or {}
+        for name, victims in whole.items():
+            yield name, [one.metadata.uid for one in victims.Pods or ()], victims.NumPDBViolations
+
+
+def encoded(answer: object) -> bytes:
+    """Return an answer as JSON."""
+    return msgspec.json.encode(answer)

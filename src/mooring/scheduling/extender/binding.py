@@ -1,0 +1,122 @@
+"""Bind: check once more, with the node to itself, and tell the API server.
+
+Between filter and bind the scheduler may have bound other pods. What is bound here was admitted by the engine on
+everything that is known at that moment, and counts from that moment on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import httpx2
+import msgspec
+
+from mooring.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors
+from mooring.core.errors import InputError
+from mooring.core.pod import Pod
+from mooring.scheduling.extender.deciding import Verdict
+from mooring.scheduling.extender.pods import Shapes, seen_pod
+from mooring.scheduling.extender.view import ClusterView
+from mooring.scheduling.extender.wire import BindAnswer, BindArguments
+
+WAIT = 5.0
+"""Seconds for which a node is waited for to which another pod is just being bound."""
+
+
+class Server(Protocol):
+    """Whoever binds pods and knows them."""
+
+    def read_pod(self, namespace: str, name: str) -> bytes:
+        """Return a pod as JSON.
+
+        Raises:
+            ClusterError: it cannot be had.
+        """
+
+    def bind(self, asked: BindArguments) -> None:
+        """Bind a pod.
+
+        Raises:
+            ClusterError: it is not bound; where ``code`` is 0 or of the server, it may be all the same.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterServer:
+    """The API server."""
+
+    connect: Callable[[], Cluster]
+
+    def read_pod(self, namespace: str, name: str) -> bytes:
+        """Return a pod as JSON."""
+        with cluster_errors(), self.connect() as cluster:
+            response = cluster.http.get(f"api/v1/namespaces/{namespace}/pods/{name}")
+            check_response(response)
+            return response.content
+
+    def bind(self, asked: BindArguments) -> None:
+        """Create the Binding; the uid keeps a pod of the same name that came since from being bound."""
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": asked.PodName, "namespace": asked.PodNamespace, "uid": asked.PodUID},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": asked.Node},
+        }
+        path = f"api/v1/namespaces/{asked.PodNamespace}/pods/{asked.PodName}/binding"
+        with cluster_errors(), self.connect() as cluster:
+            response: httpx2.Response = cluster.http.post(
+                path, content=msgspec.json.encode(body), headers={"Content-Type": "application/json"}
+            )
+            check_response(response)
+
+
+@dataclass(frozen=True, slots=True)
+class Binder:
+    """Binds pods; used by several threads, one at a time for each node."""
+
+    view: ClusterView
+    server: Server
+    shapes: Shapes
+    verdict: Callable[[Pod, str], Verdict]
+    """The last word about a pod and a node."""
+
+    def bind(self, asked: BindArguments, in_time: Callable[[], bool] = lambda: True) -> BindAnswer:
+        """Bind a pod, or say why not: then the scheduler tries again.
+
+        Args:
+            asked: by the scheduler.
+            in_time: tells whether the scheduler still waits for the answer.
+        """
+        lock = self.view.lock_of(asked.Node)
+        if not lock.acquire(timeout=WAIT):
+            return BindAnswer("mooring: other pods are being bound to the node")
+        try:
+            return self._bound(asked, in_time)
+        except (ClusterError, InputError) as error:
+            return BindAnswer(f"mooring: {error}")
+        finally:
+            lock.release()
+
+    def _bound(self, asked: BindArguments, in_time: Callable[[], bool]) -> BindAnswer:
+        pod = self.view.pod(asked.PodUID)
+        if pod is None:
+            pod = seen_pod(self.server.read_pod(asked.PodNamespace, asked.PodName), self.shapes).pod
+            if pod.uid != asked.PodUID:
+                return BindAnswer("mooring: the pod is another one by now")
+        verdict = self.verdict(pod, asked.Node)
+        if verdict.reason:
+            return BindAnswer(verdict.reason)
+        if not in_time():
+            return BindAnswer("mooring: not decided within the time of the request")
+        self.view.assume(pod, asked.Node)
+        try:
+            self.server.bind(asked)
+        except ClusterError as error:
+            if 400 <= error.code < 500 and error.code not in (408, 429):
+                self.view.not_bound(asked.PodUID)
+            # Otherwise nobody knows: the pod counts until the API server shows where it is.
+            return BindAnswer(f"mooring: {error}")
+        self.view.bound(asked.PodUID)
+        return BindAnswer()

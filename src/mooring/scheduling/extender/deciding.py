@@ -1,0 +1,166 @@
+"""What the extender says about one node and one pod, with the engine run once for all that is equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache
+
+from mooring.codes.pages import page
+from mooring.core.decision import StartRefusal
+from mooring.core.pod import Pod
+from mooring.core.podlevel import PodLevelGates
+from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.devicemanager.state import DeviceState
+from mooring.node import Node
+from mooring.scheduling.extender.outlook import Outlook, View
+from mooring.scheduling.extender.scoring import Merit, merit_of
+from mooring.scheduling.prediction import ADMITTED, Answer, Load, Recent, Shape, check, decide
+from mooring.scheduling.prediction_restored import Kind
+
+_MOST_ANSWERS = 20_000
+_MOST_AFTERWARDS = 256
+
+
+class UnknownNodes(Enum):
+    """What is said about a node of which nothing can be said."""
+
+    DENY_EXCLUSIVE = "denyExclusive"
+    """No to pods that want exclusive CPUs, yes to all others."""
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The extender's word about one node."""
+
+    reason: str = ""
+    """Why not, in words that are equal for equal causes; empty when the node is good."""
+    hopeless: bool = False
+    """Whether removing pods from the node would change nothing."""
+
+
+GOOD = Verdict()
+
+
+class Decider:
+    """Answers; used by one thread at a time."""
+
+    def __init__(self, unknown: UnknownNodes = UnknownNodes.DENY_EXCLUSIVE) -> None:
+        """Begin without answers.
+
+        Args:
+            unknown: what to say about nodes of which nothing can be said.
+        """
+        self._unknown = unknown
+        self._answers: Recent[tuple[bytes, bytes], Answer] = Recent(_MOST_ANSWERS)
+        self._afterwards: Recent[tuple[bytes, bytes], Node] = Recent(_MOST_AFTERWARDS)
+        self._ever: Recent[tuple[object, ...], Answer] = Recent(_MOST_ANSWERS)
+        self._merits: Recent[tuple[bytes, bytes], Merit] = Recent(_MOST_ANSWERS)
+        self.runs = 0
+        """How often the engine was asked."""
+        self.hits = 0
+        """How often an answer was known."""
+
+    def verdict(self, outlook: Outlook, shape: Shape) -> Verdict:
+        """Say whether a pod of this shape may be bound to a node with this outlook."""
+        if outlook.kind is None:
+            return self._without_knowledge(outlook, shape)
+        answer = self.answer(outlook, shape)
+        if answer.admitted:
+            return GOOD
+        return Verdict(sentence(answer.code, answer.reason), hopeless=not self._ever_admitted(outlook, shape))
+
+    def answer(self, outlook: Outlook, shape: Shape) -> Answer:
+        """Return the first refusal among all ways that things can have gone, then that of the node resources check."""
+        for view in outlook.views:
+            answer = self._asked(view, shape)
+            if not answer.admitted:
+                return answer
+        if outlook.kind is None:
+            return ADMITTED
+        return check(shape, outlook.load, outlook.kind.settings)
+
+    def merit(self, outlook: Outlook, shape: Shape) -> Merit | None:
+        """Return how good a place the pod would get, at worst; None when it gets none or nothing is known."""
+        if outlook.kind is None:
+            return None
+        merits = [self._merit(outlook.kind, view, shape) for view in outlook.views]
+        found = [merit for merit in merits if merit is not None]
+        return None if len(found) < len(merits) else Merit.worst(found)
+
+    def _without_knowledge(self, outlook: Outlook, shape: Shape) -> Verdict:
+        if self._unknown is UnknownNodes.ALLOW:
+            return GOOD
+        if self._unknown is UnknownNodes.DENY_EXCLUSIVE and not wants_exclusive(shape.pod):
+            return GOOD
+        return Verdict(f"mooring: {outlook.trouble}", hopeless=True)
+
+    def _asked(self, view: View, shape: Shape) -> Answer:
+        key = view.key, shape.key
+        found = self._answers.get(key)
+        if found is not None:
+            self.hits += 1
+            return found
+        self.runs += 1
+        after, answer = decide(view.node, shape.pod)
+        self._answers.put(key, answer)
+        if answer.admitted:
+            self._afterwards.put(key, after)
+        return answer
+
+    def _merit(self, kind: Kind, view: View, shape: Shape) -> Merit | None:
+        key = view.key, shape.key
+        found = self._merits.get(key)
+        if found is not None:
+            self.hits += 1
+            return found
+        after = self._afterwards.get(key)
+        if after is None:
+            self.runs += 1
+            after, answer = decide(view.node, shape.pod)
+            if not answer.admitted:
+                return None
+        found = merit_of(after, shape.pod.uid, kind.distances)
+        self._merits.put(key, found)
+        return found
+
+    def _ever_admitted(self, outlook: Outlook, shape: Shape) -> bool:
+        """Tell whether the node would admit the pod if it had no other."""
+        kind = outlook.kind
+        if kind is None or not outlook.views:
+            return False
+        devices = outlook.views[0].node.providers.devices.devices
+        key = kind.digest, repr(devices), shape.key
+        found = self._ever.get(key)
+        if found is None:
+            self.runs += 1
+            node = Node.start(kind.settings)
+            if isinstance(node, StartRefusal):
+                return False
+            empty = replace(node, providers=replace(node.providers, devices=DeviceState(devices)))
+            _, found = decide(empty, shape.pod)
+            found = found if not found.admitted else check(shape, Load(), kind.settings)
+            self._ever.put(key, found)
+        return found.admitted
+
+
+@cache
+def sentence(code: str, reason: str) -> str:
+    """Return the words for a refusal, the same for the same cause on whichever node.
+
+    >>> sentence("MOOR-101", "UnexpectedAdmissionError")
+    'mooring: fewer CPUs are free than the pod asks for (MOOR-101, UnexpectedAdmissionError)'
+    """
+    title = page(code).title
+    first = title if title[:2].isupper() else title[:1].lower() + title[1:]
+    return f"mooring: {first} ({code}{', ' + reason if reason else ''})"
+
+
+def wants_exclusive(pod: Pod) -> bool:
+    """Tell whether a kubelet with static CPU manager policy would give the pod CPUs of its own."""
+    gates = PodLevelGates(True, True)
+    if pod.is_pod_level and exclusive_cpus_of_pod(pod, gates):
+        return True
+    return any(exclusive_cpus(pod, container, gates) for container in pod.containers)

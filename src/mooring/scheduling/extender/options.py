@@ -1,0 +1,191 @@
+"""The extender's own document: where it listens, what it says in doubt, what counts how much, and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from mooring.core.errors import InputError
+from mooring.manifest.documents import load_documents
+from mooring.manifest.durations import nanoseconds
+from mooring.manifest.fields import check_names, choice_at, count_at, inside, mapping_at, text_at, wrong_kind
+from mooring.scheduling.extender.deciding import UnknownNodes
+from mooring.scheduling.extender.scoring import Weights
+
+KIND: Final = "ExtenderConfiguration"
+API_VERSION: Final = "mooring/v1alpha1"
+_MEBIBYTE: Final = 2**20
+
+
+class LogForm(Enum):
+    """Form of a line in the log."""
+
+    JSON = "json"
+    CONSOLE = "console"
+
+
+@dataclass(frozen=True, slots=True)
+class TLS:
+    """Files for HTTPS; empty texts switch it off."""
+
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+    """Who signs the certificates that clients must have; empty when they need none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderOptions:
+    """The document's fields."""
+
+    host: str = "127.0.0.1"
+    port: int = 8888
+    tls: TLS = field(default_factory=TLS)
+    kubeconfig: str = ""
+    """Empty means the service account of the pod in which the extender runs."""
+    unknown_nodes: UnknownNodes = UnknownNodes.DENY_EXCLUSIVE
+    longest_state_age: float | None = None
+    """Seconds after which a state says nothing any more; None for never."""
+    assumed_for: float = 600.0
+    """Seconds for which a bind counts that the API server never confirms."""
+    request_time: float = 4.0
+    """Seconds within which a request is answered; below the scheduler's httpTimeout."""
+    largest_body: int = 32 * _MEBIBYTE
+    requests_at_once: int = 16
+    weights: Weights = field(default_factory=Weights)
+    log_form: LogForm = LogForm.JSON
+
+
+FIELDS: Final = (
+    "assumedFor",
+    "kubeconfig",
+    "listen",
+    "logFormat",
+    "maxBodyMiB",
+    "maxRequests",
+    "maxStateAge",
+    "requestTime",
+    "tls",
+    "unknownNodes",
+    "weights",
+)
+_TLS: Final = ("certificate", "key", "clientCA")
+_WEIGHTS: Final = ("alignment", "fragmentation", "leastAllocated", "mostAllocated")
+
+
+def load_extender_options(path: str) -> ExtenderOptions:
+    """Read the extender's file.
+
+    Raises:
+        InputError: it cannot be used.
+    """
+    documents = load_documents(path)
+    content = documents[0].content
+    if len(documents) != 1 or not isinstance(content, dict) or content.get("kind") != KIND:
+        raise InputError(f"must hold one {KIND} and nothing else", source=path, remedy=f"write kind: {KIND}")
+    return extender_options(content, source=path)
+
+
+def extender_options(content: Mapping[str, Any], *, source: str) -> ExtenderOptions:
+    """Return what the document says.
+
+    Raises:
+        InputError: another version, an unknown field, or a value that cannot be meant.
+
+    >>> extender_options({"listen": "0.0.0.0:9000", "requestTime": "2s"}, source="example").port
+    9000
+    >>> extender_options({"unknownNodes": "denny"}, source="extender.yaml")
+    Traceback (most recent call last):
+        ...
+    mooring.core.errors.InputError: extender.yaml: unknownNodes: 'denny' is not known; did you mean deny?
+    """
+    try:
+        return _options(content)
+    except InputError as error:
+        raise error.at(source) from None
+
+
+def _options(content: Mapping[str, Any]) -> ExtenderOptions:
+    version = text_at(content, "apiVersion", API_VERSION)
+    if version != API_VERSION:
+        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+    check_names(content, FIELDS, beside=("apiVersion", "kind"))
+    usual = ExtenderOptions()
+    host, port = _address(text_at(content, "listen", f"{usual.host}:{usual.port}"))
+    return ExtenderOptions(
+        host=host,
+        port=port,
+        tls=_tls(mapping_at(content, "tls")),
+        kubeconfig=text_at(content, "kubeconfig"),
+        unknown_nodes=choice_at(content, "unknownNodes", usual.unknown_nodes),
+        longest_state_age=_seconds(content, "maxStateAge", None),
+        assumed_for=_seconds(content, "assumedFor", usual.assumed_for) or usual.assumed_for,
+        request_time=_seconds(content, "requestTime", usual.request_time) or usual.request_time,
+        largest_body=_count(content, "maxBodyMiB", usual.largest_body // _MEBIBYTE) * _MEBIBYTE,
+        requests_at_once=_count(content, "maxRequests", usual.requests_at_once),
+        weights=_weights(mapping_at(content, "weights")),
+        log_form=choice_at(content, "logFormat", usual.log_form),
+    )
+
+
+def _tls(content: Mapping[str, Any]) -> TLS:
+    try:
+        check_names(content, _TLS)
+        found = TLS(*(text_at(content, name) for name in _TLS))
+    except InputError as error:
+        raise inside(error, "tls") from None
+    if bool(found.certificate) != bool(found.key) or (found.client_ca and not found.certificate):
+        raise InputError("certificate and key belong together", field="tls", remedy="give both, or neither")
+    return found
+
+
+def _weights(content: Mapping[str, Any]) -> Weights:
+    try:
+        check_names(content, _WEIGHTS)
+    except InputError as error:
+        raise inside(error, "weights") from None
+    if not content:
+        return Weights()
+    values = [_weight(content, name) for name in _WEIGHTS]
+    return Weights(*values)
+
+
+def _weight(content: Mapping[str, Any], name: str) -> float:
+    value = content.get(name, 0)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise wrong_kind(value, "a number", f"weights.{name}")
+    if not 0 <= value <= 1000:
+        raise InputError("must lie between 0 and 1000", field=f"weights.{name}")
+    return float(value)
+
+
+def _seconds(content: Mapping[str, Any], name: str, default: float | None) -> float | None:
+    text = text_at(content, name)
+    if not text:
+        return default
+    try:
+        found = nanoseconds(text) / 1e9
+    except InputError as error:
+        raise inside(error, name) from None
+    if found <= 0:
+        raise InputError("must be longer than nothing", field=name)
+    return found
+
+
+def _count(content: Mapping[str, Any], name: str, default: int) -> int:
+    found = count_at(content, name, default)
+    if not 1 <= found <= 1024:
+        raise InputError("must lie between 1 and 1024", field=name)
+    return found
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
+    if not colon or not bare or not is_port:
+        remedy = "write host:port, such as 0.0.0.0:8888"
+        raise InputError(f"{text!r:.80} is no address", field="listen", remedy=remedy)
+    return bare, int(port)

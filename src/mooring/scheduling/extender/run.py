@@ -1,0 +1,175 @@
+"""The extender as a process."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from mooring.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
+from mooring.cluster.following import Follower
+from mooring.core.errors import InputError
+from mooring.core.pod import Pod
+from mooring.scheduling.extender.answers import Answers
+from mooring.scheduling.extender.binding import Binder, ClusterServer, Server
+from mooring.scheduling.extender.deciding import Decider, Verdict
+from mooring.scheduling.extender.metrics import ExtenderMetrics
+from mooring.scheduling.extender.options import ExtenderOptions, LogForm, load_extender_options
+from mooring.scheduling.extender.pods import Shapes
+from mooring.scheduling.extender.service import Limits, Service
+from mooring.scheduling.extender.serving import listener_of, server_of
+from mooring.scheduling.extender.view import ClusterView
+from mooring.scheduling.extender.watches import Report, followers
+from mooring.scheduling.prediction import shape_of
+
+_TIDY_PERIOD = 5.0
+"""Seconds between two times that what is over is forgotten."""
+_LOOK_PERIOD = 0.02
+"""Seconds between two looks for nodes that have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extender:
+    """An extender with everything that belongs to it."""
+
+    view: ClusterView
+    service: Service
+    followers: list[Follower]
+    metrics: ExtenderMetrics
+    stopping: threading.Event
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether everything has been listed."""
+        return all(one.has_listed.is_set() for one in self.followers)
+
+    def start(self) -> None:
+        """Begin to hear of the cluster."""
+        for one in self.followers:
+            one.start()
+        threading.Thread(target=self._look_ahead, name="mooring-outlooks", daemon=True).start()
+
+    def stop(self) -> None:
+        """End all threads."""
+        self.stopping.set()
+        for one in self.followers:
+            one.stop()
+        self.service.close()
+
+    def _look_ahead(self) -> None:
+        """Make the outlooks of nodes that have changed before somebody asks for them."""
+        tidy = time.monotonic() + _TIDY_PERIOD
+        while not self.stopping.wait(_LOOK_PERIOD):
+            for name in self.view.changed_nodes():
+                self.view.outlook(name)
+                if self.stopping.is_set():
+                    return
+            if time.monotonic() >= tidy:
+                tidy = time.monotonic() + _TIDY_PERIOD
+                self.view.prune()
+
+
+def extender_with(
+    options: ExtenderOptions, connect: Callable[[], Cluster], report: Report, server: Server | None = None
+) -> Extender:
+    """Put an extender together; it does nothing yet.
+
+    Args:
+        options: the document's.
+        connect: opens a way to the API server, for one thread.
+        report: receives what is the matter with what.
+        server: binds pods; the API server by default.
+    """
+    view = ClusterView(time.monotonic, assumed_for=options.assumed_for, longest_age=options.longest_state_age)
+    shapes, decider = Shapes(), Decider(options.unknown_nodes)
+    last_word, one_at_a_time = Decider(options.unknown_nodes), threading.Lock()
+
+    def verdict(pod: Pod, node: str) -> Verdict:
+        outlook = view.outlook(node, pod)
+        with one_at_a_time:
+            return last_word.verdict(outlook, shape_of(pod))
+
+    def counts() -> dict[str, int]:
+        engine = {"engine_runs": decider.runs + last_word.runs, "known_answers": decider.hits + last_word.hits}
+        return {**view.counts(), **engine, "ready": int(made.is_ready)}
+
+    metrics = ExtenderMetrics(counts)
+    view.tell_refusals(metrics.refused)
+
+    def failed(about: str, problem: str) -> None:
+        metrics.outages.labels(about.partition(" ")[0]).inc()
+        report(about, problem)
+
+    service = Service(
+        Answers(view, decider, options.weights, shapes),
+        Binder(view, server or ClusterServer(connect), shapes, verdict),
+        metrics,
+        Limits(options.request_time, options.largest_body, options.requests_at_once),
+        lambda: made.is_ready,
+    )
+    made = Extender(view, service, followers(connect, view, shapes, failed), metrics, threading.Event())
+    return made
+
+
+def run_extender(config: str, kubeconfig: str) -> None:
+    """Be the extender until SIGTERM or SIGINT.
+
+    Args:
+        config: its file.
+        kubeconfig: in place of the file's.
+
+    Raises:
+        InputError: it cannot begin.
+    """
+    options = load_extender_options(config)
+    options = replace(options, kubeconfig=kubeconfig or options.kubeconfig)
+    configuration = configuration_of(options.kubeconfig or None)
+    log = _log(options.log_form)
+
+    def connect() -> Cluster:
+        try:
+            return cluster_of(configuration)
+        except InputError as error:
+            raise ClusterError(str(error)) from None
+
+    cluster_of(configuration).close()  # mistakes in the credentials are told at once
+    extender = extender_with(options, connect, lambda about, problem: log.warning(problem, about=about))
+    server = server_of(options, extender.service.app)
+    listener = listener_of(options)
+    log.info("the extender begins", listen=f"{options.host}:{options.port}", tls=bool(options.tls.certificate))
+    with listener, _running(extender):
+        server.run(sockets=[listener])
+    log.info("the extender ends")
+
+
+@contextmanager
+def _running(extender: Extender) -> Iterator[None]:
+    extender.start()
+    try:
+        yield
+    finally:
+        extender.stop()
+
+
+def _log(form: LogForm) -> Any:
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    renderer: Any = structlog.processors.JSONRenderer()
+    if form is LogForm.CONSOLE:
+        renderer = structlog.processors.KeyValueRenderer(key_order=["time", "level", "event"], drop_missing=True)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    return structlog.get_logger("mooring.extender")

@@ -1,0 +1,192 @@
+"""The extender's HTTP: bounded in bytes, in requests at once and in time, and always one answer.
+
+What the scheduler gets when something goes wrong: 400 with one line of JSON for a body that cannot be read, 413 for one
+that is too large, 503 at once when too many requests are under way, and an Error in the answer while not everything
+has been listed. It retries the pod in all of these cases, unless the extender is ``ignorable``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from mooring.core.errors import InputError
+from mooring.scheduling.extender.answers import Answers, encoded
+from mooring.scheduling.extender.binding import Binder
+from mooring.scheduling.extender.metrics import CONTENT_TYPE, ExtenderMetrics
+from mooring.scheduling.extender.wire import (
+    Arguments,
+    BindAnswer,
+    BindArguments,
+    FilterAnswer,
+    PreemptAnswer,
+    PreemptArguments,
+    decoded,
+)
+
+NOT_READY: Final = "mooring: the extender has not heard of all nodes and pods yet"
+TOO_LATE: Final = "mooring: not decided within the time of the request"
+_JSON: Final = "application/json"
+_RESERVE: Final = 0.8
+"""Part of the time of a request after which no new node is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much the extender takes upon itself."""
+
+    seconds: float
+    body: int
+    requests: int
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+class Service:
+    """Answers the scheduler."""
+
+    def __init__(
+        self,
+        answers: Answers,
+        binder: Binder,
+        metrics: ExtenderMetrics,
+        limits: Limits,
+        is_ready: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Serve nothing yet; :attr:`app` does.
+
+        Args:
+            answers: to filter, prioritize and preempt.
+            binder: binds.
+            metrics: count.
+            limits: of requests.
+            is_ready: whether everything has been listed.
+            clock: seconds that only go forward.
+        """
+        self._answers, self._binder, self._metrics, self._limits = answers, binder, metrics, limits
+        self._is_ready, self._clock = is_ready, clock
+        self._running = 0
+        # The engine is one thread's: more of them would only take turns. Binds wait for the API server.
+        self._thinking = ThreadPoolExecutor(1, "mooring-engine")
+        self._binding = ThreadPoolExecutor(limits.requests, "mooring-bind")
+        self.app = Starlette(
+            routes=[
+                Route("/filter", self._verb("filter", self._filter), methods=["POST"]),
+                Route("/prioritize", self._verb("prioritize", self._prioritize), methods=["POST"]),
+                Route("/preempt", self._verb("preempt", self._preempt), methods=["POST"]),
+                Route("/bind", self._verb("bind", self._bind), methods=["POST"]),
+                Route("/healthz", self._health),
+                Route("/readyz", self._ready),
+                Route("/metrics", self._numbers),
+            ]
+        )
+
+    def close(self) -> None:
+        """Wait for nothing that is under way."""
+        self._thinking.shutdown(wait=False, cancel_futures=True)
+        self._binding.shutdown(wait=False, cancel_futures=True)
+
+    def _verb(
+        self, verb: str, answer: Callable[[bytes, float], Awaitable[object]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            if self._running >= self._limits.requests:
+                return self._refused(verb, 503, "too many requests are under way")
+            self._running += 1
+            began = self._clock()
+            try:
+                body = await asyncio.wait_for(self._body(request), self._limits.seconds)
+                found = await answer(body, began + self._limits.seconds * _RESERVE)
+            except _TooLargeError:
+                return self._refused(verb, 413, f"the body has more than {self._limits.body} bytes")
+            except InputError as error:
+                return self._refused(verb, 400, str(error))
+            except (asyncio.TimeoutError, ClientDisconnect):  # noqa: UP041 - equal since Python 3.11 only
+                return self._refused(verb, 408, "the body did not arrive in time")
+            finally:
+                self._running -= 1
+                self._metrics.seconds.labels(verb).observe(self._clock() - began)
+            self._metrics.requests.labels(verb, "200").inc()
+            return Response(encoded(found), media_type=_JSON)
+
+        return endpoint
+
+    async def _body(self, request: Request) -> bytes:
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > self._limits.body:
+                raise _TooLargeError
+            parts.append(part)
+        return b"".join(parts)
+
+    async def _filter(self, body: bytes, until: float) -> object:
+        if not self._is_ready():
+            return FilterAnswer(Error=NOT_READY)
+        late = FilterAnswer(Error=TOO_LATE)
+        return await self._thought(
+            lambda answers: answers.filtered(decoded(body, Arguments)), self._thinking, until, late
+        )
+
+    async def _prioritize(self, body: bytes, until: float) -> object:
+        if not self._is_ready():
+            return []
+        return await self._thought(
+            lambda answers: answers.prioritized(decoded(body, Arguments)), self._thinking, until, []
+        )
+
+    async def _preempt(self, body: bytes, until: float) -> object:
+        nothing = PreemptAnswer({})
+        if not self._is_ready():
+            return nothing
+        return await self._thought(
+            lambda answers: answers.preempted(decoded(body, PreemptArguments)), self._thinking, until, nothing
+        )
+
+    async def _bind(self, body: bytes, until: float) -> object:
+        asked = decoded(body, BindArguments)
+        if not self._is_ready():
+            return BindAnswer(NOT_READY)
+        late = BindAnswer(TOO_LATE)
+        found = await self._thought(
+            lambda answers: self._binder.bind(asked, answers.in_time), self._binding, until, late
+        )
+        result = "bound" if isinstance(found, BindAnswer) and not found.Error else "refused"
+        self._metrics.binds.labels(result).inc()
+        return found
+
+    async def _thought(self, ask: Callable[[Answers], object], where: Executor, until: float, late: object) -> object:
+        """Ask in another thread; say that it is late when the time is over. The thread ends soon after."""
+        answers = replace(self._answers, in_time=lambda: self._clock() < until)
+        future = asyncio.get_running_loop().run_in_executor(where, ask, answers)
+        done, _ = await asyncio.wait([future], timeout=max(until - self._clock(), 0) + self._limits.seconds * 0.2)
+        return future.result() if done else late
+
+    def _refused(self, verb: str, status: int, problem: str) -> Response:
+        self._metrics.requests.labels(verb, str(status)).inc()
+        # Who is too slow is not listened to any further; what others still send is read, so that they see the answer.
+        headers = {"Connection": "close"} if status == 408 else None
+        return Response(encoded({"error": problem}), status, headers, _JSON)
+
+    async def _health(self, _request: Request) -> Response:
+        return Response("ok\n", media_type="text/plain")
+
+    async def _ready(self, _request: Request) -> Response:
+        if self._is_ready():
+            return Response("ok\n", media_type="text/plain")
+        return Response(f"{NOT_READY}\n", 503, media_type="text/plain")
+
+    async def _numbers(self, _request: Request) -> Response:
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE)

@@ -1,0 +1,237 @@
+"""The cluster as the extender knows it: facts, states and pods of all nodes, and what it bound itself.
+
+The API server's word on where a pod is bound is the truth; a published state only tells where the pods lie that it
+names. So a state may come late, twice, or not at all: what is bound and not named is still to be admitted, and what is
+named and no longer bound may leave at any moment.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from mooring.core.pod import Pod
+from mooring.scheduling.extender.cluster_pods import ClusterPods
+from mooring.scheduling.extender.known_node import KnownNode
+from mooring.scheduling.extender.outlook import TOO_OLD, Outlook, Outlooks, Situation
+from mooring.scheduling.extender.pods import Seen
+from mooring.scheduling.extender.published import FactsByDigest, received, understood
+from mooring.scheduling.values import NodeFacts, NodeState
+
+ASSUMED_FOR = 600.0
+"""Seconds for which a bind counts whose pod the API server has not shown since."""
+
+_NOTHING = Situation(None, None, {}, (), ())
+
+
+class ClusterView:
+    """Takes what is heard and answers what can be said about a node; from any thread."""
+
+    def __init__(
+        self, clock: Callable[[], float], *, assumed_for: float = ASSUMED_FOR, longest_age: float | None = None
+    ) -> None:
+        """Begin without any knowledge.
+
+        Args:
+            clock: seconds that only go forward.
+            assumed_for: seconds for which a bind counts that the API server does not confirm.
+            longest_age: seconds after which a state is too old to say anything; None for never.
+        """
+        self._clock = clock
+        self._assumed_for = assumed_for
+        self._longest_age = longest_age
+        self._lock = threading.RLock()
+        self._outlooks = Outlooks()
+        self._facts = FactsByDigest()
+        self._nodes: dict[str, KnownNode] = {}
+        self._pods = ClusterPods(self._node, clock)
+
+    def tell_refusals(self, tell: Callable[[str], object]) -> None:
+        """Tell somebody the reason whenever a node refuses a pod that this extender has bound to it."""
+        self._pods.refused = tell
+
+    # What is heard.
+
+    def put_facts(self, digest: str, facts: NodeFacts | str) -> None:
+        """Take facts, or the reason why they cannot be read."""
+        with self._lock:
+            if self._facts.has_understood(digest):
+                return
+        kind = understood(digest, facts)
+        with self._lock:
+            self._facts.put(digest, kind)
+            for node in self._nodes.values():
+                if node.state.facts == digest:
+                    node.changed()
+
+    def keep_facts(self, digests: Iterable[str]) -> None:
+        """Forget all facts but these and those of a state."""
+        with self._lock:
+            self._facts.keep({*digests, *(node.state.facts for node in self._nodes.values())})
+
+    def put_state(self, name: str, version: int, state: NodeState | str, *, listed: bool = False) -> None:
+        """Take a state, or the reason why it cannot be read; one that is older than what is known is left alone.
+
+        Args:
+            name: of the node.
+            version: of the object, which grows.
+            state: what it says.
+            listed: whether it is from a list, which is believed whatever its version: a restored cluster counts anew.
+        """
+        new = received(state)
+        with self._lock:
+            self._node(name).take_state(new, version, self._clock(), listed=listed)
+
+    def drop_state(self, name: str) -> None:
+        """Forget the state of a node, which is no longer published."""
+        with self._lock:
+            if name in self._nodes:
+                self._nodes[name].forget_state()
+
+    def keep_states(self, names: Iterable[str]) -> None:
+        """Forget the states of all nodes but these."""
+        kept = set(names)
+        with self._lock:
+            for name, node in self._nodes.items():
+                if name not in kept and node.state.is_there:
+                    node.forget_state()
+
+    def put_pod(self, seen: Seen) -> None:
+        """Take a pod as a watch shows it: pods are shown in the order of their binding."""
+        with self._lock:
+            self._pods.put(seen)
+
+    def replace_pods(self, pods: Iterable[Seen]) -> None:
+        """Take all pods that there are; of those that are new nobody knows the order but by the second."""
+        listed = list(pods)  # the pages of a list may take their time
+        with self._lock:
+            self._pods.replace(listed)
+
+    def drop_pod(self, uid: str) -> None:
+        """Take it that a pod is deleted."""
+        with self._lock:
+            self._pods.drop(uid)
+
+    # What this extender does.
+
+    def lock_of(self, name: str) -> threading.Lock:
+        """Return the lock that is held while a pod is bound to a node."""
+        with self._lock:
+            return self._node(name).binding
+
+    def assume(self, pod: Pod, name: str) -> None:
+        """Count a pod as bound from now on, before the API server is told; whether it takes it is still open."""
+        with self._lock:
+            self._pods.assume(pod, name)
+
+    def bound(self, uid: str) -> None:
+        """Take the API server's word that a pod is bound."""
+        with self._lock:
+            self._pods.is_bound(uid)
+
+    def not_bound(self, uid: str) -> None:
+        """Take the API server's word that a pod is not bound to where it was to be."""
+        with self._lock:
+            self._pods.is_not_bound(uid)
+
+    # What can be said.
+
+    def pod(self, uid: str) -> Pod | None:
+        """Return a pod that is known, bound or not."""
+        with self._lock:
+            return self._pods.pod(uid)
+
+    def node_of(self, uid: str) -> str:
+        """Return the node that a pod is bound to; empty when none is known."""
+        with self._lock:
+            entry = self._pods.bound.get(uid)
+            return entry.node if entry is not None else ""
+
+    def pods_on(self, name: str) -> dict[str, Pod]:
+        """Return the pods of a node that nobody has heard is leaving."""
+        with self._lock:
+            entries = self._nodes[name].pods.entries if name in self._nodes else {}
+            return {uid: entry.pod for uid, entry in entries.items() if not entry.leaving}
+
+    def outlook(self, name: str, asked: Pod | None = None) -> Outlook:
+        """Return what is known about a node.
+
+        Args:
+            name: of the node.
+            asked: the pod that is asked about. It is left out, and pods of no lower priority for which others were
+                preempted on the node may come before it.
+        """
+        with self._lock:
+            node = self._nodes.get(name)
+            if node is None:
+                return self._outlooks.of(_NOTHING)
+            if self._is_old(node):
+                return self._outlooks.trouble(TOO_OLD)
+            before = self._pods.possibly_before(name, asked) if asked is not None and self._pods.nominated else []
+            special = bool(before) or (asked is not None and asked.uid in node.pods.entries)
+            if node.outlook is not None and not special:
+                return node.outlook
+            situation = self._situation(node)
+            stamp = node.stamp
+        if special and asked is not None:
+            return self._outlooks.of(situation.without(asked.uid).with_possible(before))
+        found = self._outlooks.of(situation)
+        with self._lock:
+            if node.stamp == stamp:
+                node.outlook = found
+        return found
+
+    def situation(self, name: str, asked: Pod) -> Situation:
+        """Return everything that is known about a node, as far as it concerns a pod."""
+        with self._lock:
+            node = self._nodes.get(name)
+            if node is None:
+                return _NOTHING
+            before = self._pods.possibly_before(name, asked)
+            return self._situation(node).without(asked.uid).with_possible(before)
+
+    def changed_nodes(self) -> list[str]:
+        """Return the nodes whose outlook is to be made anew."""
+        with self._lock:
+            return [name for name, node in self._nodes.items() if node.outlook is None and node.state.packed]
+
+    def prune(self) -> None:
+        """Forget what is over: to be called now and then."""
+        with self._lock:
+            for name, node in list(self._nodes.items()):
+                self._forget_over(node)
+                if node.is_forgotten:
+                    del self._nodes[name]
+
+    def counts(self) -> dict[str, int]:
+        """Return how much is known, for metrics."""
+        with self._lock:
+            entries = self._pods.bound.values()
+            return {
+                "nodes": sum(1 for node in self._nodes.values() if node.state.packed),
+                "unreadable": sum(1 for node in self._nodes.values() if node.state.trouble),
+                "pods": len(self._pods),
+                "assumed": sum(1 for entry in entries if not entry.named and entry.gone is None),
+                "unconfirmed": sum(1 for entry in entries if entry.ours and not entry.confirmed),
+            }
+
+    # Within the lock.
+
+    def _node(self, name: str) -> KnownNode:
+        found = self._nodes.get(name)
+        if found is None:
+            found = self._nodes[name] = KnownNode(name)
+        return found
+
+    def _situation(self, node: KnownNode) -> Situation:
+        self._forget_over(node)
+        return node.situation(self._facts.of(node.state))
+
+    def _forget_over(self, node: KnownNode) -> None:
+        for uid in node.pods.over(self._clock(), self._assumed_for):
+            self._pods.forget(uid)
+
+    def _is_old(self, node: KnownNode) -> bool:
+        if self._longest_age is None or not node.state.packed:
+            return False
+        return self._clock() - node.state.heard > self._longest_age

@@ -1,0 +1,155 @@
+"""What the extender hears from the API server: facts, states and pods of all nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from mooring.cluster.apiserver import Cluster, ClusterError
+from mooring.cluster.following import Follower
+from mooring.cluster.watching import PODS
+from mooring.core.errors import InputError
+from mooring.manifest.pods import MIRROR
+from mooring.scheduling.extender.pods import Seen, Shapes, seen_pod
+from mooring.scheduling.extender.view import ClusterView
+from mooring.scheduling.facts_document import facts_of
+from mooring.scheduling.objects import FACTS, GROUP, PLURALS, STATE, VERSION
+from mooring.scheduling.state_document import state_of
+
+Report = Callable[[str, str], object]
+"""Takes what something is about, and what is the matter."""
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815 - the field's name on the wire
+    annotations: dict[str, Any] | None = None
+
+
+class _Named(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class FactsListener:
+    """Brings facts to the view."""
+
+    view: ClusterView
+    report: Report
+
+    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
+        """Take all facts."""
+        names = [self._put(item) for page in pages for item in page]
+        self.view.keep_facts(names)
+
+    def changed(self, item: msgspec.Raw) -> None:
+        """Take facts."""
+        self._put(item)
+
+    def deleted(self, item: msgspec.Raw) -> None:
+        """Keep them: a state may still be about them, and they never change."""
+
+    def failed(self, error: ClusterError) -> None:
+        """Report an outage."""
+        self.report(FACTS, str(error))
+
+    def _put(self, item: msgspec.Raw) -> str:
+        name = _metadata(item).name
+        try:
+            self.view.put_facts(name, facts_of(msgspec.json.decode(item)))
+        except InputError as error:
+            self.report(f"{FACTS} {name}", str(error))
+            self.view.put_facts(name, str(error))
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class StateListener:
+    """Brings states to the view."""
+
+    view: ClusterView
+    report: Report
+
+    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
+        """Take all states."""
+        names = [self._put(item, listed=True) for page in pages for item in page]
+        self.view.keep_states(names)
+
+    def changed(self, item: msgspec.Raw) -> None:
+        """Take a state."""
+        self._put(item)
+
+    def deleted(self, item: msgspec.Raw) -> None:
+        """Forget a state."""
+        self.view.drop_state(_metadata(item).name)
+
+    def failed(self, error: ClusterError) -> None:
+        """Report an outage."""
+        self.report(STATE, str(error))
+
+    def _put(self, item: msgspec.Raw, *, listed: bool = False) -> str:
+        metadata = _metadata(item)
+        version = int(metadata.resourceVersion) if metadata.resourceVersion.isdecimal() else 0
+        try:
+            self.view.put_state(metadata.name, version, state_of(msgspec.json.decode(item)), listed=listed)
+        except InputError as error:
+            self.report(f"{STATE} {metadata.name}", str(error))
+            self.view.put_state(metadata.name, version, str(error), listed=listed)
+        return metadata.name
+
+
+@dataclass(frozen=True, slots=True)
+class PodListener:
+    """Brings pods to the view."""
+
+    view: ClusterView
+    shapes: Shapes
+    report: Report
+
+    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
+        """Take all pods."""
+        found = (self._seen(item) for page in pages for item in page)
+        self.view.replace_pods(seen for seen in found if seen is not None)
+
+    def changed(self, item: msgspec.Raw) -> None:
+        """Take a pod."""
+        seen = self._seen(item)
+        if seen is not None:
+            self.view.put_pod(seen)
+
+    def deleted(self, item: msgspec.Raw) -> None:
+        """Take it that a pod is gone."""
+        metadata = _metadata(item)
+        self.view.drop_pod(str((metadata.annotations or {}).get(MIRROR) or metadata.uid))
+
+    def failed(self, error: ClusterError) -> None:
+        """Report an outage."""
+        self.report("pods", str(error))
+
+    def _seen(self, item: msgspec.Raw) -> Seen | None:
+        try:
+            return seen_pod(item, self.shapes)
+        except InputError as error:
+            self.report("pods", str(error))
+            return None
+
+
+def followers(connect: Callable[[], Cluster], view: ClusterView, shapes: Shapes, report: Report) -> list[Follower]:
+    """Return those who follow facts, states and pods; facts first, because states are about them."""
+    group = f"apis/{GROUP}/{VERSION}"
+    return [
+        Follower(connect, f"{group}/{PLURALS[FACTS]}", FactsListener(view, report), name="extender"),
+        Follower(connect, f"{group}/{PLURALS[STATE]}", StateListener(view, report), name="extender"),
+        Follower(connect, PODS, PodListener(view, shapes, report), name="extender"),
+    ]
+
+
+def _metadata(item: msgspec.Raw) -> _Metadata:
+    try:
+        return msgspec.json.decode(item, type=_Named).metadata
+    except msgspec.MsgspecError as error:
+        raise ClusterError(f"the API server's object cannot be read: {error}") from None

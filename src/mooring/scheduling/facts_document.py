@@ -1,0 +1,116 @@
+"""A node's facts as an object of the cluster, under the digest of their content.
+
+The content is one JSON document of machine and configurations, compressed: nodes of one kind share the object, and
+nobody reads 512 CPUs in YAML. What no manager reads, such as clock rates, is left out, so that machines which decide
+the same have the same digest.
+"""
+
+from __future__ import annotations
+
+import zlib
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any, Final, Literal
+
+import msgspec
+
+from mooring.core.machineinfo import MachineInfo, Node
+from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
+from mooring.manifest.kubelet_config import kubelet_config
+from mooring.manifest.mooring_config import mooring_config
+from mooring.scheduling.configurations import kubelet_document, mooring_document
+from mooring.scheduling.objects import FACTS, bad_object, new_object, read_object
+from mooring.scheduling.values import NodeFacts
+
+ENCODING: Final = "zlib+base64"
+LARGEST_CONTENT: Final = 16 * 1024**2
+"""Bytes of the content before it is compressed; a machine of 512 CPUs has a fifth of a megabyte."""
+_CONTENT: Final = "spec.content"
+
+
+class _Spec(msgspec.Struct):
+    encoding: Literal["zlib+base64"]
+    content: str
+
+
+class _Facts(msgspec.Struct):
+    spec: _Spec
+
+
+class _Content(msgspec.Struct):
+    machine: msgspec.Raw
+    kubelet: dict[str, Any]
+    mooring: dict[str, Any]
+
+
+def essential(info: MachineInfo) -> MachineInfo:
+    """Return a machine with what managers decide by, and nothing else."""
+    return MachineInfo(
+        num_cores=info.num_cores,
+        num_sockets=info.num_sockets,
+        memory_capacity=info.memory_capacity,
+        topology=tuple(_essential_node(node) for node in info.topology),
+        hugepages=info.hugepages,
+    )
+
+
+def digest_of(facts: NodeFacts) -> str:
+    """Return the name under which facts are published: 64 hexadecimal digits."""
+    return sha256(_content(facts)).hexdigest()
+
+
+def facts_document(facts: NodeFacts) -> dict[str, Any]:
+    """Return the NodeFacts object."""
+    content = _content(facts)
+    packed = b64encode(zlib.compress(content, 9)).decode()
+    return new_object(FACTS, sha256(content).hexdigest(), spec={"encoding": ENCODING, "content": packed})
+
+
+def facts_of(document: object) -> NodeFacts:
+    """Return the facts of a NodeFacts object.
+
+    Raises:
+        InputError: it is none, cannot be read, or is not what its name says.
+    """
+    name, found = read_object(document, FACTS, _Facts)
+    content = _unpacked(name, found.spec.content)
+    if sha256(content).hexdigest() != name:
+        raise bad_object(FACTS, name, _CONTENT, "is not the content that the name is the digest of")
+    try:
+        parts = msgspec.json.decode(content, type=_Content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_object(FACTS, name, _CONTENT, f"cannot be read: {error}") from None
+    source = f"{FACTS} {name}"
+    return NodeFacts(
+        parse_machine_info(bytes(parts.machine), source).info,
+        kubelet_config(parts.kubelet, source=source),
+        mooring_config(parts.mooring, source=source),
+    )
+
+
+def _content(facts: NodeFacts) -> bytes:
+    content = {
+        "machine": machine_info_document(essential(facts.machine)),
+        "kubelet": kubelet_document(facts.config),
+        "mooring": mooring_document(facts.mooring),
+    }
+    return msgspec.json.encode(content, order="sorted")
+
+
+def _unpacked(name: str, text: str) -> bytes:
+    """Return the content before compression, and never more than it may have."""
+    try:
+        packed = b64decode(text, validate=True)
+        reader = zlib.decompressobj()
+        content = reader.decompress(packed, LARGEST_CONTENT)
+    except (Base64Error, zlib.error, ValueError) as error:
+        raise bad_object(FACTS, name, _CONTENT, f"is not {ENCODING}: {error}") from None
+    if not reader.eof:
+        raise bad_object(FACTS, name, _CONTENT, "is cut off, or larger than any machine")
+    return content
+
+
+def _essential_node(node: Node) -> Node:
+    return replace(node, caches=(), cores=tuple(replace(core, caches=()) for core in node.cores))

@@ -1,0 +1,147 @@
+"""A node as it stands according to what it published: the engine started on its state, with the pods that are in it.
+
+Whatever cannot be read or does not fit together is a reason in words, never an exception: it came over a network, and
+somebody waits for an answer about many nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from mooring.core.decision import StartRefusal
+from mooring.core.errors import MooringError
+from mooring.core.pod import Container, Pod, QoS
+from mooring.cpumanager.policy import STATIC
+from mooring.node import Node
+from mooring.node.settings import Settings, build_settings
+from mooring.planner.capacity.standing import Standing
+from mooring.planner.simulation import StateTexts, start_understood
+from mooring.scheduling.values import NodeFacts, NodeState
+
+_MEMORY_STATIC = "Static"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Facts that were understood: what all nodes with the same digest share."""
+
+    digest: str
+    facts: NodeFacts
+    settings: Settings
+
+    @property
+    def distances(self) -> dict[int, tuple[int, ...]]:
+        """NUMA node -> its row of the distance table, where the machine has one."""
+        return {node.node_id: node.distances or () for node in self.facts.machine.topology}
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A node on its published state."""
+
+    standing: Standing
+    members: frozenset[str]
+    """Uids of the pods that are in the state."""
+    known: frozenset[str]
+    """Uids of those that somebody describes."""
+
+
+def kind_of(digest: str, facts: NodeFacts) -> Kind | str:
+    """Understand facts; a text says why a kubelet would not start with them."""
+    try:
+        settings = build_settings(facts.config, facts.mooring, facts.machine)
+    except MooringError as error:
+        return f"the kubelet would not start: {error}"
+    if isinstance(settings, StartRefusal):
+        return f"the kubelet would not start: {settings.message}"
+    return Kind(digest, facts, settings)
+
+
+def restored(kind: Kind, state: NodeState, pods: Mapping[str, Pod]) -> Restored | str:
+    """Return the node on its state; a text says why it cannot be.
+
+    Pods of the state run already and are not decided about. Of a pod that nobody describes any more only what it holds
+    is known.
+
+    Args:
+        kind: facts of the node.
+        state: what it published.
+        pods: by uid, at least those that may be in the state.
+    """
+    missing = _missing_file(kind.settings, state.files)
+    if missing:
+        return missing
+    try:
+        start = start_understood(kind.facts.machine, kind.settings, kind.facts.mooring, state.files)
+    except (MooringError, ValueError, ArithmeticError, LookupError) as error:
+        return f"{type(error).__name__}: {error}"
+    if start.kubelet is None:
+        return start.refusal.message if start.refusal is not None else "the kubelet would not start on it"
+    return rejoined(start.kubelet.node, state, pods)
+
+
+def rejoined(node: Node, state: NodeState, pods: Mapping[str, Pod]) -> Restored:
+    """Return a node that has started on the files of a state, with its devices and with the pods that are in it."""
+    node = replace(node, providers=replace(node.providers, devices=state.devices))
+    holders = traces(node)
+    members = _members(state, holders, pods)
+    adopted = [pods.get(uid) or _described_by(uid, holders[uid]) for uid in members if uid in pods or uid in holders]
+    uids = frozenset(pod.uid for pod in adopted)
+    return Restored(Standing.of(node.adopt(adopted).settled()), uids, frozenset(uid for uid in uids if uid in pods))
+
+
+def traces(node: Node) -> dict[str, list[str]]:
+    """Return uid -> containers of everything that is recorded as holding something."""
+    found: dict[str, dict[str, None]] = {}
+    for held in (node.cpu.assignments, node.memory.assignments, node.providers.devices.held):
+        for uid, containers in held.items():
+            found.setdefault(uid, {}).update(dict.fromkeys(containers))
+    for whole in (node.cpu.pods, node.memory.pods):
+        for uid in whole:
+            found.setdefault(uid, {})
+    return {uid: list(containers) for uid, containers in found.items()}
+
+
+def holds(node: Node, uid: str) -> object:
+    """Return what a pod holds, as a value that can be compared; None when it holds nothing."""
+    cpus = node.cpu.assignments.get(uid), node.cpu.pods.get(uid)
+    memory = node.memory.assignments.get(uid), node.memory.pods.get(uid)
+    devices = node.providers.devices.held.get(uid)
+    found = (cpus, memory, devices)
+    return found if any((*cpus, *memory, devices)) else None
+
+
+def _missing_file(settings: Settings, files: StateTexts) -> str:
+    """Return what is wrong when a manager has a policy that writes a file and there is none."""
+    config = settings.config
+    if config.cpu_manager_policy == STATIC and files.cpu is None:
+        return "it lacks the file of the CPU manager"
+    if config.memory_manager_policy == _MEMORY_STATIC and files.memory is None:
+        return "it lacks the file of the memory manager"
+    return ""
+
+
+def _members(state: NodeState, holders: Mapping[str, object], pods: Mapping[str, Pod]) -> dict[str, None]:
+    """Return the uids of the pods that are in the state, in the order in which it names them.
+
+    Where the source tells no uids, a pod is in the state when the files name it: what holds nothing decides nothing.
+    Holders that are neither named nor known may then be any of the named ones, and stay. Where every name has a uid,
+    such a holder is what a refused pod left behind, and the managers drop it when they are asked the next time.
+    """
+    named: dict[str, None] = {}
+    nameless = False
+    for key in state.pods:
+        if key.uid:
+            named[key.uid] = None
+        else:
+            nameless = True
+    for uid in holders:
+        if uid in pods or nameless:
+            named[uid] = None
+    return named
+
+
+def _described_by(uid: str, containers: list[str]) -> Pod:
+    """Return a pod of which only its containers' names are known."""
+    return Pod(uid, uid, "", tuple(Container(name) for name in containers), QoS.GUARANTEED)

@@ -1,0 +1,88 @@
+"""Which pod is which: the kubelet lists names, its files have uids.
+
+Exclusive CPUs and devices belong to one pod only, so that a container's own ones tell its uid. Pods that hold neither
+are told by the API server, where somebody asks it; otherwise their uid stays unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from mooring.devicemanager.state import Device, DeviceState
+from mooring.scheduling.publisher.device_checkpoint import HeldDevices
+from mooring.scheduling.publisher.podresources import ListedContainer, ListedPod
+from mooring.scheduling.values import PodKey
+
+Sets = Mapping[str, Mapping[str, int]]
+"""Uid -> container -> CPUs as a mask."""
+Names = Mapping[tuple[str, str], str]
+"""Namespace and name -> uid."""
+
+
+def disagreement(pods: Iterable[ListedPod], sets: Sets) -> str:
+    """Return which container the kubelet lists with exclusive CPUs that its file does not have; empty if none.
+
+    Until the two agree they are of different moments.
+    """
+    recorded = {(name, cpus) for containers in sets.values() for name, cpus in containers.items()}
+    for pod in pods:
+        for container in pod.containers:
+            if container.cpus and (container.name, container.cpus) not in recorded:
+                return f"container {container.name} of {pod.namespace}/{pod.name} has CPUs that the state file has not"
+    return ""
+
+
+def named(pods: Iterable[ListedPod], sets: Sets, held: Iterable[HeldDevices], told: Names) -> tuple[PodKey, ...]:
+    """Return the pods with their uids as far as these can be known.
+
+    Args:
+        pods: as the kubelet lists them.
+        sets: of the CPU manager's state.
+        held: of the record of devices.
+        told: what the API server says.
+    """
+    by_cpus = {(name, cpus): uid for uid, containers in sets.items() for name, cpus in containers.items() if cpus}
+    by_devices = {(one.container, one.resource, name): one.uid for one in held for name in one.ids}
+    found = []
+    for pod in pods:
+        uids = {by_cpus.get((one.name, one.cpus), "") for one in pod.containers}
+        uids |= {
+            by_devices.get((one.name, resource, device.id), "")
+            for one in pod.containers
+            for resource, device in one.devices
+        }
+        # What the node says is newer than what the API server said.
+        uid = next(iter(uids - {""}), "") or told.get((pod.namespace, pod.name), "")
+        found.append(PodKey(pod.namespace, pod.name, uid))
+    return tuple(found)
+
+
+def device_state(
+    healthy: Mapping[str, tuple[Device, ...]],
+    pods: Iterable[ListedPod],
+    keys: Iterable[PodKey],
+    held: Iterable[HeldDevices],
+) -> DeviceState:
+    """Return devices and holders.
+
+    The kubelet's record also has what ended pods held, until it gives devices away again. Entries of pods that are
+    not listed are left out when every listed pod's uid is known, because then nobody who runs can be meant.
+    """
+    devices = {resource: list(found) for resource, found in healthy.items()}
+    for pod in pods:
+        for container in pod.containers:
+            _add_unhealthy(devices, container)
+    uids = {key.uid for key in keys}
+    holdings: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
+    for one in held:
+        if one.uid in uids or "" in uids:
+            holdings.setdefault(one.uid, {}).setdefault(one.container, {})[one.resource] = one.ids
+    return DeviceState({resource: tuple(found) for resource, found in sorted(devices.items())}, holdings)
+
+
+def _add_unhealthy(devices: dict[str, list[Device]], container: ListedContainer) -> None:
+    """Add what a container holds and what is not among the healthy ones any more."""
+    for resource, device in container.devices:
+        known = devices.setdefault(resource, [])
+        if all(one.id != device.id for one in known):
+            known.append(Device(device.id, device.numa, healthy=False))

@@ -1,0 +1,142 @@
+"""Asking the kubelet of this node: its PodResources API over a Unix socket, read only.
+
+Source: k8s.io/kubelet v0.37.1, pkg/apis/podresources/v1; spec: pod-level.md section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import Message
+
+from mooring.cluster.podresources_messages import MESSAGES, SERVICE
+from mooring.core.bits import mask_of
+from mooring.core.cpuset import HIGHEST_CPU
+from mooring.core.errors import MooringError
+from mooring.core.machineinfo import HIGHEST_NODE
+from mooring.devicemanager.state import Device
+
+ANSWER_TIME: Final = 5.0
+"""Seconds for an answer."""
+LARGEST_ANSWER: Final = 16 * 1024**2
+"""Bytes; the kubelet's own limit."""
+
+
+class PodResourcesError(MooringError):
+    """The kubelet does not answer, or not so that it can be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedContainer:
+    """A container that is not an init container, and what it has for itself."""
+
+    name: str
+    cpus: int
+    """Exclusive CPUs as a mask."""
+    devices: tuple[tuple[str, Device], ...] = ()
+    """Resource and device."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPod:
+    """A pod that the kubelet runs."""
+
+    namespace: str
+    name: str
+    containers: tuple[ListedContainer, ...] = ()
+
+
+class PodResourcesClient:
+    """Asks one kubelet; used by one thread."""
+
+    def __init__(self, path: str) -> None:
+        """Do not connect yet; the first question does.
+
+        Args:
+            path: of the socket.
+        """
+        self._path = path
+        self._channel = grpc.insecure_channel(
+            f"unix:{path}",
+            options=[
+                ("grpc.default_authority", "localhost"),
+                ("grpc.max_receive_message_length", LARGEST_ANSWER),
+                # After a restart of the kubelet nobody wants to wait for long.
+                ("grpc.max_reconnect_backoff_ms", 2000),
+                ("grpc.enable_http_proxy", 0),
+            ],
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    def listed(self) -> bytes:
+        """Return the answer to List as it came, for a comparison with an earlier one.
+
+        Raises:
+            PodResourcesError: there is none.
+        """
+        return self._ask("List", "ListPodResourcesRequest")
+
+    def devices(self) -> dict[str, tuple[Device, ...]]:
+        """Return the devices of all plugins that are healthy, by resource.
+
+        Raises:
+            PodResourcesError: the kubelet does not tell them.
+        """
+        answer = _read(
+            "AllocatableResourcesResponse", self._ask("GetAllocatableResources", "AllocatableResourcesRequest")
+        )
+        found: dict[str, dict[str, Device]] = {}
+        for resource, device in _devices(answer.devices):
+            found.setdefault(resource, {})[device.id] = device
+        return {resource: tuple(devices.values()) for resource, devices in sorted(found.items())}
+
+    def _ask(self, method: str, request: str) -> bytes:
+        call: Any = self._channel.unary_unary(f"/{SERVICE}/{method}", request_serializer=_serialized)
+        try:
+            answer: bytes = call(MESSAGES[request](), timeout=ANSWER_TIME)
+        except grpc.RpcError as error:
+            words = getattr(error, "details", lambda: "")() or str(error)
+            raise PodResourcesError(f"{self._path}: {method}: {words}") from None
+        return answer
+
+
+def pods_in(answer: bytes) -> tuple[ListedPod, ...]:
+    """Return the pods of an answer to List.
+
+    Raises:
+        PodResourcesError: it is none.
+    """
+    message = _read("ListPodResourcesResponse", answer)
+    return tuple(
+        ListedPod(pod.namespace, pod.name, tuple(_container(one) for one in pod.containers))
+        for pod in message.pod_resources
+    )
+
+
+def _serialized(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _container(found: Any) -> ListedContainer:
+    cpus = [cpu for cpu in found.cpu_ids if 0 <= cpu <= HIGHEST_CPU]
+    return ListedContainer(found.name, mask_of(cpus), tuple(_devices(found.devices)))
+
+
+def _devices(entries: Iterable[Any]) -> Iterable[tuple[str, Device]]:
+    for entry in entries:
+        nodes = tuple(sorted({node.ID for node in entry.topology.nodes if 0 <= node.ID <= HIGHEST_NODE}))
+        for name in entry.device_ids:
+            yield entry.resource_name, Device(name, nodes or None)
+
+
+def _read(name: str, answer: bytes) -> Any:
+    try:
+        return MESSAGES[name].FromString(answer)
+    except Exception as error:  # noqa: BLE001 - protobuf's versions have error classes of their own
+        raise PodResourcesError(f"the kubelet's answer is no {name}: {error}") from None

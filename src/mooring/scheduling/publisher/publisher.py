@@ -1,0 +1,194 @@
+"""The publisher: looks at its source, and writes when it is time to.
+
+One thread does everything, waits for nobody but the API server and the source, and never gives up: what cannot be seen
+or written is told once in a while and tried again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import httpx2
+
+from mooring.cluster.apiserver import Cluster, ClusterError
+from mooring.cluster.watching import pause_before
+from mooring.core.errors import MooringError
+from mooring.core.machine import Finding
+from mooring.manifest.findings import Report, ignore
+from mooring.scheduling.facts_document import facts_document
+from mooring.scheduling.publisher.observation import Observation, Publication, Source, publication_of
+from mooring.scheduling.publisher.pace import Pace, Rhythm
+from mooring.scheduling.publisher.writing import apply, create_once, node_uid
+
+LOOKING: Final = 0.25
+"""Seconds between two looks at the source."""
+_SUBJECT: Final = "publisher"
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a publisher has done, for tests and status."""
+
+    writes: int = 0
+    """Complete ones."""
+    failures: int = 0
+    changes: int = 0
+
+
+class Publisher:
+    """Publishes one node."""
+
+    def __init__(
+        self,
+        source: Source,
+        connect: Callable[[], Cluster],
+        node: str,
+        *,
+        rhythm: Rhythm | None = None,
+        report: Report = ignore,
+        clock: Callable[[], float] = time.monotonic,
+        today: Callable[[], float] = time.time,
+    ) -> None:
+        """Do nothing yet.
+
+        Args:
+            source: knows the node.
+            connect: opens the way to the API server, again after a failure, so that renewed credentials are read.
+            node: name of the node.
+            rhythm: when to write.
+            report: receives outages and recoveries.
+            clock: seconds that only go forward.
+            today: seconds since 1970.
+        """
+        self._source, self._connect, self._node = source, connect, node
+        self._report, self._clock, self._today = report, clock, today
+        self._pace = Pace(rhythm or Rhythm())
+        # Grows over restarts too, as long as there are fewer than a thousand changes a second.
+        self._sequence = int(today() * 1000)
+        self._seen: Observation | None = None
+        self._cluster: Cluster | None = None
+        self._owner: str | None = None
+        self._known_facts = ""
+        self._without_topology = False
+        self._blind, self._resume_at = 0, 0.0
+        self.counts = Counts()
+
+    def run(self, stopping: threading.Event) -> None:
+        """Publish until told to stop."""
+        try:
+            while not stopping.is_set():
+                stopping.wait(self.step())
+        finally:
+            self.close()
+
+    def once(self) -> None:
+        """Look and write once.
+
+        Raises:
+            MooringError: one of them cannot be done.
+        """
+        seen = self._source.look()
+        if seen is None:
+            raise MooringError("there is nothing to be published yet")
+        self._take(seen)
+        self._write(seen)
+
+    def step(self) -> float:
+        """Do what is due; return the seconds until there is more to do."""
+        now = self._clock()
+        if now >= self._resume_at:
+            self._look(now)
+        due = self._pace.due
+        if self._seen is None or self._blind or due is None:
+            return LOOKING
+        if now < due:
+            return min(due - now, LOOKING)
+        try:
+            self._write(self._seen)
+        except ClusterError as error:
+            self._failed(error, error.pause)
+        except MooringError as error:
+            self._failed(error)
+        else:
+            if self._pace.failures:
+                self._report(Finding("info", _SUBJECT, f"{self._node} is published again"))
+            self._pace = self._pace.written(self._clock())
+            self.counts.writes += 1
+        return 0.0 if self._pace.failures else LOOKING
+
+    def close(self) -> None:
+        """Close the way to the API server."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def _look(self, now: float) -> None:
+        try:
+            seen = self._source.look()
+        except MooringError as error:
+            self._blind += 1
+            self._resume_at = now + pause_before(self._blind, self._node)
+            if self._blind == 2 or self._blind % 20 == 0:
+                self._report(Finding("warning", _SUBJECT, f"the node cannot be seen (try {self._blind}): {error}"))
+            return
+        if self._blind >= 2:
+            self._report(Finding("info", _SUBJECT, "the node is seen again"))
+        self._blind = 0
+        if seen is not None and seen is not self._seen:
+            self._take(seen)
+            self._pace = self._pace.changed(now)
+
+    def _take(self, seen: Observation) -> None:
+        if seen.problem and (self._seen is None or self._seen.problem != seen.problem):
+            message = f"nothing can be called available, because {seen.problem}"
+            self._report(Finding("warning", _SUBJECT, message))
+        self._seen = seen
+        self._sequence += 1
+        self.counts.changes += 1
+
+    def _failed(self, error: MooringError, pause: float = 0.0) -> None:
+        self.close()
+        self._owner, self._known_facts = None, ""
+        self._pace = self._pace.failed(self._clock(), self._node, pause)
+        self.counts.failures += 1
+        if self._pace.failures <= 2 or self._pace.failures % 20 == 0:
+            missing = isinstance(error, ClusterError) and error.code == httpx2.codes.NOT_FOUND
+            remedy = "; are the definitions of deploy/crds there?" if missing else ""
+            message = f"{self._node} is not published (try {self._pace.failures}): {error}{remedy}"
+            self._report(Finding("warning", _SUBJECT, message))
+
+    def _write(self, seen: Observation) -> None:
+        if self._cluster is None:
+            self._cluster = self._connect()
+        http = self._cluster.http
+        is_heartbeat = self._pace.first is None
+        if self._owner is None or is_heartbeat:
+            self._owner = node_uid(http, self._node)
+        made = publication_of(seen, sequence=self._sequence, moment=self._today(), owner=self._owner)
+        # Facts first, because the state names them; with the heartbeat again, in case that somebody removed them.
+        if self._known_facts != seen.state.facts or is_heartbeat:
+            create_once(http, facts_document(seen.facts))
+            self._known_facts = seen.state.facts
+        apply(http, made.state)
+        self._write_topology(http, made, anew=is_heartbeat)
+
+    def _write_topology(self, http: httpx2.Client, made: Publication, *, anew: bool) -> None:
+        """Write the topology where the cluster has such objects."""
+        if made.topology is None or (self._without_topology and not anew):
+            return
+        try:
+            apply(http, made.topology)
+        except ClusterError as error:
+            if error.code != httpx2.codes.NOT_FOUND:
+                raise
+            if not self._without_topology:
+                self._report(
+                    Finding("info", _SUBJECT, "the cluster has no NodeResourceTopology v1alpha2; none is written")
+                )
+            self._without_topology = True
+        else:
+            self._without_topology = False

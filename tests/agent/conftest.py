@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.agent.cgroups.made_up_tree import made_up_machine
+from tests.agent.whole_agent import Listening, Node
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """A machine with a runtime; agents that a test has started are closed and leave no thread behind."""
+    root = logging.getLogger()
+    handlers = root.handlers
+    tree = made_up_machine(tmp_path / "root", 2)
+    made = Node(tmp_path, tree, Listening(tmp_path / "nri.sock"))
+    yield made
+    for agent in made.agents:
+        agent.close()
+    made.listening.close()
+    root.handlers = handlers
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("mooring-")]

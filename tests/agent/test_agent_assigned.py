@@ -1,0 +1,255 @@
+"""Containers that are told their CPUs: what their files say at every moment, and what the files are like."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.agent.resizable_node import EXTENDED, LATE, RESIZING, annotated, resizable, sized, sizes
+from tests.agent.small_node import container, guaranteed, running, sandbox, shared
+from tests.agent.test_agent_resizing import update
+
+from mooring.agent.assigned import CPUSET_FILE, MEMSET_FILE, AssignedFiles
+from mooring.agent.nri.types import Event, LinuxResources, Mount
+from mooring.agent.reactor.answers import Adjusted, Outcome
+from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.dispatch import state_change
+from mooring.agent.reactor.effects import (
+    DropAssigned,
+    Effect,
+    Persist,
+    SweepAssigned,
+    WriteAssigned,
+    WriteCPUSet,
+)
+from mooring.agent.reactor.resizing import released
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.values import AgentState, Assigned, Options, Telling
+from mooring.core.pod import Pod
+
+
+def created(state: AgentState, pod: Pod, asks: bool = True) -> Outcome:
+    place = annotated(pod.uid) if asks else sandbox(pod.uid)
+    limit = pod.containers[0].limits.get("cpu")
+    asked = sizes(limit.milli / 1000) if limit is not None else LinuxResources(shares=2)
+    return create_container(state, place, container(pod.uid, resources=asked), pod)
+
+
+def told(state: AgentState | None = None) -> AgentState:
+    """Return a state with ``a`` on CPUs 1-2, which is told so, and runs."""
+    made = created(state or resizable(), guaranteed("a", "2"))
+    assert isinstance(made.answer, Adjusted)
+    live = container("a", pid=99, resources=replace(sizes(2), cpus="1-2", mems="0", quota=-1))
+    after = made.state
+    for event in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER, Event.POST_START_CONTAINER):
+        after = state_change(after, event, annotated("a"), live).state
+    return after
+
+
+def resize(state: AgentState, cpus: int) -> Outcome:
+    return update(state, "a", sizes(cpus), place=annotated("a"))
+
+
+def after_update(state: AgentState) -> Outcome:
+    return state_change(state, Event.POST_UPDATE_CONTAINER, annotated("a"), container("a"))
+
+
+def files(outcome: Outcome) -> list[Effect]:
+    return [one for one in outcome.effects if isinstance(one, WriteAssigned | DropAssigned)]
+
+
+def says(outcome: Outcome) -> list[tuple[str, str]]:
+    return [(one.assigned.cpus, one.assigned.mems) for one in outcome.effects if isinstance(one, WriteAssigned)]
+
+
+# Which, and what at creation.
+
+
+def test_a_pod_that_asks_gets_files_a_mount_and_an_environment() -> None:
+    made = created(resizable(), guaranteed("a", "2"))
+    assert isinstance(made.answer, Adjusted)
+    assert made.answer.adjustment.environment == {"MOORING_CPUSET": "1-2", "MOORING_MEMSET": "0"}
+    assert made.answer.adjustment.mounts == (
+        Mount(
+            "/run/mooring-assigned",
+            "/run/mooring/assigned/a-main-0",
+            ("rbind", "ro", "nosuid", "nodev", "noexec"),
+            "bind",
+        ),
+    )
+    assert files(made) == [WriteAssigned("a-main-0", Assigned("1-2", "0"), makes=True)]
+
+
+def test_nobody_else_does_unless_all_do() -> None:
+    quiet = created(resizable(), guaranteed("a", "2"), asks=False)
+    assert isinstance(quiet.answer, Adjusted)
+    assert (quiet.answer.adjustment.environment, quiet.answer.adjustment.mounts, files(quiet)) == ({}, (), [])
+    everybody = resizable(options=Options(telling=Telling.ALL, assigned_dir="/x/y", assigned_mount_path="/z"))
+    loud = created(everybody, guaranteed("a", "2"), asks=False)
+    assert isinstance(loud.answer, Adjusted)
+    [mount] = loud.answer.adjustment.mounts
+    assert (mount.source, mount.destination) == ("/x/y/a-main-0", "/z")
+
+
+def test_without_the_extension_nobody_is_told() -> None:
+    state = resizable(mooring=replace(EXTENDED, extensions=EXTENDED.extensions - {"assigned-cpuset"}))
+    made = created(state, guaranteed("a", "2"))
+    assert isinstance(made.answer, Adjusted)
+    assert (made.answer.adjustment.mounts, files(made)) == ((), [])
+
+
+def test_a_container_of_the_shared_pool_is_told_that_it_has_nothing() -> None:
+    assert says(created(resizable(), shared("s"))) == [("", "")]
+
+
+def test_an_id_that_is_no_name_of_a_folder_gets_no_files() -> None:
+    pod = guaranteed("a", "2")
+    strange = replace(sized("a", 2), id="../../etc")
+    made = create_container(resizable(), annotated("a"), strange, pod)
+    assert isinstance(made.answer, Adjusted)
+    assert (made.answer.adjustment.mounts, files(made)) == ((), [])
+
+
+# When.
+
+
+def test_on_a_shrink_the_file_comes_first_and_the_cpuset_after_the_delay() -> None:
+    grown = after_update(resize(told(), 4).state).state
+    found = resize(grown, 2)
+    assert says(found) == [("1-2", "0")]
+    assert not [one for one in found.effects if isinstance(one, WriteCPUSet)]
+    late = released(found.state, LATE)
+    assert [one.cpus for one in late.effects if isinstance(one, WriteCPUSet)] == ["1-2"]
+
+
+def test_when_cpus_are_taken_back_the_files_come_again_because_older_kernels_have_undone_all_pins() -> None:
+    grown = after_update(resize(told(), 4).state).state
+    pending = resize(grown, 2).state
+    late = released(pending, LATE)
+    again = WriteAssigned("a-main-0", Assigned("1-2", "0"), makes=False, again=True)
+    assert files(late) == [again]
+    order = [type(one) for one in late.effects if isinstance(one, WriteCPUSet | WriteAssigned)]
+    assert order == [WriteCPUSet, WriteAssigned]
+    assert files(released(pending, LATE, {("a", "main")})) == []
+
+
+def test_on_a_shrink_without_delay_the_file_is_written_before_the_reply_that_takes_the_cpus() -> None:
+    grown = after_update(resize(told(resizable(RESIZING)), 4).state).state
+    found = resize(grown, 2)
+    assert [type(one) for one in found.effects][:2] == [Persist, WriteAssigned]
+    assert says(found) == [("1-2", "0")]
+
+
+def test_on_a_growth_the_cpuset_comes_first_and_the_file_when_it_is_there() -> None:
+    found = resize(told(), 4)
+    assert says(found) == []
+    late = after_update(found.state)
+    order = [one for one in late.effects if isinstance(one, WriteCPUSet | WriteAssigned)]
+    assert order == [
+        WriteCPUSet("a-main-0", 99, "", "1-4", "0"),
+        WriteAssigned("a-main-0", Assigned("1-4", "0"), makes=False),
+    ]
+
+
+def test_growing_back_during_a_delay_shows_the_cpus_again_afterwards() -> None:
+    grown = after_update(resize(told(), 4).state).state
+    shrunk = resize(grown, 2).state
+    found = resize(shrunk, 4)
+    assert says(found) == []
+    assert says(after_update(found.state)) == [("1-4", "0")]
+
+
+def test_a_refused_resize_changes_no_file() -> None:
+    assert files(resize(told(), 1)) == []
+
+
+def test_files_go_with_their_container() -> None:
+    state = told()
+    gone = state_change(state, Event.REMOVE_CONTAINER, annotated("a"), container("a"))
+    assert files(gone) == [DropAssigned("a-main-0")]
+    ended = state_change(state, Event.STOP_POD_SANDBOX, annotated("a"), None)
+    assert files(ended) == [DropAssigned("a-main-0")]
+
+
+def test_after_a_restart_files_are_written_anew_and_strays_are_cleared_away() -> None:
+    found = synchronize(
+        resizable(),
+        [annotated("a"), sandbox("s")],
+        [replace(running("a"), resources=LinuxResources(cpus="1-2", mems="0", quota=-1)), running("s")],
+        {"a": guaranteed("a", "2"), "s": shared("s")},
+    )
+    assert says(found) == [("1-2", "0")]
+    [sweep] = [one for one in found.effects if isinstance(one, SweepAssigned)]
+    assert sweep == SweepAssigned(frozenset({"a-main-0"}), frozenset({"s-main-0"}))
+
+
+# The files themselves.
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> AssignedFiles:
+    return AssignedFiles(tmp_path / "run" / "assigned")
+
+
+def write(mine: AssignedFiles, cpus: str, mems: str = "", name: str = "c1", *, makes: bool = True) -> str:
+    return mine.do(WriteAssigned(name, Assigned(cpus, mems), makes))
+
+
+def read(mine: AssignedFiles, name: str = "c1") -> tuple[str, str]:
+    folder = mine.folder / name
+    return (folder / CPUSET_FILE).read_text("ascii"), (folder / MEMSET_FILE).read_text("ascii")
+
+
+def test_everybody_may_read_and_a_new_text_is_a_new_file(mine: AssignedFiles) -> None:
+    mine.folder.parent.mkdir()
+    assert write(mine, "1-2", "0-1") == ""
+    assert read(mine) == ("1-2", "0-1")
+    file = mine.folder / "c1" / CPUSET_FILE
+    assert stat.S_IMODE(file.stat().st_mode) == 0o444
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o755
+    with file.open() as old:
+        write(mine, "1-4", "0-1")
+        assert (old.read(), file.read_text()) == ("1-2", "1-4")
+    assert sorted(one.name for one in file.parent.iterdir()) == [CPUSET_FILE, MEMSET_FILE]
+
+
+def test_a_text_that_is_there_is_not_written_again(mine: AssignedFiles) -> None:
+    mine.folder.parent.mkdir()
+    write(mine, "1-2")
+    before = (mine.folder / "c1" / CPUSET_FILE).stat().st_ino
+    write(mine, "1-2")
+    assert (mine.folder / "c1" / CPUSET_FILE).stat().st_ino == before
+
+
+def test_a_text_that_comes_again_is_a_new_file_for_those_who_watch(mine: AssignedFiles) -> None:
+    mine.folder.parent.mkdir()
+    write(mine, "1-2", "0")
+    with (mine.folder / "c1" / CPUSET_FILE).open() as before:
+        assert mine.do(WriteAssigned("c1", Assigned("1-2", "0"), makes=False, again=True)) == ""
+        assert os.fstat(before.fileno()).st_nlink == 0
+    assert read(mine) == ("1-2", "0")
+
+
+def test_a_container_that_runs_without_files_gets_none(mine: AssignedFiles) -> None:
+    assert write(mine, "1-2", makes=False) == ""
+    assert not mine.folder.exists()
+
+
+def test_a_sweep_keeps_who_is_told_silences_who_is_not_and_removes_the_rest(mine: AssignedFiles) -> None:
+    mine.folder.parent.mkdir()
+    for name in ("told", "silent", "gone"):
+        write(mine, "1-2", "0", name)
+    (mine.folder / "gone" / ".assigned.cpuset").write_text("half")
+    assert mine.do(SweepAssigned(frozenset({"told"}), frozenset({"silent"}))) == ""
+    assert (read(mine, "told"), read(mine, "silent")) == (("1-2", "0"), ("", ""))
+    assert sorted(one.name for one in mine.folder.iterdir()) == ["silent", "told"]
+    assert mine.do(DropAssigned("told")) == ""
+    assert not (mine.folder / "told").exists()
+
+
+def test_what_cannot_be_written_is_told_in_words(mine: AssignedFiles) -> None:
+    mine.folder.parent.write_text("a file where a folder should be")
+    assert "Not a directory" in write(mine, "1-2") or "not a directory" in write(mine, "1-2")

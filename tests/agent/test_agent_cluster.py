@@ -1,0 +1,208 @@
+"""The whole agent beside an API server that comes and goes: pods, taint, events, evictions, annotations."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.agent.nri.runtime_side import RuntimeSide
+from tests.agent.pods.fault_injector import Fault, FaultInjector, kubeconfig, pod_object
+from tests.agent.whole_agent import NODE, Node, pod, until, whole
+
+from mooring.agent.agent import Agent
+from mooring.agent.nri.errors import RemoteError
+from mooring.agent.nri.plugin import connect_to
+from mooring.agent.nri.types import Container, PodSandbox
+from mooring.agent.pods.source import CONFIG_SOURCE
+from mooring.agent.pods.writes import EFFECT, TAINT
+from mooring.core.cpuset import CPUSet
+
+OURS = {"key": TAINT, "effect": EFFECT}
+THEIRS = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("api", "writer"):
+        monkeypatch.setattr(f"mooring.agent.pods.{module}.pause_before", lambda _tries, _node: 0.01)
+
+
+@pytest.fixture
+def cluster() -> Iterator[FaultInjector]:
+    with FaultInjector(node=NODE) as one:
+        yield one
+
+
+def agent_in(cluster: FaultInjector, node: Node, more: str = "") -> Agent:
+    return node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}\n{more}")
+
+
+def connected(node: Node) -> RuntimeSide:
+    runtime = node.listening.next()
+    runtime.synchronize()
+    return runtime
+
+
+def in_shop(name: str, **annotations: str) -> PodSandbox:
+    return replace(pod(name), namespace="shop", annotations=annotations)
+
+
+def called(name: str, container: str, cpus: int) -> Container:
+    return replace(whole(name, cpus), id=f"c-{name}-{container}", name=container)
+
+
+def with_init(name: str) -> dict[str, Any]:
+    """Return a pod whose init container and app need CPUs of their own; a runtime tells neither from the other."""
+    made = pod_object(name)
+    spec = made["spec"]
+    first = {**spec["containers"][0], "name": "first"}
+    return {**made, "spec": {**spec, "initContainers": [first]}}
+
+
+def placed(agent: Agent, uid: str) -> dict[str, str]:
+    """Return the containers of a pod that the engine gave CPUs, those included that the runtime has not named."""
+    given = agent.holder.state.kubelet.node.cpu.assignments.get(uid, {})
+    return {name: str(CPUSet(mask)) for name, mask in given.items()}
+
+
+def test_the_taint_is_there_before_the_agent_connects_and_goes_when_it_is_ready_and_comes_back(
+    cluster: FaultInjector, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.taints = [THEIRS]
+    when_connecting: list[list[dict[str, Any]]] = []
+
+    def connect(path: str) -> socket.socket:
+        when_connecting.append(cluster.taints)
+        return connect_to(path)
+
+    monkeypatch.setattr("mooring.agent.agent.connect_to", connect)
+    agent = agent_in(cluster, node, "failClosed: true")
+    runtime = node.listening.next()
+    agent.look_after()
+    assert when_connecting == [[THEIRS, OURS]]
+    runtime.synchronize()
+    until(lambda: agent.snapshot.runtime.synchronized, "everything is told")
+    agent.look_after()
+    until(lambda: cluster.taints == [THEIRS], "the taint is gone")
+    runtime.close()
+    until(lambda: not agent.snapshot.runtime.connected, "the runtime is away")
+    agent.look_after()
+    until(lambda: OURS in cluster.taints, "the taint is back")
+    connected(node)
+    until(lambda: agent.snapshot.runtime.synchronized, "everything is told again")
+    agent.look_after()
+    until(lambda: OURS not in cluster.taints, "the taint is gone again")
+    node.agents.remove(agent)
+    agent.close()
+    assert cluster.taints == [THEIRS, OURS], "who ends leaves the node closed"
+
+
+def test_an_agent_that_cannot_taint_connects_all_the_same(cluster: FaultInjector, node: Node) -> None:
+    cluster.fail(f"GET /api/v1/nodes/{NODE}", *[Fault(503)] * 3)
+    agent = agent_in(cluster, node, "failClosed: true")
+    node.listening.next()
+    agent.look_after()
+    until(lambda: cluster.taints == [OURS], "the wish is tried until it is so")
+
+
+def test_without_fail_closed_nobody_touches_the_node(cluster: FaultInjector, node: Node) -> None:
+    agent = agent_in(cluster, node)
+    connected(node)
+    agent.look_after()
+    node.agents.remove(agent)
+    agent.close()
+    assert not cluster.asked(f"GET /api/v1/nodes/{NODE}")
+
+
+def test_the_pod_of_the_api_server_decides_for_containers_that_the_runtime_has_not_named_yet(
+    cluster: FaultInjector, node: Node
+) -> None:
+    cluster.put(with_init("web"))
+    agent = agent_in(cluster, node)
+    runtime = connected(node)
+    runtime.create(in_shop("web"), called("web", "first", 2))
+    assert placed(agent, "uid-web") == {"first": "1-2", "app": "1-2"}
+
+
+def test_the_agent_lives_through_an_api_server_that_is_away_at_the_start_and_away_again(node: Node) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    agent = node.agent(f"kubeconfig: {kubeconfig(node.folder / 'kubeconfig', port)}")
+    runtime = connected(node)
+    runtime.create(in_shop("early"), called("early", "first", 2))
+    assert placed(agent, "uid-early") == {"first": "1-2"}, "derived from what the runtime tells"
+    with FaultInjector(node=NODE, port=port) as cluster:
+        cluster.put(with_init("known"))
+        until(lambda: agent._around.api is not None and agent._around.api.is_live, "pods are heard of")
+        runtime.create(in_shop("known"), called("known", "first", 2))
+        assert placed(agent, "uid-known") == {"first": "3-4", "app": "3-4"}
+        assert placed(agent, "uid-early") == {"first": "1-2"}
+    until(lambda: agent._around.api is not None and not agent._around.api.is_live, "the server is missed")
+    runtime.create(in_shop("known"), called("known", "app", 2))
+    assert placed(agent, "uid-known") == {"first": "3-4", "app": "3-4"}, "what was known stays"
+    runtime.create(in_shop("late"), called("late", "first", 1))
+    assert placed(agent, "uid-late") == {"first": "5"}
+    with FaultInjector(node=NODE, port=port) as cluster:
+        cluster.put(pod_object("known"))
+        cluster.put(pod_object("new", "1"))
+        until(lambda: agent._around.api is not None and agent._around.api.is_live, "pods are heard of again")
+        runtime.create(in_shop("new"), called("new", "app", 1))
+        assert placed(agent, "uid-new") == {"app": "6"}
+
+
+def test_a_rejected_pod_is_evicted_and_the_cluster_is_told_why(cluster: FaultInjector, node: Node) -> None:
+    cluster.put(pod_object("wide", "8"))
+    agent = agent_in(cluster, node, "onRejection: evict")
+    runtime = connected(node)
+    for _ in range(3):
+        with pytest.raises(RemoteError, match="UnexpectedAdmissionError"):
+            runtime.create(in_shop("wide"), called("wide", "app", 8))
+    path = "POST /api/v1/namespaces/shop/pods/wide/eviction"
+    event = "POST /apis/events.k8s.io/v1/namespaces/shop/events"
+    until(lambda: cluster.asked(path) and cluster.asked(event), "eviction and event")
+    assert [one.body["deleteOptions"]["preconditions"]["uid"] for one in cluster.asked(path)] == ["uid-wide"]
+    (told,) = [one.body for one in cluster.asked(event)]
+    assert (told["reason"], told["regarding"]["uid"]) == ("UnexpectedAdmissionError", "uid-wide")
+    assert told["reportingInstance"] == f"mooring-agent-{NODE}"
+    assert agent.metrics.counts().evictions >= 1
+
+
+def test_a_manifest_of_the_folder_decides_about_a_static_pod(node: Node) -> None:
+    manifests = node.folder / "manifests"
+    manifests.mkdir()
+    manifest = with_init("etcd")
+    metadata = {"name": "etcd", "namespace": "kube-system"}
+    (manifests / "etcd.yaml").write_text(json.dumps({**manifest, "metadata": metadata, "status": {}}), encoding="utf-8")
+    agent = node.agent(f"podManifests: {manifests}")
+    runtime = connected(node)
+    sandbox = replace(pod("etcd"), name=f"etcd-{NODE}", namespace="kube-system", annotations={CONFIG_SOURCE: "file"})
+    runtime.create(sandbox, called("etcd", "first", 2))
+    assert placed(agent, "uid-etcd") == {"first": "1-2", "app": "1-2"}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["api", "derived"])
+def test_a_pod_keeps_out_of_pinning_by_the_annotation_that_the_operator_allows(
+    cluster: FaultInjector, node: Node, known: bool
+) -> None:
+    annotation = {"mooring/opt-out": "true"}
+    if known:
+        made = pod_object("free")
+        cluster.put({**made, "metadata": {**made["metadata"], "annotations": annotation}})
+    agent = agent_in(cluster, node, "optOutAnnotation: mooring/opt-out")
+    runtime = connected(node)
+    reply = runtime.create(in_shop("free", **annotation), called("free", "app", 2))
+    assert reply.adjust.linux.resources.cpu.cpus == "0-7"
+    assert placed(agent, "uid-free") == {}
+    runtime.create(in_shop("other", **{"mooring/opt-out": "yes"}), called("other", "app", 2))
+    assert placed(agent, "uid-other") == {"app": "1-2"}, "any other value is none"
+
+
+def test_without_the_operators_word_the_annotation_means_nothing(cluster: FaultInjector, node: Node) -> None:
+    agent = agent_in(cluster, node)
+    runtime = connected(node)
+    runtime.create(in_shop("free", **{"mooring/opt-out": "true"}), called("free", "app", 2))
+    assert placed(agent, "uid-free") == {"app": "1-2"}

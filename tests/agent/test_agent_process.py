@@ -1,0 +1,123 @@
+"""The agent as a process: what it tells its service manager, its folder's lock, its configuration."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+from tests.agent.process import PATIENCE, Manager, World, agent_in, begun
+from tests.agent.whole_agent import until
+
+from mooring.agent.notify import SOCKET, WATCHDOG
+
+AT_ONCE = "import mooring.agent.run as run; run._WAITING = 0.0; from mooring.cli.main import main; main()"
+"""A program in which nobody waits ten seconds for a runtime."""
+
+
+def test_the_service_manager_hears_how_the_agent_is_from_the_start_to_the_end(tmp_path: Path) -> None:
+    said = {SOCKET: str(tmp_path / "notify"), WATCHDOG: "1000000"}
+    with Manager(tmp_path / "notify") as manager, agent_in(tmp_path, environment=said) as (agent, listening):
+        agent.start()
+        runtime = listening.next()
+        assert "READY=1" not in manager.until("STATUS=not ready: the runtime has not told what runs yet")
+        World().synchronize(runtime)
+        manager.until("READY=1")
+        manager.until("STATUS=ready")
+        manager.until("WATCHDOG=1")
+        runtime.close()
+        manager.until("STATUS=not ready: the runtime is not connected")
+        World().synchronize(listening.next())
+        manager.until("STATUS=ready")
+        assert agent.process is not None
+        agent.configure("onRejection: evict")
+        agent.process.send_signal(signal.SIGHUP)
+        manager.until("RELOADING=1\nMONOTONIC_USEC=")
+        manager.until("READY=1")
+        assert agent.status["configuration"]["generation"] == 2
+        assert agent.status["node"] == "edge-9"
+        assert agent.end() == 0
+        manager.until("STOPPING=1")
+    assert not (tmp_path / "status.sock").exists()
+    assert (tmp_path / "state").is_dir()
+    assert [line["event"] for line in agent.log][-1] == "the agent ends"
+
+
+def test_a_start_without_a_runtime_is_done_after_a_while_and_says_what_is_missing(tmp_path: Path) -> None:
+    said = {SOCKET: str(tmp_path / "notify")}
+    with Manager(tmp_path / "notify") as manager, agent_in(tmp_path, environment=said) as (agent, _listening):
+        (tmp_path / "nri.sock").unlink()
+        agent.program = (sys.executable, "-c", AT_ONCE)
+        agent.start()
+        manager.until("READY=1")
+        missing = "STATUS=not ready: the runtime is not connected"
+        if not any(missing in said for said in manager.heard):
+            manager.until(missing)
+        assert agent.end(signal.SIGINT) == 0
+
+
+def test_a_second_agent_is_refused_in_one_line_and_a_killed_one_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    with agent_in(tmp_path) as (agent, listening):
+        world, runtime = begun(agent, listening)
+        assert world.create(runtime, "own", 2) == "1-2"
+        assert agent.refused() == (
+            f"mooring: {tmp_path / 'state'}: another agent uses this folder; stop it, or give each its own"
+        )
+        assert agent.end(signal.SIGKILL) == -signal.SIGKILL
+        (tmp_path / "state" / ".journal.json.4711-1").write_text("half a journal")
+        agent.start()
+        assert world.synchronize(listening.next()) == []
+        agent.until_ready()
+        assert agent.status["cpus"]["exclusive"] == "1-2"
+        assert not list((tmp_path / "state").glob(".*")), "what a killed writer left is gone"
+
+
+def test_an_agent_beside_a_kubelet_that_places_cpus_itself_does_not_begin(tmp_path: Path) -> None:
+    kubelet = tmp_path / "kubelet.yaml"
+    kubelet.write_text(
+        "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\ncpuManagerPolicy: static\n"
+    )
+    with agent_in(tmp_path, more=f"kubeletConfig: {kubelet}") as (agent, _listening):
+        line = agent.refused()
+    assert line.startswith(f"mooring: {kubelet}: cpuManagerPolicy: is static on this node, so that kubelet and agent")
+    assert not (tmp_path / "state").exists(), "nothing is written before"
+
+
+def test_changes_of_the_file_are_taken_up_or_refused_while_containers_run(tmp_path: Path) -> None:
+    with agent_in(tmp_path) as (agent, listening):
+        world, runtime = begun(agent, listening)
+        world.create(runtime, "own", 2)
+        agent.until_ready()
+        agent.configure("onRejectoin: evict")
+        until(lambda: agent.status["configuration"]["refusal"], "the mistake was seen", seconds=PATIENCE)
+        refusal = agent.status["configuration"]["refusal"]
+        assert refusal == f"{agent.file}:5: onRejectoin: is not known; did you mean onRejection?"
+        assert agent.status["ready"], "the old configuration goes on"
+        agent.configure("logLevel: debug")
+        assert agent.process is not None
+        agent.process.send_signal(signal.SIGHUP)
+        until(lambda: agent.status["configuration"]["generation"] == 2, "the good one is in force", seconds=PATIENCE)
+        assert agent.status["configuration"]["refusal"] == ""
+        agent.configure("pluginIndex: '07'")
+        agent.process.send_signal(signal.SIGHUP)
+        until(
+            lambda: "needs a restart" in agent.status["configuration"]["refusal"],
+            "the restart is asked for",
+            seconds=PATIENCE,
+        )
+        assert agent.end() == 0
+    assert [line["event"] for line in agent.log if "configuration" in line["event"]] == [
+        "the configuration stays",
+        "another configuration is in force",
+        "the configuration stays",
+    ]
+
+
+def test_a_connection_of_the_runtime_that_is_none_is_told_in_one_line(tmp_path: Path) -> None:
+    with agent_in(tmp_path, environment={"NRI_PLUGIN_SOCKET": "none"}) as (agent, _listening):
+        agent.start()
+        assert agent.process is not None
+        assert agent.process.wait(PATIENCE) == 2
+        agent.process = None
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert line == "mooring: NRI_PLUGIN_SOCKET=none is no socket; start the agent without it"

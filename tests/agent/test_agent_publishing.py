@@ -1,0 +1,88 @@
+"""The agent tells the cluster what it has given away, and never lets the runtime wait for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agent.pods.fault_injector import Fault, FaultInjector
+from tests.agent.small_node import CONFIG, INFO
+from tests.agent.whole_agent import NODE, Node, pod, until, whole
+
+from mooring.agent.publishing import AgentSource, publishing
+from mooring.agent.reactor.values import AgentState
+from mooring.agent.snapshot import Published, Snapshot
+from mooring.core.config import MooringConfig
+from mooring.core.errors import InputError
+from mooring.core.machine import Machine
+from mooring.manifest.findings import ignore
+from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+from mooring.scheduling.state_document import state_of
+
+STATE = f"PATCH /apis/mooring.dev/v1alpha1/nodestates/{NODE}"
+
+
+@pytest.fixture
+def cluster() -> Iterator[FaultInjector]:
+    with FaultInjector(node=NODE) as one:
+        yield one
+
+
+def available(cluster: FaultInjector) -> list[int]:
+    return [request.body["status"]["exclusiveCPUs"]["available"] for request in cluster.asked(STATE)]
+
+
+def test_what_the_runtime_starts_is_published(cluster: FaultInjector, node: Node) -> None:
+    agent = node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}\npublish: true")
+    runtime = node.listening.next()
+    runtime.synchronize()
+    until(lambda: cluster.asked(STATE), "the empty node is published")
+    before = available(cluster)[-1]
+    runtime.create(pod("a"), whole("a", 2))
+    until(lambda: available(cluster)[-1] == before - 2, "the pod's CPUs are no longer available")
+    state = state_of(cluster.asked(STATE)[-1].body)
+    assert state.files == agent.holder.state.kubelet.files
+    assert [key.uid for key in state.pods] == [*agent.holder.state.kubelet.node.active]
+
+
+def test_server_that_refuses_holds_nobody_up(cluster: FaultInjector, node: Node) -> None:
+    cluster.fail(STATE, *[Fault(503)] * 100)
+    node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}\npublish: true")
+    runtime = node.listening.next()
+    runtime.synchronize()
+    until(lambda: cluster.asked(STATE), "it was tried")
+    assert runtime.create(pod("a"), whole("a", 2)) is not None
+
+
+def test_without_the_option_nothing_is_published(cluster: FaultInjector, node: Node) -> None:
+    node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}")
+    node.listening.next().synchronize()
+    until(lambda: cluster.asked("list"), "the pods are listed")
+    assert not cluster.asked(STATE)
+
+
+def test_publishing_needs_a_cluster(tmp_path: Path) -> None:
+    published = Published(Snapshot(Machine("m", INFO)))
+    with pytest.raises(InputError, match="publish: needs the API server"):
+        publishing(published, "", NODE, ignore)
+    with pytest.raises(InputError, match="is no usable kubeconfig"):
+        publishing(published, str(tmp_path / "none"), NODE, ignore)
+
+
+def kubelet(**more: Any) -> Kubelet:
+    start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts(**more))
+    assert start.kubelet is not None
+    return start.kubelet
+
+
+def test_snapshots_without_news_are_the_same_observation() -> None:
+    published = Published(Snapshot(Machine("m", INFO)))
+    source = AgentSource(published, NODE)
+    assert source.look() is None, "the engine has not started"
+    published.publish(Snapshot(Machine("m", INFO), AgentState(kubelet())))
+    first = source.look()
+    published.publish(Snapshot(Machine("m", INFO), AgentState(kubelet())))
+    assert first is not None
+    assert source.look() is first

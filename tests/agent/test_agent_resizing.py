@@ -1,0 +1,427 @@
+"""Resizes of running containers: what single updates come to on a node of 8 CPUs, of which CPU 0 is reserved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.agent.resizable_node import CPU_GATE, DELAYING, EXTENDED, LATE, RESIZING, START, resizable, sized, sizes
+from tests.agent.small_node import CONFIG, GIB, amounts, container, guaranteed, running, sandbox, shared
+
+from mooring.agent.configuration import AgentConfiguration
+from mooring.agent.journal import Writer, read_journal
+from mooring.agent.nri.types import Event, LinuxResources, PodSandbox
+from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
+from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.dispatch import state_change
+from mooring.agent.reactor.effects import EventFor, Finding, LiftQuota, Persist, Report, ResizeAnswered, WriteCPUSet
+from mooring.agent.reactor.resizing import is_due, released, taken_back
+from mooring.agent.reactor.resume import Stored
+from mooring.agent.reactor.sandbox import end_sandbox
+from mooring.agent.reactor.stop_container import stop_container
+from mooring.agent.reactor.storing import unwritten
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.update_container import update_container
+from mooring.agent.reactor.values import AgentState, Options
+from mooring.agent.taking_up import under
+from mooring.core.moment import SECOND, Moment
+from mooring.core.pod import Container as PodContainer
+from mooring.core.pod import Pod, QoS
+
+SOON = START.plus(SECOND)
+
+
+def started(state: AgentState, pod: Pod, name: str = "main") -> AgentState:
+    """Return the state with one more container that runs, as a runtime and a kubelet make it."""
+    spec = next(one for one in pod.containers if one.name == name)
+    limit = spec.limits.get("cpu")
+    asked = sizes(limit.milli / 1000) if limit is not None else LinuxResources(shares=2)
+    made = create_container(state, sandbox(pod.uid), container(pod.uid, name, resources=asked), pod)
+    assert isinstance(made.answer, Adjusted), made.answer
+    record = made.answer.adjustment.resources
+    told = container(
+        pod.uid,
+        name,
+        resources=replace(asked, cpus=record.cpus, mems=record.mems, quota=record.quota or asked.quota),
+        pid=99,
+    )
+    state = made.state
+    for event in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER, Event.POST_START_CONTAINER):
+        state = state_change(state, event, sandbox(pod.uid), told).state
+    return state
+
+
+def update(
+    state: AgentState,
+    uid: str,
+    asked: LinuxResources,
+    now: Moment = START,
+    name: str = "main",
+    target: Pod | None = None,
+    place: PodSandbox | None = None,
+) -> Outcome:
+    before = state.containers[f"{uid}-{name}-0"].told
+    told = container(uid, name, pid=99, resources=replace(asked, cpus=before.cpus, mems=before.mems, quota=-1))
+    return update_container(state, place or sandbox(uid), told, asked, target, now)
+
+
+def updates(outcome: Outcome) -> dict[str, LinuxResources]:
+    assert isinstance(outcome.answer, Accepted), outcome.answer
+    return {one.container_id: one.resources for one in outcome.answer.updates}
+
+
+def answers(outcome: Outcome) -> list[str]:
+    return [effect.result for effect in outcome.effects if isinstance(effect, ResizeAnswered)]
+
+
+def cpus(state: AgentState, uid: str, name: str = "main") -> int:
+    return state.kubelet.node.cpu.assignments.get(uid, {}).get(name, 0)
+
+
+def pending(state: AgentState, uid: str) -> dict[str, int]:
+    return {name: pre.cpus for name, pre in state.kubelet.node.cpu.pre_assignments.get(uid, {}).items()}
+
+
+def two(state: AgentState | None = None) -> AgentState:
+    """Return a state with ``a`` on CPUs 1-2 and ``s`` in the shared pool."""
+    return started(started(state or resizable(), shared("s")), guaranteed("a", "2"))
+
+
+def shrinking(state: AgentState | None = None) -> AgentState:
+    """Return a state with ``a`` on CPUs 1-4, of which it gives back 3-4 five seconds after the start."""
+    grown = update(two(state), "a", sizes(4)).state
+    return update(grown, "a", sizes(2)).state
+
+
+# Growing.
+
+
+def test_a_container_grows_at_once_and_the_shared_pool_makes_room_in_the_same_reply() -> None:
+    found = update(two(), "a", sizes(4))
+    assert updates(found) == {
+        "a-main-0": LinuxResources(cpus="1-4", quota=-1),
+        "s-main-0": LinuxResources(cpus="0,5-7"),
+    }
+    assert answers(found) == ["accepted"]
+    assert isinstance(found.effects[0], Persist)
+    assert [str(one.requests["cpu"]) for one in found.state.kubelet.node.active["a"].containers] == ["4"]
+
+
+def test_a_growth_that_would_empty_the_shared_pool_under_its_users_is_refused() -> None:
+    state = two(resizable(replace(DELAYING, cpu_manager_policy_options={"strict-cpu-reservation": "true"})))
+    found = update(state, "a", sizes(7))
+    assert found.answer == Refused(
+        "Deferred: no CPU is left in the shared pool for containers without CPUs of their own"
+    )
+    assert found.state.kubelet is state.kubelet
+
+
+def test_sizes_that_say_nothing_new_are_no_resize() -> None:
+    state = two()
+    for same in (sizes(2), LinuxResources(shares=0, quota=0), LinuxResources()):
+        found = update(state, "a", same)
+        assert answers(found) == []
+        assert found.state.kubelet is state.kubelet
+        assert updates(found)["a-main-0"].cpus == "", "what is on record stays"
+
+
+# Shrinking.
+
+
+def test_a_shrink_without_delay_gives_the_cpus_to_the_pool_in_the_same_reply() -> None:
+    grown = update(two(resizable(RESIZING)), "a", sizes(4)).state
+    found = update(grown, "a", sizes(3))
+    assert updates(found) == {
+        "a-main-0": LinuxResources(cpus="1-3", quota=-1),
+        "s-main-0": LinuxResources(cpus="0,4-7"),
+    }
+
+
+def test_a_shrink_with_a_delay_moves_nobody_and_lifts_the_quota_as_long_as_the_cpus_are_there() -> None:
+    grown = update(two(), "a", sizes(4)).state
+    found = update(grown, "a", sizes(2))
+    assert updates(found) == {"a-main-0": LinuxResources(quota=-1)}
+    assert (cpus(found.state, "a"), pending(found.state, "a")) == (0b11110, {"main": 0b110})
+    assert found.state.kubelet.node.cpu.default == 0b11100001
+
+
+def test_a_release_is_due_when_its_delay_is_over_and_not_before() -> None:
+    state = shrinking()
+    assert not is_due(state, LATE.plus(-1))
+    assert is_due(state, LATE)
+    early = released(state, LATE.plus(-1))
+    assert early.state.kubelet is state.kubelet
+
+
+def test_neither_another_boot_nor_a_clock_that_stands_releases_anything() -> None:
+    state = shrinking()
+    assert not is_due(state, Moment(LATE.since_boot * 9, "boot-2"))
+    assert not is_due(state, Moment(0, "boot-1"))
+
+
+def test_cpus_are_taken_from_the_container_before_others_get_them() -> None:
+    state = shrinking()
+    assert taken_back(state, LATE) == {("a", "main"): (WriteCPUSet("a-main-0", 99, "", "1-2", "0"),)}
+    found = released(state, LATE)
+    writes = [effect for effect in found.effects if isinstance(effect, WriteCPUSet)]
+    assert {one.container_id: one.cpus for one in writes} == {"a-main-0": "1-2", "s-main-0": "0,3-7"}
+    assert isinstance(found.effects[0], Persist)
+    assert (cpus(found.state, "a"), pending(found.state, "a")) == (0b110, {})
+
+
+def test_the_runtime_hears_of_a_release_with_the_next_reply() -> None:
+    after = released(shrinking(), LATE).state
+    found = update(after, "s", LinuxResources(shares=4))
+    assert updates(found) == {
+        "s-main-0": LinuxResources(cpus="0,3-7"),
+        "a-main-0": LinuxResources(cpus="1-2"),
+    }
+
+
+def test_cpus_that_cannot_be_taken_back_stay_with_their_container() -> None:
+    state = shrinking()
+    found = released(state, LATE, {("a", "main")})
+    assert (cpus(found.state, "a"), pending(found.state, "a")) == (0b11110, {"main": 0b110})
+    assert found.state.kubelet.node.cpu.default == state.kubelet.node.cpu.default
+
+
+def test_another_pod_does_not_get_cpus_before_they_are_released() -> None:
+    state = shrinking()
+    wide = guaranteed("b", "4")
+    early = create_container(state, sandbox("b"), sized("b", 4), wide)
+    assert isinstance(early.answer, Refused)
+    late = create_container(released(state, LATE).state, sandbox("b"), sized("b", 4), wide)
+    assert isinstance(late.answer, Adjusted)
+    assert late.answer.adjustment.resources.cpus == "4-7"
+
+
+def test_growing_back_before_the_end_drops_the_release() -> None:
+    found = update(shrinking(), "a", sizes(4), SOON)
+    assert (cpus(found.state, "a"), pending(found.state, "a")) == (0b11110, {})
+    assert not is_due(found.state, LATE.plus(SECOND))
+
+
+def test_another_shrink_begins_a_full_delay() -> None:
+    found = update(shrinking(), "a", sizes(3), SOON)
+    assert pending(found.state, "a") == {"main": 0b1110}
+    assert not is_due(found.state, LATE)
+    assert is_due(found.state, LATE.plus(SECOND))
+
+
+def test_the_call_for_another_resource_leaves_the_delay_alone() -> None:
+    found = update(shrinking(), "a", sizes(2, GIB // 2), SOON)
+    assert pending(found.state, "a") == {"main": 0b110}
+    assert is_due(found.state, LATE)
+
+
+def test_a_pod_that_ends_takes_its_release_along() -> None:
+    found = end_sandbox(shrinking(), sandbox("a"))
+    assert pending(found.state, "a") == {}
+    assert found.state.kubelet.node.cpu.default == 0b11111111
+    assert not is_due(found.state, LATE)
+
+
+def test_a_pods_own_delay_wins_over_the_nodes() -> None:
+    pod = replace(guaranteed("a", "2"), scale_down_grace=9)
+    grown = update(started(resizable(), pod), "a", sizes(4)).state
+    state = update(grown, "a", sizes(2)).state
+    assert not is_due(state, START.plus(9 * SECOND - 1))
+    assert is_due(state, START.plus(9 * SECOND))
+
+
+# Refusals.
+
+
+def test_below_its_first_cpus_a_container_does_not_go_and_everything_stays() -> None:
+    state = two()
+    found = update(state, "a", sizes(1))
+    assert isinstance(found.answer, Refused)
+    assert found.answer.text.startswith(
+        "Infeasible: prohibitedCPUAllocation Error: Skip resize, Not allowed to reduce container exclusively "
+        "allocated pool below original, (requested CPUs = 1, allocated CPUs = 2, original CPUs = 2"
+    )
+    assert answers(found) == ["infeasible"]
+    [told] = [effect for effect in found.effects if isinstance(effect, EventFor)]
+    assert (told.reason, told.uid) == ("ResizeInfeasible", "a")
+    assert found.state.kubelet.node.providers == state.kubelet.node.providers
+    assert found.state.containers == state.containers
+    assert found.state.kubelet.node.active == state.kubelet.node.active
+
+
+def test_a_kubelet_that_asks_again_is_refused_again_and_that_is_no_news() -> None:
+    once = update(two(), "a", sizes(1)).state
+    again = update(once, "a", sizes(1), SOON)
+    assert isinstance(again.answer, Refused)
+    assert [effect for effect in again.effects if isinstance(effect, EventFor | Persist)] == []
+    assert answers(again) == ["infeasible"]
+
+
+def test_a_request_that_is_withdrawn_is_forgotten() -> None:
+    once = update(two(), "a", sizes(1)).state
+    assert "a" in once.kubelet.node.waiting
+    assert "a" not in update(once, "a", sizes(2)).state.kubelet.node.waiting
+
+
+def test_a_refused_resize_of_one_container_leaves_the_others_release_alone() -> None:
+    pod = guaranteed("a", "1", "1")
+    state = started(started(resizable(), pod), pod, "c1")
+    state = update(state, "a", sizes(2)).state
+    state = update(state, "a", sizes(1)).state
+    assert list(pending(state, "a")) == ["main"]
+    found = update(state, "a", sizes(7), SOON, name="c1")
+    assert isinstance(found.answer, Refused)
+    assert found.state.kubelet.node.providers == state.kubelet.node.providers
+
+
+@pytest.mark.parametrize("gates", [{CPU_GATE: True}, {}], ids=["gate", "no-gate"])
+def test_without_the_extension_the_cpus_stay_and_nothing_is_refused(gates: dict[str, bool]) -> None:
+    state = two(resizable(replace(CONFIG, feature_gates=gates), mooring=replace(EXTENDED, extensions=frozenset())))
+    for wanted in (1, 4, 100):
+        found = update(state, "a", sizes(wanted))
+        assert updates(found)["a-main-0"] == LinuxResources(quota=-1), "what is on record stays"
+        assert found.state.kubelet is state.kubelet
+
+
+def test_sizes_of_pods_without_cpus_of_their_own_are_taken_as_they_are() -> None:
+    burstable = Pod("b", "b", containers=(PodContainer("main", requests=amounts("1")),), qos=QoS.BURSTABLE)
+    state = started(resizable(), burstable)
+    found = update(state, "b", LinuxResources(shares=3072, quota=0, period=100_000))
+    assert updates(found) == {}
+    assert str(found.state.kubelet.node.active["b"].containers[0].requests["cpu"]) == "3"
+
+
+def test_what_the_api_server_says_is_taken_word_for_word_where_it_agrees() -> None:
+    target = guaranteed("a", "4000m")
+    assert str(update(two(), "a", sizes(4), target=target).state.kubelet.node.active["a"].containers[0].requests["cpu"])
+    other = update(two(), "a", sizes(3), target=target).state.kubelet.node.active["a"].containers[0]
+    assert other.requests["cpu"].milli == 3000
+
+
+def test_memory_grows_over_further_nodes_and_never_shrinks() -> None:
+    found = update(two(), "a", sizes(2, 5 * GIB))
+    assert updates(found)["a-main-0"].mems == "0,1"
+    refused = update(found.state, "a", sizes(2, GIB))
+    assert isinstance(refused.answer, Refused)
+    assert "Not allowed to reduce container exclusively allocated memory" in refused.answer.text
+
+
+def test_while_the_folder_cannot_be_written_a_growth_is_refused_where_creations_are() -> None:
+    state = two(resizable(options=Options(place_while_unwritable=False)))
+    grown = update(state, "a", sizes(4))
+    assert isinstance(unwritten(state, grown, "a", "full").answer, Refused)
+    shrunk = update(grown.state, "a", sizes(2))
+    assert isinstance(unwritten(grown.state, shrunk, "a", "full").answer, Accepted)
+
+
+# A container that is made again, as with resizePolicy RestartContainer.
+
+
+def made_again(state: AgentState, cpus: int) -> Outcome:
+    state = stop_container(state, container("a", pid=99)).state
+    return create_container(
+        state, sandbox("a"), container("a", life=1, resources=sizes(cpus)), guaranteed("a", str(cpus)), None, START
+    )
+
+
+def test_a_container_that_is_made_again_larger_keeps_its_cpus_and_gets_more() -> None:
+    found = made_again(two(), 4)
+    assert isinstance(found.answer, Adjusted)
+    assert found.answer.adjustment.resources == LinuxResources(cpus="1-4", mems="0", quota=-1)
+    assert [one.resources.cpus for one in found.answer.updates if one.container_id == "s-main-0"] == ["0,5-7"]
+
+
+def test_one_that_may_not_have_its_new_size_starts_with_what_it_had() -> None:
+    found = made_again(two(), 1)
+    assert isinstance(found.answer, Adjusted)
+    assert found.answer.adjustment.resources.cpus == "1-2"
+    assert answers(found) == ["infeasible"]
+
+
+def test_one_of_the_old_size_is_no_resize() -> None:
+    assert answers(made_again(two(), 2)) == []
+
+
+# Restarts of the agent.
+
+
+def again(state: AgentState, now: Moment, *, sizes_of: dict[str, LinuxResources] | None = None) -> Outcome:
+    """Start anew from the journal of a state, and be told what runs."""
+    journal = read_journal(Writer().text(state))
+    fresh = resizable(state.kubelet.settings.config, Stored(journal.texts, journal.pods))
+    live = [
+        replace(
+            running(one.uid, one.name, one.told.cpus, one.told.mems),
+            resources=(sizes_of or {}).get(
+                one.uid, replace(sizes(2) if one.uid == "a" else one.asked, cpus=one.told.cpus, mems=one.told.mems)
+            ),
+        )
+        for one in state.containers.values()
+    ]
+    return synchronize(fresh, [*state.sandboxes.values()], live, {}, None, now)
+
+
+def test_the_nodes_delay_begins_anew_after_a_restart() -> None:
+    found = again(shrinking(), SOON)
+    assert (cpus(found.state, "a"), pending(found.state, "a")) == (0b11110, {"main": 0b110})
+    assert not is_due(found.state, LATE)
+    assert is_due(found.state, LATE.plus(SECOND))
+
+
+def graceful() -> AgentState:
+    """Return a state with ``a`` on CPUs 1-4, of which it gives back 3-4, with the pod's own delay."""
+    pod = replace(guaranteed("a", "2"), scale_down_grace=5)
+    state = started(resizable(RESIZING), pod)
+    return update(update(state, "a", sizes(4)).state, "a", sizes(2)).state
+
+
+@pytest.mark.parametrize(
+    ("now", "due"),
+    [
+        (SOON, LATE),
+        (LATE.plus(SECOND), LATE.plus(SECOND)),
+        (Moment(SECOND, "boot-2"), Moment(6 * SECOND, "boot-2")),
+    ],
+    ids=["goes-on", "is-over", "another-boot"],
+)
+def test_the_pods_delay_goes_on_after_a_restart_and_anew_after_a_boot(now: Moment, due: Moment) -> None:
+    found = again(graceful(), now)
+    assert (cpus(found.state, "a"), pending(found.state, "a")) == (0b11110, {"main": 0b110})
+    assert not is_due(found.state, due.plus(-1)) or due == now
+    assert is_due(found.state, due)
+    assert cpus(released(found.state, due).state, "a") == 0b110
+
+
+def test_nothing_is_released_before_the_runtime_has_told_what_runs() -> None:
+    state = graceful()
+    journal = read_journal(Writer().text(state))
+    fresh = resizable(RESIZING, Stored(journal.texts, journal.pods))
+    assert pending(fresh, "a")
+    assert not is_due(fresh, LATE.plus(SECOND))
+    assert pending(released(fresh, LATE.plus(SECOND)).state, "a")
+
+
+def test_a_resize_while_the_agent_was_away_is_made_up_for() -> None:
+    found = again(two(), SOON, sizes_of={"a": replace(sizes(4), cpus="1-2", mems="0", quota=-1)})
+    assert updates(found)["a-main-0"].cpus == "1-4"
+    assert cpus(found.state, "a") == 0b11110
+
+
+def test_a_missed_resize_that_cannot_be_is_reported_and_the_cpus_stay() -> None:
+    found = again(two(), SOON, sizes_of={"a": replace(sizes(1), cpus="1-2", mems="0", quota=-1)})
+    assert cpus(found.state, "a") == 0b110
+    reports = [effect for effect in found.effects if isinstance(effect, Report)]
+    assert [one.finding for one in reports] == [Finding.RESIZE_MISSED]
+
+
+def test_under_another_configuration_the_nodes_delay_begins_anew() -> None:
+    state = shrinking()
+    options = AgentConfiguration(kubelet=replace(DELAYING, max_pods=50), mooring=EXTENDED)
+    found = under(state, options, SOON)
+    assert (cpus(found.state, "a"), pending(found.state, "a")) == (0b11110, {"main": 0b110})
+    assert not is_due(found.state, LATE)
+    assert is_due(found.state, LATE.plus(SECOND))
+
+
+def test_quotas_of_pod_and_sandbox_are_lifted_again_after_a_resize() -> None:
+    lifts = [effect for effect in update(two(), "a", sizes(4)).effects if isinstance(effect, LiftQuota)]
+    assert [one.cgroup for one in lifts] == ["/pods/a", "/s"]

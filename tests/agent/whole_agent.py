@@ -1,0 +1,162 @@
+"""A whole agent on frames of a runtime, with a made-up cgroup tree and a state folder of its own."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+from tests import patience
+from tests.agent.cgroups.made_up_tree import MadeUpMachine
+from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
+
+from mooring.agent.agent import Agent
+from mooring.agent.cgroups.protocol import CGroups
+from mooring.agent.configuration import load_agent_configuration
+from mooring.agent.nri.plugin import Given
+from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources, PodSandbox
+from mooring.agent.setting_up import Beginning
+from mooring.agent.status import ask_status
+from mooring.discovery.loader import load_machine
+
+until = partial(patience.until, seconds=TIMEOUT)
+NODE = "edge-7"
+MACHINE = "sockets=1 numa=2 cores=8 threads=1 memory=16Gi"
+CONFIGURATION = """\
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+reservedSystemCPUs: "0"
+{kubelet}
+---
+kind: AgentConfiguration
+stateDir: {folder}/state
+nriSocket: {folder}/nri.sock
+assignedDir: {folder}/assigned
+statusSocket: {folder}/status.sock
+metricsAddress: 127.0.0.1:0
+replyBudget: 20s
+{more}
+"""
+
+
+class Listening:
+    """A runtime's socket: takes connections of plugins and answers their registration."""
+
+    def __init__(self, path: Path, patience: float = TIMEOUT) -> None:
+        self._patience = patience
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self.made: queue.SimpleQueue[RuntimeSide] = queue.SimpleQueue()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def next(self, name: str = "mooring") -> RuntimeSide:
+        """Return the connection of the next plugin, registered and configured."""
+        runtime = self.made.get(timeout=self._patience)
+        assert runtime.registered.get(timeout=TIMEOUT) == ("50", name)
+        runtime.configure()
+        return runtime
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                trunk, _ = self._listener.accept()
+            except OSError:
+                return
+            self.made.put(RuntimeSide(trunk))
+
+
+@dataclass
+class Node:
+    """A machine with a runtime, on which agents come and go."""
+
+    folder: Path
+    tree: MadeUpMachine
+    listening: Listening
+    agents: list[Agent] = field(default_factory=list)
+    kubelet: str = ""
+    """More fields of the KubeletConfiguration."""
+
+    def agent(self, more: str = "", given: Given | None = None, cgroups: CGroups | None = None) -> Agent:
+        """Start an agent."""
+        file = self.folder / "agent.yaml"
+        if "podResourcesSocket" not in more:
+            more += '\npodResourcesSocket: ""'
+        file.write_text(CONFIGURATION.format(folder=self.folder, kubelet=self.kubelet, more=more), encoding="utf-8")
+        load = partial(load_agent_configuration, str(file))
+        made = Agent(
+            Beginning(load(), load, load_machine(MACHINE), cgroups or self.tree.cgroups, NODE),
+            structlog.get_logger("test"),
+            given,
+        )
+        self.agents.append(made)
+        made.start()
+        return made
+
+    def running(self, container: Container, cpus: str, quota: int | None = None) -> Container:
+        """Make the cgroups of a pod with a container that runs, and return the container's message."""
+        for path in (f"pods/{container.name}", f"pods/{container.name}/s"):
+            self.tree.group(path, cpuset_cpus="0-7")
+        self.tree.group(container.cgroups_path, cpuset_cpus=cpus)
+        return replace(
+            container,
+            pid=77,
+            state=ContainerState.RUNNING,
+            resources=replace(container.resources, cpus=cpus, quota=quota),
+        )
+
+    def cpus(self, container: Container) -> str:
+        return self.tree.text("cpuset", container.cgroups_path, "cpuset.cpus")
+
+    def write(self, container_id: str, path: str, cpus: str) -> None:
+        """Change a cgroup past everybody, as a runtime's update does."""
+        file = self.tree.folder("cpuset", path) / "cpuset.cpus"
+        assert file.is_file(), container_id
+        file.write_text(f"{cpus}\n", encoding="utf-8")
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return ask_status(str(self.folder / "status.sock"))
+
+
+def pod(name: str) -> PodSandbox:
+    return PodSandbox(
+        f"sandbox-{name}", f"uid-{name}", name, "default", cgroup_parent=f"/pods/{name}", cgroups_path=f"/pods/{name}/s"
+    )
+
+
+def whole(name: str, cpus: int) -> Container:
+    """Return a container as its creation asks for it: with whole CPUs, or best-effort."""
+    asked = LinuxResources(shares=1024 * cpus, quota=100_000 * cpus, period=100_000, memory_limit=2**28)
+    return Container(
+        f"c-{name}",
+        f"sandbox-{name}",
+        name,
+        resources=asked if cpus else LinuxResources(shares=2),
+        cgroups_path=f"/pods/{name}/c-{name}",
+    )
+
+
+def start(node: Node, runtime: RuntimeSide, name: str, cpus: int) -> Container:
+    """Create and start a container as a runtime does, and return its message while it runs."""
+    asked = whole(name, cpus)
+    runtime.state_change(Event.RUN_POD_SANDBOX, pod(name))
+    reply = runtime.create(pod(name), asked)
+    for update in reply.update:
+        name_of_other = update.container_id.removeprefix("c-")
+        node.write(update.container_id, f"/pods/{name_of_other}/{update.container_id}", update.linux.resources.cpu.cpus)
+    cpu = reply.adjust.linux.resources.cpu
+    running = node.running(asked, cpu.cpus, cpu.quota.value if cpu.HasField("quota") else asked.resources.quota)
+    runtime.state_change(Event.POST_CREATE_CONTAINER, pod(name), running)
+    runtime.state_change(Event.START_CONTAINER, pod(name), running)
+    runtime.state_change(Event.POST_START_CONTAINER, pod(name), running)
+    return running

@@ -1,0 +1,237 @@
+"""The simulated runtime behind a socket: it takes plugins, speaks real frames, and gives up whoever is too slow.
+
+As containerd does: a plugin registers, is configured and told what there is, one plugin after another; from then on
+each call waits for its answer, and a plugin that is silent for too long loses its connection while the runtime goes on.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError
+from tests.agent.nri.runtime_side import RuntimeSide, about
+from tests.agent.simulated_runtime import KilledError, Runtime
+
+from mooring.agent.nri.convert import container_to, pod_to, resources_from, resources_to, update_from
+from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError, NRIError, RefusalError, RemoteError
+from mooring.agent.nri.messages import NRI
+from mooring.agent.nri.methods import EVENT_METHODS
+from mooring.agent.nri.observer import Runtime as Introduction
+from mooring.agent.nri.types import (
+    Container,
+    ContainerAdjustment,
+    ContainerUpdate,
+    Event,
+    LinuxResources,
+    PodSandbox,
+)
+
+_CONTAINERD = Introduction("containerd", "v2.1.9")
+_METHODS = {event: method for method, event in EVENT_METHODS.items()}
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How a runtime behaves."""
+
+    introduction: Introduction = _CONTAINERD
+    timeout: float = 2.0
+    """Seconds that it waits for an answer."""
+    registration_timeout: float = 5.0
+    """Seconds that a new connection may be silent; the next one waits so long."""
+    split: int = 0
+    """Pods and containers in a part of a Synchronize; 0 for all in one."""
+
+    @property
+    def has_event_methods(self) -> bool:
+        """Whether events come as calls of their own, as from NRI 0.12 on."""
+        return bool(self.introduction.nri_version)
+
+
+OLD = Manners()
+NEW = Manners(Introduction("containerd", "v2.4.2", "v0.12.3"), split=3)
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """A plugin at the other end of a connection, as the simulated runtime calls it."""
+
+    side: RuntimeSide
+    manners: Manners
+    heard: Callable[[str, str], object]
+    """Is told the method and text of every refusal that the caller may ignore."""
+    waits: array[float]
+    """Gets the seconds for which an answer was waited."""
+
+    def configure(self) -> None:
+        """Wait for the registration and answer it with a Configure.
+
+        Raises:
+            KilledError: the plugin is gone or silent.
+            RefusalError: it does not want to.
+        """
+        end = time.monotonic() + self.manners.registration_timeout
+        while self.side.registered.empty():
+            if self.side.connection.lost is not None or time.monotonic() > end:
+                raise KilledError
+            threading.Event().wait(0.002)
+        said = self.manners.introduction
+        message = NRI["ConfigureRequest"](
+            runtime_name=said.name,
+            runtime_version=said.version,
+            NRI_version=said.nri_version,
+            request_timeout=int(self.manners.timeout * 1000),
+        )
+        self._call("Configure", message, "ConfigureResponse")
+
+    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
+        things: list[PodSandbox | Container] = [*pods, *containers]
+        size = self.manners.split or max(len(things), 1)
+        parts = [things[start : start + size] for start in range(0, len(things), size)] or [[]]
+        reply: Any = None
+        for number, part in enumerate(parts):
+            message = NRI["SynchronizeRequest"](
+                pods=[pod_to(one) for one in part if isinstance(one, PodSandbox)],
+                containers=[container_to(one) for one in part if isinstance(one, Container)],
+                more=number + 1 < len(parts),
+            )
+            reply = self._call("Synchronize", message, "SynchronizeResponse")
+        return [update_from(one) for one in reply.update]
+
+    def create_container(
+        self, pod: PodSandbox, container: Container
+    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
+        reply = self._call("CreateContainer", about(pod, container), "CreateContainerResponse")
+        adjustment = ContainerAdjustment(resources_from(reply.adjust.linux.resources))
+        return adjustment, [update_from(one) for one in reply.update]
+
+    def update_container(
+        self, pod: PodSandbox, container: Container, resources: LinuxResources
+    ) -> Sequence[ContainerUpdate]:
+        message = NRI["UpdateContainerRequest"](
+            pod=pod_to(pod), container=container_to(container), linux_resources=resources_to(resources)
+        )
+        reply = self._call("UpdateContainer", message, "UpdateContainerResponse")
+        return [update_from(one) for one in reply.update]
+
+    def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
+        try:
+            reply = self._call("StopContainer", about(pod, container), "StopContainerResponse")
+        except RefusalError as refusal:
+            self.heard("StopContainer", str(refusal))
+            return ()
+        return [update_from(one) for one in reply.update]
+
+    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None:
+        message = NRI["ContainerRequest"]() if self.manners.has_event_methods else NRI["StateChangeEvent"](event=event)
+        if pod is not None:
+            message.pod.CopyFrom(pod_to(pod))
+        if container is not None:
+            message.container.CopyFrom(container_to(container))
+        try:
+            self._call(_METHODS[event] if self.manners.has_event_methods else "StateChange", message, "Empty")
+        except RefusalError as refusal:
+            self.heard(event.name, str(refusal))
+            if event is Event.START_CONTAINER:
+                raise
+
+    def close(self) -> None:
+        self.side.close()
+
+    def _call(self, method: str, message: Any, reply: str) -> Any:
+        began = time.monotonic()
+        try:
+            return self.side.call(method, message, reply, self.manners.timeout)
+        except RemoteError as error:
+            raise RefusalError(error.message) from error
+        except DecodeError as error:
+            raise RefusalError("the answer cannot be read") from error
+        except CallTimeoutError as error:
+            self.side.close()
+            raise KilledError from error
+        except ConnectionLostError as error:
+            raise KilledError from error
+        finally:
+            self.waits.append(time.monotonic() - began)
+
+
+@dataclass
+class WiredRuntime:
+    """A runtime with a socket. Everything that it does happens under :attr:`lock`, one thing after another."""
+
+    path: Path
+    manners: Manners = OLD
+    runtime: Runtime = field(default_factory=Runtime)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    synchronized: int = 0
+    """How many plugins were told everything."""
+    heard: list[tuple[str, str]] = field(default_factory=list)
+    """Refusals that a runtime only writes into its log."""
+    waits: array[float] = field(default_factory=lambda: array("d"))
+    """Seconds for which each answer was waited."""
+
+    def __post_init__(self) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(self.path))
+        self._listener.listen()
+        self._link: Link | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._accept, name="wired-runtime", daemon=True)
+        self._thread.start()
+
+    def does(self, work: Callable[[Runtime], _Result]) -> _Result:
+        """Do something as the runtime; what waits behind it are new plugins."""
+        with self.lock:
+            return work(self.runtime)
+
+    @property
+    def has_plugin(self) -> bool:
+        """Whether a plugin is there that was told everything, and whose connection is not known to be gone."""
+        with self.lock:
+            link = self._link
+            return link is not None and self.runtime.plugin is link and link.side.connection.lost is None
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        self._closed = True
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        if self._link is not None:
+            self._link.close()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                trunk, _ = self._listener.accept()
+            except OSError:
+                return
+            self._take(Link(RuntimeSide(trunk), self.manners, self._hear, self.waits))
+
+    def _hear(self, method: str, text: str) -> None:
+        self.heard.append((method, text))
+
+    def _take(self, link: Link) -> None:
+        try:
+            link.configure()
+            with self.lock:
+                # It is the same plugin: of the connection before, nobody hears any more.
+                if self._link is not None:
+                    self._link.close()
+                self._link = link
+                self.runtime.connect(link)
+                if self.runtime.plugin is link:
+                    self.synchronized += 1
+        except (KilledError, NRIError):
+            if self.runtime.plugin is link:
+                self.runtime.plugin = None
+            link.close()

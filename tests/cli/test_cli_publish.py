@@ -1,0 +1,154 @@
+"""``mooring publish``: what it prints, what it writes, and how it fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.agent.pods.fault_injector import Fault, FaultInjector, kubeconfig
+from tests.cli.command import mooring
+
+from mooring.scheduling.facts_document import facts_of
+from mooring.scheduling.state_document import state_of
+
+MACHINE = "cores=8 memory=8Gi l3=1"
+STATE = "PATCH /apis/mooring.dev/v1alpha1/nodestates/node-1"
+FACTS = "/apis/mooring.dev/v1alpha1/nodefacts"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    file = tmp_path / "kubelet.yaml"
+    document = {"kind": "KubeletConfiguration", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+    file.write_text(json.dumps(document), encoding="utf-8")
+    return str(file)
+
+
+def described(config: str, *more: str) -> tuple[str, ...]:
+    return "publish", "--machine", MACHINE, "--config", config, "--node-name", "node-1", *more
+
+
+def items(text: str) -> list[dict[str, Any]]:
+    document = yaml.safe_load(text)
+    assert (document["apiVersion"], document["kind"]) == ("v1", "List")
+    found: list[dict[str, Any]] = document["items"]
+    return found
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_dry_run_prints_the_objects(config: str, form: str) -> None:
+    answered = mooring(*described(config, "--dry-run", "-o", form))
+    facts, state, topology = items(answered.out)
+    assert answered.code == 0
+    assert facts_of(facts).config.cpu_manager_policy == "static"
+    assert state_of(state).facts == facts["metadata"]["name"]
+    assert topology["metadata"]["name"] == "node-1"
+    assert state["status"] == {"exclusiveCPUs": {"allocatable": 7, "available": 7}}
+
+
+def test_dry_run_is_the_same_each_time(config: str) -> None:
+    first, second = (mooring(*described(config, "--dry-run", "-o", "yaml")) for _ in range(2))
+    assert first.out == second.out
+
+
+def test_dry_run_for_people_is_a_table(config: str) -> None:
+    answered = mooring(*described(config, "--dry-run"))
+    assert "7 of 7 CPUs can still be given away exclusively" in answered.out
+    assert answered.out.splitlines()[-2].split() == ["node-0", "cpu", "7", "7", "8"]
+
+
+def test_running_pods_take_their_part(config: str, tmp_path: Path) -> None:
+    amounts = {"cpu": "3", "memory": "1Gi"}
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "a", "namespace": "shop", "uid": "u"},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": amounts, "limits": amounts}}]},
+    }
+    (tmp_path / "pods.json").write_text(json.dumps(pod), encoding="utf-8")
+    answered = mooring(*described(config, "--active", str(tmp_path / "pods.json"), "--dry-run", "-o", "json"))
+    state = items(answered.out)[1]
+    assert state["status"]["exclusiveCPUs"]["available"] == 4
+    assert state["spec"]["pods"] == [{"namespace": "shop", "name": "a", "uid": "u"}]
+
+
+def test_described_node_is_written_once(config: str, tmp_path: Path) -> None:
+    with FaultInjector(node="node-1") as cluster:
+        answered = mooring(*described(config, "--kubeconfig", str(cluster.kubeconfig(tmp_path / "kubeconfig"))))
+        assert (answered.code, answered.out) == (0, "node-1 is published.\n")
+        assert len(cluster.asked(STATE)) == 1
+
+
+def test_refused_write_is_one_line(config: str, tmp_path: Path) -> None:
+    with FaultInjector(node="node-1") as cluster:
+        cluster.fail(STATE, Fault(403))
+        answered = mooring(*described(config, "--kubeconfig", str(cluster.kubeconfig(tmp_path / "kubeconfig"))))
+    assert (answered.code, answered.out) == (2, "")
+    assert answered.err.startswith("mooring: mooring publish: status 403: ")
+    assert answered.err.count("\n") == 1
+
+
+def test_kubelet_that_would_not_start_is_a_no(config: str) -> None:
+    bad = Path(config).with_name("bad.yaml")
+    bad.write_text("{kind: KubeletConfiguration, cpuManagerPolicy: static}", encoding="utf-8")
+    refused = mooring("publish", "--machine", MACHINE, "--config", str(bad), "--dry-run")
+    assert refused.code == 1
+    assert refused.out.startswith("The kubelet would not start: ")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--heartbeat", "soon"], "--heartbeat: 'soon' is not a duration"),
+        (["--heartbeat", "1ms"], "--heartbeat: must lie between 1s and 24h"),
+        (["--kubeconfig", "nowhere.yaml"], "nowhere.yaml: is no usable kubeconfig"),
+        ([], "kubeconfig: no way to the API server is known"),
+        (["--pod-resources", "s.sock", "--active", "pods.yaml"], "--active: describes a node"),
+        (["--pod-resources", "s.sock", "--state", "nowhere"], "nowhere: --state: no such directory"),
+    ],
+    ids=["words", "short", "kubeconfig", "no-kubeconfig", "both", "state"],
+)
+def test_mistake_is_one_line(config: str, more: list[str], words: str) -> None:
+    answered = mooring(*described(config, *more))
+    assert (answered.code, answered.out) == (2, "")
+    assert words in answered.err
+
+
+def test_kubelet_that_is_away_is_one_line(config: str, tmp_path: Path) -> None:
+    answered = mooring(
+        *described(config, "--dry-run", "--state", str(tmp_path), "--pod-resources", str(tmp_path / "s.sock"))
+    )
+    assert answered.code == 2
+    assert "s.sock: List: " in answered.err
+    assert answered.err.count("\n") == 1
+
+
+def test_prune_removes_old_facts_that_nobody_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"
+    facts = [("used", old), ("unused", old), ("young", new), ("odd", "yesterday")]
+    listed = [{"metadata": {"name": name, "uid": f"u-{name}", "creationTimestamp": made}} for name, made in facts]
+    lists = {FACTS: listed, "/apis/mooring.dev/v1alpha1/nodestates": [{"spec": {"facts": "used"}}]}
+    deleted: list[Any] = []
+
+    def reply(_injector: FaultInjector, request: Any) -> tuple[int, Any]:
+        if request.method == "DELETE":
+            deleted.append((request.path, request.body["preconditions"]["uid"]))
+            return 200, {}
+        return 200, {"items": lists[request.path], "metadata": {}}
+
+    monkeypatch.setattr("tests.agent.pods.fault_injector.reply", reply)
+    monkeypatch.setattr(
+        "tests.agent.pods.fault_injector._Handler.do_DELETE", lambda handler: handler.answer(), raising=False
+    )
+    with FaultInjector() as cluster:
+        answered = mooring("publish", "--prune", "--kubeconfig", str(cluster.kubeconfig(tmp_path / "kubeconfig")))
+    assert (answered.code, answered.out) == (0, "Facts removed: 1.\n")
+    assert deleted == [(f"{FACTS}/unused", "u-unused")]
+
+
+def test_prune_without_a_server_is_one_line(tmp_path: Path) -> None:
+    answered = mooring("publish", "--prune", "--kubeconfig", str(kubeconfig(tmp_path / "kubeconfig", 1)))
+    assert answered.code == 2
+    assert "may this account list and delete facts?" in answered.err

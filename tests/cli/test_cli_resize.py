@@ -1,0 +1,168 @@
+"""``mooring resize``, and what ``mooring show`` draws of releases that wait for their delay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.cli.command import EXAMPLES, NODE, PODS, mooring
+from tests.cli.test_cli_schemas import complaints
+
+from mooring.checkpoint.cpu_file import cpu_state_text
+from mooring.checkpoint.cpu_load import load_cpu_state
+from mooring.core.moment import Moment
+from mooring.cpumanager.state import CPUState, PreAssignment
+
+RESIZING = (*NODE[:2], "--config", str(EXAMPLES / "resizing-kubelet.yaml"))
+POD = "core/upf-0/forwarder"
+SIXTEEN = "sockets=1 cores=16 threads=1 memory=16Gi"
+KUBELET = """\
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+reservedSystemCPUs: "0"
+featureGates:
+  InPlacePodVerticalScalingExclusiveCPUs: true
+  InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay: true
+---
+apiVersion: mooring/v1alpha1
+kind: MooringConfiguration
+extensions: [exclusive-resize, scale-down-delay]
+"""
+POD_FILE = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  {name: web, uid: web, annotations: {mooring/scale-down-grace-period-seconds: "5"}}
+spec: {containers: [{name: app, resources: {limits: {cpu: "CPUS", memory: 1Gi}}}]}
+"""
+
+
+def node(folder: Path, cpus: int = 4, pending: PreAssignment | None = None) -> tuple[str, ...]:
+    """Return the options of a node on which a pod has CPUs 1 to 4, the first two of them at first."""
+    releases = {"web": {"app": pending}} if pending is not None else {}
+    state = CPUState("static", 0xFFE1, {"web": {"app": 0b11110}}, {}, {"web": {"app": 0b00110}}, releases)
+    (folder / "cpu_manager_state").write_text(cpu_state_text(state, pod_level=False, baselines=True), "utf-8")
+    (folder / "kubelet.yaml").write_text(KUBELET, "utf-8")
+    (folder / "web.yaml").write_text(POD_FILE.replace("CPUS", str(cpus)), "utf-8")
+    config = str(folder / "kubelet.yaml")
+    return "--machine", SIXTEEN, "--config", config, "--state", str(folder), "--active", str(folder / "web.yaml")
+
+
+def test_a_shrink_tells_what_goes_back_later(tmp_path: Path) -> None:
+    answered = mooring("resize", "web", "--cpu", "3", *node(tmp_path))
+    assert answered.code == 0
+    assert "default/web to app cpu 3: accepted." in answered.out
+    assert "app        cpu 4 → 3  4: 1-4    3: 1-3     1-2" in answered.out
+    assert "app keeps CPU 4 for at least 5s; nobody else gets it before." in answered.out
+    document = mooring("resize", "web", "--cpu", "3", *node(tmp_path), "-o", "json").document
+    assert document["condition"] == "PodResizeInProgress"
+    assert document["events"] == ["ResizeStarted"]
+    (container,) = document["containers"]
+    assert container["pending"] == {"cpus": "1-3", "delayMilliseconds": 5000}
+    assert (container["after"]["cpus"], container["baseline"]) == ("1-4", "1-2")
+
+
+def test_a_shrink_below_the_baseline_is_refused(tmp_path: Path) -> None:
+    answered = mooring("resize", "web", "--cpu", "1", *node(tmp_path))
+    assert answered.code == 1
+    assert "[MOOR-182]" in answered.out
+    assert "Not allowed to reduce container exclusively allocated pool below original" in " ".join(answered.out.split())
+
+
+def test_nothing_is_written(tmp_path: Path) -> None:
+    inputs = node(tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    mooring("resize", "web", "--cpu", "3", *inputs)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((POD,), "--cpu N"),
+        ((POD, "--cpu", "x"), "--cpu"),
+        ((POD, "--cpu", "0"), "--cpu"),
+        (("nobody", "--cpu", "2"), "no pod has this name"),
+        (("core/upf-0", "--cpu", "2"), "--cpu forwarder=AMOUNT"),
+        (("core/upf-0", "--cpu", "nobody=2"), "has no container 'nobody'"),
+        ((POD, "--cpu", "2", "--cpu", "3"), "given twice"),
+        (("--cpu", "2"), "name one of them"),
+    ],
+    ids=["nothing", "no amount", "zero", "no pod", "which container", "no container", "twice", "which pod"],
+)
+def test_bad_input_is_one_line(arguments: tuple[str, ...], words: str) -> None:
+    answered = mooring("resize", *arguments, *PODS, *RESIZING)
+    assert answered.code == 2
+    assert words.rsplit(maxsplit=1)[-1] in answered.complaint
+
+
+def test_a_pod_that_does_not_run_cannot_be_resized() -> None:
+    answered = mooring("resize", "hpc/solver", "--cpu", "2", *PODS, *RESIZING)
+    assert answered.code == 1
+    assert "hpc/solver does not run, so that it cannot be resized." in answered.out
+
+
+def test_show_tells_what_a_container_had_at_first_and_what_goes_back(tmp_path: Path) -> None:
+    pending = PreAssignment(0b01110, Moment(7_500_000_000, "0af3c2e1-0000"), is_written=True)
+    inputs = node(tmp_path, pending=pending)[:-2]
+    answered = mooring("show", *inputs)
+    assert "1a  2a  3a  4A" in answered.out
+    assert "CPUs with capital letters go back when a scale-down delay is over." in answered.out
+    told = " ".join(answered.out.split())
+    assert (
+        "web/app has CPUs 1-4 (at first 1-2); CPU 4 goes back 7.5 s after the machine started (boot 0af3c2e1)" in told
+    )
+    picture = mooring("show", *inputs, "-o", "svg").out
+    assert "goes back when the delay is over" in picture
+
+
+def test_a_release_that_went_on_after_a_restart_is_told_from_now(tmp_path: Path) -> None:
+    answered = mooring("show", *node(tmp_path, cpus=3))
+    # The pod asks for three: without a moment that is known the delay begins anew.
+    assert "CPU 4 goes back in 5 s or a little later." in " ".join(answered.out.split())
+
+
+def test_nothing_is_said_where_nobody_was_resized() -> None:
+    answered = mooring("show", *PODS, *NODE)
+    assert "at first" not in answered.out
+    assert "go back" not in answered.out
+
+
+def test_the_doctor_knows_releases_with_the_extension_only(tmp_path: Path) -> None:
+    pending = PreAssignment(0b01110, Moment(7_500_000_000, "0af3c2e1-0000"), is_written=True)
+    inputs = node(tmp_path, cpus=3, pending=pending)
+    sound = mooring("doctor", *inputs)
+    assert sound.code == 0
+    assert "MOOR-307" not in sound.out
+    assert "MOOR-343" not in sound.out
+    (tmp_path / "kubelet.yaml").write_text(KUBELET.partition("---")[0].rpartition("  InPlace")[0], "utf-8")
+    plain = mooring("doctor", *inputs)
+    assert "MOOR-307" in plain.out
+    assert "MOOR-343" in plain.out
+    for release in ("1.36", "1.35"):
+        assert mooring("doctor", *inputs, "--for", release).code == 0
+
+
+def test_a_repair_keeps_releases(tmp_path: Path) -> None:
+    pending = PreAssignment(0b01110, Moment(7_500_000_000, "0af3c2e1-0000"), is_written=True)
+    inputs = node(tmp_path, cpus=3, pending=pending)
+    file = tmp_path / "cpu_manager_state"
+    whole = file.read_text("utf-8")
+    state = load_cpu_state(whole, policy="static", pod_level=False, baselines=True, releases=True)
+    assert isinstance(state, CPUState)
+    overlapping = replace(state, default=state.default | 0b10)
+    file.write_text(cpu_state_text(overlapping, pod_level=False, baselines=True), "utf-8")
+    assert mooring("doctor", *inputs).code == 1
+    assert mooring("doctor", *inputs, "--write").code == 0
+    assert file.read_text("utf-8") == whole
+
+
+@pytest.mark.parametrize("cpus", [1, 3, 4, 6], ids=["too few", "fewer", "same", "more"])
+def test_an_explanation_of_a_resumed_resize_is_what_its_schema_says(tmp_path: Path, cpus: int) -> None:
+    answered = mooring("explain", "web", *node(tmp_path, cpus=cpus), "-o", "json")
+    assert answered.code == (1 if cpus == 1 else 0)
+    assert complaints("Explanation", answered.document) == []
+    told = {fact["fact"] for fact in answered.document["facts"]}
+    assert ("ScaleDownStarted" in told, "CPUsMoved" in told) == (cpus == 3, cpus == 6)

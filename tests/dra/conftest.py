@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.agent.conftest import node
+
+__all__ = ["node"]

@@ -1,0 +1,245 @@
+"""Claims as the API server has them, and files of the Container Device Interface."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.command import mooring
+
+from mooring.core.errors import InputError
+from mooring.dra.allocation import Allocation, Result, allocation_of
+from mooring.dra.caretaker import own_classes
+from mooring.dra.cdi import Given, Prepared, Specs, request_variable
+from mooring.dra.devices import Device
+from mooring.dra.immediate import allocation_for, is_allocated, is_asked_for
+from mooring.dra.messages import DRA
+from mooring.dra.owner import refuse_static_kubelet
+from mooring.dra.pcie import pcie_roots
+from mooring.dra.slices import Room
+
+DRIVER, NODE = "cpu.example", "n1"
+CPUS = {"numa0": 0x0F, "numa1": 0xF0, "cpu3": 0b1000}
+
+
+def claim(*results: dict[str, Any], **allocated: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"uid": "u", "namespace": "shop", "name": "c"},
+        "status": {
+            "allocation": {"devices": {"results": list(results), **allocated}},
+            "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-1"}, {"resource": "jobs", "uid": "x"}],
+        },
+    }
+
+
+def result(device: str = "numa0", request: str = "r", **more: Any) -> dict[str, Any]:
+    return {"request": request, "driver": DRIVER, "pool": NODE, "device": device, **more}
+
+
+def read(content: dict[str, Any]) -> Allocation:
+    return allocation_of(content, DRIVER, NODE, lambda name: CPUS.get(name, 0))
+
+
+def test_results_of_this_driver_count() -> None:
+    shared = result(shareID="s-1", consumedCapacity={"dra.cpu/cpu": "3"})
+    other = {**result("gpu0"), "driver": "gpu.example"}
+    found = read(claim(shared, other, result("cpu3", "single")))
+    assert found.results == (Result("r", "numa0", 3, "s-1"), Result("single", "cpu3", 1))
+    assert found.pods == {"pod-1"}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"metadata": {"uid": "u", "namespace": "shop", "name": "c"}}, "nothing of cpu.example is allocated"),
+        (claim({**result(), "pool": "n2"}), "allocated on n2 and not on n1"),
+        (claim(result("numa7")), "device numa7 is none of this node"),
+        (claim(result(consumedCapacity={"dra.cpu/cpu": "500m"})), "no number of CPUs"),
+        (claim(result(), config=[{"opaque": {"driver": DRIVER}}]), "this driver knows none"),
+    ],
+    ids=["nothing", "elsewhere", "unknown", "half", "parameters"],
+)
+def test_what_cannot_be_prepared_says_why(content: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        read(content)
+
+
+PREPARED = Prepared(
+    "u",
+    "shop",
+    "c",
+    (Result("fast/big", "numa0", 2, "s-1"), Result("slow", "numa1", 1)),
+    (Given("fast/big", "numa0", "1-2", "MOORING_CLAIM_U_0"), Given("slow", "numa1", "4", "MOORING_CLAIM_U_1")),
+    ("pod-1",),
+)
+
+
+def test_a_file_has_a_device_for_each_share_and_tells_the_next_driver_everything(tmp_path: Path) -> None:
+    specs = Specs(tmp_path / "cdi", DRIVER)
+    specs.write(PREPARED)
+    content = json.loads(specs.path("u").read_text(encoding="utf-8"))
+    assert (content["cdiVersion"], content["kind"]) == ("0.6.0", "cpu.example/claim")
+    assert [one["name"] for one in content["devices"]] == ["u-0", "u-1"]
+    assert content["devices"][0]["containerEdits"]["env"] == ["MOORING_CLAIM_U_0=1-2", "MOORING_REQUEST_FAST=1-2"]
+    assert specs.device("u", 1) == "cpu.example/claim=u-1"
+    assert specs.read("u") == PREPARED
+    assert [*specs.all()] == [PREPARED]
+    assert [PREPARED.given_for(one) for one in PREPARED.results] == [0, 1]
+    specs.remove("u")
+    specs.remove("u")
+    assert [*specs.all()] == []
+    assert specs.read("u") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"annotations": {}}', '{"annotations": {"mooring.dev/prepared": "{}"}}']
+)
+def test_a_damaged_file_counts_as_none(tmp_path: Path, text: str) -> None:
+    specs = Specs(tmp_path, DRIVER)
+    specs.path("u").write_text(text, encoding="utf-8")
+    assert specs.read("u") is None
+    assert [*specs.all()] == []
+
+
+def test_several_devices_of_a_request_are_one_list_for_the_program(tmp_path: Path) -> None:
+    given = (Given("r", "numa0", "1", "A"), Given("r", "numa1", "4-5", "B"))
+    specs = Specs(tmp_path, DRIVER)
+    specs.write(Prepared("u", "s", "c", (), given))
+    devices = json.loads(specs.path("u").read_text(encoding="utf-8"))["devices"]
+    assert {one["containerEdits"]["env"][1] for one in devices} == {"MOORING_REQUEST_R=1,4-5"}
+    assert request_variable("a.b-c/d") == "MOORING_REQUEST_A_B_C"
+
+
+def immediate(*requests: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "namespace": "shop",
+            "name": "c",
+            "annotations": {"mooring/allocate": "immediate", "mooring/node": NODE},
+        },
+        "spec": {"devices": {"requests": list(requests), **spec}},
+    }
+
+
+def wants(count: str = "3", **exact: Any) -> dict[str, Any]:
+    capacity = {"requests": {"dra.cpu/cpu": count}}
+    return {"name": "r", "exactly": {"deviceClassName": "cpus", "capacity": capacity, **exact}}
+
+
+def allocate(content: dict[str, Any], room: Room) -> list[dict[str, Any]]:
+    devices = [Device(name, CPUS[name], {}) for name in ("numa0", "numa1")]
+    made = allocation_for(content, DRIVER, NODE, ["cpus"], devices, room)
+    assert made["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"][0]["values"] == [NODE]
+    results: list[dict[str, Any]] = made["devices"]["results"]
+    return results
+
+
+def test_immediate_allocation_takes_the_group_with_just_enough_left() -> None:
+    [found] = allocate(immediate(wants()), Room(0x7F, last=False))
+    assert (found["device"], found["consumedCapacity"], found["pool"]) == ("numa1", {"dra.cpu/cpu": "3"}, NODE)
+    first, second = allocate(immediate(wants("4"), wants("1")), Room(0x7F, last=False))
+    assert (first["device"], second["device"]) == ("numa0", "numa1")
+    assert first["shareID"] != second["shareID"]
+
+
+def test_immediate_allocation_rounds_up_to_whole_cores() -> None:
+    [found] = allocate(immediate(wants("3")), Room(0xFF, last=False, group_size=2, whole_cores=True))
+    assert found["consumedCapacity"] == {"dra.cpu/cpu": "4"}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (immediate(), "asks for nothing"),
+        (immediate(wants("5")), "no group of n1 has 5 CPUs left"),
+        (immediate(wants(deviceClassName="other")), "no class of this driver alone"),
+        (immediate({"name": "r", "firstAvailable": []}), "no class of this driver alone"),
+        (immediate(wants(selectors=[{}])), "leave it to the scheduler"),
+        (immediate({"name": "r", "exactly": {"deviceClassName": "cpus", "count": 2}}), "leave it to the scheduler"),
+        (immediate(wants("0")), "asks for 0 CPUs"),
+        (immediate(wants(), constraints=[{}]), "constraints or parameters"),
+    ],
+    ids=["nothing", "room", "class", "choice", "selectors", "several", "zero", "constraints"],
+)
+def test_what_only_the_scheduler_can_judge_is_not_allocated(content: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        allocate(content, Room(0xFF, last=False))
+
+
+def test_who_asks_for_immediate_allocation_names_this_node() -> None:
+    asked = immediate(wants())
+    assert is_asked_for(asked, NODE)
+    assert not is_asked_for(asked, "n2")
+    assert not is_asked_for({"metadata": {}}, NODE)
+    going = {**asked, "metadata": {**asked["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert not is_asked_for(going, NODE)
+    assert not is_allocated(asked)
+    assert is_allocated(claim(result()))
+
+
+def test_a_class_of_this_driver_alone_is_known_by_its_expression() -> None:
+    def device_class(name: str, *expressions: str, **more: Any) -> dict[str, Any]:
+        selectors = [{"cel": {"expression": one}} for one in expressions]
+        return {"metadata": {"name": name}, "spec": {"selectors": selectors, **more}}
+
+    mine = f'device.driver == "{DRIVER}"'
+    classes = [
+        device_class("cpus", f" {mine}\n"),
+        device_class("narrow", mine, "device.attributes['dra.cpu'].smtEnabled"),
+        device_class("other", 'device.driver == "gpu.example"'),
+        device_class("configured", mine, config=[{}]),
+        device_class("everything"),
+    ]
+    assert own_classes(classes, DRIVER) == {"cpus"}
+
+
+def test_a_kubelet_that_gives_cpus_itself_is_refused(tmp_path: Path) -> None:
+    refuse_static_kubelet(tmp_path, None)
+    state = tmp_path / "cpu_manager_state"
+    state.write_text('{"policyName":"none"}', encoding="utf-8")
+    refuse_static_kubelet(tmp_path, None)
+    state.write_text("damaged", encoding="utf-8")
+    refuse_static_kubelet(tmp_path, None)
+    state.write_text('{"policyName":"static"}', encoding="utf-8")
+    with pytest.raises(InputError, match="two cannot own them"):
+        refuse_static_kubelet(tmp_path, None)
+    state.unlink()
+    file = tmp_path / "kubelet.yaml"
+    file.write_text("kind: KubeletConfiguration\ncpuManagerPolicy: static\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"kubelet\.yaml"):
+        refuse_static_kubelet(tmp_path, file)
+
+
+def test_pcie_roots_are_read_from_sysfs(tmp_path: Path) -> None:
+    for root, cpus in (("pci0000:00", "0-3\n"), ("pci0000:40", "\n")):
+        folder = tmp_path / "devices" / root / "pci_bus" / root.removeprefix("pci")
+        folder.mkdir(parents=True)
+        (folder / "cpulistaffinity").write_text(cpus, encoding="ascii")
+    (tmp_path / "devices" / "pci0001:00").mkdir()
+    assert pcie_roots(tmp_path) == {"pci0000:00": 0xF}
+
+
+def test_the_recorded_request_of_a_kubelet_is_understood() -> None:
+    recorded = {"claims": [{"namespace": "default", "uid": "9a9722b1-535f-4b17-acde-862a07ad1f97", "name": "cl"}]}
+    message = DRA["NodePrepareResourcesRequest"](**recorded)
+    again: Any = DRA["NodePrepareResourcesRequest"].FromString(message.SerializeToString())
+    assert [(one.namespace, one.name) for one in again.claims] == [("default", "cl")]
+
+
+def test_the_verb_says_who_owns_the_cpus_and_that_no_agent_answers(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    user = {"name": "u", "user": {"token": "t"}}
+    cluster = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    content = {"current-context": "x", "users": [user], "clusters": [cluster], "contexts": [context]}
+    kubeconfig.write_text(json.dumps(content), encoding="utf-8")
+    root, kept = tmp_path / "kubelet", ("--agent", tmp_path / "no.sock", "--kubeconfig", kubeconfig)
+    root.mkdir()
+    answered = mooring("dra", "--kubelet-root", root, "--machine", "i7-1370p", *kept)
+    assert (answered.code, "does not answer" in answered.err) == (2, True)
+    (root / "cpu_manager_state").write_text('{"policyName":"static"}', encoding="utf-8")
+    answered = mooring("dra", "--kubelet-root", root, "--machine", "i7-1370p", *kept)
+    assert (answered.code, "two cannot own them" in answered.err) == (2, True)
+    assert "Traceback" not in answered.err

@@ -1,0 +1,231 @@
+"""Driver and agent together, on a node of 8 CPUs in two NUMA nodes of which CPU 0 is reserved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.agent.nri.runtime_side import RuntimeSide
+from tests.agent.whole_agent import Node, start
+from tests.dra.claim_node import DRIVER, NODE, ClaimNode, MadeUpObjects, result
+
+from mooring.cluster.apiserver import ClusterError
+from mooring.dra.ledger import Ledger, LedgerError
+
+
+def agent_on(node: Node) -> RuntimeSide:
+    """Start an agent that takes claims, and let the runtime tell it everything."""
+    node.agent(f"claimsSocket: {node.folder}/claims.sock")
+    runtime = node.listening.next()
+    runtime.synchronize()
+    return runtime
+
+
+@pytest.fixture
+def place(node: Node) -> ClaimNode:
+    return ClaimNode(node, agent_on(node), MadeUpObjects())
+
+
+def test_a_kubelet_registers_the_driver_with_its_interface(place: ClaimNode) -> None:
+    with place.driver() as kubelet:
+        info = kubelet.info
+        assert (info.type, info.name, [*info.supported_versions]) == ("DRAPlugin", DRIVER, ["v1.DRAPlugin"])
+        assert not kubelet.plugin.registered.is_set()
+        kubelet.notify(registered=True)
+        assert kubelet.plugin.registered.is_set()
+        kubelet.notify(registered=False, error="no")
+        assert not kubelet.plugin.registered.is_set()
+
+
+def test_a_claim_is_prepared_once_and_given_back(place: ClaimNode) -> None:
+    other = start(place.node, place.runtime, "other", 0)
+    place.objects.add("c", result("numa1", 2, "fast", "s-1"), result("numa0", 1, "slow"), pods=("p",))
+    with place.driver() as kubelet:
+        answer = kubelet.prepare("c")
+        assert answer.error == ""
+        found = [
+            ([*one.request_names], one.pool_name, one.device_name, [*one.cdi_device_ids], one.share_id)
+            for one in answer.devices
+        ]
+        # Devices of a claim are in the order of its results; entries of the ledger in that of devices.
+        assert found[0] == (["fast"], NODE, "numa1", [f"{DRIVER}/claim=uid-c-1"], "s-1")
+        assert found[1] == (["slow"], NODE, "numa0", [f"{DRIVER}/claim=uid-c-0"], "")
+        assert place.claims() == {"c": "1,4-5"}
+        assert place.node.cpus(other) == "0,2-3,6-7"
+        assert {one["data"]["cpus"] for one in place.objects.devices["c"]} == {"4-5", "1"}
+        assert kubelet.prepare("c") == answer
+        assert kubelet.unprepare("c") == ""
+        assert kubelet.unprepare("c") == ""
+        assert place.claims() == {}
+        assert [*place.specs.all()] == []
+        assert place.node.cpus(other) == "0-7"
+
+
+def test_each_device_sets_the_variable_of_its_own_share(place: ClaimNode) -> None:
+    place.objects.add("c", result("numa1", 2, "fast"), result("numa0", 1, "slow"))
+    with place.driver() as kubelet:
+        kubelet.prepare("c")
+        prepared = place.specs.read("uid-c")
+        assert prepared is not None
+        held = {one["request"]: one["cpus"] for claim in place.node.status["claims"] for one in claim["shares"]}
+        assert {one.request: one.cpus for one in prepared.given} == held
+        assert len({one.variable for one in prepared.given}) == 2
+
+
+def test_results_of_one_request_and_device_are_one_share(place: ClaimNode) -> None:
+    place.objects.add("c", result("numa1", 2, "r", "s-1"), result("numa1", 1, "r", "s-2"))
+    with place.driver() as kubelet:
+        answer = kubelet.prepare("c")
+        assert [one.share_id for one in answer.devices] == ["s-1", "s-2"]
+        assert len({one.cdi_device_ids[0] for one in answer.devices}) == 1
+        assert place.claims() == {"c": "4-6"}
+
+
+def test_the_second_pod_of_a_claim_may_use_it_too(place: ClaimNode) -> None:
+    place.objects.add("c", result("numa1", 2), pods=("p",))
+    with place.driver() as kubelet:
+        kubelet.prepare("c")
+        place.objects.add("c", result("numa1", 2), pods=("p", "q"))
+        kubelet.prepare("c")
+        assert place.pods() == {"c": ["p", "q"]}
+
+
+def test_a_claim_that_cannot_be_had_says_why_and_leaves_nothing(place: ClaimNode) -> None:
+    place.objects.add("big", result("numa1", 5))
+    place.objects.add("waits")
+    with place.driver() as kubelet:
+        assert kubelet.prepare("big").error.startswith("InsufficientCPUs")
+        assert "nothing of cpu.example is allocated" in kubelet.prepare("waits").error
+        assert "is not there" in kubelet.prepare("absent").error
+        assert "another one of the same name" in kubelet.prepare("big", uid="uid-older").error
+        assert place.claims() == {}
+        assert [*place.specs.all()] == []
+
+
+def test_without_the_api_server_a_prepared_claim_is_prepared_again_and_a_new_one_waits(place: ClaimNode) -> None:
+    place.objects.add("c", result("numa1", 2), pods=("p",))
+    place.objects.add("new", result("numa1", 1))
+    with place.driver() as kubelet:
+        first = kubelet.prepare("c")
+        place.objects.away = True
+        assert kubelet.prepare("c") == first
+        assert kubelet.prepare("new").error == "nobody answers"
+        assert place.pods() == {"c": ["p"]}
+
+
+def test_restarts_of_driver_and_agent_keep_claims(place: ClaimNode) -> None:
+    place.objects.add("c", result("numa1", 2), pods=("p",))
+    with place.driver() as kubelet:
+        first = kubelet.prepare("c")
+    place.node.agents.pop().close()
+    with place.driver() as kubelet:
+        assert "does not answer" in kubelet.prepare("c").error
+        place.runtime = agent_on(place.node)
+        assert place.claims() == {"c": "4-5"}
+        assert kubelet.prepare("c") == first
+        kubelet.look_after()
+        assert place.pods() == {"c": ["p"]}
+
+
+def test_an_agent_that_lost_its_state_is_told_every_claim_with_its_cpus(place: ClaimNode) -> None:
+    place.objects.add("a", result("numa1", 1))
+    place.objects.add("b", result("numa1", 2), pods=("p",))
+    with place.driver() as kubelet:
+        kubelet.prepare("a")
+        kubelet.prepare("b")
+        assert kubelet.unprepare("a") == ""
+        assert place.claims() == {"b": "5-6"}
+        place.node.agents.pop().close()
+        for file in (place.node.folder / "state").iterdir():
+            file.unlink()
+        place.runtime = agent_on(place.node)
+        assert place.claims() == {}
+        place.objects.away = True
+        with pytest.raises(ClusterError):
+            kubelet.look_after()  # slices cannot be written, and claims are told before
+        assert place.claims() == {"b": "5-6"}
+        assert place.pods() == {"b": ["p"]}
+
+
+def test_claims_are_not_given_before_the_runtime_has_told_what_runs(place: ClaimNode) -> None:
+    place.node.agents.pop().close()
+    place.node.agent(f"claimsSocket: {place.node.folder}/claims.sock")
+    runtime = place.node.listening.next()
+    place.objects.add("c", result("numa1", 2))
+    with place.driver() as kubelet:
+        assert kubelet.prepare("c").error.startswith("NotReady")
+        with pytest.raises(LedgerError, match="waits for its container runtime"):
+            kubelet.look_after()
+        runtime.synchronize()
+        assert kubelet.prepare("c").error == ""
+
+
+def test_slices_follow_the_ledger_and_are_written_when_they_change(place: ClaimNode) -> None:
+    def capacity() -> dict[str, str]:
+        [one] = place.objects.published.values()
+        return {each["name"]: each["capacity"]["dra.cpu/cpu"]["value"] for each in one["spec"]["devices"]}
+
+    with place.driver() as kubelet:
+        kubelet.look_after()
+        assert capacity() == {"numa0": "3", "numa1": "4"}
+        place.objects.add("c", result("numa1", 2))
+        kubelet.prepare("c")
+        kubelet.look_after()
+        assert kubelet.publisher.writes == 1
+        # Those who have no hint get CPUs where fewest are left that suffice.
+        start(place.node, place.runtime, "own", 2)
+        kubelet.look_after(0.5)
+        assert capacity() == {"numa0": "3", "numa1": "2"}
+        start(place.node, place.runtime, "next", 3)
+        kubelet.look_after(0.5)
+        assert kubelet.publisher.writes == 2
+        kubelet.look_after(5)
+        assert capacity() == {"numa1": "2"}
+        place.objects.published.clear()
+        kubelet.look_after(40)
+        [one] = place.objects.published.values()
+        assert one["metadata"]["ownerReferences"][0]["uid"] == "uid-of-node"
+
+
+def test_a_claim_that_is_gone_from_the_cluster_is_given_back(place: ClaimNode) -> None:
+    ledger = Ledger(place.agent_socket)
+    share = {"request": "r", "device": "numa1", "count": 2, "within": "4-7", "wished": ""}
+    for name in ("gone", "there"):
+        ledger.prepare(f"uid-{name}", "default", name, [share], [])
+    place.objects.add("there", result("numa1", 2))
+    with place.driver() as kubelet:
+        kubelet.look_after()
+        assert [*place.claims()] == ["there"]
+
+
+def immediate(place: ClaimNode, name: str, count: int, **more: Any) -> dict[str, Any]:
+    annotations = {"mooring/allocate": "immediate", "mooring/node": NODE}
+    content = place.objects.add(name, annotations=annotations, **more)
+    capacity = {"requests": {"dra.cpu/cpu": str(count)}}
+    content["spec"] = {
+        "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "cpus", "capacity": capacity}}]}
+    }
+    return content
+
+
+def test_immediate_allocation_takes_cpus_first_and_keeps_them_between_pods(place: ClaimNode) -> None:
+    claim = immediate(place, "now", 3)
+    with place.driver() as kubelet:
+        kubelet.look_after()
+        assert place.claims() == {"now": "1-3"}
+        assert claim["status"]["allocation"]["devices"]["results"][0]["device"] == "numa0"
+        assert kubelet.prepare("now").error == ""
+        assert kubelet.unprepare("now") == ""
+        kubelet.look_after()
+        assert place.claims() == {"now": "1-3"}
+        place.objects.known.clear()
+        kubelet.look_after()
+        assert place.claims() == {}
+
+
+def test_immediate_allocation_that_cannot_be_written_or_does_not_fit_takes_nothing(place: ClaimNode) -> None:
+    immediate(place, "changed", 3, conflict=True)
+    immediate(place, "big", 5)
+    with place.driver() as kubelet:
+        kubelet.look_after()
+        assert place.claims() == {}

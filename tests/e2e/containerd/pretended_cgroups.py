@@ -1,0 +1,94 @@
+"""The control groups of the large machine that the wrapped runc plays: cpusets by the lines of its log.
+
+``python -m tests.e2e.containerd.pretended_cgroups FOLDER CPUS MEMS agent ...`` is ``mooring agent`` over them.
+Everything else is the agent as it is: what it writes past the runtime goes into the log as lines with the verb
+``write``.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from unittest.mock import patch
+
+from tests.e2e.containerd.wrapper import Reader, tell
+
+from mooring.agent.cgroups.cpuset import Cpuset, parsed
+from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted, shows
+from mooring.agent.cgroups.quota import Quota
+from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
+from mooring.cli.main import run
+
+
+class PretendedCGroups:
+    """:class:`~mooring.agent.cgroups.protocol.CGroups` of the wrapper's log; quotas are not played."""
+
+    def __init__(self, folder: Path, every: Cpuset) -> None:
+        """Begin to follow a log.
+
+        Args:
+            folder: of the log.
+            every: what a container may use of which no list was asked.
+        """
+        self._folder, self._every = folder, every
+        self._lock = threading.Lock()
+        self._log = Reader(folder)
+        self._cpus: dict[str, str] = {}
+        self._mems: dict[str, str] = {}
+
+    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
+        before = self.in_effect(wanted)
+        if before is None:
+            return CPUSetWritten(wanted, trouble=Trouble.GONE)
+        if shows(before, wanted):
+            return CPUSetWritten(wanted, before, before)
+        tell(self._folder, "write", wanted.container_id, wanted.cpus, wanted.mems)
+        return CPUSetWritten(wanted, before, self.in_effect(wanted), wrote=True)
+
+    def in_effect(self, place: WriteCPUSet) -> Cpuset | None:
+        with self._lock:
+            self._follow()
+            if place.container_id not in self._cpus:
+                return None
+            cpus, mems = self._cpus[place.container_id], self._mems[place.container_id]
+        return Cpuset(parsed(cpus) if cpus else self._every.cpus, parsed(mems) if mems else self._every.mems)
+
+    def has_group(self, cgroup: str, pid: int) -> bool:
+        del cgroup, pid
+        return True
+
+    def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
+        found = [(one, self.in_effect(one)) for one in wanted]
+        return tuple(Deviation(one, seen) for one, seen in found if seen is not None and not shows(seen, one))
+
+    def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
+        return QuotaLifted(wanted)
+
+    def restore_quota(self, place: LiftQuota, quota: Quota) -> Trouble | None:
+        del place, quota
+        return None
+
+    def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[QuotaFound, ...]:
+        del wanted
+        return ()
+
+    def _follow(self) -> None:
+        for line in self._log.new():
+            if line.verb == "delete":
+                self._cpus.pop(line.id, None)
+                self._mems.pop(line.id, None)
+            elif line.verb in ("create", "update", "write"):
+                self._cpus[line.id] = line.cpus or self._cpus.get(line.id, "")
+                self._mems[line.id] = line.mems or self._mems.get(line.id, "")
+
+
+def main(folder: Path, every: Cpuset, words: list[str]) -> int:
+    with patch("mooring.agent.setting_up.UnseenCGroups", lambda: PretendedCGroups(folder, every)):
+        return run(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Cpuset(parsed(sys.argv[2]), parsed(sys.argv[3])), sys.argv[4:]))

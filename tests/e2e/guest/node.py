@@ -1,0 +1,331 @@
+"""A node inside the guest: containerd and the agent as processes, and the kubelet's part played by the scenario.
+
+:meth:`Node.come_up` starts both; nobody ends them, because the guest ends. :meth:`Node.run_sandbox` makes the pod's
+control group with its quota, as the kubelet does, and runs the sandbox; then come :meth:`Node.create` and
+``node.cri.start``. Everything may be slow here: patience is minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests import patience
+from tests.e2e.containerd.cri import MESSAGES, Client, Pod
+from tests.e2e.containerd.images import BUSYBOX
+from tests.e2e.guest.report import IMAGE, OVERLAY
+
+from mooring.agent.pods.cfs import quota_of, shares_of
+from mooring.agent.status import ask_machine, ask_status
+from mooring.core.errors import InputError
+from mooring.core.machine import Machine
+
+CGROUPS = Path("/sys/fs/cgroup")
+CONTROLLERS = "+cpuset +cpu +memory +pids"
+SYSTEM_CPUS = "0-1"
+"""Where everything but containers runs, as on a node with reserved CPUs. It makes an emulated guest faster too: each
+CPU that a process has run on has translations of its memory to keep.
+"""
+RUN = Path("/run/node")
+SOCKET = RUN / "c.sock"
+STATUS = str(RUN / "status.sock")
+PATIENCE = 600.0
+"""Seconds. Alone on two cores an emulated guest needs a tenth of it, but it may not be alone."""
+until = partial(patience.until, seconds=PATIENCE, pause=0.2)
+_CONTAINERD = f"""\
+version = 3
+root = "/run/containers/root"
+state = "/run/containers/state"
+[grpc]
+  address = "{SOCKET}"
+[ttrpc]
+  address = "{RUN}/c.ttrpc"
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = "overlayfs"
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = "{BUSYBOX}"
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ["{RUN}/cni/bin"]
+  conf_dir = "{RUN}/cni/net.d"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  BinaryName = "/usr/bin/runc"
+  SystemdCgroup = false
+  # The root file system is an initramfs, from which nobody can pivot.
+  NoPivotRoot = true
+[plugins.'io.containerd.nri.v1.nri']
+  disable = false
+  socket_path = "{RUN}/nri.sock"
+  plugin_path = "{RUN}/nri/plugins"
+  plugin_config_path = "{RUN}/nri/conf.d"
+  plugin_registration_timeout = "600s"
+  plugin_request_timeout = "600s"
+"""
+_AGENT = f"""\
+---
+kind: AgentConfiguration
+apiVersion: mooring/v1alpha1
+stateDir: /run/mooring
+nriSocket: {RUN}/nri.sock
+statusSocket: {STATUS}
+podResourcesSocket: ""
+metricsAddress: ""
+replyBudget: 60s
+logLevel: debug
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A pod with one container."""
+
+    name: str
+    cpu: str = ""
+    """In thousandths or whole; empty for none."""
+    memory: int = 0
+    """Bytes."""
+    limited: bool = True
+    """Whether requests are limits too, which makes the pod Guaranteed."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def uid(self) -> str:
+        return f"uid-{self.name}"
+
+    @property
+    def milli(self) -> int:
+        return int(self.cpu[:-1]) if self.cpu.endswith("m") else 1000 * int(self.cpu or 0)
+
+    @property
+    def exclusive(self) -> int:
+        """How many CPUs of its own it is to get."""
+        return self.milli // 1000 if self.limited and self.milli % 1000 == 0 else 0
+
+    @property
+    def cgroup(self) -> str:
+        """The pod's group as the kubelet's cgroupfs driver names it."""
+        parent = "" if self.cpu and self.limited else "burstable/" if self.cpu else "besteffort/"
+        return f"/kubepods/{parent}pod{self.uid}"
+
+    def resources(self) -> dict[str, int]:
+        """Return what the kubelet asks the runtime for."""
+        found = {"cpu_shares": shares_of(self.milli), "cpu_period": 100_000}
+        if self.limited and self.cpu:
+            found |= {"cpu_quota": quota_of(self.milli), "memory_limit_in_bytes": self.memory}
+        return found
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the pod as the API server has it."""
+        amounts = {"cpu": self.cpu, "memory": str(self.memory)} if self.cpu else {}
+        resources = {"requests": amounts, **({"limits": amounts} if self.limited else {})} if amounts else {}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": self.name, "namespace": "default", "uid": self.uid},
+            "spec": {"containers": [{"name": "app", "image": BUSYBOX, "resources": resources}]},
+        }
+
+
+@dataclass(slots=True)
+class Running:
+    """A pod that runs."""
+
+    wanted: Wanted
+    sandbox: Pod
+    container: str = ""
+    """Id."""
+
+    @property
+    def cgroup(self) -> Path:
+        """The container's group."""
+        return CGROUPS / self.wanted.cgroup.lstrip("/") / self.container
+
+
+@dataclass(slots=True)
+class Node:
+    """containerd and the agent."""
+
+    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _client: list[Client] = field(default_factory=list)
+
+    def come_up(self, *documents: Mapping[str, Any]) -> None:
+        """Start both, and import the image; the agent goes by these documents, a KubeletConfiguration at least."""
+        RUN.mkdir(parents=True, exist_ok=True)
+        Path("/var/run").mkdir(exist_ok=True)
+        subprocess.run(["/bin/busybox", "insmod", OVERLAY], check=True)
+        subprocess.run(["/bin/busybox", "mount", "--make-rshared", "/"], check=True)
+        for name, content in (("passwd", "root:x:0:0:root:/root:/bin/sh\n"), ("hosts", "127.0.0.1 localhost\n")):
+            Path("/etc").mkdir(exist_ok=True)
+            Path("/etc", name).write_text(content)
+        Path("/etc/resolv.conf").touch()
+        (CGROUPS / "cgroup.subtree_control").write_text(CONTROLLERS)
+        _stay_on(SYSTEM_CPUS)
+        (RUN / "config.toml").write_text(_CONTAINERD)
+        self.configure(*documents)
+        self.start_containerd()
+        words = ["ctr", "-a", str(SOCKET), "-n", "k8s.io", "images", "import", "--no-unpack", IMAGE]
+        subprocess.run(words, check=True, capture_output=True, env=_environment())
+        self.start_agent()
+        self.until_ready()
+
+    def configure(self, *documents: Mapping[str, Any]) -> None:
+        """Write the agent's file: these documents and its own."""
+        texts = [json.dumps(one) for one in documents]
+        (RUN / "agent.yaml").write_text("\n---\n".join(texts) + f"\n{_AGENT}")
+
+    @property
+    def cri(self) -> Client:
+        """The kubelet's side; the same client as long as containerd runs."""
+        if not self._client:
+            self._client.append(Client(SOCKET, timeout=PATIENCE))
+        return self._client[0]
+
+    def start_containerd(self) -> None:
+        booted = "containerd successfully booted"
+        before = self.log("containerd").count(booted)
+        self._start("containerd", ["containerd", "-c", str(RUN / "config.toml")])
+
+        def serves() -> bool:
+            assert self._processes["containerd"].poll() is None, self.log("containerd")[-3000:]
+            return self.log("containerd").count(booted) > before
+
+        until(serves, "containerd serves")
+
+    def kill_containerd(self) -> None:
+        """End containerd as a crash does; its containers live on."""
+        for client in self._client:
+            client.close()
+        self._client.clear()
+        self._kill("containerd")
+
+    def start_agent(self) -> None:
+        """Start the agent; it need not be ready at once (:meth:`until_ready`)."""
+        self._start("agent", [sys.executable, "-m", "mooring", "agent", "--config", str(RUN / "agent.yaml")])
+
+    def kill_agent(self) -> None:
+        """End the agent as a crash does."""
+        self._kill("agent")
+
+    def status(self) -> dict[str, Any]:
+        """Return what the agent says of itself; a guest that is slow is asked again."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return ask_status(STATUS)
+            except InputError:
+                if time.monotonic() > end:
+                    raise
+
+    def machine(self) -> Machine:
+        """Return the machine as the agent's engine sees it."""
+        return ask_machine(STATUS)
+
+    def until_ready(self) -> None:
+        until(self.is_ready, "the agent is ready")
+
+    def is_ready(self) -> bool:
+        process = self._processes["agent"]
+        assert process.poll() is None, f"the agent has ended with {process.returncode}: {self.log('agent')[-3000:]}"
+        with suppress(InputError):
+            return bool(ask_status(STATUS)["ready"])
+        return False
+
+    def log(self, name: str) -> str:
+        """Return what ``containerd`` or ``agent`` has said."""
+        path = RUN / f"{name}.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def run_sandbox(self, wanted: Wanted) -> Running:
+        """Make the pod's group with its quota, and run its sandbox."""
+        _make_group(wanted)
+        resources = wanted.resources()
+        sandbox = self.cri.run_pod(
+            wanted.name, wanted.uid, wanted.cgroup, resources=resources, annotations=wanted.annotations
+        )
+        return Running(wanted, sandbox)
+
+    def create(
+        self,
+        running: Running,
+        command: Sequence[str] = (),
+        mounts: Mapping[str, str] | None = None,
+        attempt: int = 0,
+    ) -> None:
+        """Create the container: here the agent decides. ``mounts`` are the guest's folders by path in the container."""
+        resources = running.wanted.resources()
+        running.container = self.cri.create(
+            running.sandbox, "app", resources=resources, command=command, mounts=mounts, attempt=attempt
+        )
+
+    def resize(self, running: Running, cpu: str) -> None:
+        """Change the size of a pod's container as the kubelet does: by one call, for whole settings without a cpuset.
+
+        The pod's quota is wide enough before the container's is, and for as long as it is.
+
+        Raises:
+            CRIError: the agent refuses.
+        """
+        after = replace(running.wanted, cpu=cpu)
+        if after.milli > running.wanted.milli:
+            _set_quota(after)
+        self.cri.update(running.container, **after.resources())
+        if after.milli < running.wanted.milli:
+            _set_quota(after)
+        running.wanted = after
+
+    def stop(self, running: Running) -> None:
+        """Stop the pod: here its CPUs come back."""
+        self.cri.call("StopPodSandbox", MESSAGES["SandboxId"](pod_sandbox_id=running.sandbox.id), "Empty")
+
+    def remove(self, running: Running) -> None:
+        """Remove what is left of a pod that was stopped."""
+        self.cri.call("RemovePodSandbox", MESSAGES["SandboxId"](pod_sandbox_id=running.sandbox.id), "Empty")
+
+    def _start(self, name: str, words: Sequence[str]) -> None:
+        with (RUN / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), start_new_session=True
+            )
+
+    def _kill(self, name: str) -> None:
+        process = self._processes[name]
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def _environment() -> dict[str, str]:
+    # All CPUs of an emulated guest are one thread of the host: with more they only take turns.
+    return {**os.environ, "GOMAXPROCS": "2", "GOGC": "400"}
+
+
+def _stay_on(cpus: str) -> None:
+    group = CGROUPS / "system"
+    group.mkdir(exist_ok=True)
+    (group / "cpuset.cpus").write_text(cpus)
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def _make_group(wanted: Wanted) -> None:
+    folder = CGROUPS
+    for part in wanted.cgroup.strip("/").split("/"):
+        folder /= part
+        if not folder.exists():
+            folder.mkdir()
+            (folder / "cgroup.subtree_control").write_text(CONTROLLERS)
+    if wanted.limited and wanted.cpu:
+        _set_quota(wanted)
+
+
+def _set_quota(wanted: Wanted) -> None:
+    (CGROUPS / wanted.cgroup.lstrip("/") / "cpu.max").write_text(f"{quota_of(wanted.milli)} 100000")

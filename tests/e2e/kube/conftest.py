@@ -1,0 +1,143 @@
+"""One API server for all tests of a run; it needs no rights and no network but the loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from tests.e2e.folders import short_folder
+from tests.e2e.kube.kinds import kubelet_of, names, node_object
+from tests.e2e.kube.nodes import Nodes, nodes_playing
+from tests.e2e.kube.plane import OURS, define, free_ports, kwok_playing
+from tests.e2e.kube.played import PlayedNode
+from tests.e2e.kubelet.apiserver import PODS, APIServer, api_server
+from tests.e2e.kubelet.patience import until
+
+SCRIPTS = Path(__file__).parents[3] / "scripts"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def orderly_end() -> Iterator[None]:
+    """Take everything away at SIGTERM too, which is how a limit of time ends the tests."""
+
+    def end(_number: int, _frame: object) -> None:
+        pytest.exit("SIGTERM")
+
+    before = signal.signal(signal.SIGTERM, end)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Programs."""
+
+    etcd: Path
+    apiserver: Path
+    scheduler: Path
+    kwok: Any
+    """None where nodes are made Ready by the test."""
+    without_kwok: str
+    """Why."""
+
+
+@pytest.fixture(scope="session")
+def parts() -> Parts:
+    """etcd, API server and scheduler; kwok where it was built."""
+    if str(SCRIPTS) not in sys.path:
+        sys.path.append(str(SCRIPTS))
+    script, unavailable = importlib.import_module("e2e_kube_parts"), importlib.import_module("e2e_parts")
+    kwok, why = None, "MOORING_E2E_KWOK is 0"
+    try:
+        found = script.etcd(), script.kube_program("kube-apiserver"), script.kube_program("kube-scheduler")
+    except unavailable.UnavailableError as reason:
+        pytest.skip(f"e2e kube: {reason}")
+    if os.environ.get("MOORING_E2E_KWOK", "") != "0":
+        try:
+            kwok = script.kwok()
+        except unavailable.UnavailableError as reason:
+            why = str(reason)
+    return Parts(*found, kwok, why)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with short_folder("kube-") as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def cluster(parts: Parts) -> Iterator[APIServer]:
+    with short_folder("kube-") as folder, api_server(parts, folder, free_ports()) as made:
+        define(made)
+        with contextlib.ExitStack() as playing:
+            if parts.kwok is not None:
+                playing.enter_context(kwok_playing(parts.kwok, folder, made.kubeconfig))
+            print(f"\nnodes are made Ready by {'kwok' if parts.kwok else f'the tests ({parts.without_kwok})'}")
+            yield made
+
+
+@pytest.fixture
+def api(cluster: APIServer) -> Iterator[APIServer]:
+    """The API server with nothing in it but definitions."""
+    yield cluster
+    for everything in (PODS, "api/v1/nodes", f"{OURS}/nodestates"):
+        forget(cluster, everything)
+
+
+def forget(api: APIServer, path: str) -> None:
+    """Delete all objects of a collection at once; thousands take longer than a usual answer."""
+
+    def is_empty() -> bool:
+        with contextlib.suppress(httpx2.TimeoutException):
+            api.cluster.http.delete(path, params={"gracePeriodSeconds": "0"}, timeout=60.0)
+        return not api.get(path, limit="1")["items"]
+
+    until(is_empty, f"{path} is empty")
+
+
+Playing = Callable[..., contextlib.AbstractContextManager[Nodes]]
+
+
+@pytest.fixture
+def playing(api: APIServer, parts: Parts) -> Playing:
+    """Plays a number of nodes, in turn of the eight kinds."""
+
+    @contextlib.contextmanager
+    def play(count: int, *, delay: float = 0.0, seed: int = 1) -> Iterator[Nodes]:
+        chance = random.Random(seed)  # noqa: S311 - no secret
+        kubelets = {name: kubelet_of(kind) for name, kind in names(count)}
+        played = {
+            name: PlayedNode(name, kubelet, time.monotonic, lambda: chance.uniform(0, delay))
+            for name, kubelet in kubelets.items()
+        }
+        for name, kubelet in kubelets.items():
+            node = node_object(name, kubelet)
+            if parts.kwok is None:
+                node["status"]["conditions"] = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
+            api.post("api/v1/nodes", node)
+        with nodes_playing(api, played) as nodes:
+            until(lambda: ready_nodes(api) == count, "all nodes are Ready")
+            until(lambda: len(api.get(f"{OURS}/nodestates")["items"]) == count, f"all are published; {nodes.told}")
+            yield nodes
+
+    return play
+
+
+def ready_nodes(api: APIServer) -> int:
+    """Return how many nodes are Ready."""
+    return sum(
+        any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"].get("conditions", []))
+        for node in api.get("api/v1/nodes")["items"]
+    )

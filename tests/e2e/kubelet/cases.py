@@ -1,0 +1,164 @@
+"""Nodes on which kubelet, plan and agent are compared, and the pods that arrive on each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from tests.e2e.containerd.images import BUSYBOX
+from tests.e2e.kubelet.sysfs import SNAPSHOTS
+
+WHOLE = os.environ.get("MOORING_E2E_KUBELET", "") == "full"
+RESERVED_MEMORY = "1Gi"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A machine with a configuration."""
+
+    name: str
+    machine: str
+    """A shipped name, or the name of a snapshot."""
+    policies: Mapping[str, Any]
+    own: int
+    """CPUs of an ordinary exclusive container."""
+    wide: int
+    """CPUs of a container that one NUMA node does not have room for."""
+    reserved: str = "0"
+    is_snapshot: bool = False
+
+    @property
+    def reservations(self) -> dict[str, Any]:
+        kept = {"memory": RESERVED_MEMORY}
+        return {
+            "reservedSystemCPUs": self.reserved,
+            "kubeReserved": kept,
+            "reservedMemory": [{"numaNode": 0, "limits": kept}],
+        }
+
+    @property
+    def missing(self) -> str:
+        """Why the machine is not there, or the empty text."""
+        if self.is_snapshot and not (SNAPSHOTS / self.machine).is_dir():
+            return f"the recorded machine {self.machine} is absent"
+        return ""
+
+
+def _policies(
+    topology: str = "none", memory: str = "Static", *, scope: str = "container", **options: str
+) -> Mapping[str, Any]:
+    named = {name.replace("_", "-"): value for name, value in options.items()}
+    return MappingProxyType(
+        {
+            "cpuManagerPolicy": "static",
+            "memoryManagerPolicy": memory,
+            "topologyManagerPolicy": topology,
+            "topologyManagerScope": scope,
+            **({"cpuManagerPolicyOptions": named} if named else {}),
+        }
+    )
+
+
+_EIGHT, _SHARED_L3, _ONE = "epyc-7763-2s-nps4", "xeon-6230-2s-snc2", "xeon-6338n-1s"
+
+CASES: Sequence[Case] = (
+    Case("restricted", _EIGHT, _policies("restricted"), 6, 34, reserved="0,128"),
+    Case(
+        "best-effort-pod",
+        _SHARED_L3,
+        _policies("best-effort", scope="pod", full_pcpus_only="true", distribute_cpus_across_numa="true"),
+        4,
+        24,
+        reserved="0,40",
+    ),
+    Case("none", _ONE, _policies(memory="None"), 3, 34),
+    Case(
+        "uncore",
+        "synth-epyc7763-2s-nps1",
+        _policies("best-effort", prefer_align_cpus_by_uncorecache="true"),
+        5,
+        70,
+        is_snapshot=True,
+    ),
+)
+MORE: Sequence[Case] = (
+    Case("single-numa-node", _EIGHT, _policies("single-numa-node"), 5, 34, reserved="0-1,128-129"),
+    Case("single-numa-node-pod", _SHARED_L3, _policies("single-numa-node", scope="pod"), 3, 24, reserved="0,40"),
+    Case("strict", _ONE, _policies("restricted", "None", strict_cpu_reservation="true"), 3, 34, reserved="0,32"),
+    Case("restricted-no-memory", _SHARED_L3, _policies("restricted", "None"), 3, 24, reserved="0,40"),
+    Case("packed", _EIGHT, _policies(full_pcpus_only="true"), 6, 34, reserved="0,128"),
+    Case("offline-siblings", "synth-cascadelake6230-2s-snc2-smtoff", _policies("restricted"), 3, 12, is_snapshot=True),
+)
+"""With MOORING_E2E_KUBELET=full."""
+
+
+def cases() -> Sequence[Case]:
+    """Return the cases of this run."""
+    return (*CASES, *MORE) if WHOLE else CASES
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """A container of a pod; empty amounts are left out."""
+
+    name: str
+    cpu: str = ""
+    memory: str = ""
+    requests_only: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        amounts = {key: value for key, value in (("cpu", self.cpu), ("memory", self.memory)) if value}
+        resources = {"requests": amounts} if self.requests_only else {"limits": amounts} if amounts else {}
+        return {
+            "name": self.name,
+            "image": BUSYBOX,
+            "imagePullPolicy": "Never",
+            "resources": resources,
+            **self.settings,
+        }
+
+
+def pod_of(name: str, *containers: Wants, init: Sequence[Wants] = (), **metadata: Any) -> dict[str, Any]:
+    """Return a pod that needs nothing that a cluster would have beside the node."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "hostNetwork": True,
+            "terminationGracePeriodSeconds": 1,
+            "tolerations": [{"operator": "Exists"}],
+            "initContainers": [one.document() for one in init],
+            "containers": [one.document() for one in containers],
+        },
+    }
+
+
+def story(case: Case) -> list[dict[str, Any]]:
+    """Return pods of every kind in the order of their arrival; some have no room, and others come after them."""
+    own = str(case.own)
+    ends = MappingProxyType({"command": ["true"]})
+    stays = MappingProxyType({"restartPolicy": "Always"})
+    return [
+        pod_of("first", Wants("any")),
+        pod_of("own", Wants("app", own, "96Mi")),
+        pod_of(
+            "mixed",
+            Wants("app", own, "128Mi"),
+            Wants("part", "500m", "64Mi"),
+            init=[Wants("side", "250m", "32Mi", settings=stays)],
+        ),
+        pod_of("begins", Wants("app", own, "64Mi"), init=[Wants("load", own, "256Mi", settings=ends)]),
+        pod_of("burst", Wants("app", "300m", "32Mi", requests_only=True)),
+        pod_of("odd", Wants("app", str(case.own + 1), "64Mi")),
+        pod_of("wide", Wants("app", str(case.wide), "512Mi")),
+        pod_of("half", Wants("app", own, "64Mi", requests_only=True), Wants("other", own, "64Mi")),
+        pod_of("endless", Wants("app", "200", "64Mi")),
+        pod_of("last", Wants("app", own, "64Mi")),
+    ]

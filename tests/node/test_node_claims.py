@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.agent.small_node import guaranteed
+from tests.node.nodes import config, machine
+
+from mooring.core.bits import list_text
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.cpuset import CPUSet
+from mooring.cpumanager.claimed import claim_of, claims_of, is_claim, owner_of
+from mooring.node import Node
+from mooring.node.claims import Claim, Share, claim, claimable, release
+from mooring.planner.held import held_by_others
+from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+
+# Two NUMA nodes with four cores each; CPU n and n + 8 are siblings; CPU 0 is reserved.
+INFO = machine()
+NUMA0, NUMA1 = 0x0F0F, 0xF0F0
+
+
+def asked(count: int, within: int = NUMA1, *, uid: str = "u1", wished: int = 0) -> Claim:
+    return Claim(uid, "shop", "cpus", (Share("fast", "numa1", count, within, wished),))
+
+
+def fresh(configuration: KubeletConfig | None = None) -> Node:
+    return Node.fresh(INFO, configuration or config())
+
+
+def cpus_of(node: Node, uid: str = "u1") -> str:
+    held = claim_of(node.cpu, uid)
+    return "" if held is None else list_text(held.cpus)
+
+
+def reason(node: Node, wanted: Claim) -> str:
+    after, decision = claim(node, wanted)
+    assert after is node
+    assert decision.held is None
+    assert decision.rejection is not None
+    return decision.rejection.reason
+
+
+def test_a_claim_gets_whole_cores_of_its_group_and_the_shared_pool_loses_them() -> None:
+    node, decision = claim(fresh(), asked(4))
+    assert decision.held is not None
+    assert cpus_of(node) == "4-5,12-13"
+    assert str(node.shared_pool) == "0-3,6-11,14-15"
+
+
+def test_a_group_never_gives_reserved_cpus() -> None:
+    node, _ = claim(fresh(), asked(7, NUMA0))
+    assert cpus_of(node) == "1-3,8-11"
+    assert reason(fresh(), asked(8, NUMA0)) == "InsufficientCPUs"
+
+
+def test_a_claim_does_not_reach_beyond_its_group() -> None:
+    assert reason(fresh(), asked(9)) == "InsufficientCPUs"
+
+
+def test_a_claim_is_all_or_nothing() -> None:
+    shares = (Share("a", "numa1", 2, NUMA1), Share("b", "numa0", 8, NUMA0))
+    assert reason(fresh(), Claim("u1", "shop", "cpus", shares)) == "InsufficientCPUs"
+
+
+def test_shares_of_one_claim_are_apart() -> None:
+    shares = (Share("a", "numa1", 2, NUMA1), Share("b", "numa1", 2, NUMA1))
+    node, decision = claim(fresh(), Claim("u1", "shop", "cpus", shares))
+    assert decision.held is not None
+    assert [(one.request, list_text(one.cpus)) for one in decision.held.shares] == [("a", "4,12"), ("b", "5,13")]
+    assert cpus_of(node) == "4-5,12-13"
+
+
+def test_asking_twice_changes_nothing() -> None:
+    node, first = claim(fresh(), asked(4))
+    again, second = claim(node, asked(4))
+    assert again is node
+    assert second == first
+
+
+def test_another_allocation_of_the_same_claim_waits_until_the_first_is_given_back() -> None:
+    node, _ = claim(fresh(), asked(4))
+    assert reason(node, asked(2)) == "ClaimChanged"
+    assert reason(node, asked(4, NUMA0)) == "ClaimChanged"
+    assert cpus_of(claim(release(node, "u1"), asked(2))[0]) == "4,12"
+
+
+def test_giving_back_restores_the_node() -> None:
+    node, _ = claim(fresh(), asked(4))
+    assert release(node, "u1").cpu == fresh().cpu
+    assert release(fresh(), "u1") == fresh()
+
+
+def test_under_policy_none_there_are_no_claims() -> None:
+    assert reason(fresh(KubeletConfig()), asked(1)) == "CPUManagerPolicyNone"
+    assert claimable(fresh(KubeletConfig())) == 0
+
+
+def test_with_full_pcpus_only_half_cores_are_refused() -> None:
+    node = fresh(config(options={"full-pcpus-only": "true"}))
+    assert reason(node, asked(3)) == "SMTAlignmentError"
+    assert reason(node, asked(2, 0b11)) == "InsufficientCPUs"
+    assert reason(node, asked(2, 0b110)) == "SMTAlignmentError"
+    assert cpus_of(claim(node, asked(2))[0]) == "4,12"
+
+
+def test_the_last_cpu_of_the_shared_pool_is_not_given_away() -> None:
+    node = fresh(config(options={"strict-cpu-reservation": "true"}))
+    assert str(node.shared_pool) == "1-15"
+    everything = asked(15, NUMA0 | NUMA1)
+    assert reason(node, everything) == "EmptySharedPool"
+    assert str(claim(node, asked(14, NUMA0 | NUMA1))[0].shared_pool) == "8"
+
+
+def test_cpus_that_it_had_before_are_taken_again_where_they_are_free() -> None:
+    assert cpus_of(claim(fresh(), asked(2, wished=0xC0))[0]) == "6-7"
+    taken, _ = claim(fresh(), asked(2, uid="other", wished=0xC0))
+    assert cpus_of(claim(taken, asked(2, wished=0xC0))[0]) == "4,12"
+    # Not as many, or not of the group.
+    assert cpus_of(claim(fresh(), asked(2, wished=0x40))[0]) == "4,12"
+    assert cpus_of(claim(fresh(), asked(2, wished=0x6))[0]) == "4,12"
+
+
+def test_pods_and_claims_do_not_meet_and_the_removal_of_pods_leaves_claims_alone() -> None:
+    node, _ = claim(fresh(), asked(4))
+    node, decision = node.admit(guaranteed("pod", "10"))
+    assert decision.admitted
+    held = decision.containers["main"].cpus
+    assert not held & CPUSet.parse(cpus_of(node))
+    node, _ = node.remove("pod")
+    assert cpus_of(node.settled()) == "4-5,12-13"
+    assert [*claims_of(node.cpu)] == ["u1"]
+
+
+def test_a_restart_from_the_files_keeps_claims_with_their_names() -> None:
+    start = start_kubelet(INFO, config(), MooringConfig(), StateTexts())
+    assert start.kubelet is not None
+    kubelet, _ = start.kubelet.claim(asked(4))
+    again = kubelet.restarted()
+    assert isinstance(again.kubelet, Kubelet)
+    node = again.kubelet.settled().node
+    assert claim_of(node.cpu, "u1") == claim_of(kubelet.node.cpu, "u1")
+    held = claim_of(node.cpu, "u1")
+    assert held is not None
+    assert (held.namespace, held.name, held.shares[0].device) == ("shop", "cpus", "numa1")
+    assert again.kubelet.release("u1").node.cpu == replace(start.kubelet.node.cpu)
+
+
+def test_claims_are_no_pods_of_which_somebody_forgot_the_manifest() -> None:
+    node, _ = claim(fresh(), asked(4))
+    assert held_by_others(node, ()) == {}
+
+
+def test_owners_of_claims_are_told_from_pods() -> None:
+    assert is_claim(owner_of("u1"))
+    assert not is_claim("u1")

@@ -1,0 +1,229 @@
+"""The scale-down delay: when CPUs go, and what a restart makes of it (resize.md section 5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.node.resizable import (
+    DELAY_GATE,
+    EXTENDED,
+    SIXTEEN,
+    TEN_CORES,
+    config,
+    cpus,
+    pending,
+    pod,
+    resized,
+    started,
+    with_pods,
+)
+
+from mooring.core.config import EXCLUSIVE_RESIZE, MooringConfig
+from mooring.core.moment import SECOND, Moment
+from mooring.core.pod import Pod
+from mooring.node import Node
+from mooring.node.resizing import reconcile
+from mooring.node.settings import Settings, build_settings
+
+GRACE = 5
+NODE, POD = "node", "pod"
+
+
+@pytest.fixture(params=[NODE, POD])
+def spelling(request: pytest.FixtureRequest) -> str:
+    """The delay is the node's option or the pod's field."""
+    return str(request.param)
+
+
+def asked(spelling: str, cpu: int, uid: str = "p") -> Pod:
+    return pod(cpu, uid=uid, grace=GRACE if spelling == POD else None)
+
+
+def grown(spelling: str) -> Node:
+    """Return a node at second 100 of its boot with a pod that has grown from two CPUs to four."""
+    kubelet = config() if spelling == POD else config(scale_delay_time=f"{GRACE}s")
+    node = with_pods(started(SIXTEEN, kubelet).at(Moment(100 * SECOND, "boot")), asked(spelling, 2))
+    return resized(node, asked(spelling, 4))[0]
+
+
+def after(node: Node, seconds: float) -> Node:
+    return node.at(node.moment.plus(int(seconds * SECOND)))
+
+
+def restarted(node: Node, settings: Settings | None = None) -> Node:
+    found = node.restart(settings)
+    assert isinstance(found, tuple), found
+    assert found[1].refused == ()
+    return found[0]
+
+
+def seen(node: Node) -> tuple[str, str]:
+    return cpus(node), pending(node)
+
+
+def test_the_example_of_three_of_four() -> None:
+    node = with_pods(started(TEN_CORES, config(scale_delay_time="5s")), pod(2))
+    node, _ = resized(node, pod(4))
+    node, _ = resized(node, pod(3))
+    assert (seen(node), str(node.shared_pool)) == (("1-2,11-12", "1-2,11"), "0,3-10,13-19")
+    node = reconcile(after(node, 5))
+    assert (seen(node), str(node.shared_pool)) == (("1-2,11", "-"), "0,3-10,12-19")
+
+
+def test_cpus_stay_until_the_delay_is_over_and_somebody_looks(spelling: str) -> None:
+    node, _ = resized(grown(spelling), asked(spelling, 2))
+    assert node.cpu.pre_assignments["p"]["a"].apply_at == Moment(105 * SECOND, "boot")
+    early = after(node, 4.999)
+    assert reconcile(early) is early
+    late = after(node, 5)
+    assert seen(late) == ("1-4", "1-2")
+    assert seen(reconcile(late)) == ("1-2", "-")
+    assert reconcile(late).cpu.pre_assignments == {}
+
+
+def test_another_pod_gets_them_afterwards_only(spelling: str) -> None:
+    node, _ = resized(grown(spelling), asked(spelling, 2))
+    refused, decision = node.admit(pod(13, uid="q"))
+    assert not decision.admitted
+    assert refused.cpu.assignments == node.cpu.assignments
+    assert reconcile(after(node, 5)).admit(pod(13, uid="q"))[1].admitted
+
+
+def test_growth_is_at_once_and_drops_what_is_pending(spelling: str) -> None:
+    node, _ = resized(grown(spelling), asked(spelling, 2))
+    bigger, _ = resized(after(node, 1), asked(spelling, 6))
+    assert seen(bigger) == ("1-6", "-")
+    same, _ = resized(after(node, 1), asked(spelling, 4))
+    assert seen(same) == ("1-4", "-")
+    assert reconcile(after(same, 99)).cpu == same.cpu
+
+
+@pytest.mark.parametrize(("first", "second", "result"), [(3, 2, "1-2"), (2, 3, "1-3")], ids=["less", "more"])
+def test_each_request_below_what_is_there_begins_a_full_delay(
+    spelling: str, first: int, second: int, result: str
+) -> None:
+    node, _ = resized(grown(spelling), asked(spelling, first))
+    node, _ = resized(after(node, 4), asked(spelling, second))
+    assert seen(node) == ("1-4", result)
+    assert seen(reconcile(after(node, 4))) == ("1-4", result)
+    assert seen(reconcile(after(node, 5))) == (result, "-")
+
+
+def test_a_request_for_something_else_leaves_the_delay_alone(spelling: str) -> None:
+    node, _ = resized(grown(spelling), asked(spelling, 3))
+    more = replace(pod(3, gib=2), scale_down_grace=asked(spelling, 3).scale_down_grace)
+    node, _ = resized(after(node, 4), more)
+    assert seen(reconcile(after(node, 1))) == ("1-3", "-")
+
+
+def test_a_pod_that_ends_gives_all_back_at_once(spelling: str) -> None:
+    node, _ = resized(grown(spelling), asked(spelling, 2))
+    node, removal = node.remove("p")
+    assert str(removal.released) == "1-4"
+    assert node.cpu.pre_assignments == {}
+
+
+def test_no_delay_is_at_once() -> None:
+    """The pod's own zero counts before the node's five seconds."""
+    node = with_pods(started(SIXTEEN, config(scale_delay_time="5s")), pod(2, grace=0))
+    node, _ = resized(node, pod(4, grace=0))
+    assert seen(resized(node, pod(2, grace=0))[0]) == ("1-2", "-")
+
+
+def test_a_pods_delay_counts_before_the_nodes() -> None:
+    node = with_pods(started(SIXTEEN, config(scale_delay_time="5s")), pod(2, grace=1))
+    node, _ = resized(resized(node, pod(4, grace=1))[0], pod(2, grace=1))
+    assert seen(reconcile(after(node, 1))) == ("1-2", "-")
+
+
+def test_without_its_gate_a_pods_delay_says_nothing() -> None:
+    kubelet = config()
+    kubelet = replace(kubelet, feature_gates={**kubelet.feature_gates, DELAY_GATE: False})
+    node = with_pods(started(SIXTEEN, kubelet), pod(2, grace=5))
+    node, _ = resized(resized(node, pod(4, grace=5))[0], pod(2, grace=5))
+    assert seen(node) == ("1-2", "-")
+
+
+# Restarts (resize.md section 5.3).
+
+
+def test_the_nodes_delay_begins_anew_with_a_restart() -> None:
+    node, _ = resized(grown(NODE), asked(NODE, 2))
+    node = restarted(after(node, 4))
+    assert seen(node) == ("1-4", "1-2")
+    assert seen(reconcile(after(node, 4.999))) == ("1-4", "1-2")
+    assert seen(reconcile(after(node, 5))) == ("1-2", "-")
+
+
+def test_a_pods_delay_goes_on_over_a_restart() -> None:
+    node, _ = resized(grown(POD), asked(POD, 2))
+    again = restarted(after(node, 4))
+    assert again.cpu == node.cpu
+    assert seen(reconcile(after(again, 1))) == ("1-2", "-")
+
+
+def test_a_delay_that_is_over_is_applied_after_the_restart() -> None:
+    node, _ = resized(grown(POD), asked(POD, 2))
+    node = restarted(after(node, 60))
+    assert seen(node) == ("1-4", "1-2")
+    assert seen(reconcile(node)) == ("1-2", "-")
+
+
+def test_another_boot_begins_a_full_delay(spelling: str) -> None:
+    node, _ = resized(grown(spelling), asked(spelling, 2))
+    node = restarted(node.at(Moment(200 * SECOND, "other boot")))
+    assert seen(reconcile(after(node, 4))) == ("1-4", "1-2")
+    assert seen(reconcile(after(node, 5))) == ("1-2", "-")
+
+
+def with_granted(node: Node, granted: Pod) -> Node:
+    """Return the node with another number on record, as a crash between the two files leaves it."""
+    return replace(node, active={granted.uid: granted})
+
+
+def test_a_pod_that_was_granted_all_again_needs_no_release() -> None:
+    node, _ = resized(grown(POD), asked(POD, 2))
+    assert seen(restarted(with_granted(node, asked(POD, 4)))) == ("1-4", "-")
+
+
+def test_a_pod_that_was_granted_another_number_is_decided_about_anew() -> None:
+    node, _ = resized(grown(POD), asked(POD, 2))
+    node = restarted(after(with_granted(node, asked(POD, 3)), 4))
+    assert seen(node) == ("1-4", "1-3")
+    assert seen(reconcile(after(node, 4))) == ("1-4", "1-3")
+    grows = restarted(with_granted(node, asked(POD, 6)))
+    assert seen(grows) == ("1-6", "-")
+
+
+def settings_with(extensions: frozenset[str]) -> Settings:
+    """Return settings without the gate that lets pods have delays of their own."""
+    kubelet = config()
+    gates = {name: on for name, on in kubelet.feature_gates.items() if name != DELAY_GATE}
+    found = build_settings(replace(kubelet, feature_gates=gates), MooringConfig(extensions), SIXTEEN)
+    assert isinstance(found, Settings), found
+    return found
+
+
+def test_a_node_that_lost_the_gate_fails_the_pod_with_a_pending_release() -> None:
+    node, _ = resized(grown(POD), asked(POD, 2))
+    found = node.restart(settings_with(EXTENDED))
+    assert isinstance(found, tuple)
+    (refused,) = found[1].refused
+    assert refused.rejection is not None
+    assert (refused.rejection.reason, refused.rejection.message) == (
+        "PodFeatureUnsupported",
+        f"Pod requires node features that are not available: {DELAY_GATE}",
+    )
+    node, _ = resized(grown(POD), asked(POD, 6))
+    assert seen(restarted(node, settings_with(EXTENDED))) == ("1-6", "-")
+
+
+def test_a_restart_without_the_extension_gives_back_at_once(spelling: str) -> None:
+    node, _ = resized(grown(spelling), asked(spelling, 2))
+    assert seen(restarted(node, settings_with(frozenset({EXCLUSIVE_RESIZE})))) == ("1-2", "-")
+
+
+def test_a_restart_without_any_extension_leaves_the_cpus_as_they_are(spelling: str) -> None:
+    node, _ = resized(grown(spelling), asked(spelling, 2))
+    assert seen(restarted(node, settings_with(frozenset()))) == ("1-4", "-")

@@ -1,0 +1,29 @@
+"""Waiting for what other processes, threads and kernels do: until it is so, and never longer than a test's patience.
+
+The pause is no synchronisation: it only leaves the processor to those that are waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+
+def until(condition: Callable[[], object], what: str, *, seconds: float = 20.0, pause: float = 0.005) -> None:
+    """Wait until something is so.
+
+    Args:
+        condition: asked again and again; true at the last moment counts.
+        what: is waited for, in words.
+        seconds: after which it is given up.
+        pause: seconds between two questions; longer where asking is dear.
+
+    Raises:
+        AssertionError: it never is.
+    """
+    end = time.monotonic() + seconds
+    resting = threading.Event()
+    while not condition():
+        assert time.monotonic() < end, f"after {seconds:g} s still not: {what}"
+        resting.wait(pause)

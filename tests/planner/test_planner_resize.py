@@ -1,0 +1,172 @@
+"""What a resize would do: every answer is the engine's, and the largest size is one that it takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.errors import InputError
+from mooring.core.pod import Pod
+from mooring.core.quantity import Quantity
+from mooring.discovery.loader import load_machine
+from mooring.manifest.gates import PodGates
+from mooring.manifest.pods import pod_from_object
+from mooring.manifest.resizing import Amounts, Resizing, resized_pod
+from mooring.planner.question import Question
+from mooring.planner.resize.asked import Wanted, wanted
+from mooring.planner.resize.document import resize_document
+from mooring.planner.resize.resize import Resized, resize_of
+
+CPUS = "InPlacePodVerticalScalingExclusiveCPUs"
+MACHINE = load_machine("sockets=2 numa=2 cores=16 threads=2 memory=32Gi")
+PINNED = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0,16", feature_gates={CPUS: True})
+ALIGNED = replace(PINNED, topology_manager_policy="single-numa-node")
+EXTENDED = MooringConfig(extensions=frozenset({"exclusive-resize"}))
+
+
+def pod(name: str, *cpus: str, memory: str = "1Gi", **resources: Any) -> Pod:
+    containers = [
+        {"name": f"c{number}", "resources": resources or {"limits": {"cpu": cpu, "memory": memory}}}
+        for number, cpu in enumerate(cpus)
+    ]
+    return pod_from_object({"metadata": {"name": name}, "spec": {"containers": containers}}, source="x")
+
+
+def ask(
+    name: str, *pods: Pod, config: KubeletConfig = ALIGNED, mooring: MooringConfig = EXTENDED, **given: str
+) -> Resized:
+    question = Question(MACHINE, config, mooring, pods)
+    return resize_of(
+        question, name, [one for resource, text in given.items() for one in wanted(resource, text.split())]
+    )
+
+
+def test_growth_stays_on_the_node_and_the_largest_size_is_the_last_that_is_taken() -> None:
+    pods = pod("web", "4"), pod("other", "6")
+    found = ask("web", *pods, cpu="6")
+    assert found.is_yes
+    assert found.answer is not None
+    assert found.before["c0"].cpus <= found.answer.containers["c0"].cpus
+    largest = found.largest["c0"].cpus
+    # 16 CPUs on the node, 2 reserved, 6 of the other pod.
+    assert largest == 8
+    assert ask("web", *pods, cpu=str(largest)).is_yes
+    assert not ask("web", *pods, cpu=str(largest + 1)).is_yes
+
+
+@pytest.mark.parametrize("config", [PINNED, ALIGNED], ids=["anywhere", "one node"])
+def test_no_larger_number_than_the_largest_is_taken(config: KubeletConfig) -> None:
+    pods = pod("web", "4"), pod("other", "6")
+    largest = ask("web", *pods, config=config, cpu="5").largest["c0"].cpus
+    assert largest is not None
+    taken = [count for count in range(4, 33) if ask("web", *pods, config=config, cpu=str(count)).is_yes]
+    assert max(taken) == largest
+
+
+def test_the_largest_memory_is_taken_and_a_mebibyte_more_is_not() -> None:
+    pods = pod("web", "4"), pod("other", "2", memory="8Gi")
+    largest = ask("web", *pods, memory="2Gi").largest["c0"].memory
+    assert largest is not None
+    assert ask("web", *pods, memory=str(largest)).is_yes
+    refused = ask("web", *pods, memory=str(largest + 2**20))
+    assert refused.reason is not None
+    assert (refused.answer is not None and refused.answer.reason, refused.reason.code) == ("Deferred", "MOOR-142")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "config", "mooring", "code"),
+    [
+        ("6", replace(ALIGNED, feature_gates={}), MooringConfig(), "MOOR-181"),
+        ("2", ALIGNED, EXTENDED, "MOOR-182"),
+        ("2500m", ALIGNED, EXTENDED, "MOOR-183"),
+        ("20", ALIGNED, EXTENDED, "MOOR-184"),
+        ("20", ALIGNED, MooringConfig(), "MOOR-141"),
+        ("5", replace(ALIGNED, cpu_manager_policy_options={"full-pcpus-only": "true"}), EXTENDED, "MOOR-121"),
+    ],
+    ids=["policy", "baseline", "fraction", "node", "sum", "half a core"],
+)
+def test_each_refusal_has_its_code_and_the_kubelets_words(
+    cpu: str, config: KubeletConfig, mooring: MooringConfig, code: str
+) -> None:
+    found = ask("web", pod("web", "4"), pod("other", "14"), config=config, mooring=mooring, cpu=cpu)
+    assert not found.is_yes
+    assert found.reason is not None
+    assert found.reason.code == code
+    assert found.answer is not None
+    assert found.answer.message
+    assert found.answer.containers == found.before
+
+
+def test_without_the_extension_the_gate_changes_amounts_and_no_cpus() -> None:
+    found = ask("web", pod("web", "4"), mooring=MooringConfig(), cpu="6")
+    assert found.is_yes
+    assert found.keeps_other_cpus == ("c0",)
+    assert ask("web", pod("web", "4"), cpu="6").keeps_other_cpus == ()
+
+
+def test_several_containers_are_named() -> None:
+    web = pod("web", "2", "4")
+    found = ask("web", web, cpu="c0=4 c1=5")
+    assert found.answer is not None
+    assert [len(one.cpus) for one in found.answer.containers.values()] == [4, 5]
+    assert ask("web/c1", web, cpu="6").is_yes
+    with pytest.raises(InputError, match="the pod has 2 containers"):
+        ask("web", web, cpu="4")
+    with pytest.raises(InputError, match="has no container 'c9'"):
+        ask("web", web, cpu="c9=4")
+    with pytest.raises(InputError, match="given twice"):
+        ask("web/c1", web, cpu="6 c1=7")
+
+
+def test_a_pod_that_does_not_run_cannot_be_resized() -> None:
+    found = ask("big", pod("web", "2"), pod("big", "40"), cpu="2")
+    assert not found.is_yes
+    assert found.answer is None
+    assert resize_document(found)["notRunning"]
+
+
+def test_a_kubelet_that_does_not_start_answers_nothing() -> None:
+    found = ask("web", pod("web", "2"), config=replace(ALIGNED, reserved_system_cpus="99"), cpu="3")
+    assert (found.is_yes, found.standing) == (False, None)
+    assert resize_document(found)["startError"]
+
+
+def test_the_limit_follows_where_it_is_the_request_and_stays_elsewhere() -> None:
+    burstable = pod("web", "", requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "3", "memory": "1Gi"})
+    found = ask("web", burstable, cpu="2", memory="2Gi")
+    assert found.is_yes
+    assert found.asked.containers["c0"].limits.keys() == {"memory"}
+    # With the request at its limit the pod would be Guaranteed.
+    assert found.largest["c0"].cpus == 2
+    with pytest.raises(InputError, match="above the limit"):
+        ask("web", burstable, cpu="4")
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "-1", "c0=", "="])
+def test_amounts_that_are_none_are_bad_input(text: str) -> None:
+    with pytest.raises(InputError, match="--cpu"):
+        wanted("cpu", [text])
+
+
+def test_an_amount_may_name_its_container() -> None:
+    assert wanted("cpu", ["c0=2", "3"]) == [
+        Wanted("cpu", "c0", Quantity.parse("2")),
+        Wanted("cpu", "", Quantity.parse("3")),
+    ]
+
+
+def test_a_resize_cannot_change_the_class() -> None:
+    web = pod("web", "2")
+    with pytest.raises(InputError, match="QoS class"):
+        resized_pod(web, Resizing(web.uid, {"c0": Amounts({"cpu": Quantity.parse("1")})}), PodGates())
+
+
+def test_a_name_that_means_nobody_is_bad_input() -> None:
+    with pytest.raises(InputError, match="no pod has this name"):
+        ask("nobody", pod("web", "2"), cpu="3")
+    with pytest.raises(InputError, match="there are 2 pods"):
+        ask("", pod("web", "2"), pod("other", "2"), cpu="3")
+    assert ask("", pod("web", "2"), cpu="3").is_yes

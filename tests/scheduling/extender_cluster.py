@@ -1,0 +1,166 @@
+"""A node that admits what is bound to it, an API server that orders events, and an extender that hears of both late."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.core.quantity import Quantity
+from mooring.discovery.compact import parse_compact
+from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+from mooring.scheduling.extender.deciding import Decider
+from mooring.scheduling.extender.pods import Seen
+from mooring.scheduling.extender.view import ClusterView
+from mooring.scheduling.facts_document import digest_of
+from mooring.scheduling.prediction import shape_of
+from mooring.scheduling.values import NodeFacts, NodeState, PodKey
+
+NODE = "node-1"
+
+
+def facts_with(machine: str, **config: Any) -> NodeFacts:
+    """Return facts of a described machine with static CPU policy; the first CPU is reserved."""
+    fields: dict[str, Any] = {"cpu_manager_policy": "static", "reserved_system_cpus": "0", **config}
+    kubelet = KubeletConfig(**fields)
+    return NodeFacts(parse_compact(machine).info, kubelet, MooringConfig())
+
+
+def guaranteed(uid: str, *cpus: int, memory: str = "1Gi", init: int = 0) -> Pod:
+    """Return a Guaranteed pod with a container for each number of CPUs."""
+
+    def container(name: str, count: int, kind: ContainerKind = ContainerKind.APP) -> Container:
+        amounts = {"cpu": Quantity.parse(str(count)), "memory": Quantity.parse(memory)}
+        return Container(name, kind, amounts, amounts)
+
+    first = (container("first", init, ContainerKind.INIT),) if init else ()
+    apps = tuple(container(f"c{number}", count) for number, count in enumerate(cpus))
+    return Pod(uid, uid, containers=first + apps, qos=QoS.GUARANTEED)
+
+
+def started(facts: NodeFacts) -> Kubelet:
+    """Return an empty node."""
+    start = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
+    assert start.kubelet is not None, start.refusal
+    return start.kubelet
+
+
+def state_of_node(facts: NodeFacts, kubelet: Kubelet, *, node: str = NODE, sequence: int = 0) -> NodeState:
+    """Return what the node would publish."""
+    settled = kubelet.settled()
+    keys = tuple(PodKey(pod.namespace, pod.name, uid) for uid, pod in settled.node.active.items())
+    return NodeState(node, digest_of(facts), settled.files, settled.node.providers.devices, keys, sequence)
+
+
+@dataclass
+class World:
+    """Everything at one moment."""
+
+    facts: NodeFacts
+    kubelet: Kubelet
+    events: list[Seen | str] = field(default_factory=list)
+    """What the API server tells in order: a pod, or the uid of one that is deleted."""
+    stored: dict[str, Seen] = field(default_factory=dict)
+    states: list[NodeState] = field(default_factory=list)
+    at_node: int = 0
+    """How many events the node has seen."""
+    at_extender: int = 0
+    newest: int = 0
+    """Version of the newest state that the extender of this life has seen."""
+    now: float = 0.0
+    departures: int = 0
+    """How many events there were when a pod was last said to leave."""
+    rejected: list[str] = field(default_factory=list)
+    view: ClusterView = field(init=False)
+    decider: Decider = field(default_factory=Decider)
+
+    def __post_init__(self) -> None:
+        self.begin()
+        self.publish()
+        self.deliver(0)
+
+    def begin(self) -> None:
+        """Start the extender with an empty cache."""
+        self.view = ClusterView(lambda: self.now)
+        self.view.put_facts(digest_of(self.facts), self.facts)
+        self.view.replace_pods(list(self.stored.values()))
+        self.at_extender = len(self.events)
+        self.newest = 0
+
+    def publish(self) -> None:
+        self.states.append(state_of_node(self.facts, self.kubelet, sequence=len(self.states)))
+
+    def deliver(self, which: int) -> None:
+        """Bring a published state to the extender, old or new."""
+        self.view.put_state(NODE, which + 1, self.states[which])
+
+    def tell(self, what: Seen | str) -> None:
+        self.events.append(what)
+        if isinstance(what, str) or what.leaving or what.finished:
+            self.departures = len(self.events)
+        if isinstance(what, str):
+            self.stored.pop(what, None)
+        else:
+            self.stored[what.pod.uid] = what
+
+    def hear(self, until: int | None = None) -> None:
+        """Let the extender hear one event, or all up to a place."""
+        goal = self.at_extender + 1 if until is None else until
+        while self.at_extender < min(goal, len(self.events)):
+            event = self.events[self.at_extender]
+            self.at_extender += 1
+            if isinstance(event, str):
+                self.view.drop_pod(event)
+            else:
+                self.view.put_pod(event)
+
+    def step_node(self) -> None:
+        """Let the node see one event."""
+        if self.at_node >= len(self.events):
+            return
+        event = self.events[self.at_node]
+        self.at_node += 1
+        if isinstance(event, str) or event.node != NODE or event.finished:
+            return
+        uid = event.pod.uid
+        if event.leaving:
+            self.end(uid)
+            if uid in self.stored:
+                self.tell(uid)
+        elif uid not in self.kubelet.node.active and uid in self.stored and not self.stored[uid].leaving:
+            self.kubelet, decision = self.kubelet.admit(event.pod)
+            if not decision.admitted:
+                self.rejected.append(f"{uid}: {decision.reason}")
+
+    def end(self, uid: str) -> None:
+        if uid in self.kubelet.node.active:
+            self.kubelet, _ = self.kubelet.remove(uid)
+
+    def finish(self, uid: str) -> None:
+        """Let a pod of the node end by itself, when the node has seen everything.
+
+        A pod that ends between the bind of another and its admission changes what nobody can know of beforehand.
+        """
+        while self.at_node < len(self.events):
+            self.step_node()
+        if uid in self.kubelet.node.active and uid in self.stored:
+            self.end(uid)
+            self.tell(Seen(self.stored[uid].pod, NODE, finished=True))
+
+    def wants(self, pod: Pod) -> bool:
+        """Ask the extender."""
+        return not self.decider.verdict(self.view.outlook(NODE, pod), shape_of(pod)).reason
+
+    def bind(self, pod: Pod, *, arrives: bool = True, answered: bool = True) -> bool:
+        """Do what the extender does when the scheduler asks it to bind; the request or its answer may be lost."""
+        if not self.wants(pod):
+            return False
+        self.view.assume(pod, NODE)
+        if arrives:
+            self.tell(Seen(pod, NODE))
+        if answered and arrives:
+            self.view.bound(pod.uid)
+        elif answered:
+            self.view.not_bound(pod.uid)
+        return True

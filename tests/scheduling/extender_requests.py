@@ -1,0 +1,63 @@
+"""Asking an extender's service without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mooring.cluster.apiserver import Cluster, ClusterError
+from mooring.scheduling.extender.options import ExtenderOptions
+from mooring.scheduling.extender.run import Extender, extender_with
+from mooring.scheduling.extender.wire import BindArguments
+
+
+@dataclass
+class Recorder:
+    """Takes binds in the place of an API server."""
+
+    error: ClusterError | None = None
+    bound: list[tuple[str, str]] | None = None
+    pod: bytes = b""
+
+    def read_pod(self, namespace: str, name: str) -> bytes:
+        if not self.pod:
+            raise ClusterError(f"status 404: pods {namespace}/{name} not found", code=404)
+        return self.pod
+
+    def bind(self, asked: BindArguments) -> None:
+        if self.error is not None:
+            raise self.error
+        self.bound = [*(self.bound or []), (asked.PodUID, asked.Node)]
+
+
+def no_cluster() -> Cluster:
+    raise ClusterError("there is no API server")
+
+
+def ready_extender(options: ExtenderOptions | None = None, server: Recorder | None = None) -> Extender:
+    """Return an extender that believes to have listed everything."""
+    made = extender_with(options or ExtenderOptions(), no_cluster, lambda _about, _problem: None, server or Recorder())
+    for follower in made.followers:
+        follower.has_listed.set()
+    return made
+
+
+def ask(extender: Extender, path: str, body: bytes | Sequence[bytes], method: str = "POST") -> tuple[int, Any]:
+    """Return status and content of an answer."""
+    parts = [body] if isinstance(body, bytes) else list(body)
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": [], "asgi": {}}
+    asyncio.run(extender.service.app(scope, receive, send))
+    content = b"".join(message.get("body", b"") for message in sent)
+    is_json = content[:1] in (b"{", b"[")
+    return sent[0]["status"], json.loads(content) if is_json else content.decode()

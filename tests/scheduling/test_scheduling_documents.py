@@ -1,0 +1,224 @@
+"""What is published says everything that decides: a node made from it decides as the one that it was made of."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
+
+from mooring.core.config import EXTENSIONS, FIXABLE_DEFECTS, KubeletConfig, MooringConfig
+from mooring.core.errors import InputError
+from mooring.core.machineinfo import Cache, MemoryModules
+from mooring.devicemanager.state import Device, DeviceState
+from mooring.discovery.compact import parse_compact
+from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+from mooring.scheduling.facts_document import digest_of, facts_document, facts_of
+from mooring.scheduling.objects import LARGEST_OBJECT, encoded
+from mooring.scheduling.state_document import ExclusiveCPUs, state_document, state_of
+from mooring.scheduling.values import NodeFacts, NodeState, PodKey
+
+BIG = "sockets=2 numa=8 cores=256 threads=2 l3=32 memory=2048Gi distances=10,12,32"
+
+
+def over_the_wire(document: dict[str, Any]) -> object:
+    return json.loads(encoded(document))
+
+
+def started(facts: NodeFacts, state: NodeState | None = None) -> Kubelet:
+    start = start_kubelet(facts.machine, facts.config, facts.mooring, state.files if state else StateTexts())
+    assert start.kubelet is not None, start.refusal
+    return start.kubelet.with_devices(state.devices) if state else start.kubelet
+
+
+@given(hardware(), configurations(), st.sets(st.sampled_from(sorted(FIXABLE_DEFECTS))), st.data())
+@settings(max_examples=60)
+def test_restored_node_decides_as_the_published_one(
+    hard: Hardware, config: KubeletConfig, fixed: set[str], data: st.DataObject
+) -> None:
+    facts = NodeFacts(hard.info, config, MooringConfig(fixed_defects=frozenset(fixed)))
+    start = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
+    if start.kubelet is None:
+        return
+    kubelet = start.kubelet.with_devices(DeviceState(hard.devices))
+    for uid in ("a", "b", "c"):
+        kubelet, _ = kubelet.admit(data.draw(pods(uid)))
+    kubelet = kubelet.settled()
+    names = tuple(PodKey(pod.namespace, pod.name, uid) for uid, pod in kubelet.node.active.items())
+    state = NodeState("node", digest_of(facts), kubelet.files, kubelet.node.providers.devices, names, 3)
+
+    read = state_of(over_the_wire(state_document(state)))
+    restored = started(facts_of(over_the_wire(facts_document(facts))), read)
+    restored = replace(restored, node=restored.node.adopt(kubelet.node.active.values()))
+
+    assert read == state
+    for uid in ("x", "y"):
+        asked = data.draw(pods(uid))
+        kubelet, expected = kubelet.admit(asked)
+        restored, decision = restored.admit(asked)
+        assert decision == expected
+        assert restored.files == kubelet.files
+
+
+TEXTS = st.dictionaries(st.sampled_from(["cpu", "memory", "pid"]), st.sampled_from(["1", "500m", "2Gi"]))
+CONFIGS = st.builds(
+    KubeletConfig,
+    cpu_manager_policy=st.sampled_from(["none", "static", "Static"]),
+    cpu_manager_policy_options=st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=2),
+    reserved_system_cpus=st.text(max_size=5),
+    kube_reserved=TEXTS,
+    system_reserved=TEXTS,
+    kube_reserved_cgroup=st.text(max_size=5),
+    eviction_hard=st.none() | TEXTS,
+    merge_default_eviction_settings=st.booleans(),
+    cpu_cfs_quota=st.booleans(),
+    cpu_cfs_quota_period_ns=st.integers(1, 2**62),
+    feature_gates=st.dictionaries(st.text(max_size=9), st.booleans(), max_size=2),
+    max_pods=st.integers(1, 2**31 - 1),
+    cpu_manager_reconcile_period_ns=st.integers(1, 2**62),
+)
+MOORINGS = st.builds(
+    MooringConfig,
+    extensions=st.frozensets(st.sampled_from(sorted(EXTENSIONS))),
+    fixed_defects=st.frozensets(st.sampled_from(sorted(FIXABLE_DEFECTS))),
+)
+
+
+@given(hardware(), CONFIGS, MOORINGS)
+@settings(max_examples=50)
+def test_facts_are_read_as_they_were_written(hard: Hardware, config: KubeletConfig, mooring: MooringConfig) -> None:
+    facts = NodeFacts(hard.info, config, mooring)
+    assert facts_of(over_the_wire(facts_document(facts))) == facts
+
+
+def test_facts_are_named_by_what_decides_and_nothing_else() -> None:
+    facts = NodeFacts(parse_compact(BIG).info, KubeletConfig(feature_gates={"A": True, "B": False}), MooringConfig())
+    first, *others = facts.machine.topology
+    cores = tuple(replace(core, caches=(Cache(1, 2, "Data", 1),)) for core in first.cores)
+    same = replace(
+        facts.machine,
+        cpu_frequency_khz=1,
+        vendor_id="x",
+        swap_capacity=9,
+        memory_by_type=(MemoryModules("DDR4", 1, 1),),
+        topology=(replace(first, cores=cores), *others),
+    )
+    assert digest_of(replace(facts, machine=same)) == digest_of(facts)
+    turned = replace(facts.config, feature_gates={"B": False, "A": True})
+    assert digest_of(replace(facts, config=turned)) == digest_of(facts)
+
+    assert facts_document(facts)["metadata"]["name"] == digest_of(facts)
+    different = [
+        replace(facts, machine=replace(facts.machine, memory_capacity=1)),
+        replace(facts, config=replace(facts.config, max_pods=3)),
+        replace(facts, mooring=MooringConfig(fixed_defects=frozenset({"odd-uncore"}))),
+    ]
+    assert len({digest_of(one) for one in [facts, *different]}) == 4
+
+
+def test_large_machine_is_a_small_object() -> None:
+    facts = NodeFacts(parse_compact(BIG).info, KubeletConfig(), MooringConfig())
+    assert facts.machine.num_cores == 512
+    assert len(encoded(facts_document(facts))) < 20_000
+
+
+def test_full_state_of_a_large_machine_fits() -> None:
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", max_pods=1000)
+    facts = NodeFacts(parse_compact(BIG).info, config, MooringConfig())
+    kubelet = started(facts)
+    uids = [f"00000000-0000-0000-0000-{number:012d}" for number in range(511)]
+    document = json.loads(kubelet.files.cpu or "")
+    document["entries"] = {uid: {"container-with-a-name": str(cpu)} for cpu, uid in enumerate(uids, start=1)}
+    held = {uid: {"container-with-a-name": {"vendor.example/gpu": frozenset({uid})}} for uid in uids}
+    devices = {"vendor.example/gpu": tuple(Device(uid, (1,)) for uid in uids)}
+    state = NodeState(
+        "node",
+        digest_of(facts),
+        StateTexts(json.dumps(document), json.dumps(document) * 4),
+        DeviceState(devices, held),
+        tuple(PodKey("namespace", "pod-" + uid, uid) for uid in uids),
+    )
+    assert len(encoded(state_document(state))) < LARGEST_OBJECT / 2
+
+
+def test_object_that_no_cluster_takes_is_not_made() -> None:
+    state = NodeState("node", "0" * 64, StateTexts(cpu="x" * LARGEST_OBJECT))
+    with pytest.raises(InputError, match=r"NodeState node: has 1\d* bytes"):
+        encoded(state_document(state))
+
+
+def test_status_tells_exclusive_cpus_only_where_they_are_known() -> None:
+    state = NodeState("node", "0" * 64)
+    assert "status" not in state_document(state)
+    document = state_document(state, ExclusiveCPUs(allocatable=6, available=4))
+    assert document["status"] == {"exclusiveCPUs": {"allocatable": 6, "available": 4}}
+    assert state_of(document) == state
+
+
+def good_facts() -> dict[str, Any]:
+    return facts_document(NodeFacts(parse_compact("cores=2 memory=1Gi").info, KubeletConfig(), MooringConfig()))
+
+
+def packed(content: bytes) -> str:
+    return base64.b64encode(zlib.compress(content)).decode()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"spec": None}, "spec: Expected 'object', got 'null'"),
+        ({"spec": {"encoding": "gzip", "content": ""}}, "spec.encoding: Invalid enum value 'gzip'"),
+        ({"spec": {"encoding": "zlib+base64", "content": "§"}}, "spec.content: is not zlib"),
+        ({"spec": {"encoding": "zlib+base64", "content": "aGVsbG8="}}, "spec.content: is not zlib"),
+        ({"spec": {"encoding": "zlib+base64", "content": packed(b"x" * 50)[:12]}}, "spec.content: is cut off"),
+        ({"spec": {"encoding": "zlib+base64", "content": packed(bytes(17 * 2**20))}}, "or larger than any machine"),
+        ({"spec": {"encoding": "zlib+base64", "content": packed(b"{}")}}, "is not the content that the name"),
+        ({"kind": "Pod"}, "is Pod of mooring.dev/v1alpha1, not NodeFacts"),
+        ({"apiVersion": "mooring.dev/v9"}, "is NodeFacts of mooring.dev/v9"),
+        ({"metadata": {}}, "is no object with a name"),
+    ],
+    ids=["no-spec", "encoding", "base64", "zlib", "cut", "bomb", "other", "kind", "version", "name"],
+)
+def test_facts_that_cannot_be_used_are_named(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        facts_of({**good_facts(), **change})
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({}, "NodeState n: spec: Object missing required field 'facts'"),
+        ({"facts": ""}, "NodeState n: spec.facts: Expected 'str' of length >= 1"),
+        ({"facts": "f", "pods": [{"name": 1}]}, "NodeState n: spec.pods[0].name: Expected 'str', got 'int'"),
+        ({"facts": "f", "files": {"cpu": {}}}, "NodeState n: spec.files.cpu: Expected 'str | null', got 'object'"),
+        (
+            {"facts": "f", "devices": [{"resource": "r", "devices": [{"id": "d", "numa": [70000]}]}]},
+            "NodeState n: spec.devices[0].devices[0].numa[0]: Expected 'int' <= 65535",
+        ),
+    ],
+    ids=["facts", "empty", "pods", "files", "numa"],
+)
+def test_state_that_cannot_be_used_is_named(spec: dict[str, Any], words: str) -> None:
+    document = {"apiVersion": "mooring.dev/v1alpha1", "kind": "NodeState", "metadata": {"name": "n"}, "spec": spec}
+    with pytest.raises(InputError) as caught:
+        state_of(document)
+    assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize("document", [None, [], "x", {"metadata": {"name": 3}}], ids=["none", "list", "text", "name"])
+def test_what_is_no_object_is_refused(document: object) -> None:
+    with pytest.raises(InputError, match="NodeState: is no object with a name"):
+        state_of(document)
+
+
+def test_members_of_a_later_version_are_skipped() -> None:
+    document = state_document(NodeState("node", "0" * 64, pods=(PodKey("a", "b"),)))
+    document["spec"]["later"] = document["spec"]["pods"][0]["later"] = 1
+    assert state_of(document).pods == (PodKey("a", "b"),)

@@ -1,0 +1,169 @@
+"""Clients over real sockets: who has no certificate is refused, and who dawdles is cut and holds nobody up."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.patience import until
+from tests.scheduling.authority import Authority, Certified, authority
+from tests.scheduling.extender_requests import ready_extender
+
+from mooring.core.errors import InputError
+from mooring.scheduling.extender.options import TLS, ExtenderOptions
+from mooring.scheduling.extender.serving import listener_of, server_of
+
+PATIENT, IMPATIENT = 60.0, 0.2
+POD = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": [{"name": "a"}]}}
+QUESTION = json.dumps({"Pod": POD, "NodeNames": ["node-x"]}).encode()
+HEAD = b"POST /filter HTTP/1.1\r\nHost: extender\r\nContent-Length: 1000\r\n"
+
+
+@contextlib.contextmanager
+def serving(options: ExtenderOptions) -> Iterator[int]:
+    """Run an extender until the end of the block, and give its port."""
+    extender = ready_extender(options)
+    with listener_of(replace(options, port=0)) as listener:
+        server = server_of(options, extender.service.app)
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        try:
+            until(lambda: server.started, "the extender listens")
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join(20)
+            extender.stop()
+
+
+def answered(port: int, context: ssl.SSLContext | None = None) -> int:
+    """Ask a question as the scheduler does, and return the status."""
+    connection = (
+        http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        if context is None
+        else http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
+    )
+    with contextlib.closing(connection):
+        connection.request("POST", "/filter", QUESTION, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        assert json.load(response)["NodeNames"] == ["node-x"]
+        return response.status
+
+
+def dawdling(port: int, sent: bytes) -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", port), timeout=20)
+    client.sendall(sent)
+    return client
+
+
+def is_cut(client: socket.socket) -> bool:
+    """Send one more byte, and tell whether the other side has ended the connection."""
+    client.setblocking(False)
+    try:
+        client.send(b"x")
+        while client.recv(1000):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+    return True
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"POST /fil", HEAD, HEAD + b"\r\n", HEAD + b"\r\n{"],
+    ids=["nothing", "half-a-line", "half-a-head", "no-body", "some-body"],
+)
+def test_who_dawdles_is_cut_after_every_part_of_a_request(sent: bytes) -> None:
+    with serving(replace(ExtenderOptions(), request_time=IMPATIENT)) as port, dawdling(port, sent) as client:
+        until(lambda: is_cut(client), "the connection is cut")
+
+
+def test_who_dawdles_with_the_next_request_is_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooring.scheduling.extender.serving._IDLE", IMPATIENT)
+    whole = b"GET /healthz HTTP/1.1\r\nHost: extender\r\n\r\n"
+    with serving(replace(ExtenderOptions(), request_time=PATIENT)) as port, dawdling(port, whole + HEAD) as client:
+        assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
+        until(lambda: is_cut(client), "the connection is cut")
+
+
+def test_a_body_that_does_not_come_is_answered_before_the_connection_ends() -> None:
+    with (
+        serving(replace(ExtenderOptions(), request_time=IMPATIENT)) as port,
+        dawdling(port, HEAD + b"\r\n{") as client,
+        client.makefile("rb") as answer,
+    ):
+        said = answer.read()
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert said.endswith(b'{"error":"the body did not arrive in time"}')
+
+
+def test_a_client_that_dawdles_holds_nobody_up() -> None:
+    with serving(replace(ExtenderOptions(), request_time=PATIENT)) as port, contextlib.ExitStack() as waiting:
+        for sent in (b"", b"POST /fil", HEAD, HEAD + b"\r\n{"):
+            waiting.enter_context(dawdling(port, sent))
+        assert answered(port) == 200
+
+
+def test_one_connection_serves_many_requests() -> None:
+    with serving(replace(ExtenderOptions(), request_time=PATIENT)) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        with contextlib.closing(connection):
+            for _ in range(3):
+                connection.request("POST", "/filter", QUESTION)
+                first = connection.sock
+                assert connection.getresponse().read()
+                assert connection.sock is first
+
+
+@pytest.fixture(scope="module")
+def signer(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return authority(tmp_path_factory.mktemp("ours"), "authority")
+
+
+@pytest.fixture(scope="module")
+def secured(signer: Authority) -> ExtenderOptions:
+    own = signer.issue("extender", "subjectAltName=IP:127.0.0.1", "basicConstraints=critical,CA:FALSE")
+    return ExtenderOptions(tls=TLS(str(own.certificate), str(own.key), str(signer.certificate)), request_time=PATIENT)
+
+
+def trusting(signer: Authority, own: Certified | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(signer.certificate))
+    if own is not None:
+        context.load_cert_chain(own.certificate, own.key)
+    return context
+
+
+def test_a_client_with_a_certificate_of_the_authority_is_answered(signer: Authority, secured: ExtenderOptions) -> None:
+    scheduler = signer.issue("scheduler", "basicConstraints=critical,CA:FALSE", "extendedKeyUsage=clientAuth")
+    with serving(secured) as port:
+        assert answered(port, trusting(signer, scheduler)) == 200
+
+
+def test_who_has_no_certificate_or_another_authoritys_is_refused(
+    signer: Authority, secured: ExtenderOptions, tmp_path: Path
+) -> None:
+    stranger = authority(tmp_path, "stranger").issue("scheduler", "extendedKeyUsage=clientAuth")
+    with serving(secured) as port:
+        for context in (trusting(signer), trusting(signer, stranger), None):
+            with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+                answered(port, context)
+        scheduler = signer.issue("later", "basicConstraints=critical,CA:FALSE", "extendedKeyUsage=clientAuth")
+        assert answered(port, trusting(signer, scheduler)) == 200
+
+
+def test_files_that_are_no_certificates_are_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "no.crt").write_text("no certificate", encoding="utf-8")
+    options = ExtenderOptions(tls=TLS(str(tmp_path / "no.crt"), str(tmp_path / "no.crt")))
+    with pytest.raises(InputError, match="check certificate, key and clientCA") as caught:
+        server_of(options, ready_extender(options).service.app)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,150 @@
+"""The extender's file, its verb and its manifests."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import yaml
+from tests.agent.pods.fault_injector import kubeconfig
+from tests.cli.command import mooring
+
+from mooring.cli.verbs import extender as verb
+from mooring.core.errors import InputError
+from mooring.scheduling.extender.deciding import UnknownNodes
+from mooring.scheduling.extender.options import FIELDS, KIND, extender_options
+from mooring.scheduling.extender.scoring import Weights
+
+ROOT = Path(__file__).parents[2]
+WRONG: list[dict[str, Any]] = [
+    {"listen": "8888"},
+    {"listen": "host:99999"},
+    {"unknownNodes": "maybe"},
+    {"maxStateAge": "soon"},
+    {"assumedFor": "-1s"},
+    {"requestTime": 4},
+    {"maxBodyMiB": 0},
+    {"maxRequests": 5000},
+    {"weights": {"alignment": "much"}},
+    {"weights": {"alignment": -1}},
+    {"weights": {"allocated": 1}},
+    {"tls": {"certificate": "only.crt"}},
+    {"tls": {"clientCA": "ca.crt"}},
+    {"tls": {"password": "x"}},
+    {"apiVersion": "mooring/v9"},
+    {"maxStatAge": "1m"},
+]
+
+
+@pytest.mark.parametrize("content", WRONG, ids=[str(number) for number in range(len(WRONG))])
+def test_mistakes_are_told_in_one_line(content: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as caught:
+        extender_options({"kind": KIND, **content}, source="extender.yaml")
+    assert str(caught.value).startswith("extender.yaml: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_every_field_is_read() -> None:
+    content: dict[str, Any] = {
+        "listen": "[::1]:9000",
+        "tls": {"certificate": "a", "key": "b", "clientCA": "c"},
+        "kubeconfig": "k",
+        "unknownNodes": "deny",
+        "maxStateAge": "10m",
+        "assumedFor": "1m",
+        "requestTime": "2s",
+        "maxBodyMiB": 1,
+        "maxRequests": 2,
+        "weights": {"mostAllocated": 1},
+        "logFormat": "console",
+    }
+    assert set(content) == set(FIELDS)
+    found = extender_options(content, source="test")
+    assert (found.host, found.port, found.tls.client_ca, found.kubeconfig) == ("::1", 9000, "c", "k")
+    assert (found.unknown_nodes, found.longest_state_age, found.assumed_for) == (UnknownNodes.DENY, 600, 60)
+    assert (found.request_time, found.largest_body, found.requests_at_once) == (2, 2**20, 2)
+    assert found.weights == Weights(0, 0, 0, 1)
+
+
+def test_the_verb_checks_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "extender.yaml"
+    file.write_text(f"kind: {KIND}\nlisten: 127.0.0.1:9999\n", encoding="utf-8")
+    answer = mooring("extender", "--config", file, "--check")
+    assert (answer.code, answer.out.count("127.0.0.1:9999")) == (0, 1)
+    file.write_text("kind: Another\n", encoding="utf-8")
+    answer = mooring("extender", "--config", file, "--check")
+    assert answer.code == 2
+    assert KIND in answer.complaint
+
+
+def test_without_the_packages_of_the_extra_one_line_names_the_remedy(tmp_path: Path) -> None:
+    file = tmp_path / "extender.yaml"
+    file.write_text(f"kind: {KIND}\n", encoding="utf-8")
+    with mock.patch.dict(sys.modules, {"uvicorn": None}):
+        for name in ("run", "serving", "connections"):
+            sys.modules.pop(f"mooring.scheduling.extender.{name}", None)
+        answer = mooring("extender", "--config", file)
+    assert answer.code == 2
+    assert 'pip install "mooring[kube]"' in answer.complaint
+
+
+def test_a_kubeconfig_that_cannot_be_used_is_told_before_anything_begins(tmp_path: Path) -> None:
+    file = tmp_path / "extender.yaml"
+    file.write_text(f"kind: {KIND}\n", encoding="utf-8")
+    answer = mooring("extender", "--config", file, "--kubeconfig", tmp_path / "none")
+    assert answer.code == 2
+    assert "is no usable kubeconfig" in answer.complaint
+
+
+def test_an_address_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        file = tmp_path / "extender.yaml"
+        file.write_text(f"kind: {KIND}\nlisten: 127.0.0.1:{taken.getsockname()[1]}\n", encoding="utf-8")
+        answer = mooring("extender", "--config", file, "--kubeconfig", kubeconfig(tmp_path / "kubeconfig", 9))
+    assert answer.code == 2
+    assert "cannot be listened on" in answer.complaint
+
+
+@pytest.fixture(scope="module")
+def deployed() -> dict[str, dict[str, Any]]:
+    documents = yaml.safe_load_all((ROOT / "deploy" / "extender.yaml").read_text(encoding="utf-8"))
+    return {document["kind"]: document for document in documents}
+
+
+def test_the_extender_may_read_what_it_needs_and_bind_and_nothing_else(deployed: dict[str, dict[str, Any]]) -> None:
+    rights = {
+        (group, resource): rule["verbs"]
+        for rule in deployed["ClusterRole"]["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert rights == {
+        ("mooring.dev", "nodefacts"): ["list", "watch"],
+        ("mooring.dev", "nodestates"): ["list", "watch"],
+        ("", "pods"): ["get", "list", "watch"],
+        ("", "pods/binding"): ["create"],
+    }
+
+
+def test_one_extender_at_a_time_with_a_configuration_that_can_be_read(deployed: dict[str, dict[str, Any]]) -> None:
+    spec = deployed["Deployment"]["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    (container,) = spec["template"]["spec"]["containers"]
+    known = {option for parameter in verb.command.params for option in parameter.opts}
+    assert container["args"][0] == "extender"
+    assert {one for one in container["args"] if one.startswith("--")} <= known
+    content = yaml.safe_load(deployed["ConfigMap"]["data"]["extender.yaml"])
+    options = extender_options(content, source="deploy")
+    scheduler = yaml.safe_load((ROOT / "deploy" / "scheduler-with-extender.yaml").read_text(encoding="utf-8"))
+    (told,) = scheduler["extenders"]
+    assert float(told["httpTimeout"].removesuffix("s")) > options.request_time
+    assert {told[f"{name}Verb"] for name in ("filter", "prioritize", "preempt", "bind")} == {
+        "filter",
+        "prioritize",
+        "preempt",
+        "bind",
+    }

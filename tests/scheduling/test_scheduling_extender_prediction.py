@@ -1,0 +1,202 @@
+"""A prediction is the engine's answer: equal keys decide equally, and what is stripped decides nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
+from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, started, state_of_node
+
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.errors import KubeletCrashError
+from mooring.core.pod import Pod
+from mooring.devicemanager.state import Device, DeviceState
+from mooring.planner.simulation import StateTexts, start_kubelet
+from mooring.scheduling.extender.deciding import Decider
+from mooring.scheduling.extender.outlook import UNPUBLISHED, UNREADABLE, Outlooks, Situation, anonymous
+from mooring.scheduling.extender.pods import Shapes, seen_pod
+from mooring.scheduling.extender.scoring import Weights, merit_of
+from mooring.scheduling.extender.view import ClusterView
+from mooring.scheduling.facts_document import digest_of
+from mooring.scheduling.prediction import decide, shape_of, view_key
+from mooring.scheduling.prediction_restored import Kind, kind_of, restored
+from mooring.scheduling.values import NodeFacts, NodeState, PodKey
+
+
+@given(hardware(), configurations(), st.data())
+@settings(max_examples=80, deadline=None)
+def test_nodes_of_one_key_decide_equally_whatever_their_pods_are_called(
+    hard: Hardware, config: KubeletConfig, data: st.DataObject
+) -> None:
+    start = start_kubelet(hard.info, config, MooringConfig(), StateTexts())
+    if start.kubelet is None:
+        return
+    empty = one = other = start.kubelet.with_devices(DeviceState(hard.devices))
+    try:
+        for uid in ("a", "b", "c"):
+            pod = data.draw(pods(uid))
+            one, _ = one.admit(pod)
+            other, _ = other.admit(replace(pod, uid=f"other-{uid}", name=f"other-{uid}"))
+        asked = data.draw(pods("asked"))
+        one, other = one.settled(), other.settled()
+        assert view_key("d", one.node) == view_key("d", other.node)
+        _, real = one.node.decide(asked)
+    except KubeletCrashError:
+        return
+    slim = anonymous(one.node)
+    assert view_key("d", slim) == view_key("d", one.node)
+    _, answer = decide(slim, shape_of(asked).pod)
+    assert answer.admitted == real.admitted
+    assert answer.reason == real.reason
+    if view_key("d", empty.node) != view_key("d", one.node):
+        return
+    assert decide(anonymous(empty.node), shape_of(asked).pod)[1] == answer
+
+
+@given(hardware(), configurations(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_restored_node_decides_as_the_one_that_published(
+    hard: Hardware, config: KubeletConfig, data: st.DataObject
+) -> None:
+    facts = NodeFacts(hard.info, config, MooringConfig())
+    start = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
+    kind = kind_of("digest", facts)
+    if start.kubelet is None:
+        assert isinstance(kind, str)
+        return
+    assert isinstance(kind, Kind)
+    kubelet = start.kubelet.with_devices(DeviceState(hard.devices))
+    try:
+        for uid in ("a", "b", "c"):
+            kubelet, _ = kubelet.admit(data.draw(pods(uid)))
+        kubelet = kubelet.settled()
+        active = dict(kubelet.node.active)
+        has_uids = data.draw(st.booleans())
+        keys = tuple(PodKey(pod.namespace, pod.name, uid if has_uids else "") for uid, pod in active.items())
+        state = NodeState(NODE, "digest", kubelet.files, kubelet.node.providers.devices, keys)
+        asked = data.draw(pods("asked"))
+        _, real = kubelet.node.decide(asked)
+        found = restored(kind, state, active)
+        if isinstance(found, str):
+            # As with strict-cpu-reservation and no shared CPU left: a kubelet would not start on its own file.
+            again = start_kubelet(facts.machine, facts.config, facts.mooring, kubelet.files)
+            assert again.kubelet is None, found
+            return
+        _, answer = found.standing.node.decide(asked)
+    except KubeletCrashError:
+        return
+    assert (answer.admitted, answer.reason, answer.containers) == (real.admitted, real.reason, real.containers)
+    # Without the specifications what is held stays held.
+    blind = restored(kind, state, {})
+    assert not isinstance(blind, str)
+    assert blind.standing.node.cpu.default == found.standing.node.cpu.default
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "null", '{"policyName":"none"}', '{"policyName":"static","checksum":1}', None]
+)
+def test_a_state_that_cannot_be_restored_is_a_reason(text: str | None) -> None:
+    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
+    kind = kind_of(digest_of(facts), facts)
+    assert isinstance(kind, Kind)
+    state = NodeState(NODE, digest_of(facts), StateTexts(text, None))
+    found = restored(kind, state, {})
+    assert isinstance(found, str)
+    assert "\n" not in found
+    outlook = Outlooks().of(Situation(kind, state, {}, ()))
+    assert outlook.trouble == UNREADABLE
+
+
+def test_facts_with_which_no_kubelet_starts_are_a_reason() -> None:
+    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi", topology_manager_policy="no-such")
+    assert isinstance(kind_of("d", facts), str)
+
+
+def test_devices_count_by_where_they_are_and_not_by_their_ids() -> None:
+    facts = facts_with("sockets=2 numa=2 cores=8 threads=1 memory=8Gi", topology_manager_policy="single-numa-node")
+    nodes = [
+        started(facts).with_devices(DeviceState({"gpu": (Device(f"{name}-1", (0,)), Device(f"{name}-2", (1,)))})).node
+        for name in ("gpu", "GPU-8f3a")
+    ]
+    assert len({view_key("d", node) for node in nodes}) == 1
+    moved = started(facts).with_devices(DeviceState({"gpu": (Device("gpu-1", (1,)), Device("gpu-2", (1,)))})).node
+    assert view_key("d", moved) != view_key("d", nodes[0])
+
+
+def test_scores_prefer_one_numa_node_and_room_for_others() -> None:
+    facts = facts_with("sockets=2 numa=2 cores=16 threads=1 memory=16Gi distances=10,32")
+    kind = kind_of("d", facts)
+    assert isinstance(kind, Kind)
+
+    def judged(*running: Pod, asked: int) -> tuple[float, float]:
+        kubelet = started(facts)
+        for pod in running:
+            kubelet, decision = kubelet.admit(pod)
+            assert decision.admitted
+        after, answer = decide(kubelet.node, guaranteed("asked", asked))
+        assert answer.admitted
+        merit = merit_of(after, "asked", kind.distances)
+        return merit.alignment, merit.room
+
+    assert judged(asked=4)[0] == 1.0
+    assert judged(asked=10)[0] == pytest.approx(10 / 21)
+    assert judged(asked=8)[1] > judged(guaranteed("first", 2), asked=10)[1]
+    assert Weights().score(merit_of(decide(started(facts).node, guaranteed("x", 4))[0], "x", {})) <= 10
+
+
+def test_a_state_of_thousands_of_bytes_that_says_the_same_again_changes_nothing() -> None:
+    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
+    view = ClusterView(lambda: 0.0)
+    assert view.outlook(NODE).trouble == UNPUBLISHED
+    view.put_facts(digest_of(facts), facts)
+    view.put_state(NODE, 1, state_of_node(facts, started(facts), sequence=1))
+    first = view.outlook(NODE)
+    view.put_state(NODE, 2, state_of_node(facts, started(facts), sequence=2))
+    assert view.changed_nodes() == []
+    assert view.outlook(NODE) is first
+
+
+def test_equal_nodes_share_their_outlook() -> None:
+    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
+    view = ClusterView(lambda: 0.0)
+    view.put_facts(digest_of(facts), facts)
+    for name in ("one", "two"):
+        kubelet, _ = started(facts).admit(guaranteed(f"on-{name}", 2))
+        view.put_state(name, 1, state_of_node(facts, kubelet, node=name))
+    assert view.outlook("one").views == view.outlook("two").views
+
+
+def test_states_that_are_too_old_say_nothing() -> None:
+    facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
+    now = [0.0]
+    view = ClusterView(lambda: now[0], longest_age=60)
+    view.put_facts(digest_of(facts), facts)
+    view.put_state(NODE, 1, state_of_node(facts, started(facts)))
+    assert not view.outlook(NODE).trouble
+    now[0] = 61.0
+    assert "too old" in view.outlook(NODE).trouble
+
+
+@pytest.mark.parametrize(
+    ("allocated", "is_admitted"), [("2", True), ("4", False)], ids=["not-accepted", "accepted-and-not-yet-published"]
+)
+def test_a_pod_whose_resize_is_on_its_way_counts_with_what_is_allocated(allocated: str, is_admitted: bool) -> None:
+    facts = facts_with("sockets=1 numa=1 cores=8 threads=1 memory=16Gi")
+    resources = {name: {"cpu": "4", "memory": "1Gi"} for name in ("requests", "limits")}
+    status = [{"name": "c0", "allocatedResources": {"cpu": allocated, "memory": "1Gi"}}]
+    obj = {
+        "metadata": {"name": "resized", "namespace": "", "uid": "resized"},
+        "spec": {"nodeName": NODE, "containers": [{"name": "c0", "resources": resources}]},
+        "status": {"phase": "Running", "qosClass": "Guaranteed", "containerStatuses": status},
+    }
+    kubelet, _ = started(facts).admit(guaranteed("resized", 2))
+    view = ClusterView(lambda: 0.0)
+    view.put_facts(digest_of(facts), facts)
+    view.put_pod(seen_pod(json.dumps(obj).encode(), Shapes()))
+    view.put_state(NODE, 1, state_of_node(facts, kubelet))
+    asked = guaranteed("asked", 5)
+    assert Decider().answer(view.outlook(NODE, asked), shape_of(asked)).admitted is is_admitted

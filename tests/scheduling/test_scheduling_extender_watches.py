@@ -1,0 +1,119 @@
+"""What is heard of an API server that fails in the ways it can; the server here is a fault injector."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from tests.agent.pods.fault_injector import Fault, FaultInjector, pod_object
+from tests.patience import until
+
+from mooring.cluster.apiserver import cluster_of
+from mooring.cluster.following import Follower
+from mooring.scheduling.extender.pods import Shapes
+from mooring.scheduling.extender.view import ClusterView
+from mooring.scheduling.extender.watches import PodListener, StateListener
+
+GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooring.cluster.following.pause_before", lambda _tries, _name: 0.01)
+    monkeypatch.setattr("mooring.cluster.following._QUIET_PAUSE", 0.01)
+
+
+@pytest.fixture
+def injector() -> Iterator[FaultInjector]:
+    with FaultInjector() as one:
+        one.put(pod_object("one"))
+        yield one
+
+
+@pytest.fixture
+def view() -> ClusterView:
+    return ClusterView(lambda: 0.0)
+
+
+@pytest.fixture
+def problems() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def follower(injector: FaultInjector, view: ClusterView, problems: list[str]) -> Iterator[Follower]:
+    listener = PodListener(view, Shapes(), lambda _about, problem: problems.append(problem))
+    made = Follower(lambda: cluster_of(injector.config()), "api/v1/pods", listener)
+    yield made
+    injector.end_watches()
+    made.stop()
+
+
+def test_pods_are_listed_in_pages_and_then_watched(
+    injector: FaultInjector, view: ClusterView, follower: Follower
+) -> None:
+    injector.page = 1
+    injector.put(pod_object("two"))
+    follower.start()
+    until(follower.has_listed.is_set, "the pods are listed")
+    assert set(view.pods_on("node-1")) == {"uid-one", "uid-two"}
+    injector.put(pod_object("three"))
+    until(lambda: "uid-three" in view.pods_on("node-1"), "the new pod is heard of")
+    injector.delete("one")
+    until(lambda: "uid-one" not in view.pods_on("node-1"), "the deleted pod is heard of")
+
+
+def test_a_failed_page_leaves_everything_as_it_was_known(
+    injector: FaultInjector, view: ClusterView, follower: Follower, problems: list[str]
+) -> None:
+    injector.fail("list", Fault(503), Fault(429, retry_after="0"), Fault(cut=True))
+    follower.start()
+    until(follower.has_listed.is_set, "the pods are listed in the end")
+    assert len(problems) == 3
+    assert set(view.pods_on("node-1")) == {"uid-one"}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(410),
+        Fault(stream=json.dumps({"type": "ERROR", "object": GONE}).encode() + b"\n"),
+        Fault(429, retry_after="0"),
+        Fault(500),
+        Fault(stream=b'{"type": "ADDED", "obj\n'),
+        Fault(cut=True),
+    ],
+    ids=["410", "410-in-the-stream", "429", "500", "garbage", "cut"],
+)
+def test_after_a_watch_that_failed_everything_is_heard_of_all_the_same(
+    injector: FaultInjector, view: ClusterView, follower: Follower, fault: Fault
+) -> None:
+    injector.fail("watch", fault, fault)
+    follower.start()
+    until(lambda: len(injector.asked("watch")) > 2, "it is watched again")
+    injector.put(pod_object("two"))
+    until(lambda: "uid-two" in view.pods_on("node-1"), "the new pod is heard of")
+    assert set(view.pods_on("node-1")) == {"uid-one", "uid-two"}
+
+
+def test_a_pod_that_vanished_between_two_lists_is_not_bound_any_more(
+    injector: FaultInjector, view: ClusterView, follower: Follower
+) -> None:
+    follower.start()
+    until(lambda: injector.asked("watch"), "it is watched")
+    injector.put(pod_object("two"))
+    until(lambda: "uid-two" in view.pods_on("node-1"), "the new pod is heard of")
+    injector.pods.pop("two")
+    injector.fail("watch", Fault(410))
+    injector.end_watches()
+    until(lambda: "uid-two" not in view.pods_on("node-1"), "the vanished pod is missed")
+
+
+def test_an_object_that_cannot_be_read_is_a_reason_and_no_end(view: ClusterView, problems: list[str]) -> None:
+    listener = StateListener(view, lambda _about, problem: problems.append(problem))
+    content = {"apiVersion": "mooring.dev/v1alpha1", "kind": "NodeState", "metadata": {"name": "node-1"}, "spec": 5}
+    listener.changed(msgspec.Raw(json.dumps(content).encode()))
+    assert len(problems) == 1
+    assert view.outlook("node-1").trouble == "the state of the node cannot be read"

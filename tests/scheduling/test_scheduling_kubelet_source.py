@@ -1,0 +1,324 @@
+"""A plain kubelet is seen as one moment: its files and its PodResources API, over a real socket."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from tests.agent.small_node import CONFIG, INFO
+
+from mooring.agent.podresources import PodResourcesService
+from mooring.agent.reactor.values import AgentState
+from mooring.agent.snapshot import Snapshot
+from mooring.core.config import MooringConfig
+from mooring.core.errors import InputError
+from mooring.core.machine import Machine
+from mooring.core.pod import Container, Pod, QoS
+from mooring.core.quantity import Quantity
+from mooring.devicemanager.state import Device, DeviceState
+from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+from mooring.scheduling.publisher.api_names import names_of
+from mooring.scheduling.publisher.device_checkpoint import held_devices
+from mooring.scheduling.publisher.kubelet_source import ASKING, KubeletSource, UnsettledError
+from mooring.scheduling.publisher.naming import Names
+from mooring.scheduling.publisher.podresources import ListedPod, PodResourcesClient, PodResourcesError, pods_in
+from mooring.scheduling.values import NodeFacts, PodKey
+
+GPU = "vendor.example/gpu"
+DEVICES = {GPU: (Device("a", (0,)), Device("b", (1,)), Device("c"))}
+FACTS = NodeFacts(INFO, CONFIG, MooringConfig())
+
+
+def pod(uid: str, cpus: str = "1", gpus: int = 0) -> Pod:
+    amounts = {"cpu": Quantity.parse(cpus), "memory": Quantity.parse("100Mi")}
+    if gpus:
+        amounts[GPU] = Quantity.parse(str(gpus))
+    app = Container("app", requests=amounts, limits=amounts)
+    return Pod(f"uid-{uid}", uid, namespace="shop", containers=(app,), qos=QoS.GUARANTEED)
+
+
+@dataclass
+class RunningKubelet:
+    """A simulated kubelet with the files and the socket of a real one."""
+
+    root: Path
+    kubelet: Kubelet
+    now: float = 100.0
+    pauses: list[float] = field(default_factory=list)
+    while_pausing: Callable[[], object] = lambda: None
+
+    @property
+    def socket(self) -> Path:
+        return self.root / "pod-resources/kubelet.sock"
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(Machine("m", INFO), AgentState(self.kubelet))
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.while_pausing()
+
+    def write(self) -> None:
+        texts = {"cpu_manager_state": self.kubelet.files.cpu, "memory_manager_state": self.kubelet.files.memory}
+        held = self.kubelet.node.providers.devices.held
+        entries = [
+            {"PodUID": uid, "ContainerName": name, "ResourceName": resource, "DeviceIDs": {"-1": sorted(ids)}}
+            for uid, containers in held.items()
+            for name, resources in containers.items()
+            for resource, ids in resources.items()
+        ]
+        texts["device-plugins/kubelet_internal_checkpoint"] = json.dumps({"Data": {"PodDeviceEntries": entries}})
+        for name, text in texts.items():
+            new = self.root / f"{name}.new"
+            new.write_text(text or "", encoding="utf-8")
+            new.rename(self.root / name)
+
+    def admit(self, one: Pod) -> None:
+        self.kubelet, decision = self.kubelet.admit(one)
+        assert decision.admitted, decision.rejection
+        self.write()
+        self.now += 10
+
+    def remove(self, uid: str) -> None:
+        self.kubelet, _ = self.kubelet.remove(f"uid-{uid}")
+        self.write()
+        self.now += 10
+
+
+@pytest.fixture
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKubelet]:
+    root = tmp_path_factory.mktemp("k")
+    (root / "device-plugins").mkdir()
+    (root / "pod-resources").mkdir()
+    start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts())
+    assert start.kubelet is not None
+    one = RunningKubelet(root, start.kubelet.with_devices(DeviceState(DEVICES)))
+    one.write()
+    service = PodResourcesService(str(one.socket), one)
+    yield one
+    service.close()
+
+
+@pytest.fixture
+def client(running: RunningKubelet) -> Iterator[PodResourcesClient]:
+    one = PodResourcesClient(str(running.socket))
+    yield one
+    one.close()
+
+
+def source(
+    running: RunningKubelet,
+    client: PodResourcesClient,
+    load: Callable[[], NodeFacts] = lambda: FACTS,
+    names: Callable[[tuple[ListedPod, ...]], Names] | None = None,
+) -> KubeletSource:
+    return KubeletSource(
+        "n",
+        running.root,
+        load,
+        client,
+        socket=running.socket,
+        names=names,
+        clock=lambda: running.now,
+        pause=running.pause,
+    )
+
+
+def test_observation_is_the_kubelet_as_it_is(running: RunningKubelet, client: PodResourcesClient) -> None:
+    running.admit(pod("a", "2", gpus=2))
+    running.admit(pod("b", "1"))
+    seen = source(running, client).look()
+    assert seen is not None
+    assert seen.node is not None
+    assert seen.facts == FACTS
+    assert seen.state.files == running.kubelet.files
+    assert seen.state.pods == (PodKey("shop", "a", "uid-a"), PodKey("shop", "b", "uid-b"))
+    assert seen.state.devices.held == running.kubelet.node.providers.devices.held
+    devices = {device.id: device for device in seen.state.devices.devices[GPU]}
+    assert devices == {device.id: device for device in DEVICES[GPU]}
+    assert seen.node.cpu.assignments == running.kubelet.node.cpu.assignments
+    assert seen.node.shared_pool == running.kubelet.node.shared_pool
+    assert seen.node.memory == running.kubelet.node.memory
+
+
+def test_same_observation_is_the_same_object_until_something_changes(
+    running: RunningKubelet, client: PodResourcesClient
+) -> None:
+    looking = source(running, client)
+    first = looking.look()
+    running.now += 100
+    assert looking.look() is first
+    running.admit(pod("a"))
+    second = looking.look()
+    assert second is not first
+    assert looking.look() is second
+
+
+def test_pods_without_anything_of_their_own_are_seen_at_the_next_listing(
+    running: RunningKubelet, client: PodResourcesClient
+) -> None:
+    looking = source(running, client)
+    looking.look()
+    running.kubelet = replace(running.kubelet, node=running.kubelet.node.adopt([pod("plain", "500m")]))
+    running.now += 1
+    assert looking.look() is looking.look()
+    running.now += 2
+    seen = looking.look()
+    assert seen is not None
+    assert seen.state.pods == (PodKey("shop", "plain"),)
+
+
+def test_files_that_are_behind_the_list_are_read_again(running: RunningKubelet, client: PodResourcesClient) -> None:
+    old = running.kubelet.files
+    running.admit(pod("a"))
+    new, running.kubelet = running.kubelet, replace(running.kubelet, files=old)
+    running.write()
+    running.kubelet = new
+    running.while_pausing = running.write
+    seen = source(running, client).look()
+    assert seen is not None
+    assert seen.state.files == new.files
+    assert len(running.pauses) == 1
+
+
+def test_kubelet_that_contradicts_its_files_is_not_published(
+    running: RunningKubelet, client: PodResourcesClient
+) -> None:
+    old = running.kubelet.files
+    running.admit(pod("a"))
+    running.kubelet = replace(running.kubelet, files=old)
+    running.write()
+    with pytest.raises(UnsettledError, match="container app of shop/a has CPUs that the state file has not"):
+        source(running, client).look()
+
+
+def test_files_that_change_all_the_time_are_not_believed(running: RunningKubelet, client: PodResourcesClient) -> None:
+    class Restless:
+        """Every question changes a file."""
+
+        def listed(self) -> bytes:
+            (running.root / "cpu_manager_state").write_text(f"{os.urandom(4).hex()}", encoding="utf-8")
+            return client.listed()
+
+        def devices(self) -> dict[str, tuple[Device, ...]]:
+            return client.devices()
+
+    looking = KubeletSource("n", running.root, lambda: FACTS, Restless(), pause=running.pause)
+    with pytest.raises(UnsettledError, match="change all the time"):
+        looking.look()
+
+
+def test_ended_pods_leave_nothing_behind_when_all_others_are_known(
+    running: RunningKubelet, client: PodResourcesClient
+) -> None:
+    running.admit(pod("a", gpus=1))
+    running.admit(pod("b", gpus=1))
+    held = running.kubelet.node.providers.devices.held
+    node = running.kubelet.node
+    active = {uid: one for uid, one in node.active.items() if uid != "uid-a"}
+    running.kubelet = replace(running.kubelet, node=replace(node, active=active))
+    assert set(held) == {"uid-a", "uid-b"}, "the kubelet's record still has both"
+    seen = source(running, client).look()
+    assert seen is not None
+    assert seen.node is not None
+    assert set(seen.state.devices.held) == {"uid-b"}
+    assert set(seen.node.cpu.assignments) == {"uid-b"}
+
+
+def test_damaged_file_is_published_and_nothing_is_called_available(
+    running: RunningKubelet, client: PodResourcesClient
+) -> None:
+    (running.root / "cpu_manager_state").write_text("{", encoding="utf-8")
+    seen = source(running, client).look()
+    assert seen is not None
+    assert seen.node is None
+    assert seen.problem
+    assert seen.state.files.cpu == "{"
+
+
+def test_configuration_is_read_again_when_the_kubelet_starts_anew_and_not_before(
+    running: RunningKubelet, client: PodResourcesClient
+) -> None:
+    current = [FACTS]
+    looking = source(running, client, lambda: current[0])
+    first = looking.look()
+    current[0] = replace(FACTS, config=replace(CONFIG, max_pods=7))
+    running.now += 100
+    assert looking.look() is first
+    other = running.root / "other.sock"
+    service = PodResourcesService(str(other), running)
+    other.replace(running.socket)
+    running.now += 100
+    seen = looking.look()
+    service.close()
+    assert first is not None
+    assert seen is not None
+    assert seen.facts.config.max_pods == 7
+    assert seen.state.facts != first.state.facts
+
+
+def test_api_server_tells_the_uids_that_the_files_do_not(running: RunningKubelet, client: PodResourcesClient) -> None:
+    running.kubelet = replace(running.kubelet, node=running.kubelet.node.adopt([pod("plain", "500m")]))
+    running.admit(pod("a"))
+    asked: list[int] = []
+
+    def names(pods: tuple[ListedPod, ...]) -> Names:
+        asked.append(len(pods))
+        told = {("shop", "a"): "older uid of a"}
+        return told if len(asked) < 3 else {**told, ("shop", "plain"): "uid-plain"}
+
+    looking = source(running, client, names=names)
+    for _ in range(10):
+        seen = looking.look()
+        running.now += 10
+    assert seen is not None
+    assert set(seen.state.pods) == {PodKey("shop", "a", "uid-a"), PodKey("shop", "plain", "uid-plain")}
+    assert len(asked) == 3
+
+
+def test_api_server_that_never_tells_is_not_asked_for_ever(running: RunningKubelet, client: PodResourcesClient) -> None:
+    running.kubelet = replace(running.kubelet, node=running.kubelet.node.adopt([pod("plain", "500m")]))
+    asked: list[int] = []
+
+    def nobody(pods: tuple[ListedPod, ...]) -> Names:
+        asked.append(len(pods))
+        return {}
+
+    looking = source(running, client, names=nobody)
+    first = looking.look()
+    for _ in range(20):
+        running.now += 10
+        assert looking.look() is first
+    assert len(asked) == 1 + ASKING
+
+
+def test_kubelet_that_is_away_is_an_error_in_words(running: RunningKubelet) -> None:
+    client = PodResourcesClient(str(running.root / "nobody.sock"))
+    with pytest.raises(PodResourcesError, match=r"nobody\.sock: List: "):
+        source(running, client).look()
+    client.close()
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"Data":{"PodDeviceEntries":[{"PodUID":1}]}}', "\udcff"])
+def test_record_of_devices_that_is_none_is_named(text: str) -> None:
+    with pytest.raises(InputError, match="device-plugins/kubelet_internal_checkpoint: is no record of devices"):
+        held_devices(text)
+
+
+def test_answer_that_is_none_is_named() -> None:
+    with pytest.raises(PodResourcesError, match="is no ListPodResourcesResponse"):
+        pods_in(b"\xff\xff")
+
+
+def test_static_pods_have_the_uid_of_their_kubelet() -> None:
+    metadata = {
+        "namespace": "kube-system",
+        "name": "p-n",
+        "uid": "mirror",
+        "annotations": {"kubernetes.io/config.mirror": "hash"},
+    }
+    assert names_of([{"metadata": metadata}]) == {("kube-system", "p-n"): "hash"}

@@ -1,0 +1,162 @@
+"""The manifests of the publisher are sound, ask for little, and fit what the program writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from tests.agent.small_node import CONFIG, INFO
+from tests.scheduling.manifests import mistakes
+
+from mooring.cli.verbs import publish
+from mooring.core.config import MooringConfig
+from mooring.devicemanager.state import Device, DeviceState
+from mooring.planner.simulation import StateTexts, start_kubelet
+from mooring.scheduling.facts_document import digest_of, facts_document
+from mooring.scheduling.objects import API_VERSION, FACTS, GROUP, PLURALS, STATE, VERSION
+from mooring.scheduling.publisher.observation import Observation, publication_of
+from mooring.scheduling.values import NodeFacts, NodeState, PodKey
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+FILES = ("crds/nodefacts.yaml", "crds/nodestates.yaml", "publish.yaml", "publish-prune.yaml")
+
+
+def documents(file: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / file).read_text(encoding="utf-8")))
+
+
+def all_of(kind: str) -> list[dict[str, Any]]:
+    return [one for file in FILES for one in documents(file) if one["kind"] == kind]
+
+
+def pods() -> list[dict[str, Any]]:
+    (daemon,), (job,) = all_of("DaemonSet"), all_of("CronJob")
+    return [daemon["spec"]["template"]["spec"], job["spec"]["jobTemplate"]["spec"]["template"]["spec"]]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_manifests_have_known_fields_only(file: str) -> None:
+    assert [mistakes(one) for one in documents(file)] == [[]] * len(documents(file))
+
+
+def test_checker_finds_a_slip_of_the_pen() -> None:
+    (daemon,) = all_of("DaemonSet")
+    daemon["spec"]["template"]["spec"]["containers"][0]["volumeMount"] = []
+    del daemon["spec"]["selector"]
+    assert mistakes(daemon) == [".spec.selector: missing", ".spec.template.spec.containers[0].volumeMount: unknown"]
+
+
+def test_rights_are_the_least() -> None:
+    rules = {one["metadata"]["name"]: one["rules"] for one in all_of("ClusterRole")}
+    found = {
+        name: {
+            (group, resource): tuple(rule["verbs"])
+            for rule in given
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+        }
+        for name, given in rules.items()
+    }
+    assert found == {
+        "mooring-publish": {
+            ("mooring.dev", "nodefacts"): ("create",),
+            ("mooring.dev", "nodestates"): ("create", "patch"),
+            ("topology.node.k8s.io", "noderesourcetopologies"): ("create", "patch"),
+            ("", "nodes"): ("get",),
+            ("", "pods"): ("list",),
+        },
+        "mooring-prune": {
+            ("mooring.dev", "nodefacts"): ("list", "delete"),
+            ("mooring.dev", "nodestates"): ("list",),
+        },
+    }
+
+
+def test_bindings_name_accounts_and_roles_that_are_there() -> None:
+    accounts = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in all_of("ServiceAccount")}
+    roles = {one["metadata"]["name"] for one in all_of("ClusterRole")}
+    for one in all_of("ClusterRoleBinding"):
+        assert one["roleRef"]["name"] in roles
+        assert {(subject["namespace"], subject["name"]) for subject in one["subjects"]} <= accounts
+    assert {("mooring", pod["serviceAccountName"]) for pod in pods()} == accounts
+
+
+def test_containers_write_nowhere_and_have_no_privileges() -> None:
+    for pod in pods():
+        assert not pod.get("hostNetwork")
+        assert not pod.get("hostPID")
+        (container,) = pod["containers"]
+        security = container["securityContext"]
+        assert security["readOnlyRootFilesystem"]
+        assert not security["allowPrivilegeEscalation"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert all(mount["readOnly"] for mount in container.get("volumeMounts", []))
+        assert {mount["name"] for mount in container.get("volumeMounts", [])} == {
+            volume["name"] for volume in pod.get("volumes", [])
+        }
+
+
+def test_arguments_are_options_of_the_verb() -> None:
+    known = {option for parameter in publish.command.params for option in parameter.opts}
+    for pod in pods():
+        verb, *arguments = pod["containers"][0]["args"]
+        assert verb == "publish"
+        assert {argument for argument in arguments if argument.startswith("--")} <= known
+
+
+def test_definitions_have_the_names_that_the_program_uses() -> None:
+    found = {one["spec"]["names"]["kind"]: one for one in all_of("CustomResourceDefinition")}
+    assert set(found) == {FACTS, STATE}
+    for kind, one in found.items():
+        assert one["metadata"]["name"] == f"{PLURALS[kind]}.{GROUP}"
+        assert one["spec"]["names"]["plural"] == PLURALS[kind]
+        assert (one["spec"]["group"], one["spec"]["scope"]) == (GROUP, "Cluster")
+        assert [version["name"] for version in one["spec"]["versions"]] == [VERSION]
+
+
+def schema_of(kind: str) -> dict[str, Any]:
+    """Return a definition's schema, closed: an API server refuses to apply what is not declared."""
+    (one,) = [found for found in all_of("CustomResourceDefinition") if found["spec"]["names"]["kind"] == kind]
+    schema: dict[str, Any] = closed(one["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+    schema["properties"]["metadata"] = {"type": "object"}
+    return schema
+
+
+def closed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: closed(part) for name, part in schema.items() if not name.startswith("x-kubernetes")}
+    return {**made, "additionalProperties": False} if "properties" in made else made
+
+
+def everything() -> Observation:
+    """Return an observation in which every field is used."""
+    facts = NodeFacts(INFO, CONFIG, MooringConfig())
+    start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts())
+    assert start.kubelet is not None
+    devices = DeviceState(
+        {"v/gpu": (Device("a", (0, 1)), Device("b", healthy=False))}, {"u": {"c": {"v/gpu": frozenset({"a"})}}}
+    )
+    keys = (PodKey("a", "b", "u"), PodKey("a", "c"))
+    state = NodeState("node", digest_of(facts), start.kubelet.files, devices, keys)
+    return Observation(facts, state, start.kubelet.with_devices(devices).node)
+
+
+def test_everything_that_is_written_is_declared() -> None:
+    made = publication_of(everything(), sequence=3, moment=1_700_000_000.0, owner="uid")
+    for kind, document in ((FACTS, facts_document(everything().facts)), (STATE, made.state)):
+        assert (document["apiVersion"], document["kind"]) == (API_VERSION, kind)
+        jsonschema.validate(document, schema_of(kind))
+    spec = schema_of(STATE)["properties"]["spec"]["properties"]
+    assert set(made.state["spec"]) == set(spec), "and everything that is declared is written"
+
+
+def test_definition_refuses_what_is_not_declared() -> None:
+    made = publication_of(everything(), sequence=3, moment=None)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**made.state, "spec": {**made.state["spec"], "other": 1}}, schema_of(STATE))
