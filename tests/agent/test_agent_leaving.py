@@ -62,7 +62,7 @@ def leaving(node: Node, monkeypatch: pytest.MonkeyPatch, found: list[Left]) -> I
 def with_quota(node: Node, path: str) -> None:
     """Give a group the quota that a kubelet gives a pod of two CPUs, as at its creation or a resize."""
     name, text = ("cpu.max", "200000 100000") if node.tree.version == 2 else ("cpu.cfs_quota_us", "200000")
-    (node.tree.folder("cpu", path) / name).write_text(f"{text}\n", encoding="utf-8")
+    node.tree.put("cpu", path, name, text)
 
 
 def test_a_quota_that_the_kubelet_writes_after_a_resize_is_lifted_at_the_next_look(

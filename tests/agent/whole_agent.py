@@ -119,9 +119,8 @@ class Node:
 
     def write(self, container_id: str, path: str, cpus: str) -> None:
         """Change a cgroup past everybody, as a runtime's update does."""
-        file = self.tree.folder("cpuset", path) / "cpuset.cpus"
-        assert file.is_file(), container_id
-        file.write_text(f"{cpus}\n", encoding="utf-8")
+        assert (self.tree.folder("cpuset", path) / "cpuset.cpus").is_file(), container_id
+        self.tree.put("cpuset", path, "cpuset.cpus", cpus)
 
     @property
     def status(self) -> dict[str, Any]:

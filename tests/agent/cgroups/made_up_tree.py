@@ -1,10 +1,16 @@
-"""Machines with control groups, made of plain files: what is written into a group is in effect at once."""
+"""Machines with control groups, made of plain files: what is written into a group is in effect at once.
+
+A kernel's file has a value at any moment. A plain file that is written anew is empty for one: who reads it here reads
+again, and what a test writes takes the place of the file in one step.
+"""
 
 from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.patience import until
 
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.layout import find_layout
@@ -49,7 +55,7 @@ class MadeUpMachine:
             folder = self.folder(controller, path)
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in files.items():
-                (folder / name).write_text(values.get(name.replace(".", "_"), text) + "\n")
+                self.put(controller, path, name, values.get(name.replace(".", "_"), text))
                 if controller == "cpuset":
                     (folder / IN_EFFECT[self.version][name]).symlink_to(name)
 
@@ -63,7 +69,24 @@ class MadeUpMachine:
         (self.root / f"proc/{pid}/cgroup").write_text(text)
 
     def text(self, controller: str, path: str, name: str) -> str:
-        return (self.folder(controller, path) / name).read_text().strip()
+        """Return the value of a file of a group."""
+        file = self.folder(controller, path) / name
+        text = ""
+
+        def has_value() -> bool:
+            nonlocal text
+            text = file.read_text()
+            return bool(text)
+
+        until(has_value, f"{file} has a value")
+        return text.strip()
+
+    def put(self, controller: str, path: str, name: str, text: str) -> None:
+        """Write a value into a file of a group, past the agent."""
+        file = self.folder(controller, path) / name
+        beside = file.with_name(f".{name}")
+        beside.write_text(f"{text}\n")
+        beside.replace(file)
 
 
 def made_up_machine(root: Path, version: int, mounts: str = "") -> MadeUpMachine:
