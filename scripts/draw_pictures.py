@@ -18,12 +18,18 @@ AI = (
     "-f examples/ai-pods.yaml --config examples/ai-kubelet.yaml "
     "--machine 'sockets=2 numa=4 cores=64 threads=2 l3=8 memory=256Gi hugepages-2Mi=2048 distances=10,12,32'"
 )
+HYBRID = "-f examples/plugins/hybrid-pods.yaml --machine i7-1370p"
+SPREAD = "-f examples/plugins/spread-pods.yaml --machine 'sockets=1 numa=2 cores=32 l3=8 memory=64Gi'"
 PICTURES: Mapping[str, str] = {
     "node.svg": f"mooring show {EXAMPLE} -o svg",
     "memory-only-nodes.svg": "mooring show --machine xeonmax-9460-2s-snc4-flat -o svg",
     "decision.svg": f"mooring explain ai/inference {EXAMPLE} -o svg",
     "four-providers.svg": f"mooring explain train-1 {AI} -o svg",
     "hybrid.svg": "mooring show --machine i7-1370p -o svg",
+    "core-kinds-before.svg": f"mooring show {HYBRID} --config examples/plugins/plain-kubelet.yaml -o svg",
+    "core-kinds-after.svg": f"mooring show {HYBRID} --config examples/plugins/hybrid-kubelet.yaml -o svg",
+    "spread-before.svg": f"mooring show {SPREAD} --config examples/plugins/packed-kubelet.yaml -o svg",
+    "spread-after.svg": f"mooring show {SPREAD} --config examples/plugins/spread-kubelet.yaml -o svg",
 }
 """File in docs/images -> the command that draws it."""
 

@@ -39,7 +39,7 @@ QEMU = "qemu-system-x86_64"
 PROGRAMS = {QEMU: "qemu-system-x86", "cpio": "cpio", "zstd": "zstd"}
 """Programs that are needed here, and their packages."""
 PACKAGES = ("busybox-static",)
-WHEELS = ("click", "msgspec", "pyyaml", "rich")
+WHEELS = ("click", "msgspec", "pluggy", "pyyaml", "rich")
 """What the commands import; rich has more dependencies for what they do not use."""
 RUNTIME_PACKAGES = ("libseccomp2", "libstdc++6", "libgcc-s1")
 """What runc and grpcio load."""

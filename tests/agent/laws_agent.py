@@ -21,6 +21,8 @@ def overlaps(runtime: Runtime, state: AgentState, all_cpus: int) -> Iterator[str
     for number, one in enumerate(running):
         for other in running[number + 1 :]:
             common = _cpus(one, all_cpus) & _cpus(other, all_cpus)
+            if _meets(runtime, state, one) and _meets(runtime, state, other):
+                common &= ~state.kubelet.node.cpu.default
             if common and not _may_share(runtime, state, one, other):
                 yield f"{_name(runtime, one)} and {_name(runtime, other)} both may use CPUs {list_text(common)}"
 
@@ -47,6 +49,13 @@ def differences(runtime: Runtime, agent: SimulatedAgent) -> Iterator[str]:
                 yield f"{_name(runtime, made)}: {place} has nodes {found.mems!r} instead of {setting.mems}"
             if place == "record" and setting.quota is not None and (found.quota or -1) != setting.quota:
                 yield f"{_name(runtime, made)}: {place} has quota {found.quota} instead of {setting.quota}"
+
+
+def _meets(runtime: Runtime, state: AgentState, made: Process) -> bool:
+    """Tell whether a container may meet others in the shared pool: a mixed one may, and who has nothing else online."""
+    wanted, uid, cpu = Wanted.now(state), _uid(runtime, made), state.kubelet.node.cpu
+    usable = cpu.assignments.get(uid, {}).get(made.name, 0) & ~cpu.offline
+    return wanted.is_mixed(uid, made.name) or not usable
 
 
 def _may_share(runtime: Runtime, state: AgentState, one: Process, other: Process) -> bool:

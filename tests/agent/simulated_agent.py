@@ -31,6 +31,7 @@ from mooring.agent.reactor.effects import (
     WriteAssigned,
     WriteCPUSet,
 )
+from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.knowing import messages_of
 from mooring.agent.reactor.resizing import is_due, released, taken_back
 from mooring.agent.reactor.resume import Stored, resume
@@ -60,7 +61,7 @@ class Disk:
         if not self.journal:
             return Stored()
         journal = read_journal(self.journal)
-        return Stored(journal.texts, journal.pods)
+        return Stored(journal.texts, journal.pods, offline=journal.offline, displaced=journal.displaced)
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,11 @@ class SimulatedAgent:
     def next_reply(self) -> None:
         """Answer a request about a container that nobody knows: any reply brings the runtime's record up to date."""
         self.runtime.deliver(self._updates(self._done(stop_container(self.state, Container("nobody", "", "")), "")))
+
+    def see_online(self, online: int) -> None:
+        """Learn which CPUs are online."""
+        if is_news(self.state, online):
+            self._done(cpus_changed(self.state, online), "")
 
     def look_after(self) -> None:
         """Take back CPUs whose delay is over, and tell what containers got since; as the agent does twice a second."""

@@ -15,6 +15,8 @@ from tests.agent.test_agent_resizing import update
 from mooring.agent.assigned import CPUSET_FILE, MEMSET_FILE, AssignedFiles
 from mooring.agent.nri.types import Event, LinuxResources, Mount
 from mooring.agent.reactor.answers import Adjusted, Outcome
+from mooring.agent.reactor.assigned import owes
+from mooring.agent.reactor.claims import prepare_claim
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.dispatch import state_change
 from mooring.agent.reactor.effects import (
@@ -29,6 +31,7 @@ from mooring.agent.reactor.resizing import released
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, Assigned, Options, Telling
 from mooring.core.pod import Pod
+from mooring.node.claims import Claim, Share
 
 
 def created(state: AgentState, pod: Pod, asks: bool = True) -> Outcome:
@@ -103,6 +106,27 @@ def test_without_the_extension_nobody_is_told() -> None:
 
 def test_a_container_of_the_shared_pool_is_told_that_it_has_nothing() -> None:
     assert says(created(resizable(), shared("s"))) == [("", "")]
+
+
+def test_cpus_of_claims_are_among_a_containers_own() -> None:
+    two = Claim("u-1", "shop", "two", (Share("fast", "numa1", 2, 0xF0), Share("slow", "numa1", 1, 0xF0)))
+    slow = "MOORING_CLAIM_U_1_1"
+    for pod, own in ((shared("a"), ""), (guaranteed("a", "2"), "1-2,")):
+        state = prepare_claim(resizable(), two, ["a"]).state
+        limit = pod.containers[0].limits.get("cpu")
+        asked = sizes(limit.milli / 1000) if limit is not None else LinuxResources(shares=2)
+        made = create_container(state, annotated("a"), container("a", claims=(slow,), resources=asked), pod)
+        assert isinstance(made.answer, Adjusted)
+        [(cpus, _)] = says(made)
+        assert cpus == f"{own}6"
+        assert made.answer.adjustment.environment["MOORING_CPUSET"] == cpus
+        after = made.state
+        live = container("a", pid=99, claims=(slow,), resources=replace(asked, cpus=cpus))
+        for event in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER, Event.POST_START_CONTAINER):
+            outcome = state_change(after, event, annotated("a"), live)
+            after = outcome.state
+            assert not says(outcome), "nothing has changed"
+        assert not owes(after)
 
 
 def test_an_id_that_is_no_name_of_a_folder_gets_no_files() -> None:

@@ -45,6 +45,12 @@ def test_what_the_runtime_starts_is_published(cluster: FaultInjector, node: Node
     state = state_of(cluster.asked(STATE)[-1].body)
     assert state.files == agent.holder.state.kubelet.files
     assert [key.uid for key in state.pods] == [*agent.holder.state.kubelet.node.active]
+    until(lambda: writes(agent.metrics.text()) >= 2, "both writes are counted on the agent's page")
+
+
+def writes(page: str) -> float:
+    [line] = [line for line in page.splitlines() if line.startswith("mooring_publish_writes_total ")]
+    return float(line.split()[1])
 
 
 def test_server_that_refuses_holds_nobody_up(cluster: FaultInjector, node: Node) -> None:
@@ -57,10 +63,11 @@ def test_server_that_refuses_holds_nobody_up(cluster: FaultInjector, node: Node)
 
 
 def test_without_the_option_nothing_is_published(cluster: FaultInjector, node: Node) -> None:
-    node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}")
+    agent = node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}")
     node.listening.next().synchronize()
     until(lambda: cluster.asked("list"), "the pods are listed")
     assert not cluster.asked(STATE)
+    assert "mooring_publish" not in agent.metrics.text()
 
 
 def test_publishing_needs_a_cluster(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,11 @@ from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.nri.plugin import Given
 from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources, PodSandbox
-from mooring.agent.setting_up import Beginning
+from mooring.agent.online_cpus import ONLINE
+from mooring.agent.setting_up import Beginning, with_known_cpus
 from mooring.agent.status import ask_status
+from mooring.core.cpuset import CPUSet
+from mooring.core.machine import Machine
 from mooring.discovery.loader import load_machine
 
 until = partial(patience.until, seconds=TIMEOUT)
@@ -85,6 +89,8 @@ class Node:
     agents: list[Agent] = field(default_factory=list)
     kubelet: str = ""
     """More fields of the KubeletConfiguration."""
+    online: str = ""
+    """CPUs that the kernel shows as online, where it shows any; others it does not describe."""
 
     def agent(self, more: str = "", given: Given | None = None, cgroups: CGroups | None = None) -> Agent:
         """Start an agent."""
@@ -93,14 +99,37 @@ class Node:
             more += '\npodResourcesSocket: ""'
         file.write_text(CONFIGURATION.format(folder=self.folder, kubelet=self.kubelet, more=more), encoding="utf-8")
         load = partial(load_agent_configuration, str(file))
+        configuration, machine = with_known_cpus(load(), self._machine())
+        root = str(self.tree.root) if self.online else ""
         made = Agent(
-            Beginning(load(), load, load_machine(MACHINE), cgroups or self.tree.cgroups, NODE),
+            Beginning(configuration, load, machine, cgroups or self.tree.cgroups, NODE, root),
             structlog.get_logger("test"),
             given,
         )
         self.agents.append(made)
         made.start()
         return made
+
+    def show_online(self, cpus: str) -> None:
+        """Let the kernel show these CPUs, from one moment to the next."""
+        self.online = cpus
+        file = self.tree.root / ONLINE
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_name(".online")
+        beside.write_text(f"{cpus}\n", encoding="ascii")
+        beside.replace(file)
+
+    def _machine(self) -> Machine:
+        """Return the machine as it is described while some CPUs are offline: without them."""
+        machine = load_machine(MACHINE)
+        if not self.online:
+            return machine
+        there = CPUSet.parse(self.online)
+        nodes = tuple(
+            replace(one, cores=tuple(core for core in one.cores if core.thread_ids[0] in there))
+            for one in machine.info.topology
+        )
+        return replace(machine, info=replace(machine.info, num_cores=len(there), topology=nodes))
 
     def running(self, container: Container, cpus: str, quota: int | None = None) -> Container:
         """Make the cgroups of a pod with a container that runs, and return the container's message."""
@@ -145,17 +174,19 @@ def whole(name: str, cpus: int) -> Container:
     )
 
 
-def start(node: Node, runtime: RuntimeSide, name: str, cpus: int) -> Container:
+def start(
+    node: Node, runtime: RuntimeSide, name: str, cpus: int, annotations: Mapping[str, str] | None = None
+) -> Container:
     """Create and start a container as a runtime does, and return its message while it runs."""
-    asked = whole(name, cpus)
-    runtime.state_change(Event.RUN_POD_SANDBOX, pod(name))
-    reply = runtime.create(pod(name), asked)
+    asked, place = whole(name, cpus), replace(pod(name), annotations=annotations or {})
+    runtime.state_change(Event.RUN_POD_SANDBOX, place)
+    reply = runtime.create(place, asked)
     for update in reply.update:
         name_of_other = update.container_id.removeprefix("c-")
         node.write(update.container_id, f"/pods/{name_of_other}/{update.container_id}", update.linux.resources.cpu.cpus)
     cpu = reply.adjust.linux.resources.cpu
     running = node.running(asked, cpu.cpus, cpu.quota.value if cpu.HasField("quota") else asked.resources.quota)
-    runtime.state_change(Event.POST_CREATE_CONTAINER, pod(name), running)
-    runtime.state_change(Event.START_CONTAINER, pod(name), running)
-    runtime.state_change(Event.POST_START_CONTAINER, pod(name), running)
+    runtime.state_change(Event.POST_CREATE_CONTAINER, place, running)
+    runtime.state_change(Event.START_CONTAINER, place, running)
+    runtime.state_change(Event.POST_START_CONTAINER, place, running)
     return running

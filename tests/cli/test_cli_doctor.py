@@ -11,7 +11,7 @@ from tests.cli.command import Answered, mooring
 
 from mooring.codes.pages import all_codes
 from mooring.core.machineinfo import HIGHEST_NODE
-from mooring.planner.doctor import cpu_checks, diagnosis, entry_checks, memory_checks, reading, restart
+from mooring.planner.doctor import claim_checks, cpu_checks, diagnosis, entry_checks, memory_checks, reading, restart
 
 CONFIG = """
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -353,7 +353,7 @@ def test_text_fits_the_terminal(site: Site, columns: int) -> None:
 
 
 def test_every_code_has_a_page() -> None:
-    modules = (cpu_checks, diagnosis, entry_checks, memory_checks, reading, restart)
+    modules = (claim_checks, cpu_checks, diagnosis, entry_checks, memory_checks, reading, restart)
     used = {value for module in modules for value in vars(module).values() if str(value).startswith("MOOR-")}
     pages = {code for code in all_codes() if code.startswith("MOOR-3")}
     assert used == pages

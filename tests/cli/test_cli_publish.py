@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import httpx2
 import pytest
 import yaml
 from tests.agent.pods.fault_injector import Fault, FaultInjector, kubeconfig
 from tests.cli.command import mooring
 
+from mooring.cli.verbs.publish import _address, _serving
+from mooring.cluster.apiserver import Cluster
 from mooring.scheduling.facts_document import facts_of
+from mooring.scheduling.publisher.engine_source import Still
+from mooring.scheduling.publisher.observation import Observation
+from mooring.scheduling.publisher.publisher import Publisher
 from mooring.scheduling.state_document import state_of
 
 MACHINE = "cores=8 memory=8Gi l3=1"
@@ -81,6 +88,30 @@ def test_described_node_is_written_once(config: str, tmp_path: Path) -> None:
         assert len(cluster.asked(STATE)) == 1
 
 
+def test_waiting_pods_are_tried_again_when_it_is_asked_for(config: str, tmp_path: Path) -> None:
+    with FaultInjector(node="node-1") as cluster:
+        file = str(cluster.kubeconfig(tmp_path / "kubeconfig"))
+        assert mooring(*described(config, "--kubeconfig", file)).code == 0
+        assert not cluster.asked("PATCH /api/v1/nodes/node-1")
+        assert mooring(*described(config, "--kubeconfig", file, "--wake")).code == 0
+        (request,) = cluster.asked("PATCH /api/v1/nodes/node-1")
+    assert list(request.body["metadata"]["annotations"]) == ["mooring.dev/room"]
+
+
+def test_metrics_are_served_where_it_is_asked_for() -> None:
+    publisher = Publisher(Still(cast("Observation", None)), lambda: cast("Cluster", None), "node-1")
+    address = _address("127.0.0.1:0")
+    assert address is not None
+    with closing(_serving(publisher, address)) as server:
+        publisher.counts.failures = 3
+        host, port = server.address
+        answer = httpx2.get(f"http://{host}:{port}/metrics")
+        assert httpx2.get(f"http://{host}:{port}/other").status_code == 404
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "mooring_publish_failures_total 3.0" in answer.text.splitlines()
+    assert "last_write_age" not in answer.text
+
+
 def test_refused_write_is_one_line(config: str, tmp_path: Path) -> None:
     with FaultInjector(node="node-1") as cluster:
         cluster.fail(STATE, Fault(403))
@@ -103,12 +134,13 @@ def test_kubelet_that_would_not_start_is_a_no(config: str) -> None:
     [
         (["--heartbeat", "soon"], "--heartbeat: 'soon' is not a duration"),
         (["--heartbeat", "1ms"], "--heartbeat: must lie between 1s and 24h"),
+        (["--metrics-address", "nowhere"], "--metrics-address: metricsAddress: 'nowhere' is no address"),
         (["--kubeconfig", "nowhere.yaml"], "nowhere.yaml: is no usable kubeconfig"),
         ([], "kubeconfig: no way to the API server is known"),
         (["--pod-resources", "s.sock", "--active", "pods.yaml"], "--active: describes a node"),
         (["--pod-resources", "s.sock", "--state", "nowhere"], "nowhere: --state: no such directory"),
     ],
-    ids=["words", "short", "kubeconfig", "no-kubeconfig", "both", "state"],
+    ids=["words", "short", "address", "kubeconfig", "no-kubeconfig", "both", "state"],
 )
 def test_mistake_is_one_line(config: str, more: list[str], words: str) -> None:
     answered = mooring(*described(config, *more))

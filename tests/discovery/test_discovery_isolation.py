@@ -88,6 +88,35 @@ def test_interrupts_have_their_names_and_where_they_really_go(tmp_path: Path) ->
     assert facts.new_interrupts == cpus("0-3")
 
 
+def test_the_device_of_an_interrupt_is_told_by_its_chip_or_by_the_device_itself(tmp_path: Path) -> None:
+    facts = read(
+        tmp_path,
+        **{
+            "proc/interrupts": "  CPU0\n 24: 1 PCI-MSIX-0000:00:02.0 1-edge eth0\n 25: 1 IO-APIC 9-edge acpi\n",
+            "proc/irq/24/smp_affinity_list": "0-3\n",
+            "proc/irq/25/smp_affinity_list": "0-3\n",
+            "proc/irq/26/smp_affinity_list": "\n",
+            "sys/bus/pci/devices/0000:00:05.0/msi_irqs/25": "msix\n",
+        },
+    )
+    assert facts.interrupts is not None
+    assert [(one.number, one.device) for one in facts.interrupts] == [(24, "0000:00:02.0"), (25, "0000:00:05.0")]
+
+
+def test_small_files_tell_as_much_as_the_table(tmp_path: Path) -> None:
+    facts = read(
+        tmp_path,
+        **{
+            "proc/interrupts": "CPU0\n 24: 1 X 1-edge never\n",
+            "proc/irq/24/smp_affinity_list": "0-3\n",
+            "sys/kernel/irq/24/chip_name": "PCI-MSI-0000:00:02.0\n",
+            "sys/kernel/irq/24/actions": "eth0,eth1\n",
+        },
+    )
+    assert facts.interrupts is not None
+    assert [(one.name, one.device) for one in facts.interrupts] == [("eth0,eth1", "0000:00:02.0")]
+
+
 @pytest.mark.parametrize(
     ("files", "found"),
     [

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.config import FIXABLE_DEFECTS, RESERVED_EXTENSIONS, KubeletConfig, MooringConfig, ReservedMemory
+from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.manifest.configuration import NodeConfiguration, load_config
@@ -216,13 +216,6 @@ def test_moorings_document_may_stand_beside_or_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(FIXABLE_DEFECTS))
 def test_every_known_defect_can_be_named(name: str) -> None:
     assert mooring_config({"fixedDefects": [name]}, source="m.yaml").fixed_defects == {name}
-
-
-@pytest.mark.parametrize("name", sorted(RESERVED_EXTENSIONS))
-def test_reserved_extensions_are_refused_for_now(name: str) -> None:
-    with pytest.raises(InputError) as error:
-        mooring_config({"extensions": [name]}, source="m.yaml")
-    assert str(error.value) == f"m.yaml: extensions: {name} is not available in this version; leave it out"
 
 
 @pytest.mark.parametrize(

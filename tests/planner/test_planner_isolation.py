@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import Core, MachineInfo, Node
 from mooring.core.topology import Topology, discover_topology
 from mooring.discovery.cgroups import ControlGroup
-from mooring.discovery.isolation import Interrupt, IRQBalance, IsolationFacts
+from mooring.discovery.isolation import IRQBalance, IsolationFacts
 from mooring.discovery.kernelwords import KernelWords
+from mooring.node.interrupts import Interrupt, Owner, Wish
 from mooring.planner.isolation.holders import Assignments, Holder
 from mooring.planner.isolation.lint import lint
 
@@ -66,7 +69,8 @@ def test_interrupts_count_by_where_they_are_delivered() -> None:
     here = Interrupt(25, "eth1", cpus("0-7"), cpus("3"))
     untold = Interrupt(26, "", cpus("2"), None)
     assert codes(with_facts(interrupts=(elsewhere,))) == []
-    (finding,) = lint(with_facts(interrupts=(elsewhere, here, untold)), HELD)
+    finding, remedy = lint(with_facts(interrupts=(elsewhere, here, untold)), HELD)
+    assert remedy.code == "MOOR-617"
     assert (finding.code, finding.subject) == ("MOOR-602", "2-3")
     assert "2 interrupts" in finding.message
     assert "25 (eth1) and 26" in finding.message
@@ -74,7 +78,46 @@ def test_interrupts_count_by_where_they_are_delivered() -> None:
 
 
 def test_new_interrupts() -> None:
-    assert codes(with_facts(new_interrupts=cpus("0-2"))) == ["MOOR-603"]
+    assert codes(with_facts(new_interrupts=cpus("0-2"))) == ["MOOR-603", "MOOR-617"]
+
+
+def test_the_remedy_is_what_the_extension_would_write_and_what_it_could_not() -> None:
+    movable = Interrupt(24, "eth0", cpus("2-4"), None)
+    managed = Interrupt(25, "nvme0q1", cpus("3"), None, managed=True)
+    told = {one.code: one.message for one in lint(with_facts(interrupts=(movable, managed)), HELD)}
+    assert told["MOOR-617"] == "The agent's extension irq-affinity would move 24 (eth0) to CPU 4."
+    assert told["MOOR-623"] == "The kernel places 25 (nvme0q1) itself and lets nobody move it."
+    everything = Assignments(holders=(Holder("default/web/app", WEB, cpus("2-3")),))
+    alone = replace(movable, allowed=cpus("2-3"))
+    told = {one.code: one.message for one in lint(with_facts(interrupts=(alone,)), everything)}
+    assert "MOOR-617" not in told
+    assert told["MOOR-618"] == "Every CPU belongs to somebody, so that nothing could be done about 24 (eth0)."
+
+
+@pytest.mark.parametrize(
+    ("wish", "device", "found"),
+    [
+        (Wish.AVOID, "0000:03:00.1", ["MOOR-602", "MOOR-617"]),
+        (Wish.IGNORE, "", []),
+        (Wish.OWN, "0000:03:00.1", []),
+        (Wish.OWN, "0000:04:00.0", ["MOOR-602", "MOOR-617"]),
+    ],
+)
+def test_interrupts_that_a_pod_wants_or_does_not_mind_are_no_finding(wish: Wish, device: str, found: list[str]) -> None:
+    mine = Interrupt(24, "eth0", cpus("2-3"), None, "0000:03:00.1")
+    devices = frozenset({device} if device else ())
+    wishing = replace(HELD, wishes=(Owner("default/web", cpus("2-3"), wish, devices),))
+    assert codes(with_facts(interrupts=(mine,)), wishing) == found
+
+
+def test_irqbalance_is_told_a_setting_that_keeps_what_it_spares_already() -> None:
+    words = KernelWords(isolated=cpus("7"))
+    (finding,) = [
+        one
+        for one in lint(with_facts(balance=IRQBalance(running=True, banned=None), words=words), HELD)
+        if one.code == "MOOR-604"
+    ]
+    assert "IRQBALANCE_BANNED_CPULIST=2-3,7 " in finding.message
 
 
 def test_irqbalance_matters_while_it_runs_and_is_not_told_to_leave_the_cpus_alone() -> None:
@@ -161,4 +204,4 @@ def test_containers_of_other_pods_and_misplaced_ones_are_told() -> None:
 
 def test_warnings_come_first() -> None:
     told = lint(with_facts(new_interrupts=cpus("2"), interrupts=(Interrupt(9, "", cpus("2"), None),)), HELD)
-    assert [finding.severity for finding in told] == ["warning", "info"]
+    assert [finding.severity for finding in told] == ["warning", "info", "info"]

@@ -159,7 +159,7 @@ def test_the_policy_admits_the_own_script_and_styles_and_nothing_else() -> None:
 def test_the_page_refers_to_nothing_outside_itself() -> None:
     text = html_text(_filled("name", "other"))
     assert set(re.findall(r"https?://[^\s\"'`]+", text)) <= {"http://www.w3.org/2000/svg"}
-    assert set(re.findall(r"url\((.*?)\)", text)) <= {"#mooring-dots", "#mooring-stripes"}
+    assert set(re.findall(r"url\((.*?)\)", text)) <= {"#mooring-crosses", "#mooring-dots", "#mooring-stripes"}
     page = Page(text)
     names = {name for _, attributes in page.elements for name in attributes}
     assert not names & {"src", "srcset", "action", "data", "poster"}

@@ -84,6 +84,22 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
         "roleRef!": {"apiGroup!": str, "kind!": str, "name!": str},
         "subjects!": [SUBJECT],
     },
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"): {
+        "spec!": {
+            "failurePolicy": str,
+            "matchConstraints!": {
+                "resourceRules!": [
+                    {"apiGroups!": [str], "apiVersions!": [str], "operations!": [str], "resources!": [str]}
+                ]
+            },
+            "matchConditions": [{"name!": str, "expression!": str}],
+            "variables": [{"name!": str, "expression!": str}],
+            "validations!": [{"expression!": str, "message": str}],
+        }
+    },
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"): {
+        "spec!": {"policyName!": str, "validationActions!": [str]}
+    },
     ("apps/v1", "DaemonSet"): {
         "spec!": {
             "selector!": SELECTOR,

@@ -68,11 +68,21 @@ def test_rights_are_the_least() -> None:
             ("", "nodes"): ("get",),
             ("", "pods"): ("list",),
         },
+        "mooring-publish-wake": {("", "nodes"): ("patch",)},
         "mooring-prune": {
             ("mooring.dev", "nodefacts"): ("list", "delete"),
             ("mooring.dev", "nodestates"): ("list",),
         },
     }
+
+
+def test_the_right_to_patch_nodes_is_not_bound_and_is_bounded() -> None:
+    assert "mooring-publish-wake" not in {one["roleRef"]["name"] for one in all_of("ClusterRoleBinding")}
+    (policy,) = all_of("ValidatingAdmissionPolicy")
+    (binding,) = all_of("ValidatingAdmissionPolicyBinding")
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    assert binding["spec"]["validationActions"] == ["Deny"]
+    assert policy["spec"]["failurePolicy"] == "Fail"
 
 
 def test_bindings_name_accounts_and_roles_that_are_there() -> None:
@@ -143,7 +153,8 @@ def everything() -> Observation:
         {"v/gpu": (Device("a", (0, 1)), Device("b", healthy=False))}, {"u": {"c": {"v/gpu": frozenset({"a"})}}}
     )
     keys = (PodKey("a", "b", "u"), PodKey("a", "c"))
-    state = NodeState("node", digest_of(facts), start.kubelet.files, devices, keys)
+    files = start.kubelet.files
+    state = NodeState("node", digest_of(facts), files, devices, keys, offline=0b1000, displaced={"u": {3: 4}})
     return Observation(facts, state, start.kubelet.with_devices(devices).node)
 
 

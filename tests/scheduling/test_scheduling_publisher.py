@@ -3,101 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import replace
 
-import httpx2
 import pytest
-from lightkube import Client
 from tests.agent.pods.fault_injector import Fault, FaultInjector
+from tests.scheduling.published_node import FACTS, NODE, STATE, TOPOLOGY, Node
 
-from mooring.cluster.apiserver import Cluster, ClusterError
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.errors import MooringError
-from mooring.core.machine import Finding
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.quantity import Quantity
-from mooring.discovery.compact import parse_compact
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+from mooring.cluster.apiserver import ClusterError
 from mooring.scheduling.facts_document import facts_of
-from mooring.scheduling.publisher.engine_source import EngineObserver
-from mooring.scheduling.publisher.observation import Observation
-from mooring.scheduling.publisher.pace import Rhythm
-from mooring.scheduling.publisher.publisher import LOOKING, Publisher
+from mooring.scheduling.publisher.publisher import LOOKING
 from mooring.scheduling.state_document import state_of
-
-NODE = "node-1"
-FACTS = "POST /apis/mooring.dev/v1alpha1/nodefacts"
-STATE = f"PATCH /apis/mooring.dev/v1alpha1/nodestates/{NODE}"
-TOPOLOGY = f"PATCH /apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{NODE}"
-CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
-RHYTHM = Rhythm(gathering=0.2, least=1.0, heartbeat=300.0)
-BEGAN = 1_700_000_000.0
-
-
-def kubelet() -> Kubelet:
-    start = start_kubelet(parse_compact("cores=8 memory=8Gi").info, CONFIG, MooringConfig(), StateTexts())
-    assert start.kubelet is not None
-    return start.kubelet
-
-
-def pinned(uid: str, cpus: int = 1) -> Pod:
-    amounts = {"cpu": Quantity.parse(str(cpus))}
-    return Pod(uid, uid, containers=(Container("c", requests=amounts, limits=amounts),), qos=QoS.GUARANTEED)
-
-
-@dataclass
-class Node:
-    """A node that a test changes, a publisher of it, and a clock that stands still."""
-
-    cluster: FaultInjector
-    kubelet: Kubelet = field(default_factory=kubelet)
-    observer: EngineObserver = field(default_factory=lambda: EngineObserver(NODE))
-    now: float = 1000.0
-    told: list[Finding] = field(default_factory=list)
-    problem: str = ""
-    opened: list[Cluster] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.seen = self.observer.observe(self.kubelet)
-        self.publisher = Publisher(
-            self,
-            self.connect,
-            NODE,
-            rhythm=RHYTHM,
-            report=self.told.append,
-            clock=lambda: self.now,
-            today=lambda: BEGAN + self.now,
-        )
-
-    def connect(self) -> Cluster:
-        # Without certificates, which take longer to load than everything else together.
-        http = httpx2.Client(base_url=self.cluster.config().cluster.server, verify=False)
-        self.opened.append(Cluster(http, cast("Client", http)))
-        return self.opened[-1]
-
-    def look(self) -> Observation:
-        if self.problem:
-            raise MooringError(self.problem)
-        return self.seen
-
-    def admit(self, uid: str) -> None:
-        self.kubelet, decision = self.kubelet.admit(pinned(uid))
-        assert decision.admitted
-        self.seen = self.observer.observe(self.kubelet)
-
-    def let_pass(self, seconds: float) -> None:
-        """Do what the loop does for a while."""
-        end = self.now + seconds
-        while True:
-            wait = self.publisher.step()
-            if self.now + wait > end:
-                self.now = end
-                return
-            self.now += wait
-
-    def written(self, what: str = STATE) -> list[Any]:
-        return [request.body for request in self.cluster.asked(what)]
 
 
 @pytest.fixture
@@ -150,8 +65,7 @@ def test_burst_of_changes_is_one_write(node: Node) -> None:
 def test_changes_without_end_are_written_once_a_second(node: Node) -> None:
     for number in range(100):
         if number % 2:
-            node.kubelet, _ = node.kubelet.remove("a")
-            node.seen = node.observer.observe(node.kubelet)
+            node.remove("a")
         else:
             node.admit("a")
         node.let_pass(0.1)

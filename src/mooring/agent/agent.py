@@ -16,8 +16,10 @@ from mooring.agent.assigned import AssignedFiles
 from mooring.agent.claims import ClaimsService
 from mooring.agent.clock import present_moment
 from mooring.agent.configuration import AgentConfiguration
+from mooring.agent.cpu_care import CPUCare
 from mooring.agent.health import health_pages, unready
 from mooring.agent.holder import Hands, Holder
+from mooring.agent.interrupts.care import InterruptCare
 from mooring.agent.listening import Listener
 from mooring.agent.logs import set_level
 from mooring.agent.metrics import AgentMetrics
@@ -28,6 +30,7 @@ from mooring.agent.podresources import PodResourcesService
 from mooring.agent.pods.outward import announce
 from mooring.agent.reactor.answers import Outcome
 from mooring.agent.reactor.effects import EventFor, Evict
+from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.resume import Resumed, resume
 from mooring.agent.releasing import release, tell_late
 from mooring.agent.reload import ConfigurationWatch, engine_refusal
@@ -119,22 +122,30 @@ class Agent:
                 self.metrics,
                 afterwards,
                 log,
-                lambda ids: verify(self.holder, beginning.cgroups, ids),
+                self._verify,
                 tell_cluster,
                 AssignedFiles(Path(options.assigned_dir)),
             )
             self.holder = Holder(resumed.state, self._published, hands)
             self._around, self._afterwards = around, afterwards
+            self._interrupts = (
+                InterruptCare(beginning.root, Path(options.state_dir), self.holder, self.metrics, log)
+                if beginning.root
+                else None
+            )
             if unlockable:
                 log.warning("the state folder cannot be locked", problem=unlockable)
                 self.holder.problem(unlockable)
             self.holder.apply(lambda state, _hear: Outcome(state, effects=resumed.reports))
+            self._cpus = self._cpu_care(beginning, opened)
             shell = Shell(self.holder, around.pods, gates)
             self.listener = Listener(self.holder, shell, self.metrics, log)
             self.heartbeat = Heartbeat(time.monotonic)
             self._serve(opened)
             if options.publish:
-                opened.callback(self._publish(beginning.node).stop, _PATIENCE)
+                publisher = self._publish(beginning.node)
+                opened.callback(publisher.stop, _PATIENCE)
+                self.metrics.beside = publisher.metrics
             self._run_plugin = _plugin(given, shell, plugin, self.listener, options.nri_socket, self._stopping)
             self._watch = ConfigurationWatch(
                 beginning.configuration, beginning.load, self._engine_refusal, time.monotonic
@@ -159,6 +170,8 @@ class Agent:
     def start(self) -> None:
         """Begin to talk to the runtime; where the node is to be tainted meanwhile, the taint comes first."""
         self._afterwards.start()
+        if self._cpus is not None:
+            self._cpus.start()
         if self._options.fail_closed:
             self._taint(present=True)
             self._around.outward.wait_until_tried(_TAINTING)
@@ -183,12 +196,14 @@ class Agent:
         if flying != self._settled and not self.holder.in_flight():
             # No event came that would have had the last answer verified.
             self._settled = flying
-            self._afterwards.put(partial(verify, self.holder, self._cgroups, tuple(flying)))
+            self._afterwards.put(partial(self._verify, tuple(flying)))
         if now - self.holder.lifted < LIFTING:
             self._afterwards.put(partial(verify_quotas, self.holder, self._cgroups))
         if now - self._verified >= VERIFYING:
             self._verified = now
             self._afterwards.put(self.verify_all)
+        if self._interrupts is not None:
+            self._interrupts.look_after(self._options)
         if now - self._written >= WRITING:
             self._written = now
             self.holder.write_again()
@@ -199,7 +214,9 @@ class Agent:
         """Look at every control group."""
         if self._around.static is not None:
             self._around.static.refresh()
-        verify(self.holder, self._cgroups)
+        if self._cpus is not None:
+            self._cpus.look()
+        self._verify()
         verify_quotas(self.holder, self._cgroups)
         self._missed = verify_sandboxes(self.holder, self._cgroups, self._missed)
 
@@ -212,9 +229,21 @@ class Agent:
         if self._thread.is_alive():
             self._thread.join(_PATIENCE)
         self._afterwards.finish(_PATIENCE)
+        if self._interrupts is not None:
+            self._interrupts.close(_PATIENCE)
         if self._options.fail_closed:
             self._taint(present=True)
         self._closing.close()
+
+    def _cpu_care(self, beginning: Beginning, opened: ExitStack) -> CPUCare | None:
+        if not beginning.root or not is_watched(self.holder.state):
+            return None
+        made = CPUCare(beginning.root, beginning.machine, self.holder, self._options, self._log)
+        opened.callback(made.stop, _PATIENCE)
+        return made
+
+    def _verify(self, container_ids: tuple[str, ...] | None = None) -> None:
+        verify(self.holder, self._cgroups, container_ids, None if self._cpus is None else self._cpus.online)
 
     def _talk(self) -> None:
         try:

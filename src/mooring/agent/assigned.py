@@ -17,6 +17,8 @@ from mooring.checkpoint.replacement import system_words
 
 CPUSET_FILE = "assigned.cpuset"
 MEMSET_FILE = "assigned.memset"
+SHARED_FILE = "shared.cpuset"
+"""The pool in which a mixed container may run besides; nobody else has this file."""
 _FOLDER_MODE = 0o755
 """Everybody may read and nobody but the owner write: a container sees it through a mount that nobody can write."""
 _FILE_MODE = 0o444
@@ -65,7 +67,11 @@ class AssignedFiles:
 
 
 def _tell(mine: Path, assigned: Assigned, *, again: bool = False) -> None:
-    for name, text in ((CPUSET_FILE, assigned.cpus), (MEMSET_FILE, assigned.mems)):
+    texts = {CPUSET_FILE: assigned.cpus, MEMSET_FILE: assigned.mems}
+    if assigned.shared is not None or (mine / SHARED_FILE).exists():
+        # Who is not mixed any more may have it open in a watch.
+        texts[SHARED_FILE] = assigned.shared or ""
+    for name, text in texts.items():
         if again or _text(mine / name) != text:
             _replace(mine, name, text)
 
@@ -100,6 +106,7 @@ def _make(folder: Path) -> None:
 def _remove(mine: Path) -> None:
     """Remove a container's folder; what somebody else has put into it stays."""
     with suppress(FileNotFoundError):
-        for one in (*(mine / name for name in (CPUSET_FILE, MEMSET_FILE)), *mine.glob(".assigned.*")):
+        names = (CPUSET_FILE, MEMSET_FILE, SHARED_FILE)
+        for one in (*(mine / name for name in names), *(mine / f".{name}" for name in names)):
             one.unlink(missing_ok=True)
         mine.rmdir()

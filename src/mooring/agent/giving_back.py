@@ -49,7 +49,8 @@ def given_back(state: AgentState, pods: Mapping[str, Pod]) -> GivenBack:
         pods: by uid, with their present limits; where one is missing, the state's counts.
     """
     info = state.kubelet.info
-    cpus, mems = all_cpus(info), memory_nodes(info)
+    # Version 1 refuses CPUs that are offline, and a runtime's record with one would fail at the next resize.
+    cpus, mems = all_cpus(info) - CPUSet(state.kubelet.node.cpu.offline), memory_nodes(info)
     quotas: list[QuotaBack] = [*_of_pods(state, pods)]
     cpusets: list[WriteCPUSet] = []
     updates: list[ContainerUpdate] = []

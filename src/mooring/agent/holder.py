@@ -19,6 +19,7 @@ from mooring.agent.assigned import AssignedFiles
 from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.metrics import AgentMetrics
+from mooring.agent.plugin_trouble import PluginTrouble, with_trouble
 from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
 from mooring.agent.reactor.effects import (
     DropAssigned,
@@ -29,6 +30,7 @@ from mooring.agent.reactor.effects import (
     Persist,
     Report,
     ResizeAnswered,
+    ReturnCPUs,
     SweepAssigned,
     Verify,
     WriteAssigned,
@@ -39,8 +41,11 @@ from mooring.agent.reactor.values import LIVE, AgentState
 from mooring.agent.snapshot import EffectiveSet, Published
 from mooring.agent.store import Store
 from mooring.core.observer import Observer
+from mooring.core.plugins import PluginChoice
 from mooring.node.facts import AdmissionBegun
 from mooring.node.metrics import fold, observe_duration
+from mooring.plugins.host import failures
+from mooring.plugins.observing import Told, changes_between, tell
 
 SETTLING = 1.0
 """Seconds after an answer in which its updates may not have reached the cgroups yet."""
@@ -90,6 +95,7 @@ class Holder:
         self._effective: dict[str, EffectiveSet] = {}
         self._unwritable = ""
         self._complained: set[tuple[str, str]] = set()
+        self._troubled: Mapping[str, PluginTrouble] = {}
         self._publish()
 
     def apply(self, decide: Decide, uid: str = "") -> Outcome:
@@ -108,7 +114,9 @@ class Holder:
             outcome = self._stored(before, decided, uid)
             if outcome.answer is decided.answer:
                 self._count(facts, took)
+            self._plugins_failed(facts)
             self.state = outcome.state
+            self._tell_plugins(before, outcome.state)
             self._expect(outcome)
             for effect in outcome.effects:
                 self._do(effect)
@@ -172,6 +180,30 @@ class Holder:
         self._unwritable = self._hands.store.write(outcome.state)
         return unwritten(before, outcome, uid, self._unwritable) if self._unwritable else outcome
 
+    def _plugins_failed(self, facts: Collection[object]) -> None:
+        """Let the outside know of plugins whose answers were left out: each way to fail is logged once."""
+        for failed in failures(facts):
+            self._hands.metrics.plugin_failures.labels(failed.plugin, failed.point).inc()
+            self._troubled = with_trouble(self._troubled, failed)
+            self.complain(f"plugin {failed.plugin}", f"{failed.point}: {failed.why}; the answer was left out")
+
+    def _tell_plugins(self, before: AgentState, after: AgentState) -> None:
+        """Let plugins hear of what was decided and stored; no answer waits for that."""
+        plugins = after.kubelet.settings.plugins
+        if plugins is None or not (plugins.has_point("allocated") or plugins.has_point("deallocated")):
+            return
+        changes = changes_between(before.kubelet.node.cpu, after.kubelet.node.cpu)
+        if changes:
+            self._later(partial(self._told, plugins.choice, changes))
+
+    def _told(self, choice: PluginChoice, changes: tuple[Told, ...]) -> None:
+        facts: list[object] = []
+        tell(choice, changes, facts.append)
+        if facts:
+            with self._lock:
+                self._plugins_failed(facts)
+                self._publish()
+
     def _count(self, facts: Collection[object], milliseconds: int) -> None:
         metrics = self._published.snapshot().metrics
         if metrics is None or not facts:
@@ -192,7 +224,7 @@ class Holder:
     def _do(self, effect: Effect) -> None:
         self._hands.metrics.count(effect)
         match effect:
-            case WriteCPUSet():
+            case WriteCPUSet() | ReturnCPUs():
                 self._write(effect)
             case LiftQuota():
                 self.lifted = time.monotonic()
@@ -213,7 +245,11 @@ class Holder:
             case Persist():
                 pass
 
-    def _write(self, effect: WriteCPUSet) -> None:
+    def _write(self, effect: WriteCPUSet | ReturnCPUs) -> None:
+        if isinstance(effect, ReturnCPUs):
+            if problem := self._hands.cgroups.return_cpus(effect):
+                self.complain("groups above containers", f"a CPU that is back is not given to one: {problem}")
+            return
         if not effect.cpus and not effect.mems:
             return
         written = self._hands.cgroups.write_cpuset(effect)
@@ -242,6 +278,7 @@ class Holder:
                 state=self.state,
                 effective=dict(self._effective),
                 unwritable=self._unwritable,
+                troubled_plugins=self._troubled,
                 taken=time.time(),
             )
         )

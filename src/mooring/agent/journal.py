@@ -14,6 +14,8 @@ import msgspec
 
 from mooring.agent.podtext import PodText, pod_of_text, text_of_pod
 from mooring.agent.reactor.values import LIVE, AgentState
+from mooring.core.bits import list_text
+from mooring.core.cpuset import CPUSet
 from mooring.core.errors import MooringError
 from mooring.core.pod import Pod
 from mooring.planner.simulation import StateTexts
@@ -38,6 +40,8 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     pods: list[msgspec.Raw]
     containers: dict[str, ContainerRow]
     claims: dict[str, list[str]] = {}
+    offline: str = ""
+    displaced: dict[str, dict[int, int]] = {}
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -58,6 +62,10 @@ class Journal:
     """By id."""
     claim_users: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Uids of the pods of each claim; what a claim has is in the CPU state."""
+    offline: int = 0
+    """Mask of the CPUs that were offline. The CPU state has them where they were."""
+    displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """Pod uid, then a CPU that it lost, and the CPU that stands in for it."""
 
 
 class JournalError(MooringError):
@@ -87,6 +95,8 @@ class Writer:
                     if one.phase in LIVE
                 },
                 {uid: sorted(pods) for uid, pods in sorted(state.claim_users.items())},
+                list_text(state.kubelet.node.cpu.offline),
+                {uid: dict(pairs) for uid, pairs in state.kubelet.node.cpu.displaced.items()},
             )
         )
         envelope = _Envelope(KIND, VERSION, _checksum(body), msgspec.Raw(body))
@@ -119,10 +129,12 @@ def read_journal(text: str) -> Journal:
     try:
         body = msgspec.json.decode(raw, type=_Body)
         pods = [pod_of_text(msgspec.json.decode(one, type=PodText)) for one in body.pods]
+        offline = CPUSet.parse(body.offline).mask
     except (msgspec.MsgspecError, MooringError, ValueError, RecursionError) as error:
         raise JournalError(f"it cannot be understood: {error}") from None
     users = {uid: frozenset(pods) for uid, pods in body.claims.items()}
-    return Journal(StateTexts(body.cpu, body.memory), {pod.uid: pod for pod in pods}, body.containers, users)
+    texts = StateTexts(body.cpu, body.memory)
+    return Journal(texts, {pod.uid: pod for pod in pods}, body.containers, users, offline, body.displaced)
 
 
 def _checksum(body: bytes) -> str:

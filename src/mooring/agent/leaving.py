@@ -12,14 +12,17 @@ from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.cgroups.quota import Quota
 from mooring.agent.giving_back import GivenBack, given_back
+from mooring.agent.interrupts.care import leave_interrupts
 from mooring.agent.nri.errors import NRIError
 from mooring.agent.nri.out_of_band import update_by_synchronizing
 from mooring.agent.nri.plugin import connect_to
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import Container, ContainerUpdate, PodSandbox
+from mooring.agent.online_cpus import OnlineCPUs
 from mooring.agent.options import choices_of
 from mooring.agent.pods.resolve import resolved
 from mooring.agent.reactor.effects import SweepAssigned
+from mooring.agent.reactor.hotplug import cpus_changed, is_watched
 from mooring.agent.reactor.resume import resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.values import AgentState
@@ -67,6 +70,9 @@ def leave(asked: Asked) -> Left:
             store.read(),
             choices_of(options),
         ).state
+        online = OnlineCPUs(beginning.root).read() if beginning.root and is_watched(state) else None
+        if online is not None:
+            state = cpus_changed(state, online.mask).state
         problems: list[str] = []
 
         def report(finding: Finding) -> None:
@@ -82,6 +88,8 @@ def leave(asked: Asked) -> Left:
                 around.outward.taint(present=False)
         finally:
             around.stop(_PATIENCE)
+        if beginning.root:
+            problems += leave_interrupts(beginning.root, store.folder)
         return Left(left.containers, left.quotas, (*left.problems, *problems))
     finally:
         store.unlock()

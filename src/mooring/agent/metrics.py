@@ -6,7 +6,7 @@ own begin with ``mooring_agent_``. Whoever does the work counts here, from any t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from mooring.agent.counts import Counts
 from mooring.agent.health import unready
+from mooring.agent.interrupts.sight import Sight
 from mooring.agent.overlap import exclusive_cpus
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.effects import Effect, Evict, Finding, Report, ResizeAnswered
@@ -22,6 +23,7 @@ from mooring.agent.reactor.values import LIVE
 from mooring.agent.serving import Page
 from mooring.agent.snapshot import Snapshot, SnapshotProvider
 from mooring.core.cpuset import CPUSet
+from mooring.cpumanager.offline import broken_sets
 from mooring.planner.exposition import exposition
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -49,6 +51,8 @@ class AgentMetrics:
         # Times of creation double the number of lines and tell nothing here: all are that of the start.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives this function no types
         self._provider = provider
+        self.beside: Callable[[], str] = str
+        """What others have for the page, in the same format; nothing unless somebody says so."""
         self._registry = CollectorRegistry()
         self.reply_seconds = Histogram(
             "mooring_agent_reply_seconds",
@@ -67,6 +71,19 @@ class AgentMetrics:
         self.reloads = self._counter("configuration_reloads", "Changes of the configuration, by result.", "result")
         self.reports = self._counter("reports", "What was found to be other than decided, by kind.", "kind")
         self.resizes = self._counter("resizes", "Resizes that were decided about, by result.", "result")
+        self.plugin_failures = self._counter(
+            "plugin_failures",
+            "Answers of CPU plugins that were left out, by plugin and extension point.",
+            "plugin",
+            "point",
+        )
+        self.interrupts_moved = self._counter(
+            "interrupts_moved", "Interrupts that were moved away from where they were."
+        )
+        self.interrupts_restored = self._counter(
+            "interrupts_restored", "Interrupts that were put back where they were."
+        )
+        self.interrupts_refused = self._counter("interrupts_refused", "Interrupts that were not moved, by why.", "why")
         self._registry.register(_OfSnapshot(provider))
         self.per_container = False
         """Whether containers with exclusive CPUs have series of their own."""
@@ -114,7 +131,7 @@ class AgentMetrics:
         kubelet = exposition(snapshot.metrics) if snapshot.metrics is not None else ""
         own = generate_latest(self._registry).decode()
         each = generate_latest(_Only(_of_containers(snapshot))).decode() if self.per_container else ""
-        return kubelet + own + each
+        return kubelet + own + each + self.beside()
 
     def page(self) -> Page:
         """Return the page ``/metrics``."""
@@ -168,6 +185,9 @@ class _OfSnapshot(Collector):
             len(pinned),
             snapshot.started,
             snapshot.configuration.generation,
+            state.kubelet.node.cpu.offline.bit_count() if state is not None else 0,
+            len(broken_sets(state.kubelet.node.cpu)) if state is not None else 0,
+            *_of_interrupts(snapshot.interrupts),
         )
         yield from _families(tuple(map(float, values)))
 
@@ -186,7 +206,19 @@ _GAUGES = (
     ("mooring_agent_pinned_containers", "Containers that live on exclusive CPUs."),
     ("mooring_agent_start_time_seconds", "When the agent started, in seconds since 1970."),
     ("mooring_agent_configuration_generation", "How many configurations have been in force."),
+    ("mooring_agent_offline_cpus", "CPUs that are offline; 0 without the extension cpu-hotplug."),
+    ("mooring_agent_broken_sets", "Exclusive sets with offline CPUs for which none stand in."),
+    (
+        "mooring_agent_interrupts_pending",
+        "Interrupts that are not where they belong; in a dry run all that would move.",
+    ),
+    ("mooring_agent_interrupts_elsewhere", "Interrupts that are not where they were before the agent came."),
+    ("mooring_agent_interrupts_left_alone", "Interrupts that somebody else has moved since."),
 )
+
+
+def _of_interrupts(sight: Sight | None) -> tuple[int, int, int]:
+    return (0, 0, 0) if sight is None else (len(sight.pending), len(sight.moved), len(sight.alone))
 
 
 def _families(values: tuple[float, ...]) -> list[Metric]:

@@ -26,8 +26,8 @@ ANNOTATION_PREFIX = "mooring/"
 """Annotations of pods that the agent keeps in memory begin with it."""
 
 _LONGEST_SOCKET = 107  # sun_path of Linux has 108 bytes, the last of them a zero
-_SHORTEST_BUDGET = 10 * 10**6
-_LONGEST_BUDGET = 60 * 10**9
+_SHORTEST_SPAN = 10 * 10**6
+_LONGEST_SPAN = 60 * 10**9
 
 
 class OnRejection(Enum):
@@ -37,6 +37,15 @@ class OnRejection(Enum):
     """Its containers are refused until there is room; the kubelet tries again."""
     EVICT = "evict"
     """It is evicted through the API server, so that its controller tries another node."""
+
+
+class IRQAffinity(Enum):
+    """What the agent does about interrupts, with the extension irq-affinity."""
+
+    OFF = "off"
+    DRY_RUN = "dry-run"
+    """It says what it would write."""
+    ON = "on"
 
 
 class LogFormat(Enum):
@@ -103,8 +112,14 @@ class AgentOptions:
     pod_resources_socket: str = "/run/mooring/pod-resources.sock"
     claims_socket: str = ""
     """Where a driver of dynamic resource allocation asks for CPUs; empty means that there are no claims."""
+    irq_affinity: IRQAffinity = IRQAffinity.DRY_RUN
+    """Whether interrupts are moved, with the extension irq-affinity."""
+    kubelet_pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    """Where the kubelet tells which devices pods hold; asked only for pods that want their interrupts."""
     publish: bool = False
     """Whether the cluster is told what the node has given away and what is left."""
+    online_cpus_interval_ns: int = 10**9
+    """Nanoseconds between two looks at the CPUs that are online, with the extension cpu-hotplug."""
     log_format: LogFormat = LogFormat.JSON
     log_level: LogLevel = LogLevel.INFO
 
@@ -142,7 +157,10 @@ FIELDS: Mapping[str, str] = {
     "statusSocket": "status_socket",
     "podResourcesSocket": "pod_resources_socket",
     "claimsSocket": "claims_socket",
+    "irqAffinity": "irq_affinity",
+    "kubeletPodResourcesSocket": "kubelet_pod_resources",
     "publish": "publish",
+    "onlineCPUsInterval": "online_cpus_interval_ns",
     "logFormat": "log_format",
     "logLevel": "log_level",
 }
@@ -190,7 +208,7 @@ def _options(content: Mapping[str, Any]) -> AgentOptions:
         opt_out_annotation=_annotation(content),
         place_while_unwritable=flag_at(content, "placeWhileUnwritable", default=usual.place_while_unwritable),
         fail_closed=flag_at(content, "failClosed", default=usual.fail_closed),
-        reply_budget_ns=_budget(content, usual.reply_budget_ns),
+        reply_budget_ns=_span(content, "replyBudget", usual.reply_budget_ns),
         metrics_address=_within("metricsAddress", _address, text_at(content, "metricsAddress", "127.0.0.1:9477")),
         per_container_metrics=flag_at(content, "perContainerMetrics", default=usual.per_container_metrics),
         telling=choice_at(content, "assigned", usual.telling),
@@ -199,7 +217,10 @@ def _options(content: Mapping[str, Any]) -> AgentOptions:
         status_socket=_socket(content, "statusSocket", usual.status_socket),
         pod_resources_socket=_socket(content, "podResourcesSocket", usual.pod_resources_socket),
         claims_socket=_socket(content, "claimsSocket", usual.claims_socket),
+        irq_affinity=_irq_affinity(content, usual.irq_affinity),
+        kubelet_pod_resources=_socket(content, "kubeletPodResourcesSocket", usual.kubelet_pod_resources),
         publish=flag_at(content, "publish", default=usual.publish),
+        online_cpus_interval_ns=_span(content, "onlineCPUsInterval", usual.online_cpus_interval_ns),
         log_format=choice_at(content, "logFormat", usual.log_format),
         log_level=choice_at(content, "logLevel", usual.log_level),
     )
@@ -244,13 +265,22 @@ def _annotation(content: Mapping[str, Any]) -> str:
     return name
 
 
-def _budget(content: Mapping[str, Any], default: int) -> int:
-    if content.get("replyBudget") is None:
+def _span(content: Mapping[str, Any], field: str, default: int) -> int:
+    """Return a time in nanoseconds that is neither too short to be kept nor too long to be meant."""
+    if content.get(field) is None:
         return default
-    budget = _within("replyBudget", nanoseconds, text_at(content, "replyBudget"))
-    if not _SHORTEST_BUDGET <= budget <= _LONGEST_BUDGET:
-        raise InputError("must lie between 10ms and 1m", field="replyBudget")
-    return budget
+    span = _within(field, nanoseconds, text_at(content, field))
+    if not _SHORTEST_SPAN <= span <= _LONGEST_SPAN:
+        raise InputError("must lie between 10ms and 1m", field=field)
+    return span
+
+
+def _irq_affinity(content: Mapping[str, Any], default: IRQAffinity) -> IRQAffinity:
+    """Return the choice. YAML takes ``on`` and ``off`` without quotes for true and false."""
+    written = content.get("irqAffinity")
+    if isinstance(written, bool):
+        return IRQAffinity.ON if written else IRQAffinity.OFF
+    return choice_at(content, "irqAffinity", default)
 
 
 def _address(text: str) -> Address | None:

@@ -35,6 +35,7 @@ class PodText(msgspec.Struct, frozen=True, omit_defaults=True):
     annotations: dict[str, str] = {}
     scale_down_grace: int | None = None
     priority: int = 0
+    claims: tuple[str, ...] = ()
 
 
 def text_of_pod(pod: Pod) -> PodText:
@@ -52,6 +53,7 @@ def text_of_pod(pod: Pod) -> PodText:
         annotations=dict(pod.annotations),
         scale_down_grace=pod.scale_down_grace,
         priority=pod.priority,
+        claims=pod.claims,
     )
 
 
@@ -76,6 +78,7 @@ def pod_of_text(text: PodText) -> Pod:
         annotations=text.annotations,
         scale_down_grace=text.scale_down_grace,
         priority=text.priority,
+        claims=text.claims,
     )
 
 

@@ -6,6 +6,7 @@ Nobody who answers the runtime waits for it, and it waits for nobody but the API
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from mooring.agent.snapshot import SnapshotProvider
@@ -13,10 +14,12 @@ from mooring.cluster.apiserver import Cluster, cluster_of, configuration_of
 from mooring.core.errors import InputError
 from mooring.manifest.findings import Report
 from mooring.planner.simulation import Kubelet
+from mooring.scheduling.publisher.counts import Counts
 from mooring.scheduling.publisher.engine_source import EngineObserver
+from mooring.scheduling.publisher.metrics import PublisherMetrics
 from mooring.scheduling.publisher.observation import Observation
 from mooring.scheduling.publisher.pace import Rhythm
-from mooring.scheduling.publisher.publisher import Counts, Publisher
+from mooring.scheduling.publisher.publisher import Publisher
 
 
 class AgentSource:
@@ -68,6 +71,7 @@ class Publishing:
         """
         self._stopping = threading.Event()
         self._publisher = Publisher(AgentSource(provider, node), connect, node, rhythm=rhythm, report=report)
+        self._metrics = PublisherMetrics(self._publisher.counts, time.monotonic)
         self._thread = threading.Thread(
             target=self._publisher.run, args=(self._stopping,), name="mooring-publisher", daemon=True
         )
@@ -77,6 +81,10 @@ class Publishing:
     def counts(self) -> Counts:
         """What has been done."""
         return self._publisher.counts
+
+    def metrics(self) -> str:
+        """Return them in the text format of Prometheus."""
+        return self._metrics.text().decode()
 
     def stop(self, patience: float) -> None:
         """End the thread, and wait for it for a while."""

@@ -36,6 +36,7 @@ RESTART: Mapping[str, str] = {
     "podResourcesSocket": "the old socket is open",
     "claimsSocket": "the old socket is open",
     "publish": "the publisher begins with the agent",
+    "onlineCPUsInterval": "the watch began with the old one",
     "logFormat": "the log has the old form already",
 }
 """Fields that only a restart of the agent changes, and why."""
@@ -218,7 +219,8 @@ def _stat(path: str) -> tuple[int, int, int] | None:
 
 
 def _concerns_engine(old: AgentConfiguration, new: AgentConfiguration) -> bool:
-    return (old.kubelet, old.mooring) != (new.kubelet, new.mooring)
+    # Plugins are made anew even of the same settings, so that one that was given up is asked again.
+    return (old.kubelet, old.mooring) != (new.kubelet, new.mooring) or bool(new.mooring.plugins.plugins)
 
 
 def _differ(old: AgentOptions, new: AgentOptions, attribute: str) -> bool:
@@ -229,6 +231,6 @@ def live_fields() -> Iterator[str]:
     """Yield the fields of the document that a change of the file changes at once.
 
     >>> sorted(live_fields())[:3]
-    ['logLevel', 'onRejection', 'optOutAnnotation']
+    ['irqAffinity', 'kubeletPodResourcesSocket', 'logLevel']
     """
     return (name for name in FIELDS if name not in RESTART)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.layout import find_layout
 from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.cgroups.unseen import UnseenCGroups
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
+from mooring.agent.known_machine import known_machine
 from mooring.agent.options import AgentOptions
+from mooring.core.config import CPU_HOTPLUG
 from mooring.core.errors import InputError
-from mooring.core.machine import Machine
+from mooring.core.machine import Finding, Machine
 from mooring.discovery.capture_process import kubelet_arguments
 from mooring.discovery.loader import load_machine
 from mooring.discovery.tree import open_tree
@@ -45,6 +48,8 @@ class Beginning:
     cgroups: CGroups
     node: str
     """Name of the node in the cluster."""
+    root: str = ""
+    """Folder that stands for ``/`` where interrupts and online CPUs are looked after; empty: nowhere."""
 
 
 def beginning_of(asked: Asked) -> Beginning:
@@ -63,9 +68,22 @@ def beginning_of(asked: Asked) -> Beginning:
     machine = load_machine(asked.machine)
     if machine.info_error:
         raise InputError(f"cannot be described: {machine.info_error}", source=machine.name)
+    if not asked.machine:
+        configuration, machine = with_known_cpus(configuration, machine)
     cgroups: CGroups = UnseenCGroups() if asked.machine else KernelCGroups(find_layout())
     name = configuration.options.node_name or (flags.node if flags is not None else "") or socket.gethostname().lower()
-    return Beginning(configuration, load, machine, cgroups, name)
+    return Beginning(configuration, load, machine, cgroups, name, "" if asked.machine else "/")
+
+
+def with_known_cpus(configuration: AgentConfiguration, found: Machine) -> tuple[AgentConfiguration, Machine]:
+    """Return the machine with its offline CPUs too, where they may come and go; what is odd becomes a finding."""
+    if CPU_HOTPLUG not in configuration.mooring.extensions:
+        return configuration, found
+    known = known_machine(Path(configuration.options.state_dir), found)
+    if known.problem:
+        odd = Finding("warning", "the machine's description", known.problem)
+        configuration = replace(configuration, findings=(*configuration.findings, odd))
+    return configuration, known.machine
 
 
 def _flags() -> KubeletFlags | None:

@@ -121,6 +121,6 @@ class Shell:
     def _pod(self, sandbox: PodSandbox, container: Container | None, others: Sequence[Container]) -> Pod:
         rest = [one for one in others if container is None or one.id != container.id]
         found = resolved(self._pods, sandbox, container, rest, self._gates)
-        for each in found.differences:
+        for each in (*found.differences, *found.problems):
             self._holder.complain(f"{sandbox.namespace}/{sandbox.name}", str(each))
         return found.pod

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mooring.agent.interrupts.sight import Sight
 from mooring.agent.overlap import Overlap, overlaps
+from mooring.agent.plugin_trouble import PluginTrouble
 from mooring.agent.reactor.values import AgentState
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
@@ -69,6 +71,10 @@ class Snapshot:
     """The kubelet's numbers."""
     effective: Mapping[str, EffectiveSet] = field(default_factory=dict)
     """By container id, for containers whose cgroup was read."""
+    interrupts: Sight | None = None
+    """None while they are not looked at."""
+    troubled_plugins: Mapping[str, PluginTrouble] = field(default_factory=dict)
+    """Plugins whose answers were left out since the agent started, by name (extension plugins)."""
     unwritable: str = ""
     """Why the state folder cannot be written; empty when it can."""
     node: str = ""

@@ -11,13 +11,18 @@ from typing import Any
 from mooring import KUBELET_VERSION, __version__
 from mooring.agent.counts import Counts
 from mooring.agent.health import unready
+from mooring.agent.interrupts.sight import sight_fields
+from mooring.agent.plugin_trouble import plugin_fields
 from mooring.agent.reactor.claimed import claimed_cpus
+from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer
+from mooring.agent.reactor.wanted import Wanted
 from mooring.agent.snapshot import EffectiveSet, Snapshot
 from mooring.core.cpuset import CPUSet
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Pod
 from mooring.cpumanager.claimed import HeldClaim, claims_of
+from mooring.cpumanager.offline import backwards, effective_pool, exchanged
 from mooring.cpumanager.state import CPUState
 from mooring.node.isolation import cpu_isolation
 from mooring.node.node import numa_of_blocks
@@ -66,6 +71,8 @@ def status_document(snapshot: Snapshot, counts: Counts, now: Moment | None = Non
             "refusal": configuration.refusal,
         },
         **_of_engine(snapshot, now or Moment()),
+        **plugin_fields(snapshot.state, snapshot.troubled_plugins),
+        **sight_fields(snapshot.interrupts),
         "counts": {
             "replies": counts.replies,
             "meanReplyMilliseconds": round(1000 * counts.reply_seconds / counts.replies, 3) if counts.replies else 0.0,
@@ -108,10 +115,11 @@ def _of_engine(snapshot: Snapshot, now: Moment) -> dict[str, Any]:
         "policies": policies(kubelet),
         "cpus": {
             "exclusive": str(_held(kubelet.node.cpu)),
-            "shared": str(kubelet.node.shared_pool),
+            "shared": str(CPUSet(effective_pool(kubelet.node.cpu))),
             "reserved": str(reserved_cpus(kubelet)),
             "free": str(free_cpus(kubelet)),
             "overlap": str(touched),
+            **({"offline": str(CPUSet(kubelet.node.cpu.offline))} if is_watched(state) else {}),
         },
         "numaNodes": numa_fields(kubelet),
         "pods": [
@@ -196,7 +204,7 @@ def _containers(
     """Yield the containers of a pod in its order; one that the runtime does not have has no id."""
     node = state.kubelet.node
     by_name = {one.name: one for one in live}
-    claimed = claimed_cpus(state)
+    claimed, wanted = claimed_cpus(state), Wanted.now(state)
     for container in pod.containers:
         blocks = node.memory.assignments.get(pod.uid, {}).get(container.name, ())
         fields: dict[str, Any] = {
@@ -207,6 +215,9 @@ def _containers(
         }
         if (pod.uid, container.name) in claimed:
             fields["claimed"] = str(CPUSet(claimed[pod.uid, container.name]))
+        fields |= _hotplug(node.cpu, pod.uid, container.name)
+        if wanted.is_mixed(pod.uid, container.name):
+            fields["mixed"] = wanted.pool
         known = by_name.get(container.name)
         if known is not None:
             fields |= {"id": known.id, "phase": known.phase.value}
@@ -216,6 +227,17 @@ def _containers(
                 fields["effective"] = {"cpus": str(found.cpus), "mems": found.mems}
             fields["overlap"] = str(overlapping.get(known.id, CPUSet()))
         yield fields
+
+
+def _hotplug(cpu: CPUState, uid: str, name: str) -> dict[str, Any]:
+    """Return what a container lost because CPUs are offline: those that nothing stands in for, and its own set."""
+    held = cpu.assignments.get(uid, {}).get(name, 0)
+    lost = held & cpu.offline
+    fields: dict[str, Any] = {"lost": str(CPUSet(lost))} if lost else {}
+    original = exchanged(held, backwards(cpu.displaced.get(uid, {})))
+    if original != held:
+        fields["original"] = str(CPUSet(original))
+    return fields
 
 
 def _resizing(kubelet: Kubelet, uid: str, name: str, now: Moment) -> dict[str, Any]:

@@ -59,7 +59,9 @@ class Store:
             )
             if own is not None and beside is not None and own != beside
         ]
-        return Stored(journal.texts, journal.pods, tuple(reports), journal.claim_users)
+        return Stored(
+            journal.texts, journal.pods, tuple(reports), journal.claim_users, journal.offline, journal.displaced
+        )
 
     def write(self, state: AgentState) -> str:
         """Write a state; return the problem in words, empty when there is none.

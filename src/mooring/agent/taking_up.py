@@ -24,7 +24,7 @@ def under(state: AgentState, new: AgentConfiguration, now: Moment) -> Outcome:
     """
     options = choices_of(new.options)
     same = (state.kubelet.settings.config, state.kubelet.mooring) == (new.kubelet, new.mooring)
-    after = state if same else _reconfigured(state, new, now)
+    after = state if same and not new.mooring.plugins.plugins else _reconfigured(state, new, now)
     after, effects = enforced(state, replace(after, options=options))
     return outcome(state, after, None, effects)
 

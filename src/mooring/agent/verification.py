@@ -6,9 +6,12 @@ state may have moved on meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
+from mooring.agent.cgroups.cpuset import Cpuset, parsed
 from mooring.agent.cgroups.protocol import CGroups, shows
 from mooring.agent.holder import Holder
 from mooring.agent.reactor.answers import Outcome
@@ -19,10 +22,16 @@ from mooring.agent.reactor.values import HAS_CGROUP, AgentState
 from mooring.agent.reactor.vanished import vanished
 from mooring.agent.reactor.wanted import expected, expected_lifts, write_of
 from mooring.agent.snapshot import EffectiveSet
+from mooring.core.cpuset import CPUSet
 from mooring.core.observer import Observer
 
+Online: TypeAlias = Callable[[], CPUSet | None]
+"""Reads which CPUs are online; None where nobody can know."""
 
-def verify(holder: Holder, cgroups: CGroups, container_ids: Iterable[str] | None = None) -> None:
+
+def verify(
+    holder: Holder, cgroups: CGroups, container_ids: Iterable[str] | None = None, online: Online | None = None
+) -> None:
     """Compare the cpusets of containers with the state, and put right what differs.
 
     Containers whose updates are on their way are left out.
@@ -31,6 +40,8 @@ def verify(holder: Holder, cgroups: CGroups, container_ids: Iterable[str] | None
         holder: has the state.
         cgroups: of the node.
         container_ids: None for all.
+        online: reads the CPUs that are online, where these may change: one that has just gone is missed by the kernel
+            before the state knows, and that is no deviation.
     """
     state = holder.state
     places = _places(state, container_ids, holder.in_flight())
@@ -39,13 +50,16 @@ def verify(holder: Holder, cgroups: CGroups, container_ids: Iterable[str] | None
     differing = cgroups.deviations(doubtful)
     holder.saw(state, {one: EffectiveSet(found.cpus, str(found.mems)) for one, found in seen.items()})
     for one in differing:
+        if online is not None and _is_of_kernel(one.found, one.wanted, online):
+            continue
         if one.trouble is not None:
             holder.complain(one.wanted.container_id, f"its cpuset cannot be read: {one.trouble.value}")
         elif not one.can_be_repaired:
             has = "nothing" if one.found is None else f"CPUs {one.found.cpus} and memory nodes {one.found.mems}"
             holder.complain(one.wanted.container_id, f"its cpuset is as decided, and the kernel gives it {has}")
         else:
-            holder.apply(partial(_judged, holder=holder, cgroups=cgroups, container_id=one.wanted.container_id))
+            judged = partial(_judged, holder=holder, cgroups=cgroups, container_id=one.wanted.container_id)
+            holder.apply(partial(judged, online=online))
 
 
 def verify_quotas(holder: Holder, cgroups: CGroups) -> None:
@@ -91,12 +105,33 @@ def _places(state: AgentState, ids: Iterable[str] | None, without: frozenset[str
     return [write_of(state.containers[one], wanted[one]) for one in asked if one not in without]
 
 
-def _judged(state: AgentState, _hear: Observer, *, holder: Holder, cgroups: CGroups, container_id: str) -> Outcome:
+def _is_of_kernel(found: Cpuset | None, wanted: WriteCPUSet, online: Online) -> bool:
+    """Tell whether the kernel shows what is wanted, but for CPUs that are offline."""
+    there = online()
+    if found is None or there is None or not wanted.cpus:
+        return False
+    cpus = parsed(wanted.cpus)
+    if not cpus & there:
+        # It may run where the group above may, until the state knows.
+        return True
+    return found.cpus != cpus and shows(replace(found, cpus=found.cpus | (cpus - there)), wanted)
+
+
+def _judged(
+    state: AgentState,
+    _hear: Observer,
+    *,
+    holder: Holder,
+    cgroups: CGroups,
+    container_id: str,
+    online: Online | None,
+) -> Outcome:
     """Look once more, now that nothing moves, and have it put right."""
     known = state.containers.get(container_id)
     if known is None or known.phase not in HAS_CGROUP or container_id in holder.in_flight():
         return outcome(state, state)
-    found = cgroups.in_effect(write_of(known, expected(state)[container_id]))
-    if found is None:
+    wanted = write_of(known, expected(state)[container_id])
+    found = cgroups.in_effect(wanted)
+    if found is None or (online is not None and _is_of_kernel(found, wanted, online)):
         return outcome(state, state)
     return deviation_found(state, container_id, str(found.cpus), str(found.mems))

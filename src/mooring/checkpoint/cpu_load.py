@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mooring.checkpoint.as_written import cpu_state_as_written
 from mooring.checkpoint.chain import Family, OlderFormat, read_checkpoint
 from mooring.checkpoint.cpu_file import initial_cpu_text
 from mooring.checkpoint.dump import legacy_checksum
@@ -47,6 +48,16 @@ def load_cpu_state(
     """
     if text is None:
         return Created(initial_cpu_text(policy))
+    known = cpu_state_as_written(text, pod_level=pod_level, baselines=baselines)
+    if known is not None and known.policy == policy:
+        return known
+    return read_strictly(text, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases)
+
+
+def read_strictly(
+    text: str, *, policy: str, pod_level: bool, baselines: bool, releases: bool = False
+) -> CPUState | LoadRefusal:
+    """Read the text of a file by Go's rules alone; see :func:`load_cpu_state`, which answers the same, sooner."""
     checkpoint = read_checkpoint(text, cpu_family(pod_level=pod_level, releases=releases))
     if isinstance(checkpoint, str):
         return LoadRefusal("cpu", checkpoint)

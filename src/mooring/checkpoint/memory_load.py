@@ -7,6 +7,7 @@ Source: kubelet v1.37.1, memorymanager/state (checkpoint.go, state_checkpoint.go
 
 from __future__ import annotations
 
+from mooring.checkpoint.as_written import memory_state_as_written
 from mooring.checkpoint.chain import Family, OlderFormat, read_checkpoint
 from mooring.checkpoint.dump import legacy_checksum
 from mooring.checkpoint.gotypes import GoValue
@@ -35,6 +36,14 @@ def load_memory_state(text: str | None, *, policy: str, pod_level: bool) -> Memo
     """
     if text is None:
         return Created(initial_memory_text(policy))
+    known = memory_state_as_written(text, pod_level=pod_level)
+    if known is not None and known.policy == policy:
+        return known
+    return read_strictly(text, policy=policy, pod_level=pod_level)
+
+
+def read_strictly(text: str, *, policy: str, pod_level: bool) -> MemoryState | LoadRefusal:
+    """Read the text of a file by Go's rules alone; see :func:`load_memory_state`, which answers the same, sooner."""
     checkpoint = read_checkpoint(text, MEMORY_FAMILY)
     if isinstance(checkpoint, str):
         return LoadRefusal("memory", checkpoint)

@@ -8,6 +8,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.topology import TopologyError, discover_topology
+from mooring.discovery.interrupts import file_modes, no_modes
 from mooring.discovery.isolation import read_isolation
 from mooring.discovery.loader import LIVE
 from mooring.discovery.tree import Tree, open_tree
@@ -29,7 +30,8 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
         emit(f"The kubelet would not start, so that nobody has CPUs for itself: {plan.refusal.message}", to)
         return NO
     assignments = assignments_of(plan)
-    findings = lint(read_isolation(tree, _online(question.machine.info)), assignments)
+    modes = file_modes("/") if tree.name == "/" else no_modes
+    findings = lint(read_isolation(tree, _online(question.machine.info), modes), assignments)
     name = question.machine.name
     if form == "json":
         from mooring.planner.isolation.document import isolation_document  # noqa: PLC0415 - only for this format

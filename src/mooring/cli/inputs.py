@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 
@@ -34,6 +35,8 @@ class NodeOptions:
     active: Sequence[str]
     node: str = ""
     """A node archive; what the other options name comes from there instead."""
+    offline: str = ""
+    """CPUs that go offline when the running pods are back."""
 
     @property
     def describes_node(self) -> bool:
@@ -58,6 +61,7 @@ def question_of(options: NodeOptions) -> Question:
     """
     from mooring.manifest.devices import offered_devices  # noqa: PLC0415 - after the options are known to be good
     from mooring.manifest.gates import PodGates  # noqa: PLC0415 - as above
+    from mooring.manifest.hotplug_steps import cpu_list  # noqa: PLC0415 - as above
     from mooring.manifest.pod_files import load_pods  # noqa: PLC0415 - as above
     from mooring.planner.question import Question  # noqa: PLC0415 - as above
 
@@ -91,6 +95,7 @@ def question_of(options: NodeOptions) -> Question:
         state,
         offered_devices(configuration.devices, machine.pci),
         tuple(noticed),
+        offline=cpu_list(options.offline, "--offline") if options.offline else CPUSet(),
     )
 
 

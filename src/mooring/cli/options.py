@@ -71,6 +71,15 @@ node = click.option(
 )
 
 
+offline = click.option(
+    "--offline",
+    "offline",
+    default="",
+    metavar="CPUS",
+    help="CPUs, such as 3,7, that go offline when the running pods are back (extension cpu-hotplug).",
+)
+
+
 def node_inputs(function: Function) -> Function:
     """Add everything that describes a node and its pods."""
     for option in (node, active, state, config, machine, manifests):

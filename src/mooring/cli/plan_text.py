@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for, width_for
 from mooring.planner.holdings import holding_lines
+from mooring.planner.mixed import mixed_lines
 from mooring.planner.picture import plan_rows, plan_view, policies
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.planner.releases import resize_lines
@@ -36,7 +37,7 @@ def _parts(plan: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:
         yield Text("")
         yield Text(_counts(plan))
     yield from (Text(line) for line in _pools(plan.kubelet))
-    yield from (Text(line) for line in (*holding_lines(plan), *resize_lines(plan)))
+    yield from (Text(line) for line in (*holding_lines(plan), *resize_lines(plan), *mixed_lines(plan)))
     yield Text("")
     yield numa_table(view, width)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mooring.manifest.hotplug_steps import Offline, Online
 from mooring.manifest.resizing import Resizing
 from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove, Scenario, Step
+from mooring.planner.doctor.problem import cpus_text
 from mooring.planner.outcome import span_text
 from mooring.planner.replay_file import Outcome
 
@@ -52,6 +54,8 @@ def _step_words(step: Step) -> str:
             return f"resize {step.uid}"
         case Advance():
             return f"{span_text(step.nanoseconds)} later"
+        case Offline() | Online():
+            return f"{cpus_text(step.cpus.mask)} {'offline' if isinstance(step, Offline) else 'online'}"
         case Reboot():
             return "reboot"
         case _:
@@ -64,6 +68,8 @@ def _result_words(step: Step, result: Mapping[str, Any]) -> str:
 
 
 def _own_words(step: Step, result: Mapping[str, Any]) -> str:
+    if isinstance(step, Offline | Online):
+        return _hotplug_words(result)
     if isinstance(step, Admit):
         return _verdict(result)
     if isinstance(step, Resizing):
@@ -74,11 +80,34 @@ def _own_words(step: Step, result: Mapping[str, Any]) -> str:
     if "startError" in result:
         return f"the kubelet would not start: {result['startError']}"
     if isinstance(step, Remove):
-        return f"shared pool {result['sharedPool'] or 'empty'}"
+        return "; ".join([f"shared pool {result['sharedPool'] or 'empty'}", *_standing_words(result)])
     refused = [back for back in result["readmitted"] if not back["admitted"]]
     kept = len(result["readmitted"]) - len(refused)
     words = "".join(f"; {back['uid']} refused: {back['reason']}: {back['message']}" for back in refused)
     return f"{kept} pod{'' if kept == 1 else 's'} admitted again{words}"
+
+
+def _hotplug_words(result: Mapping[str, Any]) -> str:
+    """Say what became of the sets that a change of the machine's CPUs concerns."""
+    parts = [f"shared pool {result['usablePool'] or 'empty'}", *_standing_words(result)]
+    for pod, sets in result["restored"].items():
+        parts += [f"{_place(pod, name)} {one['cpus']} again" for name, one in sets.items()]
+    return "; ".join(parts)
+
+
+def _standing_words(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield whose sets are not what they were, after whatever step."""
+    for pod, sets in result.get("displaced", {}).items():
+        for name, one in sets.items():
+            yield f"{_place(pod, name)} {one['cpus']} instead of {one['original']}"
+    for pod, sets in result.get("broken", {}).items():
+        for name, one in sets.items():
+            why = result.get("refused", {}).get(pod, {}).get(name, "")
+            yield f"{_place(pod, name)} {one['cpus']} broken: {one['lost']} offline{f' ({why})' if why else ''}"
+
+
+def _place(pod: str, container: str) -> str:
+    return f"{pod}/{container}" if container else pod
 
 
 def _resize_words(result: Mapping[str, Any]) -> str:

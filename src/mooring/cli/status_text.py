@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from mooring.cli.interrupts_text import INTERRUPT_COLUMNS, interrupt_rows, interrupts_sentence
 from mooring.cli.terminal import text_for
 from mooring.core.cpuset import CPUSet
 from mooring.render.breaking import Breaking
@@ -22,6 +23,7 @@ _LISTS = {
     "Shared pool": "shared",
     "Reserved CPUs": "reserved",
     "CPUs to be had": "free",
+    "Offline CPUs": "offline",
     "Overlapping CPUs": "overlap",
 }
 """Heading -> member of the document."""
@@ -41,6 +43,8 @@ def status_text(document: Mapping[str, Any], to: str = "", *, wide: bool = False
         parts += [Text(""), _table(_WIDE_COLUMNS if wide else _COLUMNS, rows)]
     if document.get("claims"):
         parts += [Text(""), _table(_CLAIM_COLUMNS, [*_claim_rows(document["claims"])])]
+    if wide and (moves := interrupt_rows(document.get("interrupts"))):
+        parts += [Text(""), _table(INTERRUPT_COLUMNS, moves)]
     if document["held"]:
         parts += [Text(""), *_held(document["held"])]
     return text_for(Group(*parts), to)
@@ -77,9 +81,15 @@ def _fact_rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "", f"The files as they are now are not in force: {configuration['refusal']}"
     if document["policies"]:
         for name, member in _LISTS.items():
-            cpus = CPUSet.parse(document["cpus"][member])
-            if cpus or member != "overlap":
+            cpus = CPUSet.parse(document["cpus"].get(member, ""))
+            if cpus or member not in ("offline", "overlap"):
                 yield name, f"{len(cpus)}: {cpus}" if cpus else "none"
+    if "interrupts" in document:
+        yield "Interrupts", interrupts_sentence(document["interrupts"])
+        for finding in document["interrupts"]["findings"]:
+            yield "", finding["message"]
+    for plugin in document.get("plugins", ()):
+        yield "Plugin", _plugin(plugin)
     yield "Pods", _pods(document)
     yield "Counts", _counts(document["counts"])
 
@@ -89,6 +99,16 @@ def _runtime(runtime: Mapping[str, Any]) -> str:
     state = "connected" if runtime["connected"] else "not connected"
     since = f" since {_time(runtime['since'])}" if runtime["since"] else ""
     return f"{name}, {state}{since}" if name else f"{state}{since}"
+
+
+def _plugin(plugin: Mapping[str, Any]) -> str:
+    """Return what one CPU plugin is doing, and how it failed last."""
+    where = "" if plugin["placement"] == "cpu-manager" else " (hint provider)"
+    if not plugin["failures"]:
+        return f"{plugin['name']}{where}"
+    times = plural(plugin["failures"], "answer")
+    last = plugin["lastFailure"]
+    return f"{plugin['name']}{where}: {times} left out, the last at {last['point']}: {last['why']}"
 
 
 def _pods(document: Mapping[str, Any]) -> str:
@@ -173,6 +193,8 @@ def _decided(container: Mapping[str, Any]) -> str:
     words = {"container": cpus, "pod": f"{cpus} (pod pool)", "host": "shared"}[container["sharing"]]
     if "claimed" in container:
         words = f"{_own(container)} (claim)"
+    if "mixed" in container:
+        words = f"{words} + shared"
     return f"{words}/{container['mems']}" if container["mems"] else words
 
 
@@ -189,6 +211,12 @@ def _remark(container: Mapping[str, Any]) -> str:
     if "claimed" in container:
         remarks.append(f"{container['claimed']} by claims")
     pending, resize = container.get("pending"), container.get("resize")
+    if "lost" in container:
+        remarks.append(f"{container['lost']} offline")
+    if "original" in container:
+        remarks.append(f"in place of {container['original']}")
+    if "mixed" in container:
+        remarks.append("mixed: runs in the shared pool too")
     if "baseline" in container:
         remarks.append(f"at first {container['baseline']}")
     if pending:

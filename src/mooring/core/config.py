@@ -9,23 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from mooring.core.plugins import PluginChoice
+
 EXCLUSIVE_RESIZE = "exclusive-resize"
 SCALE_DOWN_DELAY = "scale-down-delay"
 ASSIGNED_CPUSET = "assigned-cpuset"
+CPU_HOTPLUG = "cpu-hotplug"
+MIXED_CPUS = "mixed-cpus"
+PLUGINS = "plugins"
+IRQ_AFFINITY = "irq-affinity"
 
-EXTENSIONS: frozenset[str] = frozenset({ASSIGNED_CPUSET, EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY})
-"""Additions that this version can switch on by ``extensions`` in Mooring's own document (spec: resize.md sections 4 to
-6)."""
-
-RESERVED_EXTENSIONS = frozenset(
-    {
-        "cpu-hotplug",
-        "irq-affinity",
-        "mixed-cpus",
-        "plugins",
-    }
+EXTENSIONS: frozenset[str] = frozenset(
+    {ASSIGNED_CPUSET, CPU_HOTPLUG, EXCLUSIVE_RESIZE, IRQ_AFFINITY, MIXED_CPUS, PLUGINS, SCALE_DOWN_DELAY}
 )
-"""Names kept for additions to come (spec: resize.md section 7). They are known, and refused for now."""
+"""Additions that this version can switch on by ``extensions`` in Mooring's own document (spec: resize.md sections 4 to
+7)."""
 
 FIXABLE_DEFECTS = frozenset(
     {
@@ -80,12 +78,24 @@ class KubeletConfig:
     """How often the CPU manager repeats its assignments to the runtime, in nanoseconds."""
 
 
+NEVER = "never"
+SAME_NODES = "same-nodes"
+ANYWHERE = "anywhere"
+REPLACE = (NEVER, SAME_NODES, ANYWHERE)
+"""Where a container gets other CPUs from when some of its own go offline (``cpuHotplug.replace``): nowhere, from the
+NUMA nodes that it was given, or from those first and then from anywhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class MooringConfig:
     """Mooring's own document: what it may do beyond or better than kubelet v1.37.1. Empty by default."""
 
     extensions: frozenset[str] = frozenset()
     fixed_defects: frozenset[str] = frozenset()
+    replace_offline: str = SAME_NODES
+    """``cpuHotplug.replace``, one of :data:`REPLACE`; only the extension cpu-hotplug looks at it."""
+    plugins: PluginChoice = field(default_factory=PluginChoice)
+    """Who takes part in the choice of CPUs (extension plugins)."""
 
 
 def with_defaults(config: KubeletConfig) -> KubeletConfig:

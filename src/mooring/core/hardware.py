@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mooring.core.cpuset import CPUSet
+from mooring.core.machineinfo import CoreKind, CPUFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +92,8 @@ class Hardware:
     num_l3: int = 0
     refused: tuple[tuple[str, CPUSet], ...] = ()
     """Sets of CPUs that cross others and were left out: what they claim to be (``package``, ``l3``), and the CPUs."""
+
+    @property
+    def facts(self) -> CPUFacts:
+        """What plugins may know beyond the kubelet's view."""
+        return CPUFacts(tuple(CoreKind(kind.efficiency, kind.cpus) for kind in self.kinds), self.isolated)

@@ -6,7 +6,9 @@ hardware is: see :mod:`mooring.core.hardware` for that, and ``docs/reference/mac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from mooring.core.cpuset import CPUSet
 
 HIGHEST_NODE = 65535
 """Largest NUMA node id that a description may name; Linux ends at 1023. Sets of nodes are bit masks as long as that."""
@@ -75,6 +77,25 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class CoreKind:
+    """CPUs on cores of one kind."""
+
+    efficiency: int
+    """Rank: higher is faster, -1 unknown."""
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class CPUFacts:
+    """What is known of the CPUs beyond the kubelet's view. No manager reads it; plugins may."""
+
+    kinds: tuple[CoreKind, ...] = ()
+    """Empty on uniform machines and where nothing tells."""
+    isolated: CPUSet = field(default_factory=CPUSet)
+    """CPUs that the kernel was told to keep out of scheduling (isolcpus)."""
+
+
+@dataclass(frozen=True, slots=True)
 class MachineInfo:
     """The whole machine."""
 
@@ -101,3 +122,5 @@ class MachineInfo:
     """s390x only."""
     num_drawers: int = 0
     """s390x only."""
+    facts: CPUFacts = field(default_factory=CPUFacts, compare=False)
+    """What a hand-written description can leave out: it is no part of the kubelet's view."""

@@ -72,6 +72,8 @@ class Pod:
     """Seconds for which containers keep CPUs that a resize takes from them (KEP-6122); None when it says nothing."""
     priority: int = 0
     """``spec.priority``; decides which of several waiting resizes is tried first."""
+    claims: tuple[str, ...] = ()
+    """Names of its ResourceClaims, in its namespace, as far as they are known. They decide nothing here."""
 
     @property
     def is_pod_level(self) -> bool:

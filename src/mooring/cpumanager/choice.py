@@ -8,7 +8,7 @@ from __future__ import annotations
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
 from mooring.cpumanager.facts import CPUsTaken, TakeBegun, WholeCoresChecked
-from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
+from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus, withheld
 from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.take import take
@@ -26,7 +26,23 @@ def check_whole_cores(
 ) -> AllocationError | None:
     """Apply full-pcpus-only. CPUs that init containers leave are not counted, half-used cores are."""
     group = policy.group_size
-    available = (state.default & ~policy.reserved_cores).bit_count()
+    available = (state.default & ~policy.reserved_cores & ~withheld(policy, state)).bit_count()
+    return why_no_whole_cores(pod, container, need, group, available, observer)
+
+
+def why_no_whole_cores(
+    pod: str, container: str, need: int, group: int, available: int, observer: Observer | None
+) -> AllocationError | None:
+    """Return the kubelet's refusal of whole cores; None when nothing speaks against them.
+
+    Args:
+        pod: uid.
+        container: name; empty for a whole pod.
+        need: how many CPUs are asked for.
+        group: how many CPUs a core has.
+        available: how many CPUs are on cores that may be given.
+        observer: receives what was found.
+    """
     message = ""
     if need % group:
         message = f"SMT Alignment Error: requested {need} cpus not multiple cpus per core = {group}"
@@ -64,7 +80,7 @@ def take_near(
         affinity: mask of the hint's NUMA nodes; None for no opinion.
         observer: receives what was found.
     """
-    pool = available_cpus(policy, state) | left
+    pool = available_cpus(policy, state) | left & ~state.offline
     close = near(policy, pool, affinity)
     first: int | TakeError | Endless = 0
     if close:

@@ -89,7 +89,7 @@ def holder_name(owner: str, entry: str) -> str:
     >>> holder_name("claim:1-2", "shop/cpus/numa0/fast")
     'claim shop/cpus (fast)'
     """
-    namespace, name, _, request = _parts(entry)
+    namespace, name, _, request = parts_of(entry)
     if not name:
         return f"claim {owner.removeprefix(_PREFIX)}"
     return f"claim {namespace}/{name} ({request})"
@@ -97,13 +97,13 @@ def holder_name(owner: str, entry: str) -> str:
 
 def _claim(uid: str, entries: Mapping[str, int]) -> HeldClaim:
     shares = []
-    for entry in sorted(entries, key=_parts):
-        namespace, name, device, request = _parts(entry)
+    for entry in sorted(entries, key=parts_of):
+        namespace, name, device, request = parts_of(entry)
         shares.append(HeldShare(request, device, entries[entry]))
     return HeldClaim(uid, namespace, name, tuple(shares))
 
 
-def _parts(entry: str) -> tuple[str, str, str, str]:
+def parts_of(entry: str) -> tuple[str, str, str, str]:
     """Return namespace, name, device and request; of an entry that nobody here wrote: all of it as the request."""
     parts = entry.split("/", 3)
     return (parts[0], parts[1], parts[2], parts[3]) if len(parts) == 4 else ("", "", "", entry)

@@ -18,7 +18,9 @@ MOST_LISTED = 8
 """Largest number of nodes with CPUs for which hints are listed; with more of them they are described."""
 
 
-def generate_hints(topology: Topology, available: int, reusable: int, need: int, *, align_by_socket: bool) -> AnyHints:
+def generate_hints(
+    topology: Topology, available: int, reusable: int, need: int, *, align_by_socket: bool, absent: int = 0
+) -> AnyHints:
     """Return a hint for every set of NUMA nodes whose CPUs suffice.
 
     A set is preferred when no smaller set of nodes could serve the request on an empty machine (with align-by-socket
@@ -31,10 +33,11 @@ def generate_hints(topology: Topology, available: int, reusable: int, need: int,
         reusable: mask of the CPUs that init containers of the same pod leave; every hint must hold all of them.
         need: how many CPUs are wanted.
         align_by_socket: the policy option.
+        absent: mask of the CPUs that the machine does not have for now (extension cpu-hotplug).
     """
     nodes = tuple(topology.numa)
     if len(nodes) > MOST_LISTED:
-        return _family(topology, available, reusable, need, align_by_socket=align_by_socket)
+        return _family(topology, available, reusable, need, align_by_socket=align_by_socket, absent=absent)
     cpus = tuple(topology.numa.values())
     wanted = need - reusable.bit_count()
     base = 0
@@ -43,7 +46,7 @@ def generate_hints(topology: Topology, available: int, reusable: int, need: int,
             base |= 1 << position
     free = _sums([(mask & available).bit_count() for mask in cpus])
     found = [index for index, count in enumerate(free) if count >= wanted and index & base == base and index]
-    smallest = _smallest_size([mask.bit_count() for mask in cpus], need)
+    smallest = _smallest_size([(mask & ~absent).bit_count() for mask in cpus], need)
     preferred = [index for index in found if index.bit_count() == smallest]
     if align_by_socket:
         sockets = _socket_span(topology, smallest)
@@ -56,7 +59,9 @@ def generate_hints(topology: Topology, available: int, reusable: int, need: int,
     return Hints(tuple(_as_ids(preferred, nodes)), tuple(_as_ids(others, nodes)))
 
 
-def _family(topology: Topology, available: int, reusable: int, need: int, *, align_by_socket: bool) -> AnyHints:
+def _family(
+    topology: Topology, available: int, reusable: int, need: int, *, align_by_socket: bool, absent: int
+) -> AnyHints:
     """Describe the same hints; the empty list when there is none."""
     weights = [0] * (max(topology.numa) + 1)
     universe = required = 0
@@ -65,7 +70,7 @@ def _family(topology: Topology, available: int, reusable: int, need: int, *, ali
         universe |= 1 << node
         if cpus & reusable:
             required |= 1 << node
-    smallest = _smallest_size([cpus.bit_count() for cpus in topology.numa.values()], need)
+    smallest = _smallest_size([(cpus & ~absent).bit_count() for cpus in topology.numa.values()], need)
     sockets = None
     if align_by_socket:
         nodes = tuple(

@@ -11,7 +11,8 @@ from dataclasses import replace
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
-from mooring.cpumanager.choice import check_whole_cores, take_near
+from mooring.cpumanager.chooser import CPUsChosen
+from mooring.cpumanager.choosing import choose
 from mooring.cpumanager.facts import (
     CPUPinningFailed,
     CPUsAssigned,
@@ -95,20 +96,15 @@ def _partitioned(
     policy: StaticPolicy, state: CPUState, pod: Pod, need: int, affinity: int | None, observer: Observer | None
 ) -> tuple[CPUState, AllocationError | Endless | None]:
     """Return the state that stays behind, and what kept the pod from its partition of ``need`` CPUs."""
-    # 2-3. Somebody to use them, whole cores.
+    # 2. Somebody to use them.
     empty = shared_pool_error(pod, need, policy.gates)
     if empty:
         return state, AllocationError(empty, EMPTY_SHARED_POOL)
-    if policy.rules.whole_cores:
-        refusal = check_whole_cores(policy, state, pod.uid, "", need, observer)
-        if refusal is not None:
-            return state, refusal
-    # 4-5. The partition.
-    bubble = take_near(policy, state, 0, pod.uid, "", need, affinity, observer)
-    if isinstance(bubble, TakeError):
-        return state, AllocationError(bubble.message)
-    if isinstance(bubble, Endless):
-        return state, bubble
+    # 3-5. Whole cores, the partition.
+    chosen = choose(policy, state, 0, pod, "", need, affinity, observer)
+    if not isinstance(chosen, CPUsChosen):
+        return state, chosen
+    bubble = chosen.cpus
     # 6-7. Reported and stored before it is divided.
     state = replace(state, default=state.default & ~bubble, pods={**state.pods, pod.uid: bubble})
     if observer is not None:

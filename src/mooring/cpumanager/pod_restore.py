@@ -16,6 +16,7 @@ from dataclasses import replace
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.facts import CPUsReleased
+from mooring.cpumanager.offline import without_idle_pairs
 from mooring.cpumanager.pod_partition import divided
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
@@ -53,13 +54,14 @@ def without_pod(state: CPUState, uid: str) -> CPUState:
     cpus = state.pods.get(uid, 0)
     for mine in held.values():
         cpus |= mine
-    return replace(
+    left = replace(
         state,
         default=state.default | cpus,
         assignments={pod: mine for pod, mine in state.assignments.items() if pod != uid},
         pods={pod: mine for pod, mine in state.pods.items() if pod != uid},
         baselines={pod: mine for pod, mine in state.baselines.items() if pod != uid},
     )
+    return without_idle_pairs(left)
 
 
 def without_orphans(

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from mooring.core.podlevel import PodLevelGates
 from mooring.core.topology import Topology
+from mooring.cpumanager.chooser import Chooser
+from mooring.cpumanager.offline import kept_for_owners
 from mooring.cpumanager.rules import TakeRules
 from mooring.cpumanager.state import CPUState
 
@@ -41,6 +43,8 @@ class StaticPolicy:
     resizes: bool = False
     """Whether exclusive CPUs change with a resize (extension exclusive-resize with its gate, KEP-5554)."""
     scale_down: ScaleDown = field(default_factory=ScaleDown)
+    chooser: Chooser | None = None
+    """Who takes part in the choice of CPUs (extension plugins)."""
 
     @property
     def group_size(self) -> int:
@@ -66,4 +70,13 @@ class AllocationError:
 
 def available_cpus(policy: StaticPolicy, state: CPUState) -> int:
     """Return the mask of what exclusive allocation may use."""
-    return state.default & ~policy.reserved
+    return state.default & ~policy.reserved & ~withheld(policy, state)
+
+
+def withheld(policy: StaticPolicy, state: CPUState) -> int:
+    """Return the mask of what nobody may be given: CPUs that are offline, and those kept for pods that lost them.
+
+    Where whole cores are handed out, a core with such a CPU is not whole.
+    """
+    cpus = state.offline | kept_for_owners(state)
+    return policy.topology.core_siblings(cpus) if cpus and policy.rules.whole_cores else cpus

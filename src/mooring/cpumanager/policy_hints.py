@@ -6,8 +6,11 @@ section 9.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
+from mooring.cpumanager.choosing import usable_cpus
 from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.cpumanager.hints import generate_hints
 from mooring.cpumanager.pod_budget import shared_pool_error
@@ -40,12 +43,11 @@ def container_hints(
         return None
     existing = state.assignments.get(pod.uid, {}).get(container.name, 0)
     if not existing:
-        asked = CPUHintsAsked(
-            pod.uid, container.name, need, available_cpus(policy, state), reusable.of(pod.uid), mismatch=False
-        )
-    else:
-        asked = CPUHintsAsked(pod.uid, container.name, need, existing, 0, mismatch=existing.bit_count() != need)
-    return _answer(policy, asked, observer)
+        left = reusable.of(pod.uid) & ~state.offline
+        asked = CPUHintsAsked(pod.uid, container.name, need, available_cpus(policy, state), left, mismatch=False)
+        return _answer(policy, state, pod, asked, observer, absent=state.offline)
+    asked = CPUHintsAsked(pod.uid, container.name, need, existing, 0, mismatch=existing.bit_count() != need)
+    return _answer(policy, state, pod, asked, observer)
 
 
 def pod_hints(
@@ -58,7 +60,8 @@ def pod_hints(
     if policy.gates.manages(pod) and shared_pool_error(pod, need, policy.gates):
         return {CPU: IMPOSSIBLE}
     if policy.gates.manages(pod) and POD_RESTART in policy.rules.fixed_defects:
-        return _answer(policy, _asked_for_restored(policy, state, pod, need), observer)
+        asked = _asked_for_restored(policy, state, pod, need)
+        return _answer(policy, state, pod, asked, observer, absent=state.offline & ~asked.available)
     held = 0
     mismatch = False
     for container in pod.containers:
@@ -69,10 +72,10 @@ def pod_hints(
     if mismatch or held.bit_count() == need:
         asked = CPUHintsAsked(pod.uid, "", need, held, 0, mismatch=mismatch)
     else:
-        asked = CPUHintsAsked(
-            pod.uid, "", need, available_cpus(policy, state), reusable.of(pod.uid) | held, mismatch=False
-        )
-    return _answer(policy, asked, observer)
+        left = reusable.of(pod.uid) & ~state.offline | held
+        asked = CPUHintsAsked(pod.uid, "", need, available_cpus(policy, state), left, mismatch=False)
+        return _answer(policy, state, pod, asked, observer, absent=state.offline)
+    return _answer(policy, state, pod, asked, observer)
 
 
 def _asked_for_restored(policy: StaticPolicy, state: CPUState, pod: Pod, need: int) -> CPUHintsAsked:
@@ -82,7 +85,18 @@ def _asked_for_restored(policy: StaticPolicy, state: CPUState, pod: Pod, need: i
     return CPUHintsAsked(pod.uid, "", need, available_cpus(policy, without_pod(state, pod.uid)), 0, mismatch=False)
 
 
-def _answer(policy: StaticPolicy, asked: CPUHintsAsked, observer: Observer | None) -> ResourceHints:
+def _answer(
+    policy: StaticPolicy,
+    state: CPUState,
+    pod: Pod,
+    asked: CPUHintsAsked,
+    observer: Observer | None,
+    *,
+    absent: int = 0,
+) -> ResourceHints:
+    if policy.chooser is not None and not asked.mismatch:
+        asked, out_of_reach = _as_plugins_see(policy, state, pod, asked, observer)
+        absent |= out_of_reach
     if observer is not None:
         observer(asked)
     if asked.mismatch:
@@ -94,5 +108,28 @@ def _answer(policy: StaticPolicy, asked: CPUHintsAsked, observer: Observer | Non
             asked.reusable,
             asked.need,
             align_by_socket=policy.rules.align_by_socket,
+            absent=absent,
         )
     }
+
+
+def _as_plugins_see(
+    policy: StaticPolicy, state: CPUState, pod: Pod, asked: CPUHintsAsked, observer: Observer | None
+) -> tuple[CPUHintsAsked, int]:
+    """Leave out CPUs that plugins withhold; what the pod has already is nobody's to withhold.
+
+    Returns:
+        What is asked now, and the mask of the CPUs that plugins would withhold on an empty machine, too: a set of nodes
+        is not as small as it could be only because it is counted with CPUs that the pod can never get.
+    """
+    held = 0
+    for cpus in state.assignments.get(pod.uid, {}).values():
+        held |= cpus
+    pool = asked.available | asked.reusable
+    usable = usable_cpus(policy, state, pool & ~held, pod, asked.container, asked.need, observer) | pool & held
+    if usable == pool:
+        return asked, 0
+    everything = policy.topology.all_cpus
+    within_reach = usable_cpus(policy, state, everything, pod, asked.container, asked.need)
+    asked = replace(asked, available=asked.available & usable, reusable=asked.reusable & usable)
+    return asked, everything & ~within_reach & ~usable

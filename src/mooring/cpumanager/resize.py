@@ -15,9 +15,12 @@ from mooring.core.bits import list_text
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager.choice import near
+from mooring.cpumanager.choosing import usable_cpus
 from mooring.cpumanager.facts import CPUHintsAsked, CPUsResized
+from mooring.cpumanager.hidden import hidden_of
 from mooring.cpumanager.hints import generate_hints
-from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
+from mooring.cpumanager.offline import without_idle_pairs
+from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus, withheld
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.state import CPUState
@@ -28,6 +31,7 @@ INCONSISTENT = "inconsistentCPUAllocationError"
 PROHIBITED = "prohibitedCPUAllocationError"
 NO_BASELINE = "getOriginalCPUSetError"
 NOT_RESIZED = "resizeAllocateCPUsError"
+HIDDEN_SIBLINGS = "hiddenSiblingsError"
 
 _MENDED = frozenset({"average-sizes", "claim-loop", "group-loop", "saved-combo"})
 """Defects of v1.37.1 that give a CPU to two containers or never return. No kubelet with them can resize, so there is
@@ -104,6 +108,13 @@ def check_feasible(
         )
     if requested == allocated:
         return None
+    if hidden_of(state, after.uid, container.name):
+        # Hidden threads are chosen with their cores, once (extension plugins).
+        return AllocationError(
+            "hiddenSiblings Error: Skip resize, Not allowed to change a container exclusively allocated pool with "
+            f"hidden siblings, {amounts})",
+            HIDDEN_SIBLINGS,
+        )
     if container.name not in state.baselines.get(after.uid, {}):
         return AllocationError(
             "getOriginalCPUSet Error: Skip resize, unable to get PromisedCPUSet, nothing to be done, "
@@ -127,10 +138,15 @@ def container_hints(
     change = change_of(policy, state, pod, container)
     if change is None:
         return None
-    available = available_cpus(policy, state) if change.is_growth else change.current
+    available = change.current
+    if change.is_growth:
+        available = _usable(policy, state, pod, container.name, change, observer)
     reusable = change.kept if change.is_growth or change.is_shrink else 0
     return _answer(
-        policy, CPUHintsAsked(pod.uid, container.name, change.need, available, reusable, mismatch=False), observer
+        policy,
+        CPUHintsAsked(pod.uid, container.name, change.need, available, reusable, mismatch=False),
+        observer,
+        state.offline,
     )
 
 
@@ -138,21 +154,23 @@ def pod_hints(
     policy: StaticPolicy, state: CPUState, pod: Pod, observer: Observer | None = None
 ) -> ResourceHints | None:
     """Return the hints for a whole pod that is resized: around all that its containers keep."""
-    changes = [change for one in pod.containers if (change := change_of(policy, state, pod, one)) is not None]
+    found = {one.name: change_of(policy, state, pod, one) for one in pod.containers}
+    changes = {name: change for name, change in found.items() if change is not None}
     if not changes:
         return None
     available = kept = 0
-    for change in changes:
-        available |= available_cpus(policy, state) if change.is_growth else change.current
+    for name, change in changes.items():
+        growing = change.is_growth
+        available |= _usable(policy, state, pod, name, change, None) if growing else change.current
         kept |= change.kept
     # What stays would count twice: a pod's containers do not all shrink at once, as a single one does.
     asked = CPUHintsAsked(
         pod.uid, "", exclusive_cpus_of_pod(pod, policy.gates), available & ~kept, kept, mismatch=False
     )
-    return _answer(policy, asked, observer)
+    return _answer(policy, asked, observer, state.offline)
 
 
-def _answer(policy: StaticPolicy, asked: CPUHintsAsked, observer: Observer | None) -> ResourceHints:
+def _answer(policy: StaticPolicy, asked: CPUHintsAsked, observer: Observer | None, offline: int) -> ResourceHints:
     if observer is not None:
         observer(asked)
     return {
@@ -162,6 +180,7 @@ def _answer(policy: StaticPolicy, asked: CPUHintsAsked, observer: Observer | Non
             asked.reusable,
             asked.need,
             align_by_socket=policy.rules.align_by_socket,
+            absent=offline & ~asked.reusable,
         )
     }
 
@@ -191,8 +210,9 @@ def resized_set(
         return change.current
     refusal = _check_whole_cores(policy, state, change) or _check_kept(change)
     if refusal is None:
-        pool = available_cpus(policy, state) if change.is_growth else change.current
-        found = _around(policy, pool & ~change.kept, change.kept, change.need, affinity)
+        growing = change.is_growth
+        pool = _usable(policy, state, pod, container.name, change, None) if growing else _to_keep(state, change)
+        found = taken_around(policy, pool & ~change.kept, change.kept, change.need, affinity)
         if not isinstance(found, TakeError):
             if observer is not None:
                 observer(CPUsResized(pod.uid, container.name, change.current, change.kept, pool, affinity, found))
@@ -207,12 +227,26 @@ def resized_set(
     return AllocationError(message, NOT_RESIZED)
 
 
+def _usable(
+    policy: StaticPolicy, state: CPUState, pod: Pod, container: str, change: Change, observer: Observer | None
+) -> int:
+    """Return what a container may grow by; plugins may withhold some of it."""
+    missing = change.need - change.current.bit_count()
+    return usable_cpus(policy, state, available_cpus(policy, state), pod, container, missing, observer)
+
+
+def _to_keep(state: CPUState, change: Change) -> int:
+    """Return what a container that shrinks may keep: CPUs that are online, where they suffice."""
+    online = change.current & ~state.offline
+    return online if (online | change.kept).bit_count() >= change.need else change.current
+
+
 def _check_whole_cores(policy: StaticPolicy, state: CPUState, change: Change) -> AllocationError | None:
     """Apply full-pcpus-only: CPUs that the container has count as available."""
     if not policy.rules.whole_cores:
         return None
     group = policy.group_size
-    available = ((state.default & ~policy.reserved_cores) | change.current).bit_count()
+    available = ((state.default & ~policy.reserved_cores & ~withheld(policy, state)) | change.current).bit_count()
     if change.need % group:
         message = f"SMT Alignment Error: requested {change.need} cpus not multiple cpus per core = {group}"
     elif change.need > available:
@@ -235,8 +269,16 @@ def _check_kept(change: Change) -> AllocationError | None:
     return None
 
 
-def _around(policy: StaticPolicy, pool: int, kept: int, need: int, affinity: int | None) -> int | TakeError:
-    """Take what is missing beside the kept CPUs: from the nodes of the hint first, then from anywhere."""
+def taken_around(policy: StaticPolicy, pool: int, kept: int, need: int, affinity: int | None) -> int | TakeError:
+    """Take what is missing beside the kept CPUs: from the nodes of the hint first, then from anywhere.
+
+    Args:
+        policy: the policy.
+        pool: mask of what may be taken, without the kept CPUs.
+        kept: mask.
+        need: how many CPUs there are to be in the end, the kept ones included.
+        affinity: mask of the hint's NUMA nodes; None for no opinion.
+    """
     close = near(policy, pool, affinity)
     result = _filled(policy, close, kept, min(need, kept.bit_count() + close.bit_count()))
     if not isinstance(result, TakeError):
@@ -272,7 +314,7 @@ def assigned(state: CPUState, pod: str, container: str, cpus: int) -> CPUState:
     if current == cpus:
         return state
     assignments = {**state.assignments, pod: {**held, container: cpus}}
-    return replace(state, default=(state.default | released) & ~cpus, assignments=assignments)
+    return without_idle_pairs(replace(state, default=(state.default | released) & ~cpus, assignments=assignments))
 
 
 def without_pre_assignment(state: CPUState, pod: str, container: str) -> CPUState:

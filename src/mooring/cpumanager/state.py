@@ -58,6 +58,14 @@ class CPUState:
     pre_assignments: Mapping[str, Mapping[str, PreAssignment]] = field(default_factory=dict)
     """What containers are going to have after a delayed scale-down: pod uid, then container name."""
 
+    offline: int = 0
+    """CPUs that are offline now, as a mask (extension cpu-hotplug). They stay where they are recorded, in the shared
+    pool or with their owner, and are in no state file."""
+
+    displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """Pod uid, then a CPU that the pod lost, and the CPU that stands in for it. The lost one is recorded in the shared
+    pool and kept for the pod (:mod:`mooring.cpumanager.offline`)."""
+
     @property
     def held(self) -> int:
         """CPUs in the sets of all containers, as one mask; CPUs that only a pod's partition holds are not among them.

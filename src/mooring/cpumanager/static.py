@@ -13,7 +13,8 @@ from mooring.core.decision import Endless
 from mooring.core.gotext import quote
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.cpumanager.choice import check_whole_cores, take_near
+from mooring.cpumanager.chooser import CPUsChosen
+from mooring.cpumanager.choosing import choose
 from mooring.cpumanager.facts import (
     CPUPinningFailed,
     CPUPinningRequested,
@@ -23,10 +24,11 @@ from mooring.cpumanager.facts import (
     ExistingCPUsKept,
     PartitionKept,
 )
+from mooring.cpumanager.hidden import with_hidden, without_hidden
+from mooring.cpumanager.offline import without_idle_pairs
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.resize import without_pre_assignment
-from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.scale_down import tell_dropped
 from mooring.cpumanager.state import CPUState
 
@@ -49,6 +51,10 @@ class Reusable:
         """Return the record after a container got ``cpus``: init containers add to it, all others take from it."""
         before = self.of(pod)
         return Reusable(pod, before | cpus if container.kind is ContainerKind.INIT else before & ~cpus)
+
+    def without(self, hidden: int, container: Container) -> Reusable:
+        """Return what is left when a container hides threads: nobody gets them while it runs."""
+        return self if not hidden or container.kind is ContainerKind.INIT else replace(self, cpus=self.cpus & ~hidden)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,25 +175,20 @@ def _pinned(
         if observer is not None:
             observer(ExistingCPUsKept(pod.uid, container.name, existing))
         return Allocated(state, reusable.after(pod.uid, container, existing))
-    # 5. Whole cores.
-    if policy.rules.whole_cores:
-        refusal = check_whole_cores(policy, state, pod.uid, container.name, need, observer)
-        if refusal is not None:
-            return refusal
-    # 6-7. CPUs from the hint's nodes first, then from anywhere.
-    taken = take_near(policy, state, reusable.of(pod.uid), pod.uid, container.name, need, affinity, observer)
-    if isinstance(taken, TakeError):
-        return AllocationError(taken.message)
-    if isinstance(taken, Endless):
-        return taken
+    # 5-7. Whole cores; CPUs from the hint's nodes first, then from anywhere.
+    chosen = choose(policy, state, reusable.of(pod.uid), pod, container.name, need, affinity, observer)
+    if not isinstance(chosen, CPUsChosen):
+        return chosen
+    taken = chosen.cpus
     # 8. Store.
     assigned = dict(state.assignments)
     assigned[pod.uid] = {**state.assignments.get(pod.uid, {}), container.name: taken}
     baselines = with_baselines(state, pod.uid, {container.name: taken})
     stored = replace(state, default=state.default & ~taken, assignments=assigned, baselines=baselines)
+    stored = with_hidden(stored, pod.uid, container.name, chosen.hidden)
     if observer is not None:
         observer(CPUsAssigned(pod.uid, container.name, taken, stored.held))
-    return Allocated(stored, reusable.after(pod.uid, container, taken))
+    return Allocated(stored, reusable.after(pod.uid, container, taken).without(chosen.hidden, container))
 
 
 def with_baselines(state: CPUState, pod: str, sets: Mapping[str, int]) -> Mapping[str, Mapping[str, int]]:
@@ -203,6 +204,10 @@ def remove(
 
     CPUs that other containers of the pod still hold, such as those reused from an init container, stay with them.
     """
+    return without_hidden(_removed(policy, state, pod, container, observer), pod, container)
+
+
+def _removed(policy: StaticPolicy, state: CPUState, pod: str, container: str, observer: Observer | None) -> CPUState:
     containers = state.assignments.get(pod, {})
     if container not in containers:
         return state
@@ -229,7 +234,7 @@ def remove(
             released &= ~cpus
     if observer is not None:
         observer(CPUsReleased(pod, container, released, left.held))
-    return replace(left, default=left.default | released)
+    return without_idle_pairs(replace(left, default=left.default | released))
 
 
 def _without_baseline(state: CPUState, pod: str, container: str) -> Mapping[str, Mapping[str, int]]:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from mooring.core.errors import InputError
@@ -63,6 +64,7 @@ def parse_compact(text: str) -> Machine:
     [(0, 4), (1, 5), (2, 6), (3, 7)]
     """
     info, hardware = views_of(parse_shape(text))
+    info = replace(info, facts=hardware.facts)
     return Machine(" ".join(text.split()), info, hardware, findings=differences(info, hardware))
 
 

@@ -10,29 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.core.cpuset import CPUSet
 from mooring.discovery.cgroups import ControlGroup, read_control_groups
+from mooring.discovery.interrupts import Modes, cpu_list, no_modes, read_interrupts, read_new_interrupts
 from mooring.discovery.kernelfiles import parse_mask, read_mask
 from mooring.discovery.kernelwords import KernelWords, kernel_words
 from mooring.discovery.tree import Tree
+from mooring.node.interrupts import Interrupt
 
-IRQ: Final = "proc/irq"
 _SYSTEMD: Final = ("usr/lib/systemd", "run/systemd", "etc/systemd")
 """Folders of systemd's configuration; later ones count more."""
 _BANNED: Final = re.compile(r"^\s*(?:export\s+)?IRQBALANCE_BANNED_(CPULIST|CPUS)=[\"']?([^\"'\s#]*)", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupt:
-    """One interrupt line."""
-
-    number: int
-    name: str
-    """The devices that use it; empty when nobody told."""
-    allowed: CPUSet
-    """``smp_affinity_list``."""
-    effective: CPUSet | None
-    """Where it is really delivered, on kernels that tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,41 +48,24 @@ class IsolationFacts:
     balance: IRQBalance | None = None
 
 
-def read_isolation(tree: Tree, online: CPUSet) -> IsolationFacts:
-    """Read the facts from a machine's files."""
+def read_isolation(tree: Tree, online: CPUSet, modes: Modes = no_modes) -> IsolationFacts:
+    """Read the facts from a machine's files.
+
+    Args:
+        tree: of the machine.
+        online: its CPUs.
+        modes: tell which interrupts take no write.
+    """
     line = tree.read("proc/cmdline")
     return IsolationFacts(
         words=kernel_words(line, online) if line is not None else None,
-        interrupts=tuple(_interrupts(tree)) if tree.is_dir(IRQ) else None,
-        new_interrupts=_mask(tree, f"{IRQ}/default_smp_affinity"),
+        interrupts=read_interrupts(tree, modes),
+        new_interrupts=read_new_interrupts(tree),
         workqueues=_mask(tree, "sys/devices/virtual/workqueue/cpumask"),
         services=_service_affinity(tree),
         groups=read_control_groups(tree),
-        balance=_balance(tree),
+        balance=read_balance(tree),
     )
-
-
-def _interrupts(tree: Tree) -> Iterator[Interrupt]:
-    names = _interrupt_names(tree.read("proc/interrupts") or "")
-    for entry in sorted((name for name in tree.names(IRQ) if name.isdecimal()), key=int):
-        allowed = _list(tree.read(f"{IRQ}/{entry}/smp_affinity_list"))
-        if allowed is None:
-            continue
-        effective = _list(tree.read(f"{IRQ}/{entry}/effective_affinity_list"))
-        yield Interrupt(int(entry), names.get(int(entry), ""), allowed, effective or None)
-
-
-def _interrupt_names(table: str) -> dict[int, str]:
-    """Return what stands behind the counts of ``/proc/interrupts``: chip, edge or level, devices."""
-    lines = table.splitlines()
-    columns = len(lines[0].split()) if lines else 0
-    found = {}
-    for line in lines[1:]:
-        number, _, rest = line.partition(":")
-        if number.strip().isdecimal():
-            words = rest.split()[columns:]
-            found[int(number)] = words[-1] if words else ""
-    return found
 
 
 def _service_affinity(tree: Tree) -> CPUSet | None:
@@ -111,7 +82,7 @@ def _service_affinity(tree: Tree) -> CPUSet | None:
     affinity: CPUSet | None = None
     for text in [main or "", *(drop_ins[name] for name in sorted(drop_ins))]:
         for value in _values_of(text, "CPUAffinity"):
-            cpus = _list(value.replace(" ", ",").strip(","))
+            cpus = cpu_list(value.replace(" ", ",").strip(","))
             affinity = None if not value else affinity if cpus is None else (affinity or CPUSet()) | cpus
     return affinity
 
@@ -123,7 +94,8 @@ def _values_of(text: str, wanted: str) -> Iterator[str]:
             yield " ".join(value.split())
 
 
-def _balance(tree: Tree) -> IRQBalance | None:
+def read_balance(tree: Tree) -> IRQBalance | None:
+    """Return what irqbalance is told, and whether it runs; None when there is no trace of it."""
     texts = [tree.read(path) for path in ("etc/default/irqbalance", "etc/sysconfig/irqbalance")]
     told = [text for text in texts if text is not None]
     running = any(
@@ -135,19 +107,10 @@ def _balance(tree: Tree) -> IRQBalance | None:
         return None
     banned = None
     for kind, value in _BANNED.findall("\n".join(told)):
-        banned = _list(value) if kind == "CPULIST" else CPUSet(parse_mask(value) or 0)
+        banned = cpu_list(value) if kind == "CPULIST" else CPUSet(parse_mask(value) or 0)
     return IRQBalance(running, banned)
 
 
 def _mask(tree: Tree, path: str) -> CPUSet | None:
     mask = read_mask(tree, path)
     return None if mask is None else CPUSet(mask)
-
-
-def _list(text: str | None) -> CPUSet | None:
-    if text is None:
-        return None
-    try:
-        return CPUSet.parse(text.strip())
-    except CPUSetSyntaxError:
-        return None

@@ -6,6 +6,7 @@ import difflib
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mooring.core.cpuset import HIGHEST_CPU
@@ -104,7 +105,7 @@ def machine_of(tree: Tree, name: str = "") -> Machine:
     found = (*_refusals(answer), *hardware_findings(tree, hardware), *differences(answer.info, hardware))
     return Machine(
         name=name or _base_name(tree.name),
-        info=answer.info,
+        info=replace(answer.info, facts=hardware.facts),
         hardware=hardware,
         info_error=answer.info_error,
         pci=read_pci_devices(tree),

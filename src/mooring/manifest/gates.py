@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from mooring.core.config import SCALE_DOWN_DELAY
+from mooring.core.config import MIXED_CPUS, SCALE_DOWN_DELAY
 from mooring.core.gates import EXTENSION_GATES
 
 DELAY_GATE = EXTENSION_GATES[SCALE_DOWN_DELAY][0]
@@ -26,6 +26,8 @@ class PodGates:
     """Extension scale-down-delay: there is a field ``spec.scaleDownGracePeriodSeconds`` (KEP-6122)."""
     delay: bool = False
     """InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay: new pods may have that field."""
+    knows_mixing: bool = False
+    """Extension mixed-cpus: there are annotations for containers that use the shared pool besides their own CPUs."""
 
     @staticmethod
     def of(feature_gates: Mapping[str, bool], extensions: Collection[str] = ()) -> PodGates:
@@ -41,4 +43,5 @@ class PodGates:
             knows_delay=SCALE_DOWN_DELAY in extensions,
             delay=SCALE_DOWN_DELAY in extensions
             and feature_gates.get(DELAY_GATE, feature_gates.get("AllAlpha", False)),
+            knows_mixing=MIXED_CPUS in extensions,
         )

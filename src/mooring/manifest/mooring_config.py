@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mooring.core.config import EXTENSIONS, FIXABLE_DEFECTS, RESERVED_EXTENSIONS, MooringConfig
+from mooring.core.config import EXTENSIONS, FIXABLE_DEFECTS, PLUGINS, REPLACE, SAME_NODES, MooringConfig
 from mooring.core.errors import InputError
-from mooring.manifest.fields import list_at, nearest, text_at, wrong_kind
+from mooring.core.plugins import PluginChoice
+from mooring.manifest.fields import list_at, mapping_at, nearest, text_at, wrong_kind
+from mooring.manifest.plugins import plugin_choice
 
 KIND = "MooringConfiguration"
 API_VERSION = "mooring/v1alpha1"
-_FIELDS = frozenset({"apiVersion", "kind", "extensions", "fixedDefects"})
+_FIELDS = frozenset({"apiVersion", "kind", "cpuHotplug", "extensions", "fixedDefects", "pluginBudget", "plugins"})
 
 
 def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
@@ -25,7 +27,13 @@ def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
     """
     try:
         _check(content)
-        return MooringConfig(_extensions(content), _names(content, "fixedDefects", FIXABLE_DEFECTS))
+        extensions = _names(content, "extensions", EXTENSIONS)
+        return MooringConfig(
+            extensions=extensions,
+            fixed_defects=_names(content, "fixedDefects", FIXABLE_DEFECTS),
+            plugins=_plugins(content, extensions),
+            replace_offline=_replace_offline(content),
+        )
     except InputError as error:
         raise error.at(source) from None
 
@@ -39,11 +47,22 @@ def _check(content: Mapping[str, Any]) -> None:
             raise _unknown(field, _FIELDS, "")
 
 
-def _extensions(content: Mapping[str, Any]) -> frozenset[str]:
-    names = _names(content, "extensions", EXTENSIONS | RESERVED_EXTENSIONS)
-    for name in sorted(names - EXTENSIONS):
-        raise InputError(f"{name} is not available in this version", field="extensions", remedy="leave it out")
-    return names
+def _plugins(content: Mapping[str, Any], extensions: frozenset[str]) -> PluginChoice:
+    # Before anything is loaded: nobody's code runs without the extension.
+    if list_at(content, "plugins") and PLUGINS not in extensions:
+        raise InputError("needs the extension plugins", field="plugins", remedy="name plugins among the extensions")
+    return plugin_choice(content)
+
+
+def _replace_offline(content: Mapping[str, Any]) -> str:
+    hotplug = mapping_at(content, "cpuHotplug")
+    for field in hotplug:
+        if field != "replace":
+            raise _unknown(field, frozenset({"replace"}), "cpuHotplug")
+    rule = text_at(hotplug, "replace", SAME_NODES)
+    if rule not in REPLACE:
+        raise InputError(f"{rule!r:.60} is no rule", field="cpuHotplug.replace", remedy=f"write {', '.join(REPLACE)}")
+    return rule
 
 
 def _names(content: Mapping[str, Any], field: str, known: frozenset[str]) -> frozenset[str]:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from mooring.core.errors import InputError
 from mooring.core.pod import NO_RESOURCES, Container, ContainerKind, Pod, PodResources, QoS, ResourceList
+from mooring.manifest.claims import claims_of_pod
 from mooring.manifest.defaults import with_pod_defaults
 from mooring.manifest.fields import as_mapping, inside, mapping_at, name_at, text_at, texts_at, wrong_kind
 from mooring.manifest.gates import PodGates
@@ -19,6 +20,7 @@ from mooring.manifest.qos import qos_of
 from mooring.manifest.resources import resource_list
 from mooring.manifest.scale_down import scale_down_grace
 from mooring.manifest.validation import check_names, check_pod_resources, check_resources
+from mooring.node.mixed import check_mixing
 
 DEFAULT_GATES = PodGates()
 """Gates as v1.37.1 has them when nobody sets any."""
@@ -73,6 +75,8 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
     if spec.get("resources") is not None:
         resources = _pod_resources(spec, containers, gates, stored=status_qos is not None)
     name, namespace, uid, annotations = _identity(metadata)
+    if gates.knows_mixing:
+        check_mixing(annotations, [container.name for container in containers])
     return Pod(
         uid=uid,
         name=name,
@@ -84,6 +88,7 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
         annotations=annotations,
         scale_down_grace=scale_down_grace(spec, annotations, gates, stored=status_qos is not None),
         priority=priority_of(spec),
+        claims=claims_of_pod(obj, spec),
     )
 
 

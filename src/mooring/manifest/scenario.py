@@ -20,6 +20,7 @@ from mooring.manifest.durations import nanoseconds
 from mooring.manifest.fields import as_mapping, inside, list_at, mapping_at, name_at, text_at, texts_at
 from mooring.manifest.findings import Report, ignore
 from mooring.manifest.gates import PodGates
+from mooring.manifest.hotplug_steps import Offline, Online, hotplug_step
 from mooring.manifest.kubelet_config import kubelet_config
 from mooring.manifest.mooring_config import mooring_config
 from mooring.manifest.pods import pod_from_object
@@ -63,12 +64,12 @@ class Advance:
 
 _STEPS = (
     "write admit: with a pod, remove: with a uid, resize: with a uid and containers, advance: with a time, "
-    "restart: true or reboot: true"
+    "offline: or online: with CPUs, restart: true or reboot: true"
 )
 LONGEST_SPAN = 24 * 3600 * SECOND
 """How much time one step may take."""
 
-Step: TypeAlias = Admit | Remove | Restart | Reboot | Advance | Resizing
+Step: TypeAlias = Admit | Remove | Restart | Reboot | Advance | Resizing | Offline | Online
 """What happens to a node."""
 
 
@@ -187,7 +188,7 @@ def _steps(
     gates = _gates(kubelet, mooring)
     for index, item in enumerate(list_at(content, "steps")):
         try:
-            step = _step(item, source, gates, report)
+            step = hotplug_step(as_mapping(item), mooring) or _step(item, source, gates, report)
         except InputError as error:
             raise inside(error, f"steps[{index}]") from None
         if isinstance(step, Restart) and step.kubelet is not None:

@@ -34,8 +34,11 @@ from mooring.node.facts import (
     PodAdmitted,
     PodRejected,
 )
+from mooring.node.plugin_affinity import with_plugins
 from mooring.node.providers import Providers, without_stale_cpus, without_stale_devices, without_stale_memory
 from mooring.node.settings import Settings
+from mooring.plugins.facts import PluginFailed
+from mooring.plugins.host import PluginHost
 from mooring.topologymanager.entries import AnyHints, ResourceHints, merge_entries
 from mooring.topologymanager.hints import Hint
 from mooring.topologymanager.merge import NONE, merge
@@ -71,6 +74,8 @@ class Admission:
     observer: Observer | None
     now: Moment = field(default_factory=Moment)
     """Scale-down delays that begin anew begin now."""
+    failures: list[PluginFailed] = field(default_factory=list)
+    """Plugins that failed while they took part."""
     hints: dict[str, ResourceHints] = field(default_factory=dict)
     pod_hints: ResourceHints | None = None
     asked: set[str] = field(default_factory=set)
@@ -78,6 +83,8 @@ class Admission:
 
     def run(self) -> Verdict:
         """Decide; None means that the pod is admitted."""
+        if self.settings.plugins is not None:
+            self._bring_in_plugins(self.settings.plugins.among(self.active))
         if self.observer is not None:
             self.observer(AdmissionBegun(self.pod.uid))
         if self.settings.topology_policy == NONE:
@@ -89,6 +96,21 @@ class Admission:
         if self.observer is not None:
             self.observer(_ended(self.pod, verdict))
         return verdict
+
+    def _bring_in_plugins(self, plugins: PluginHost) -> None:
+        """Let plugins know who is there, and hear of their failures."""
+        policy = self.settings.cpu
+        if policy is not None:
+            self.settings = replace(self.settings, cpu=replace(policy, chooser=plugins), plugins=plugins)
+        told, failures = self.observer, self.failures
+
+        def observe(fact: object) -> None:
+            if isinstance(fact, PluginFailed):
+                failures.append(fact)
+            if told is not None:
+                told(fact)
+
+        self.observer = observe
 
     @property
     def _is_managed(self) -> bool:
@@ -199,6 +221,10 @@ class Admission:
         if self.observer is not None:
             self.observer(HintsGiven(self.pod.uid, container, _joined(given)))
         merged = merge(self.settings.topology_policy, merge_entries(given), self.settings.numa, self.observer)
+        if self.settings.plugins is not None:
+            merged = with_plugins(
+                self.settings, self.settings.plugins, self.providers, self.pod, container, given, merged, self.observer
+            )
         return merged.hint if merged.admitted else None
 
     # Allocation: devices, CPUs, memory; the first error ends it.

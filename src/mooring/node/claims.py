@@ -18,6 +18,7 @@ from mooring.core.observer import Observer
 from mooring.cpumanager.choice import SMT_ALIGNMENT_ERROR
 from mooring.cpumanager.claimed import HeldClaim, claim_of, entry_of, owner_of
 from mooring.cpumanager.facts import CPUsAssigned
+from mooring.cpumanager.offline import effective_pool
 from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.state import CPUState
@@ -89,7 +90,7 @@ def claim(node: Node, asked: Claim, observer: Observer | None = None) -> tuple[N
         if isinstance(taken, Rejection):
             return node, ClaimDecision(None, taken)
         state = _with_entry(state, asked, share, taken)
-    if not state.default:
+    if not effective_pool(state):
         text = "the claim would take the last CPU of the shared pool"
         return node, ClaimDecision(None, Rejection(POOL_WOULD_BE_EMPTY, text))
     if observer is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, Placement, Rejection
 from mooring.devicemanager.state import Device
+from mooring.plugins.facts import PluginFailed
 from mooring.topologymanager.entries import ResourceHints
 from mooring.topologymanager.hints import Hint
 
@@ -42,6 +43,10 @@ class Decision:
     absent."""
     pod_hints: ResourceHints | None = None
     """Resource -> hints in pod scope."""
+    plugin_failures: tuple[PluginFailed, ...] = ()
+    """Plugins whose answers were left out (extension plugins)."""
+    hidden: Mapping[str, CPUSet] = field(default_factory=dict)
+    """Container -> threads of its cores that nobody gets as long as it runs (extension plugins)."""
 
     @property
     def reason(self) -> str:

@@ -27,7 +27,12 @@ class Isolation(Enum):
 
 def cpu_isolation(settings: Settings, providers: Providers, pod: Pod, container: Container) -> Isolation:
     """Return the isolation of a container's CPUs."""
-    if not providers.cpu.assignments.get(pod.uid, {}).get(container.name):
+    return isolation_with(settings, pod, container, providers.cpu.assignments.get(pod.uid, {}).get(container.name, 0))
+
+
+def isolation_with(settings: Settings, pod: Pod, container: Container, held: int) -> Isolation:
+    """Return the isolation of a container that is assigned these CPUs, given as a mask."""
+    if not held:
         return Isolation.HOST
     exclusive = guaranteed_equivalent(container) and whole_cpus(container.limits) > 0
     return Isolation.POD if settings.pod_level.manages(pod) and not exclusive else Isolation.CONTAINER

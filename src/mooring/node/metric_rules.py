@@ -23,6 +23,7 @@ from mooring.cpumanager.facts import (
     ScaleDownDropped,
     ScaleDownStarted,
 )
+from mooring.cpumanager.offline_facts import CPUsReplaced, CPUsRestored
 from mooring.memorymanager.facts import (
     MemoryAssigned,
     MemoryPartitioned,
@@ -188,7 +189,7 @@ def counted_per_numa(fact: object) -> int | None:
     two owners (defect average-sizes).
     """
     match fact:
-        case CPUsAssigned() | CPUsMoved():
+        case CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored():
             return fact.held
         case CPUsReleased():
             return fact.held & ~fact.cpus

@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from mooring.core.observer import Observer
-from mooring.cpumanager.policy import StaticPolicy, available_cpus
+from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
 from mooring.node import metric_labels as label
 from mooring.node import metric_names as name
@@ -160,7 +160,7 @@ def _series(metric: Metric, given: Labels = ()) -> Series:
 def _of_start(settings: Settings, policy: StaticPolicy, cpu: CPUState) -> dict[Series, int]:
     """Return what the static CPU policy sets when it has started."""
     values = {
-        _series(name.CPU_SHARED_POOL): 1000 * available_cpus(policy, cpu).bit_count(),
+        _series(name.CPU_SHARED_POOL): 1000 * (cpu.default & ~policy.reserved).bit_count(),
         _series(name.CPU_EXCLUSIVE): cpu.held.bit_count(),
         _series(name.ALIGNED, label.WHOLE_CORES): 0,
         _series(name.ALIGNED, label.ONE_UNCORE): 0,

@@ -17,6 +17,7 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import ContainerKind, Pod
+from mooring.cpumanager.hidden import hidden_of_pod
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.memorymanager.state import Block, MemoryState
@@ -263,6 +264,8 @@ def made_decision(
         devices=_devices_of(providers.devices, pod),
         hints=admission.hints or None,
         pod_hints=admission.pod_hints,
+        plugin_failures=tuple(dict.fromkeys(admission.failures)),
+        hidden={name: CPUSet(mask) for name, mask in hidden_of_pod(providers.cpu, pod.uid).items()},
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.claimed import is_claim
+from mooring.cpumanager.hidden import pod_of
 from mooring.cpumanager.pod_restore import without_orphans as without_orphaned_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Reusable
@@ -86,12 +87,12 @@ def after_removal(
 
 
 def _stale(assignments: Mapping[str, Mapping[str, object]], active: Mapping[str, Pod]) -> list[tuple[str, str]]:
-    # A claim is no pod's: it stays until it is released (node.claims).
+    # A claim is no pod's: it stays until it is released (node.claims). Hidden threads stay as long as their container.
     return sorted(
         (uid, container)
         for uid, containers in assignments.items()
         for container in containers
-        if not is_claim(uid) and (uid not in active or not _has(active[uid], container))
+        if not is_claim(uid) and (pod_of(uid) not in active or not _has(active[pod_of(uid)], container))
     )
 
 

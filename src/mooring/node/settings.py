@@ -10,16 +10,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mooring.core.bits import mask_of
-from mooring.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig, with_defaults
+from mooring.core.config import (
+    CPU_HOTPLUG,
+    EXCLUSIVE_RESIZE,
+    SCALE_DOWN_DELAY,
+    KubeletConfig,
+    MooringConfig,
+    with_defaults,
+)
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, StartRefusal
 from mooring.core.gates import EXTENSION_GATES, FeatureGates, resolve_gates
 from mooring.core.gotext import quote
-from mooring.core.machineinfo import MachineInfo
+from mooring.core.machineinfo import CPUFacts, MachineInfo
+from mooring.core.plugins import PluginChoice
 from mooring.core.podlevel import PodLevelGates
 from mooring.core.topology import Topology, TopologyError, discover_topology
+from mooring.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
 from mooring.cpumanager.options import EXCLUSIVE_RESIZE_GATE, check_against_machine, parse_options
 from mooring.cpumanager.policy import STATIC, ScaleDown, StaticPolicy
+from mooring.cpumanager.rules import TakeError, TakeRules
+from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.take import take
 from mooring.memorymanager.machine import default_machine_state
 from mooring.memorymanager.policy import STATIC as MEMORY_STATIC
@@ -27,8 +38,10 @@ from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.reserved import reserved_table
 from mooring.node.reservation import Reservation, reserve
 from mooring.node.validation import SCOPES, validate
+from mooring.plugins.host import PluginHost, machine_view
+from mooring.plugins.values import MachineView
 from mooring.topologymanager.distances import NUMAInfo
-from mooring.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE
+from mooring.topologymanager.merge import NONE, POLICIES, RESTRICTED, SINGLE_NUMA_NODE
 from mooring.topologymanager.options import parse_options as parse_topology_options
 
 MEMORY_RESIZE_GATE = "InPlacePodVerticalScalingExclusiveMemory"
@@ -59,6 +72,10 @@ class Settings:
     """The gates that decide about pods with pod-level resources."""
     numa_ids: tuple[int, ...]
     """Ids of all NUMA nodes of the description, ascending."""
+    plugins: PluginHost | None = None
+    """Plugins that take part in the choice of CPUs; None without any, and with CPU manager policy ``none``."""
+    replace_offline: str = ""
+    """Where CPUs come from that stand in for offline ones; empty without the extension cpu-hotplug."""
 
     @property
     def allocatable_cpus(self) -> CPUSet:
@@ -97,7 +114,7 @@ def build_settings(
     if isinstance(numa, str):
         return StartRefusal("topologyManager", numa)
     topology = _topology(info)
-    cpu = _cpu_policy(config, mooring, gates, topology, reservation)
+    cpu = _cpu_policy(config, mooring, gates, topology, reservation, info.facts)
     if isinstance(cpu, str):
         return StartRefusal("cpuManager", cpu)
     memory = _memory_policy(config, mooring, gates, info, reservation)
@@ -117,7 +134,15 @@ def build_settings(
         memory=memory,
         pod_level=_pod_level(gates),
         numa_ids=tuple(sorted(node.node_id for node in info.topology)),
+        replace_offline=mooring.replace_offline if CPU_HOTPLUG in mooring.extensions else "",
+        plugins=_plugins_of(cpu),
     )
+
+
+def _plugins_of(policy: StaticPolicy | None) -> PluginHost | None:
+    """Return the host of the node's plugins; without exclusive CPUs there is nothing that they could choose."""
+    chooser = None if policy is None else policy.chooser
+    return chooser if isinstance(chooser, PluginHost) else None
 
 
 def _pod_level(gates: FeatureGates) -> PodLevelGates:
@@ -163,6 +188,7 @@ def _cpu_policy(
     gates: FeatureGates,
     topology: Topology | str,
     reservation: Reservation,
+    facts: CPUFacts,
 ) -> StaticPolicy | str | None:
     """Build the CPU manager's policy: the policy, the kubelet's error, or None for policy ``none``."""
     if config.cpu_manager_policy == "none":
@@ -178,7 +204,8 @@ def _cpu_policy(
     amount = reservation.reserved.get("cpu")
     if amount is None:
         return "[cpumanager] unable to determine reserved CPU resources for static policy"
-    policy = _static_policy(config, mooring, gates, topology, reservation.cpus, -(-amount.milli // 1000))
+    count = -(-amount.milli // 1000)
+    policy = _static_policy(config, mooring, gates, topology, reservation.cpus, count, facts)
     return f"new static policy error: {policy}" if isinstance(policy, str) else policy
 
 
@@ -189,6 +216,7 @@ def _static_policy(
     topology: Topology,
     explicit: CPUSet,
     count: int,
+    facts: CPUFacts,
 ) -> StaticPolicy | str:
     """Build the static policy with ``count`` reserved CPUs; option errors come before those of the reservation."""
     fixed = mooring.fixed_defects
@@ -199,9 +227,10 @@ def _static_policy(
     if refused:
         return refused
     rules = options.take_rules(fixed)
+    host = _host(config, mooring.plugins, machine_view(topology, rules, facts)) if mooring.plugins.plugins else None
     reserved = explicit.mask
     if not reserved:
-        taken = take(topology, topology.all_cpus, count, rules)
+        taken = _reserved(topology, rules, host, count)
         if isinstance(taken, Endless):
             return f"the kubelet would not return (defect {taken.defect})"
         # An error of the take counts as an empty set.
@@ -222,7 +251,22 @@ def _static_policy(
         gates=_pod_level(gates),
         resizes=resizes,
         scale_down=ScaleDown(is_on=delays, node_delay=options.scale_delay, of_pods=delays and gates[POD_DELAY_GATE]),
+        chooser=host.reserving(reserved) if host is not None else None,
     )
+
+
+def _host(config: KubeletConfig, plugins: PluginChoice, machine: MachineView) -> PluginHost:
+    return PluginHost(plugins, machine, keeps_hints=config.topology_manager_policy in {RESTRICTED, SINGLE_NUMA_NODE})
+
+
+def _reserved(topology: Topology, rules: TakeRules, host: PluginHost | None, count: int) -> int | TakeError | Endless:
+    """Take the system's CPUs: by the kubelet's rules, or as plugins would have them."""
+    if host is not None:
+        empty = CPUState(STATIC, topology.all_cpus, {})
+        found = host.chosen(empty, CPUsWanted(Purpose.RESERVED, count, topology.all_cpus), None)
+        if found is not None:
+            return found.cpus if isinstance(found, CPUsChosen) else found
+    return take(topology, topology.all_cpus, count, rules)
 
 
 def _memory_policy(

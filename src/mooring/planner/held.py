@@ -9,6 +9,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager.claimed import is_claim
+from mooring.cpumanager.hidden import is_hidden
 from mooring.node import Node
 
 NAMED = 3
@@ -31,7 +32,7 @@ class Held:
 
 
 def held_by_others(node: Node, known: Collection[str]) -> dict[str, Held]:
-    """Return what pods outside ``known`` hold, by uid; claims are no pods, and never stale."""
+    """Return what pods outside ``known`` hold, by uid; claims are no pods, and hidden threads go with theirs."""
     cpus, memory = node.cpu.assignments, node.memory.assignments
     return {
         uid: Held(
@@ -39,7 +40,7 @@ def held_by_others(node: Node, known: Collection[str]) -> dict[str, Held]:
             tuple(memory.get(uid, {})),
         )
         for uid in dict.fromkeys([*cpus, *memory])
-        if uid not in known and not is_claim(uid)
+        if uid not in known and not is_claim(uid) and not is_hidden(uid)
     }
 
 

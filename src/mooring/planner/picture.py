@@ -10,9 +10,12 @@ from mooring.core.machine import Machine
 from mooring.core.moment import Moment
 from mooring.core.topology import Topology
 from mooring.cpumanager.claimed import holder_name, is_claim
+from mooring.cpumanager.hidden import hidden_name, hidden_of, is_hidden, pod_of
 from mooring.node.isolation import Isolation, cpu_isolation
 from mooring.node.node import numa_of_blocks
 from mooring.planner.holdings import holding_lines
+from mooring.planner.hotplug_fields import hotplug_lines
+from mooring.planner.mixed import mixed_containers, mixed_lines
 from mooring.planner.phrases import nodes_of
 from mooring.planner.plan import Answer, Plan, free_cpus, reserved_cpus
 from mooring.planner.releases import resize_lines
@@ -52,7 +55,7 @@ def plan_view(
         memory=_memory(kubelet),
         rejected=rejected,
         subtitle=policies(kubelet),
-        caption=[*holding_lines(plan), *resize_lines(plan, now)],
+        caption=[*holding_lines(plan), *resize_lines(plan, now), *mixed_lines(plan), *hotplug_lines(kubelet.node)],
         also=also,
     )
 
@@ -75,10 +78,11 @@ def policies(kubelet: Kubelet) -> str:
 
 
 def pools_of(kubelet: Kubelet) -> Pools:
-    """Return what the CPUs without an exclusive owner are for."""
+    """Return what the CPUs without an exclusive owner are for, and which CPUs are offline."""
+    offline = CPUSet(kubelet.node.cpu.offline)
     if kubelet.settings.cpu is None:
-        return Pools(reserved=reserved_cpus(kubelet))
-    return Pools(reserved_cpus(kubelet), CPUSet(kubelet.node.cpu.default), free_cpus(kubelet))
+        return Pools(reserved=reserved_cpus(kubelet), offline=offline)
+    return Pools(reserved_cpus(kubelet), CPUSet(kubelet.node.cpu.default), free_cpus(kubelet), offline)
 
 
 def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
@@ -94,9 +98,9 @@ def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[Owner]:
     pods = {answer.pod.uid: answer.pod for answer in plan.answers}
     state, memory = kubelet.node.cpu, kubelet.node.memory
     for uid in dict.fromkeys([*state.pods, *state.assignments]):
-        pod = pods.get(uid)
+        pod = pods.get(pod_of(uid))
         held = state.assignments.get(uid, {})
-        name = f"{pod.namespace}/{pod.name}" if pod is not None else uid
+        name = f"{pod.namespace}/{pod.name}" if pod is not None else pod_of(uid)
         if uid in state.pods:
             blocks = memory.pods.get(uid, ())
             yield Owner(name, uid, CPUSet(state.pods[uid]), numa_of_blocks(blocks))
@@ -106,8 +110,14 @@ def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[Owner]:
                 blocks = memory.assignments.get(uid, {}).get(container, ())
                 pre = state.pre_assignments.get(uid, {}).get(container)
                 leaving = CPUSet(held[container] & ~pre.cpus) if pre is not None else NO_CPUS
-                label = holder_name(uid, container) if is_claim(uid) else f"{name}/{container}"
-                yield Owner(label, uid, CPUSet(held[container]), numa_of_blocks(blocks), leaving)
+                label = _label(uid, container, name)
+                yield Owner(label, pod_of(uid), CPUSet(held[container]), numa_of_blocks(blocks), leaving)
+
+
+def _label(uid: str, container: str, pod: str) -> str:
+    if is_claim(uid):
+        return holder_name(uid, container)
+    return hidden_name(uid, container, pod) if is_hidden(uid) else f"{pod}/{container}"
 
 
 def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
@@ -160,7 +170,7 @@ def admitted_rows(plan: Plan, answer: Answer, topology: Topology | None, *, why:
             cpus=cpus,
             cpu_nodes=tuple(nodes_of(topology, cpus.mask)) if topology is not None and known else (),
             memory_nodes=placement.mems,
-            alignment=_alignment(topology, cpus) if topology is not None and known else "",
+            alignment=_alignment(topology, cpus, _hidden(plan, answer, container)) if topology and known else "",
             why=why if position == 0 else "",
         )
 
@@ -170,6 +180,8 @@ def _holding(plan: Plan, answer: Answer, position: int) -> str:
     if plan.kubelet is None:
         return ""
     node = plan.kubelet.node
+    if answer.pod.containers[position].name in mixed_containers(plan.kubelet, answer.pod):
+        return "mixed"
     level = cpu_isolation(node.settings, node.providers, answer.pod, answer.pod.containers[position])
     return {Isolation.HOST: "shared", Isolation.POD: "pod pool", Isolation.CONTAINER: "exclusive"}[level]
 
@@ -194,11 +206,15 @@ def pod_name(answer: Answer) -> str:
     return f"{answer.pod.namespace}/{answer.pod.name}"
 
 
-def _alignment(topology: Topology, cpus: CPUSet) -> str:
+def _hidden(plan: Plan, answer: Answer, container: str) -> int:
+    return hidden_of(plan.kubelet.node.cpu, answer.pod.uid, container) if plan.kubelet is not None else 0
+
+
+def _alignment(topology: Topology, cpus: CPUSet, hidden: int) -> str:
     """Say in a few words what the CPUs keep to themselves."""
     cores = topology.core_siblings(cpus.mask)
     uncores = [mask for mask in topology.uncores.values() if mask & cpus.mask]
-    words = ["whole cores" if cores == cpus.mask else "part of a core"]
+    words = ["one thread of a core" if hidden else "whole cores" if cores == cpus.mask else "part of a core"]
     if len(uncores) == 1 and len(topology.uncores) > 1:
         words.append("one L3")
     return ", ".join(words)

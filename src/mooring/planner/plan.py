@@ -16,15 +16,21 @@ from mooring.core.errors import KubeletCrashError
 from mooring.core.machine import Finding, Machine
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
+from mooring.cpumanager.policy import available_cpus
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.memorymanager.facts import StartLeftToChance
 from mooring.node import Decision
+from mooring.node.hotplug_findings import hotplug_findings
 from mooring.node.metrics import Metrics, fold
 from mooring.node.resources import check_fit
 from mooring.planner.held import Held, adopted, held_by_others, held_findings
+from mooring.planner.offline_cpus import with_left_out, without_cpus
+from mooring.planner.pod_order import in_order
 from mooring.planner.remedies import refusal_code, remedy
 from mooring.planner.simulation import Kubelet, Start, StateTexts, start_kubelet
 from mooring.planner.why import Circumstances, why, why_crash, why_out_of
+
+NO_CPUS = CPUSet()
 
 BEFORE_MACHINE = frozenset({"decode", "featureGates", "validation"})
 """Stages of a start in which the kubelet has not looked at the machine yet."""
@@ -116,6 +122,7 @@ def make_plan(  # noqa: PLR0913 - all that decides a plan; Question holds it as 
     devices: Mapping[str, tuple[Device, ...]] | None = None,
     findings: Iterable[Finding] = (),
     leaving: Mapping[str, Sequence[str]] | None = None,
+    offline: CPUSet = NO_CPUS,
 ) -> Plan:
     """Admit the pods in order on a node, fresh or continuing from state files.
 
@@ -131,6 +138,10 @@ def make_plan(  # noqa: PLR0913 - all that decides a plan; Question holds it as 
         findings: what was noticed while reading the input.
         leaving: uid of one of ``pods`` -> uids of pods that end just before it is asked; under the empty text those
             that end when all were asked.
+        offline: CPUs that go offline when the running pods are back and no other has been asked.
+
+    Raises:
+        InputError: CPUs go offline without the extension cpu-hotplug, or the machine does not have them.
     """
     noticed = [*findings, *machine.findings, *device_findings((*active, *pods), devices or {})]
     facts: list[object] = []
@@ -146,20 +157,28 @@ def make_plan(  # noqa: PLR0913 - all that decides a plan; Question holds it as 
     metrics = Metrics.initial(kubelet.settings, kubelet.node.cpu)
     trace = [kubelet]
     answers: list[Answer] = []
-    queue = [(pod, True) for pod in active] + [(pod, False) for pod in pods]
+    ordered, unordered = in_order(kubelet, pods)
+    noticed += unordered
+    queue = [(pod, True) for pod in active] + [(pod, False) for pod in ordered]
     ends = leaving or {}
     left: set[str] = set()
     for pod, running in queue:
+        if not running:
+            kubelet, metrics, answers = without_cpus(kubelet, metrics, answers, offline)
         kubelet, metrics = _after_leaving(kubelet, metrics, ends.get(pod.uid, ()), left)
         kubelet, answer = answered(kubelet, pod, running=running)
+        answer = with_left_out(kubelet, answer)
         answers.append(answer)
         trace.append(kubelet)
         metrics = fold(metrics, answer.facts)
         if answer.ends_the_plan:
             break
     else:
+        kubelet, metrics, answers = without_cpus(kubelet, metrics, answers, offline)
         kubelet, metrics = _after_leaving(kubelet, metrics, ends.get("", ()), left)
         kubelet = _settled(kubelet, noticed)
+        noticed += hotplug_findings(kubelet.node)
+    noticed += _plugin_findings(answers)
     unasked = tuple(pod for pod, _ in queue[len(answers) :])
     if unasked:
         noticed.append(_unasked_finding(answers[-1], unasked))
@@ -293,6 +312,27 @@ def _crashed(kubelet: Kubelet, pod: Pod, crash: str, *, running: bool) -> Answer
     )
 
 
+def _plugin_findings(answers: Iterable[Answer]) -> list[Finding]:
+    """Say which plugins failed, each failure once: at whom first, and how often."""
+    first: dict[tuple[str, str, str], str] = {}
+    times: dict[tuple[str, str, str], int] = {}
+    for answer in answers:
+        for failed in answer.decision.plugin_failures:
+            key = failed.plugin, failed.point, failed.why
+            first.setdefault(key, f"{answer.pod.namespace}/{answer.pod.name}")
+            times[key] = times.get(key, 0) + 1
+    return [
+        Finding(
+            "warning",
+            f"plugin {plugin}",
+            f"failed at {point}, first for {first[plugin, point, why]}{f' ({often} times)' if often > 1 else ''}: "
+            f"{why}; its answer was left out",
+            "MOOR-531",
+        )
+        for (plugin, point, why), often in times.items()
+    ]
+
+
 def _unasked_finding(last: Answer, unasked: Sequence[Pod]) -> Finding:
     count = len(unasked)
     return Finding(
@@ -339,4 +379,4 @@ def reserved_cpus(kubelet: Kubelet) -> CPUSet:
 def free_cpus(kubelet: Kubelet) -> CPUSet:
     """Return the CPUs that a container could still get exclusively."""
     policy = kubelet.settings.cpu
-    return CPUSet(kubelet.node.cpu.default & ~policy.reserved) if policy is not None else CPUSet()
+    return CPUSet(available_cpus(policy, kubelet.node.cpu)) if policy is not None else CPUSet()

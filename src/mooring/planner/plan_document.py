@@ -8,6 +8,7 @@ from typing import Any
 from mooring import KUBELET_VERSION
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import Node as NUMANode
+from mooring.planner.mixed import mixed_containers
 from mooring.planner.outcome import decision_fields, device_fields, state_fields
 from mooring.planner.plan import Answer, Plan, free_cpus, reserved_cpus
 from mooring.planner.simulation import Kubelet
@@ -32,7 +33,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         document["startErrorStage"] = plan.refusal.stage
         document["startErrorCode"] = plan.refusal_code
         document["remedy"] = plan.remedy
-    document["pods"] = [_pod_fields(answer, left=answer.pod.uid in plan.left) for answer in plan.answers]
+    document["pods"] = [
+        {**_pod_fields(answer, left=answer.pod.uid in plan.left), **_mixed(plan, answer)} for answer in plan.answers
+    ]
     document["sharedPool"] = str(plan.kubelet.node.shared_pool) if plan.kubelet else ""
     if plan.kubelet:
         document["reservedCPUs"] = str(reserved_cpus(plan.kubelet))
@@ -41,6 +44,12 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         document["unasked"] = [{"uid": pod.uid, "namespace": pod.namespace, "name": pod.name} for pod in plan.unasked]
     document["findings"] = [finding.fields() for finding in plan.findings]
     return document
+
+
+def _mixed(plan: Plan, answer: Answer) -> dict[str, Any]:
+    """Return which containers run in the shared pool too; nothing where none does, as without the extension."""
+    found = mixed_containers(plan.kubelet, answer.pod) if plan.kubelet is not None and answer.admitted else ()
+    return {"mixed": list(found)} if found else {}
 
 
 def _pod_fields(answer: Answer, *, left: bool) -> dict[str, Any]:
@@ -62,6 +71,8 @@ def _pod_fields(answer: Answer, *, left: bool) -> dict[str, Any]:
     if answer.crash:
         fields["crash"] = answer.crash
     fields |= decision_fields(decision)
+    if decision.hidden:
+        fields["hidden"] = {name: str(cpus) for name, cpus in decision.hidden.items()}
     if decision.devices:
         fields["devices"] = device_fields(decision)
     return {**fields, **state_fields(answer.files, answer.before_start)}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding, Machine
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device
@@ -35,6 +36,8 @@ class Question:
     leaving: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Uid of one of ``pods`` -> uids of pods that end just before it is asked; under the empty text those that end when
     all were asked."""
+    offline: CPUSet = CPUSet()  # noqa: RUF009 - frozen
+    """CPUs that go offline when the running pods are back and no other has been asked (extension cpu-hotplug)."""
 
     def plan(self) -> Plan:
         """Answer it."""
@@ -48,4 +51,5 @@ class Question:
             devices=self.devices,
             findings=self.findings,
             leaving=self.leaving,
+            offline=self.offline,
         )

@@ -108,6 +108,9 @@ def _shared_cores(decision: Decision, topology: Topology) -> Iterator[Reason]:
     own = CPUSet(decision.pod.cpus.mask)
     for placement in decision.containers.values():
         own |= placement.cpus
+    # Threads that are hidden for it are nobody's.
+    for cpus in decision.hidden.values():
+        own |= cpus
     for name, placement in decision.containers.items():
         others = topology.core_siblings(placement.cpus.mask) & ~own.mask
         if others:

@@ -20,12 +20,14 @@ from mooring.devicemanager.state import DeviceState
 from mooring.manifest.devices import device_table
 from mooring.manifest.fields import inside
 from mooring.manifest.gates import PodGates
+from mooring.manifest.hotplug_steps import Offline, Online
 from mooring.manifest.resizing import Resizing, resized_pod
 from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove, Restart, Scenario, Step
 from mooring.node import Decision, Readmission
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.node.resize import Resize
 from mooring.node.resizing import resize_state
+from mooring.planner.hotplug_fields import change_fields, check_known, standing_fields
 from mooring.planner.outcome import decision_fields, device_fields, resize_fields, span_text, state_fields
 from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 from mooring.planner.timeline import Timeline, advanced, resized, retried
@@ -134,7 +136,9 @@ class _Run:
                 return self._admit(timeline, step)
             case Remove():
                 kubelet, _ = timeline.kubelet.remove(step.uid)
-                return self._retried(replace(timeline, kubelet=kubelet), {})
+                return self._retried(replace(timeline, kubelet=kubelet.replanned()), {})
+            case Offline() | Online():
+                return self._hotplugged(timeline, step)
             case Resizing():
                 return self._resize(timeline, step)
             case Advance():
@@ -144,6 +148,14 @@ class _Run:
             case Reboot():
                 self._boots += 1
                 return self._restart(timeline, None, BOOT.format(self._boots))
+
+    def _hotplugged(self, timeline: Timeline, step: Offline | Online) -> dict[str, Any]:
+        is_loss = isinstance(step, Offline)
+        check_known(timeline.kubelet.node, step.cpus, "offline" if is_loss else "online")
+        change = timeline.kubelet.offline if is_loss else timeline.kubelet.online
+        kubelet, changed = change(step.cpus.mask)
+        fields = self._retried(replace(timeline, kubelet=kubelet), {})
+        return {**fields, **change_fields(self._timeline.kubelet.node, changed)} if self._timeline else fields
 
     def _admit(self, timeline: Timeline, step: Admit) -> dict[str, Any] | None:
         kubelet, decision = timeline.kubelet.decide(step.pod)
@@ -163,7 +175,7 @@ class _Run:
         after_step = timeline.kubelet.files
         self._timeline, retried_ = retried(timeline)
         after = self._timeline.kubelet
-        fields = {**fields, "sharedPool": str(after.node.shared_pool), **state_fields(after.files)}
+        fields = {**fields, **_start_fields(after)}
         if before_start is not None:
             fields |= {**state_fields(after_step, before_start), **state_fields(after.files)}
         return fields | _retried_fields(retried_, self._timeline.now)
@@ -233,7 +245,8 @@ def _refusal_fields(refusal: StartRefusal | None) -> dict[str, Any]:
 
 
 def _start_fields(kubelet: Kubelet) -> dict[str, Any]:
-    return {"sharedPool": str(kubelet.node.shared_pool), **state_fields(kubelet.files)}
+    standing = standing_fields(kubelet.node)
+    return {"sharedPool": str(kubelet.node.shared_pool), **state_fields(kubelet.files), **standing}
 
 
 def _retried_fields(answers: Mapping[str, Resize], now: Moment) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from mooring.core.pod import Pod
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
 from mooring.memorymanager.state import MemoryState
-from mooring.node import Decision, Node, Readmission, Removal, claims, resizing
+from mooring.node import Decision, Node, Readmission, Removal, claims, hotplug, resizing
 from mooring.node.providers import Providers
 from mooring.node.resize import Resize
 from mooring.node.settings import Settings, build_settings
@@ -111,6 +111,30 @@ class Kubelet:
         """
         return self._after(resizing.reconcile(self.node, observer, spared))
 
+    def offline(self, cpus: int, observer: Observer | None = None) -> tuple[Kubelet, hotplug.CPUsChanged]:
+        """Take CPUs out of use and write the files.
+
+        Raises:
+            InputError: the extension cpu-hotplug is not on.
+        """
+        node, change = hotplug.went_offline(self.node, cpus, observer)
+        return self._after(node), change
+
+    def online(self, cpus: int, observer: Observer | None = None) -> tuple[Kubelet, hotplug.CPUsChanged]:
+        """Put CPUs back into use and write the files.
+
+        Raises:
+            InputError: the extension cpu-hotplug is not on.
+        """
+        node, change = hotplug.came_online(self.node, cpus, observer)
+        return self._after(node), change
+
+    def replanned(self, observer: Observer | None = None) -> Kubelet:
+        """Look for CPUs that could stand in for lost ones, now that others gave some back, and write the files."""
+        if not self.node.cpu.offline:
+            return self
+        return self._after(hotplug.replanned(self.node, observer)[0])
+
     def claim(self, asked: claims.Claim, observer: Observer | None = None) -> tuple[Kubelet, claims.ClaimDecision]:
         """Give a claim its CPUs and write the files."""
         node, decision = claims.claim(self.node, asked, observer)
@@ -124,7 +148,8 @@ class Kubelet:
         """Start again from the files, with the same or another configuration; running pods are not admitted yet.
 
         The device manager's allocations survive in its own checkpoint, which is not modelled as a text. What is kept
-        in memory only is lost: resizes that wait, and releases of the node's own delay.
+        in memory only is lost: resizes that wait, and releases of the node's own delay. Which CPUs are offline and whom
+        others stand in for is known to whoever keeps the node; another boot begins with all CPUs online.
 
         Args:
             config: the configuration from here on; None leaves it as it was.
@@ -134,7 +159,10 @@ class Kubelet:
         if start.kubelet is None:
             return start
         moment = self.node.moment if boot is None else Moment(0, boot)
-        return replace(start, kubelet=start.kubelet.with_devices(self.node.providers.devices).at(moment))
+        after = _remembering(start.kubelet.with_devices(self.node.providers.devices).at(moment), self.node.cpu)
+        if boot is not None and after.node.cpu.offline:
+            after, _ = after.online(after.node.cpu.offline)
+        return replace(start, kubelet=after, files=after.files)
 
     def with_devices(self, devices: DeviceState) -> Kubelet:
         """Return the kubelet with registered devices and their holders."""
@@ -149,6 +177,13 @@ class Kubelet:
         if after.memory is not before.memory:
             files = replace(files, memory=_memory_text(node.settings, after.memory))
         return replace(self, node=node, files=files)
+
+
+def _remembering(kubelet: Kubelet, before: CPUState) -> Kubelet:
+    """Return a kubelet with what the state file does not tell of CPUs that are offline."""
+    if not before.offline and not before.displaced:
+        return kubelet
+    return replace(kubelet, node=hotplug.remembered(kubelet.node, before.offline, before.displaced))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from mooring.planner.reason import Reason
 from mooring.planner.why_admitted import why_admitted
 from mooring.planner.why_affinity import why_affinity
 from mooring.planner.why_allocation import why_empty_shared_pool, why_smt, why_unexpected
+from mooring.planner.why_plugins import with_withheld
 from mooring.render.wording import size
 
 __all__ = ["Circumstances", "Reason", "why", "why_crash", "why_out_of"]
@@ -35,6 +36,10 @@ def why(decision: Decision, circumstances: Circumstances) -> Reason:
         )
     if decision.admitted:
         return why_admitted(decision, circumstances)
+    return with_withheld(_why_refused(decision, circumstances), circumstances.facts)
+
+
+def _why_refused(decision: Decision, circumstances: Circumstances) -> Reason:
     if decision.reason == TOPOLOGY_AFFINITY_ERROR:
         return why_affinity(decision, circumstances)
     if decision.reason == "SMTAlignmentError":

@@ -19,6 +19,7 @@ from mooring.planner import reason as code
 from mooring.planner.circumstances import Circumstances, last
 from mooring.planner.phrases import amounts_text, count, nodes, only, sizes, who
 from mooring.planner.reason import Reason
+from mooring.planner.why_plugins import withheld_sentences
 
 REMOVE_OR_LESS_MEMORY = "Ask for less memory, or remove a pod."
 KEEP_APART = (
@@ -55,8 +56,10 @@ def why_smt(decision: Decision, circumstances: Circumstances) -> Reason:
 
 def _by_average(circumstances: Circumstances, group: int) -> str:
     topology = circumstances.settings.topology
-    same = topology is None or all(mask.bit_count() == group for mask in topology.cores.values())
-    return "" if same else " (the average of this machine's cores)"
+    if topology is None or all(mask.bit_count() == group for mask in topology.cores.values()):
+        return ""
+    counted = circumstances.settings.plugins is not None and circumstances.settings.plugins.counts_cores
+    return " (on those that plugins leave)" if counted else " (the average of this machine's cores)"
 
 
 def why_empty_shared_pool(decision: Decision) -> Reason:
@@ -108,6 +111,12 @@ def why_unexpected(decision: Decision, circumstances: Circumstances) -> Reason:
             code.NOT_ENOUGH_CPUS,
             f"{asks}, but {only(usable)} left{also}.",
             "Ask for fewer CPUs, or remove a pod." if usable else "Remove a pod.",
+        )
+    if withheld_sentences(facts):
+        return Reason(
+            code.WITHHELD,
+            f"{asks}, and of the {usable} that can be had plugins leave too few.",
+            "Change the pod's annotations or the settings of the plugin, ask for fewer CPUs, or remove a pod.",
         )
     return Reason(
         code.TAKING_FAILS,

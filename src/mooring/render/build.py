@@ -53,6 +53,8 @@ class Pools:
     """The shared pool (the default CPU set); None means every CPU, as under CPU manager policy ``none``."""
     free: CPUSet = NO_CPUS
     """What a container could still get exclusively: the shared pool less the reserved CPUs, under policy ``static``."""
+    offline: CPUSet = NO_CPUS
+    """CPUs of the machine that are offline for now, and are drawn at their places."""
 
 
 def build_view(
@@ -145,8 +147,10 @@ def cpu_views(places: Places, owners: Sequence[OwnerView], pools: Pools, also: C
 def _cpu_view(cpu: int, places: Places, holders: Sequence[int], owners: Sequence[OwnerView], pools: Pools) -> CPUView:
     place = places.by_cpu.get(cpu)
     pods = {owners[holder].uid for holder in holders}
-    if place is None:
+    if place is None or (cpu in pools.offline and not holders):
         use = CPUUse.OFFLINE
+    elif cpu in pools.offline and len(pods) == 1:
+        use = CPUUse.BROKEN
     elif holders:
         use = CPUUse.EXCLUSIVE if len(pods) == 1 else CPUUse.CONTESTED
     else:

@@ -19,6 +19,7 @@ STYLES = {
     "left-out": Style(italic=True),
     "offline": Style(dim=True),
     "contested": Style(bold=True, reverse=True),
+    "broken": Style(bold=True, reverse=True),
     **{
         f"exclusive-{index}": Style(color=text_on(colour), bgcolor=colour) for index, colour in enumerate(OWNER_COLOURS)
     },
@@ -30,7 +31,7 @@ _ASCII = str.maketrans(
         **dict.fromkeys("╭╮╰╯┏┓┗┛┌┐└┘├", "+"),
         **dict.fromkeys("─━╌", "-"),
         **dict.fromkeys("│┃╎", "|"),
-        **dict(zip("█·×–…“”✗✓", '=.x-~""x*', strict=True)),
+        **dict(zip("█·×†–…“”✗✓", '=.x%-~""x*', strict=True)),
     }
 )
 

@@ -151,7 +151,7 @@ def strip_elements(row: PlacedRow, cell: CellSize, view: NodeView) -> Iterator[s
 
 def _whole_core(core: tuple[PlacedCell, ...]) -> tuple[CPUUse, int | None] | None:
     """Return use and owner that all CPUs of a core have, when that is worth a name."""
-    keys = {(cell.view.use, cell.view.owner) for cell in core}
-    if len(keys) > 1 or core[0].view.use not in {CPUUse.EXCLUSIVE, CPUUse.RESERVED}:
-        return None
-    return keys.pop()
+    # A CPU that its owner lost is the owner's still.
+    keys = {(CPUUse.EXCLUSIVE if cell.view.use is CPUUse.BROKEN else cell.view.use, cell.view.owner) for cell in core}
+    key = keys.pop()
+    return key if not keys and key[0] in {CPUUse.EXCLUSIVE, CPUUse.RESERVED} else None

@@ -64,7 +64,7 @@ def common_rules() -> str:
         f".plain,.quiet,.strong{{font-size:{TEXT_SIZE}px}}",
         ".quiet{font-weight:400}",
         f".small{{font-size:{SMALL_SIZE}px}}",
-        ".offline{stroke-dasharray:3 2}",
+        ".offline,.broken{stroke-dasharray:3 2}",
         ".left-out{stroke-dasharray:1 2}",
         ".cache{fill:none}",
     ]
@@ -99,6 +99,7 @@ def _colours(ground: Ground) -> dict[str, str]:
         ".offline,.left-out": f"fill:none;{cell}",
         ".shared": f"fill:url(#mooring-dots);{cell}",
         ".reserved": f"fill:url(#mooring-stripes);{cell}",
+        ".broken": f"fill:url(#mooring-crosses);{cell}",
         ".contested": f"fill:{ground.ink}",
         ".on-contested": f"fill:{ground.page}",
         ".on-offline": f"fill:{ground.quiet}",
@@ -116,6 +117,9 @@ PATTERNS = (
     '<rect class="grey" width="6" height="6"/>'
     '<path class="stripe" d="M-1 1l2-2M0 6l6-6M5 7l2-2" fill="none"/></pattern>'
     '<pattern id="mooring-dots" width="5" height="5" patternUnits="userSpaceOnUse">'
-    '<rect class="ground" width="5" height="5"/><circle class="dot" cx="2.5" cy="2.5" r="0.7"/></pattern></defs>'
+    '<rect class="ground" width="5" height="5"/><circle class="dot" cx="2.5" cy="2.5" r="0.7"/></pattern>'
+    '<pattern id="mooring-crosses" width="12" height="12" patternUnits="userSpaceOnUse">'
+    '<rect class="ground" width="12" height="12"/>'
+    '<path class="stripe" d="M0 0l12 12M12 0l-12 12" fill="none"/></pattern></defs>'
 )
 """Fills that tell uses apart without colour."""

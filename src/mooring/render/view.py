@@ -24,6 +24,8 @@ class CPUUse(Enum):
     """Held by one container, or by one pod as a whole."""
     CONTESTED = "contested"
     """Held by two pods at once: the kubelet can do that (spec: README.md section 5, average-sizes)."""
+    BROKEN = "broken"
+    """Somebody's own, and offline for now (extension cpu-hotplug): its owner does without it."""
     RESERVED = "reserved"
     """Kept for the system: never exclusive; part of the shared pool unless strict-cpu-reservation is on."""
     SHARED = "shared"

@@ -15,6 +15,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 MARKS = {
     CPUUse.CONTESTED: "!",
+    CPUUse.BROKEN: "†",
     CPUUse.RESERVED: "#",
     CPUUse.SHARED: "~",
     CPUUse.FREE: "·",
@@ -26,6 +27,7 @@ MARKS = {
 _MEANINGS = {
     CPUUse.EXCLUSIVE: "one container (or pod) has the CPU to itself; the letter says which",
     CPUUse.CONTESTED: "given to two pods at once, by mistake",
+    CPUUse.BROKEN: "went offline, and its owner does without it until it is back",
     CPUUse.RESERVED: "kept for the system and for pods without CPUs of their own",
     CPUUse.SHARED: "all pods without CPUs of their own run here",
     CPUUse.FREE: "can still be given to one container alone; until then shared by the other pods",
@@ -203,7 +205,8 @@ def cpu_sentence(cpu: CPUView, view: NodeView) -> str:
         parts.append(cpu.use.value)
     else:
         owners = [view.owners[owner].label for owner in (cpu.owner, *cpu.other_owners)]
-        verb = {CPUUse.CONTESTED: "contested: ", CPUUse.OFFLINE: "offline, but held by "}.get(cpu.use, "")
+        offline = dict.fromkeys((CPUUse.OFFLINE, CPUUse.BROKEN), "offline, but held by ")
+        verb = {CPUUse.CONTESTED: "contested: ", **offline}.get(cpu.use, "")
         joint = " and " if cpu.use is CPUUse.CONTESTED else ", before that "
         parts.append(verb + joint.join(owners))
         parts += ["goes back when the delay is over"] if cpu.leaving else []
@@ -215,7 +218,7 @@ def cpu_sentence(cpu: CPUView, view: NodeView) -> str:
 
 def cpu_mark(cpu: CPUView, view: NodeView) -> str:
     """Return the letters or the sign that stand for what ``cpu`` is used for."""
-    if cpu.owner is not None and cpu.use is not CPUUse.CONTESTED:
+    if cpu.owner is not None and cpu.use not in (CPUUse.CONTESTED, CPUUse.BROKEN):
         mark = view.owners[cpu.owner].mark
         return mark.upper() if cpu.leaving else mark
     return MARKS[cpu.use]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from mooring.core.config import KubeletConfig, MooringConfig, with_defaults
+from mooring.core.plugins import PluginChoice
 from mooring.manifest import kubelet_config as kubelet
 from mooring.manifest import mooring_config as mooring
 
@@ -59,4 +60,21 @@ def mooring_document(config: MooringConfig) -> dict[str, Any]:
         "kind": mooring.KIND,
         "extensions": sorted(config.extensions),
         "fixedDefects": sorted(config.fixed_defects),
+        **_plugin_fields(config.plugins),
     }
+
+
+def _plugin_fields(choice: PluginChoice) -> dict[str, Any]:
+    """Return which plugins decide, and how they are set; whoever cannot load the same ones cannot predict the node."""
+    if not choice.plugins:
+        return {}
+    plugins = [
+        {
+            "name": plugin.name,
+            "settings": dict(plugin.settings),
+            "placement": plugin.placement.value,
+            "weight": plugin.weight,
+        }
+        for plugin in choice.plugins
+    ]
+    return {"plugins": plugins, "pluginBudget": f"{choice.budget}ns"}

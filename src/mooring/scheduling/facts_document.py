@@ -16,7 +16,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from mooring.core.machineinfo import MachineInfo, Node
+from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.core.machineinfo import CoreKind, CPUFacts, MachineInfo, Node
 from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
 from mooring.manifest.kubelet_config import kubelet_config
 from mooring.manifest.mooring_config import mooring_config
@@ -39,10 +40,22 @@ class _Facts(msgspec.Struct):
     spec: _Spec
 
 
+class _Kind(msgspec.Struct):
+    efficiency: int
+    cpus: str
+
+
+class _CPUs(msgspec.Struct):
+    kinds: tuple[_Kind, ...]
+    isolated: str
+
+
 class _Content(msgspec.Struct):
     machine: msgspec.Raw
     kubelet: dict[str, Any]
     mooring: dict[str, Any]
+    cpus: _CPUs | None = None
+    """What plugins may know of the CPUs; only of nodes with plugins."""
 
 
 def essential(info: MachineInfo) -> MachineInfo:
@@ -83,8 +96,9 @@ def facts_of(document: object) -> NodeFacts:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise bad_object(FACTS, name, _CONTENT, f"cannot be read: {error}") from None
     source = f"{FACTS} {name}"
+    machine = parse_machine_info(bytes(parts.machine), source).info
     return NodeFacts(
-        parse_machine_info(bytes(parts.machine), source).info,
+        machine if parts.cpus is None else replace(machine, facts=_cpu_facts(name, parts.cpus)),
         kubelet_config(parts.kubelet, source=source),
         mooring_config(parts.mooring, source=source),
     )
@@ -96,7 +110,22 @@ def _content(facts: NodeFacts) -> bytes:
         "kubelet": kubelet_document(facts.config),
         "mooring": mooring_document(facts.mooring),
     }
+    if facts.mooring.plugins.plugins:
+        content["cpus"] = _cpus(facts.machine.facts)
     return msgspec.json.encode(content, order="sorted")
+
+
+def _cpus(facts: CPUFacts) -> dict[str, Any]:
+    kinds = [{"efficiency": kind.efficiency, "cpus": str(kind.cpus)} for kind in facts.kinds]
+    return {"kinds": kinds, "isolated": str(facts.isolated)}
+
+
+def _cpu_facts(name: str, cpus: _CPUs) -> CPUFacts:
+    try:
+        kinds = tuple(CoreKind(kind.efficiency, CPUSet.parse(kind.cpus)) for kind in cpus.kinds)
+        return CPUFacts(kinds, CPUSet.parse(cpus.isolated))
+    except CPUSetSyntaxError as error:
+        raise bad_object(FACTS, name, _CONTENT, f"cannot be read: {error}") from None
 
 
 def _unpacked(name: str, text: str) -> bytes:

@@ -14,6 +14,7 @@ from mooring.core.errors import MooringError
 from mooring.core.pod import Container, Pod, QoS
 from mooring.cpumanager.policy import STATIC
 from mooring.node import Node
+from mooring.node.hotplug import remembered
 from mooring.node.settings import Settings, build_settings
 from mooring.planner.capacity.standing import Standing
 from mooring.planner.simulation import StateTexts, start_understood
@@ -74,6 +75,9 @@ def restored(kind: Kind, state: NodeState, pods: Mapping[str, Pod]) -> Restored 
         return missing
     try:
         start = start_understood(kind.facts.machine, kind.settings, kind.facts.mooring, state.files)
+        if start.kubelet is not None and (state.offline or state.displaced):
+            node = remembered(start.kubelet.node, state.offline, state.displaced)
+            start = replace(start, kubelet=replace(start.kubelet, node=node))
     except (MooringError, ValueError, ArithmeticError, LookupError) as error:
         return f"{type(error).__name__}: {error}"
     if start.kubelet is None:

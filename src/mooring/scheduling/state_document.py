@@ -12,6 +12,9 @@ from typing import Annotated, Any
 
 import msgspec
 
+from mooring.core.bits import list_text
+from mooring.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
+from mooring.core.errors import InputError
 from mooring.core.machineinfo import HIGHEST_NODE
 from mooring.devicemanager.state import Device, DeviceState, Holdings
 from mooring.planner.simulation import StateTexts
@@ -19,6 +22,7 @@ from mooring.scheduling.objects import STATE, new_object, read_object
 from mooring.scheduling.values import NodeState, PodKey
 
 _NodeId = Annotated[int, msgspec.Meta(ge=0, le=HIGHEST_NODE)]
+_CPU = Annotated[int, msgspec.Meta(ge=0, le=HIGHEST_CPU)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,12 @@ class _Files(msgspec.Struct):
     memory: str | None = None
 
 
+class _StandIn(msgspec.Struct):
+    pod: str
+    lost: _CPU
+    by: _CPU
+
+
 class _Spec(msgspec.Struct):
     facts: Annotated[str, msgspec.Meta(min_length=1)]
     sequence: int = 0
@@ -67,6 +77,8 @@ class _Spec(msgspec.Struct):
     devices: list[_Resource] = []
     held: list[_Held] = []
     pods: list[_Pod] = []
+    offline: str = ""
+    displaced: list[_StandIn] = []
 
 
 class _State(msgspec.Struct):
@@ -93,6 +105,7 @@ def state_document(state: NodeState, exclusive: ExclusiveCPUs | None = None) -> 
         ],
         "held": list(_held_documents(state.devices.held)),
         "pods": [_pod_document(pod) for pod in state.pods],
+        **_offline_document(state),
     }
     if exclusive is None:
         return new_object(STATE, state.node, spec=spec)
@@ -119,7 +132,35 @@ def state_of(document: object) -> NodeState:
         devices=DeviceState(devices, held),
         pods=tuple(PodKey(pod.namespace, pod.name, pod.uid) for pod in spec.pods),
         sequence=spec.sequence,
+        offline=_offline(spec.offline),
+        displaced=_displaced(spec.displaced),
     )
+
+
+def _offline(text: str) -> int:
+    try:
+        return CPUSet.parse(text).mask
+    except CPUSetSyntaxError as error:
+        raise InputError(str(error), field="spec.offline") from None
+
+
+def _displaced(found: list[_StandIn]) -> dict[str, dict[int, int]]:
+    displaced: dict[str, dict[int, int]] = {}
+    for one in found:
+        displaced.setdefault(one.pod, {})[one.lost] = one.by
+    return displaced
+
+
+def _offline_document(state: NodeState) -> dict[str, Any]:
+    """Return what there is to say of offline CPUs; nothing on most nodes."""
+    if not state.offline and not state.displaced:
+        return {}
+    stand_ins = [
+        {"pod": pod, "lost": lost, "by": by}
+        for pod, pairs in sorted(state.displaced.items())
+        for lost, by in sorted(pairs.items())
+    ]
+    return {"offline": list_text(state.offline), "displaced": stand_ins}
 
 
 def _device(found: _Device) -> Device:

@@ -7,6 +7,7 @@ bound to the node and is not named there has yet to be admitted.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mooring.core.config import KubeletConfig, MooringConfig
@@ -51,3 +52,7 @@ class NodeState:
     """Pods that the node has admitted, in the order of admission where it is known."""
     sequence: int = 0
     """Grows with every change that this publisher has seen."""
+    offline: int = 0
+    """Mask of the CPUs that are offline (extension cpu-hotplug); the files tell nothing of it."""
+    displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """Uid of a pod -> a CPU that it lost, and the one that stands in for it."""

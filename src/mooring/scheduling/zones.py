@@ -97,7 +97,7 @@ def _giveable(policy: StaticPolicy, state: CPUState, cpus: int) -> int:
     if not policy.rules.whole_cores:
         return count
     # With full-pcpus-only the number must be one of whole cores, and be free on cores without a reserved CPU anywhere.
-    most = min(count, (state.default & ~policy.reserved_cores).bit_count())
+    most = min(count, (available_cpus(policy, state) & ~policy.reserved_cores).bit_count())
     return most - most % max(policy.group_size, 1)
 
 

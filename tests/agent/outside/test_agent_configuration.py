@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
-from mooring.agent.options import FIELDS, Address, AgentOptions, LogLevel, OnRejection, agent_options, choices_of
+from mooring.agent.options import (
+    FIELDS,
+    Address,
+    AgentOptions,
+    IRQAffinity,
+    LogLevel,
+    OnRejection,
+    agent_options,
+    choices_of,
+)
 from mooring.agent.reactor.values import Options, Telling
 from mooring.core.errors import InputError
 from mooring.manifest.kubelet_flags import kubelet_flags
@@ -39,7 +48,10 @@ FULL: dict[str, Any] = {
     "assignedMountPath": "/run/other-assigned",
     "statusSocket": "",
     "podResourcesSocket": "",
+    "onlineCPUsInterval": "250ms",
     "claimsSocket": "/run/other/claims.sock",
+    "irqAffinity": "on",
+    "kubeletPodResourcesSocket": "/run/other/kubelet.sock",
     "publish": True,
     "logFormat": "console",
     "logLevel": "debug",
@@ -90,6 +102,12 @@ def test_every_field_is_read(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("text", "choice"), [("on", "on"), ("off", "off"), ('"off"', "off"), ("dry-run", "dry-run")])
+def test_words_that_yaml_takes_for_true_and_false_are_choices_too(text: str, choice: str, tmp_path: Path) -> None:
+    found = load(tmp_path, f"kind: AgentConfiguration\nirqAffinity: {text}")
+    assert found.options.irq_affinity is IRQAffinity(choice)
+
+
 def test_what_is_not_said_has_its_default() -> None:
     assert agent_options({}, source="agent.yaml") == AgentOptions()
     assert agent_options(dict.fromkeys(FIELDS), source="agent.yaml") == AgentOptions()
@@ -113,6 +131,8 @@ def test_what_is_not_said_has_its_default() -> None:
             "'example.org/out' is no annotation of the agent; write one that begins",
         ),
         ("failClosed", "yes", "failClosed: must be true or false, not a text"),
+        ("irqAffinity", "dry", "irqAffinity: 'dry' is not known; did you mean dry-run?"),
+        ("irqAffinity", 1, "irqAffinity: must be a text, not a number; put it in quotes"),
         ("replyBudget", "0s", "replyBudget: must lie between 10ms and 1m"),
         ("replyBudget", "", "replyBudget: '' is not a duration; write one such as 10s or 100ms"),
         ("metricsAddress", "9477", "metricsAddress: '9477' is no address; write host:port, such as 127.0.0.1:9477"),

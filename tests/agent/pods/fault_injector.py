@@ -276,7 +276,7 @@ def reply(injector: FaultInjector, request: Request) -> tuple[int, Any]:
                 metadata["continue"] = str(end)
             return 200, {"kind": "PodList", "metadata": metadata, "items": list(injector.pods.values())[start:end]}
         if request.path == f"/api/v1/nodes/{injector.node}":
-            if request.method == "PATCH":
+            if request.method == "PATCH" and "spec" in request.body:
                 injector.taints = request.body["spec"]["taints"]
             return 200, {
                 "kind": "Node",

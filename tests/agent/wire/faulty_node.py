@@ -25,7 +25,7 @@ from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted, shows
 from mooring.agent.cgroups.quota import Quota
 from mooring.agent.configuration import load_agent_configuration
-from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
+from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
 from mooring.agent.setting_up import Beginning
 from mooring.discovery.loader import load_machine
 
@@ -58,6 +58,9 @@ class RuntimeCGroups:
         before = self.in_effect(wanted)
         wrote = self.wired.runtime.write_cgroup(wanted.container_id, wanted.cpus, wanted.mems)
         return CPUSetWritten(wanted, before, self.in_effect(wanted), wrote, None if before else Trouble.GONE)
+
+    def return_cpus(self, _wanted: ReturnCPUs) -> str:
+        return ""
 
     def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
         return QuotaLifted(wanted)

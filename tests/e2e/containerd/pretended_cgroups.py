@@ -19,7 +19,7 @@ from mooring.agent.cgroups.cpuset import Cpuset, parsed
 from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted, shows
 from mooring.agent.cgroups.quota import Quota
-from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
+from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
 from mooring.cli.main import run
 
 
@@ -63,6 +63,10 @@ class PretendedCGroups:
     def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
         found = [(one, self.in_effect(one)) for one in wanted]
         return tuple(Deviation(one, seen) for one, seen in found if seen is not None and not shows(seen, one))
+
+    def return_cpus(self, wanted: ReturnCPUs) -> str:
+        del wanted
+        return ""
 
     def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
         return QuotaLifted(wanted)

@@ -55,6 +55,11 @@ class APIServer:
         headers = {"Content-Type": "application/strategic-merge-patch+json"}
         return _document(self.cluster.http.patch(path, json=content, headers=headers))
 
+    def apply(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
+        """Make an object as the document says, whether it is there or not."""
+        query, headers = {"fieldManager": "e2e", "force": "true"}, {"Content-Type": "application/apply-patch+yaml"}
+        return _document(self.cluster.http.patch(path, params=query, json=content, headers=headers))
+
     def delete(self, path: str, *, now: bool = False) -> None:
         """Delete; ``now`` does not wait for the kubelet. What is gone already is no mistake."""
         response = self.cluster.http.delete(path, params={"gracePeriodSeconds": "0"} if now else {})

@@ -62,6 +62,8 @@ class DriverProcess:
     """The agent's socket for claims."""
     machine: str
     more: Sequence[str] = ()
+    kubeconfig: Path | None = None
+    """In whose name it speaks to the API server; None for the one who may do everything."""
     codes: list[int] = field(default_factory=list)
     _process: subprocess.Popen[bytes] | None = None
 
@@ -84,7 +86,7 @@ class DriverProcess:
         registered = self.said("the kubelet has registered the driver")
         words = [
             *(sys.executable, "-m", "mooring", "dra", "--agent", self.agent),
-            *("--kubeconfig", str(self.api.kubeconfig), "--cdi-root", str(self.cdi)),
+            *("--kubeconfig", str(self.kubeconfig or self.api.kubeconfig), "--cdi-root", str(self.cdi)),
             *("--kubelet-root", str(self.kubelet.root), "--kubelet-config", str(self.kubelet.configuration)),
             *("--machine", self.machine, "--log-level", "debug", *self.more),
         ]
@@ -146,6 +148,14 @@ def claim_of(name: str, *requests: tuple[str, int], **metadata: Any) -> dict[str
             }
         },
     }
+
+
+def claim_of_devices(name: str, request: str, count: int) -> dict[str, Any]:
+    """Return a claim with a request of some devices, where a device is a CPU."""
+    claim = claim_of(name)
+    exactly = {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": count}
+    claim["spec"]["devices"]["requests"] = [{"name": request, "exactly": exactly}]
+    return claim
 
 
 def with_claims(pod: dict[str, Any], claims: dict[str, str], **used: list[dict[str, str]]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from tests.e2e.kubelet.claiming import (
     GROUP,
     DriverProcess,
     claim_of,
+    claim_of_devices,
     device_class,
     driver_on,
     forget_claims,
@@ -33,11 +34,17 @@ from tests.e2e.kubelet.decided import Played, Playing
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.pinning import Pinned, pinned
 from tests.e2e.kubelet.placements import containers, given
+from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of
 
+from mooring.cluster.apiserver import cluster_of, configuration_of
 from mooring.core.cpuset import CPUSet
+from mooring.core.topology import discover_topology
+from mooring.discovery.loader import load_machine
+from mooring.dra.devices import Grouping, device_cpus, devices_of
 
 CASE: Case = cases()[0]
 """Eight NUMA nodes of 32 CPUs each."""
+ACCOUNT, NAMESPACE = "mooring-dra", "mooring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +78,29 @@ class Claimed:
         return {f"{one['namespace']}/{one['name']}": one["cpus"] for one in self.both.agent.status().get("claims", [])}
 
     def capacity(self) -> dict[str, int]:
-        """Return what the slices offer, by device."""
+        """Return what the slices offer, by device; a device that is a CPU offers itself."""
         found = self.api.get(f"{GROUP}/resourceslices")["items"]
         return {
-            device["name"]: int(device["capacity"]["dra.cpu/cpu"]["value"])
+            device["name"]: int(device["capacity"]["dra.cpu/cpu"]["value"]) if "capacity" in device else 1
             for one in found
-            for device in one["spec"]["devices"]
+            for device in one["spec"].get("devices") or []
         }
+
+    def allocated(self, name: str) -> list[str]:
+        """Return the devices that the scheduler has given to a claim."""
+        results = self.api.get(f"{CLAIMS}/{name}")["status"]["allocation"]["devices"]["results"]
+        return [one["device"] for one in results]
 
 
 @pytest.fixture
 def claimed(api: APIServer, kube: Any, playing: Playing, played: Played) -> Iterator[Claimed]:
+    with claims_on(api, kube, playing, played, "--immediate") as made:
+        yield made
+
+
+@contextlib.contextmanager
+def claims_on(api: APIServer, kube: Any, playing: Playing, played: Played, *options: str) -> Iterator[Claimed]:
+    """Run scheduler, kubelet, agent and driver; the driver has the rights of its manifest and no others."""
     script = importlib.import_module("e2e_kube_parts")
     try:
         scheduler = script.kube_program("kube-scheduler")
@@ -95,10 +114,12 @@ def claimed(api: APIServer, kube: Any, playing: Playing, played: Played) -> Iter
         machine = played(CASE)
         both = opened.enter_context(pinned(node, kube.kubelet, CASE, machine, api=api, claimsSocket=socket))
         opened.enter_context(scheduler_on(scheduler, api, node.folder))
-        driver = DriverProcess(node, both.kubelet, api, socket, str(machine), ["--immediate"])
+        give_rights(api, "dra.yaml", binding_of("mooring-dra-immediate", ACCOUNT, NAMESPACE))
+        own = kubeconfig_of(api, node.folder, ACCOUNT, NAMESPACE, CASE.name)
+        driver = DriverProcess(node, both.kubelet, api, socket, str(machine), options, own)
         opened.enter_context(driver_on(driver))
         made = Claimed(api, node, both, driver)
-        until(lambda: made.capacity().get("numa1") == 32, "slices are published")
+        until(made.capacity, "slices are published")
         yield made
         for pod in api.pods():
             api.delete(f"{PODS}/{pod['metadata']['name']}")
@@ -108,6 +129,7 @@ def claimed(api: APIServer, kube: Any, playing: Playing, played: Played) -> Iter
 
 def test_a_claim_goes_from_the_scheduler_to_the_container_and_comes_back(claimed: Claimed) -> None:
     # CPUs 0 and 128 are reserved; with nobody else on the node all others can be claimed.
+    until(lambda: claimed.capacity().get("numa1") == 32, "slices are whole")
     assert claimed.capacity() == {"numa0": 30, **{f"numa{node}": 32 for node in range(1, 8)}}
     claimed.pod(pod_of("shared", Wants("app")))
     claimed.claim("two", ("fast", 10), ("slow", 4))
@@ -202,6 +224,81 @@ def test_immediate_allocation_takes_the_cpus_before_any_pod_comes(claimed: Claim
     held = claimed.claims()["default/now"]
     claimed.pod(with_claims(pod_of("user", Wants("app")), {"cpus": "now"}, app=[{"name": "cpus"}]))
     assert str(claimed.cpus("user/app")) == held
+
+
+@pytest.mark.parametrize("grouping", [Grouping.SOCKET, Grouping.L3], ids=lambda grouping: grouping.value)
+def test_claims_of_other_groups_get_cpus_of_one_group(
+    api: APIServer, kube: Any, playing: Playing, played: Played, grouping: Grouping
+) -> None:
+    topology = discover_topology(load_machine(CASE.machine).info)
+    free = {
+        one.name: (one.cpus & ~CPUSet.parse(CASE.reserved).mask).bit_count() for one in devices_of(topology, grouping)
+    }
+    with claims_on(api, kube, playing, played, "--group", grouping.value) as claimed:
+        until(lambda: claimed.capacity() == free, "all CPUs that are not reserved are offered")
+        claimed.claim("two", ("fast", 10), ("slow", 4))
+        uses = with_claims(pod_of("user", Wants("app")), {"cpus": "two"}, app=[{"name": "cpus"}])
+        claimed.pod(uses)
+        mine = claimed.cpus("user/app")
+        assert len(mine) == 14
+        environment = claimed.environment("user/app")
+        fast, slow = (CPUSet.parse(environment[f"MOORING_REQUEST_{name}"]) for name in ("FAST", "SLOW"))
+        assert (len(fast), len(slow), fast | slow) == (10, 4, mine)
+        assert claimed.claims() == {"default/two": str(mine)}
+        groups = [device_cpus(topology, name) for name in claimed.allocated("two")]
+        assert all(any(not share.mask & ~cpus for cpus in groups) for share in (fast, slow))
+        claimed.pod(pod_of("shared", Wants("app")))
+        assert not claimed.cpus("shared/app") & mine
+        claimed.api.delete(f"{PODS}/user")
+        until(lambda: claimed.claims() == {}, "the claim has given back")
+
+
+def test_a_claim_to_single_cpus_has_those_that_the_scheduler_chose(
+    api: APIServer, kube: Any, playing: Playing, played: Played
+) -> None:
+    with claims_on(api, kube, playing, played, "--group", "cpu") as claimed:
+        everything = {f"cpu{cpu}" for cpu in range(256)} - {"cpu0", "cpu128"}
+        until(lambda: claimed.capacity().keys() == everything, "each CPU is a device, in two slices")
+        claimed.api.post(CLAIMS, claim_of_devices("three", "own", 3))
+        claimed.pod(with_claims(pod_of("user", Wants("app")), {"cpus": "three"}, app=[{"name": "cpus"}]))
+        mine = claimed.cpus("user/app")
+        assert {f"cpu{cpu}" for cpu in mine} == set(claimed.allocated("three"))
+        assert claimed.environment("user/app")["MOORING_REQUEST_OWN"] == str(mine)
+        claimed.pod(pod_of("own", Wants("app", "8", "64Mi")))
+        taken = claimed.cpus("own/app")
+        assert len(taken) == 8
+        assert not taken & mine
+        until(
+            lambda: claimed.capacity().keys() == everything - {f"cpu{cpu}" for cpu in taken}, "the pod's are left out"
+        )
+        claimed.api.delete(f"{PODS}/user")
+        until(lambda: claimed.claims() == {}, "the claim has given back")
+
+
+def test_the_driver_has_its_rights_and_no_others(claimed: Claimed) -> None:
+    """All tests of claims run with these rights; here is what they do not allow."""
+    path = claimed.driver.kubeconfig
+    assert path is not None
+    with cluster_of(configuration_of(str(path))) as driver:
+        for what in (PODS, "api/v1/nodes", "api/v1/secrets", "apis/apps/v1/deployments"):
+            assert driver.http.get(what).status_code == 403, what
+        assert driver.http.get(f"api/v1/nodes/{CASE.name}").is_success
+        [name, *_] = [one["metadata"]["name"] for one in claimed.api.get(f"{GROUP}/resourceslices")["items"]]
+        slice_ = claimed.api.get(f"{GROUP}/resourceslices/{name}")
+        pool = {**slice_["spec"]["pool"], "name": "elsewhere"}
+        other = {
+            "apiVersion": slice_["apiVersion"],
+            "kind": slice_["kind"],
+            "metadata": {"name": "elsewhere"},
+            "spec": {**slice_["spec"], "nodeName": "elsewhere", "pool": pool},
+        }
+        refused = driver.http.post(f"{GROUP}/resourceslices", json=other, params={"dryRun": "All"})
+        assert refused.status_code in (403, 422)
+        assert "the driver writes the slices of its own node only" in refused.text
+        claimed.claim("one", ("fast", 4))
+        headers = {"Content-Type": "application/merge-patch+json"}
+        assert driver.http.delete(f"{CLAIMS}/one").status_code == 403
+        assert driver.http.patch(f"{PODS}/x", json={}, headers=headers).status_code == 403
 
 
 def test_a_pod_cannot_take_part_in_the_claim_of_another(claimed: Claimed) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from mooring.agent.cgroups.cpuset import Cpuset, in_effect, write_cpuset
@@ -12,8 +13,9 @@ from mooring.agent.cgroups.locate import group_folder
 from mooring.agent.cgroups.names import is_above_pods
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted
 from mooring.agent.cgroups.quota import Quota, lift_quota, write_quota
+from mooring.agent.cgroups.returning import return_cpus
 from mooring.agent.cgroups.verify import deviations, quotas
-from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
+from mooring.agent.reactor.effects import LiftQuota, QuotaOf, ReturnCPUs, WriteCPUSet
 from mooring.core.cpuset import CPUSet
 
 
@@ -36,6 +38,14 @@ class KernelCGroups:
         except GroupError as error:
             after = self.in_effect(wanted)
             return CPUSetWritten(wanted, before, after, after != before, error.trouble, str(error))
+
+    def return_cpus(self, wanted: ReturnCPUs) -> str:
+        """Give CPUs back to the groups above containers, from the top."""
+        folders = []
+        for one in wanted.below:
+            with suppress(GroupError):
+                folders.append(group_folder(self.layout, self.layout.cpuset, one.cgroup, one.pid))
+        return return_cpus(self.layout.cpuset, folders, CPUSet.parse(wanted.cpus))
 
     def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
         """See to it that a group has no CFS quota; without the controller there can be none."""

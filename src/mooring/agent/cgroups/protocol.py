@@ -13,7 +13,7 @@ from typing import Protocol
 from mooring.agent.cgroups.cpuset import Cpuset, parsed
 from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.quota import Quota
-from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
+from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
 from mooring.core.cpuset import CPUSet
 
 
@@ -80,6 +80,13 @@ class CGroups(Protocol):
 
     def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
         """Read, write when it differs, read back."""
+
+    def return_cpus(self, wanted: ReturnCPUs) -> str:
+        """Give CPUs back to the groups above containers, where the kernel does not do that itself.
+
+        Returns:
+            The first problem in words; empty when there is none.
+        """
 
     def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
         """See to it that a group has no CFS quota."""

@@ -11,7 +11,7 @@ from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted
 from mooring.agent.cgroups.quota import Quota
-from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
+from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
 
 
 class UnseenCGroups:
@@ -20,6 +20,11 @@ class UnseenCGroups:
     def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
         """Write nothing."""
         return CPUSetWritten(wanted)
+
+    def return_cpus(self, wanted: ReturnCPUs) -> str:
+        """Return nothing."""
+        del wanted
+        return ""
 
     def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
         """Lift nothing."""

@@ -16,6 +16,7 @@ from mooring.core.pod import Pod
 from mooring.manifest.gates import PodGates
 from mooring.manifest.pods import DEFAULT_GATES
 from mooring.manifest.scale_down import scale_down_grace
+from mooring.node.mixed import ANNOTATION, check_mixing
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class Resolved:
     guesses: tuple[Guess, ...] = ()
     differences: tuple[Difference, ...] = ()
     """Where the source's pod and the runtime do not agree. The decision goes by the pod, as the kubelet's does."""
+    problems: tuple[str, ...] = ()
+    """Annotations of a derived pod that cannot be understood; they count for nothing. A source's pod has none."""
 
 
 def resolved(
@@ -54,7 +57,19 @@ def resolved(
     if pod is not None:
         return Resolved(pod, is_derived=False, differences=tuple(differences(pod, sandbox, container)))
     made = derived(sandbox, [*others, *([container] if container is not None else [])])
-    return Resolved(_with_delay(made.pod, gates), is_derived=True, guesses=made.guesses)
+    return Resolved(
+        _with_delay(made.pod, gates), is_derived=True, guesses=made.guesses, problems=_mixing_problems(made.pod, gates)
+    )
+
+
+def _mixing_problems(pod: Pod, gates: PodGates) -> tuple[str, ...]:
+    # Containers that are still to come are not known, so that a name cannot be wrong.
+    names = [name.removeprefix(f"{ANNOTATION}.") for name in pod.annotations]
+    try:
+        check_mixing(pod.annotations if gates.knows_mixing else {}, names)
+    except InputError as error:
+        return (str(error),)
+    return ()
 
 
 def _with_delay(pod: Pod, gates: PodGates) -> Pod:

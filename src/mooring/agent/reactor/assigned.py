@@ -10,16 +10,17 @@ Source: KEP-6369; spec: resize.md section 6.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from mooring.agent.nri.types import Mount
+from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.effects import DropAssigned, SweepAssigned, WriteAssigned, WriteCPUSet
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Assigned, KnownContainer, Phase, Telling
 from mooring.agent.reactor.wanted import Wanted, write_of
 from mooring.core.bits import list_text
-from mooring.core.config import ASSIGNED_CPUSET
+from mooring.core.config import ASSIGNED_CPUSET, MIXED_CPUS
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container, Pod
 from mooring.node.isolation import Isolation, cpu_isolation, memory_isolation
@@ -28,6 +29,8 @@ from mooring.node.node import numa_of_blocks
 ANNOTATION: Final = "mooring/assigned"
 """A pod with this annotation and the value ``true`` asks for the files."""
 ENVIRONMENT: Final = ("MOORING_CPUSET", "MOORING_MEMSET")
+MIXED_ENVIRONMENT: Final = ("MOORING_EXCLUSIVE_CPUS", "MOORING_SHARED_CPUS")
+"""What a mixed container finds at its creation, whether it has files or not: it cannot tell its CPUs apart itself."""
 MOUNT_OPTIONS: Final = ("rbind", "ro", "nosuid", "nodev", "noexec")
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,127}", re.ASCII)
 """Ids that can be the name of a folder."""
@@ -54,30 +57,58 @@ def is_told(state: AgentState, container: KnownContainer) -> bool:
     return sandbox is not None and sandbox.annotations.get(ANNOTATION, "").strip().lower() == "true"
 
 
-def assigned_to(state: AgentState, uid: str, name: str) -> Assigned:
-    """Return what a container has for itself alone, while a release is pending what it will have then."""
+def assigned_to(state: AgentState, uid: str, name: str, claimed: Mapping[tuple[str, str], int]) -> Assigned:
+    """Return what a container has for itself alone, while a release is pending what it will have then.
+
+    A mixed one is told the shared pool besides.
+
+    Args:
+        state: with the container.
+        uid: of its pod.
+        name: of the container.
+        claimed: what containers have of claims (:func:`claimed_cpus`).
+    """
     node = state.kubelet.node
     pod = node.active.get(uid)
     container = None if pod is None else _container(pod, name)
     if pod is None or container is None:
         return Assigned()
     cpus = nodes = ""
+    own = claimed.get((uid, name), 0)
     if cpu_isolation(node.settings, node.providers, pod, container) is Isolation.CONTAINER:
         pending = node.cpu.pre_assignments.get(uid, {}).get(name)
-        cpus = list_text(node.cpu.assignments[uid][name] if pending is None else pending.cpus)
+        own |= node.cpu.assignments[uid][name] if pending is None else pending.cpus
+    if own:
+        # Nobody can be pinned to a CPU that is offline.
+        cpus = list_text(own & ~node.cpu.offline)
     if memory_isolation(node.settings, node.providers, pod, container) is Isolation.CONTAINER:
         nodes = str(CPUSet.from_ids(numa_of_blocks(node.memory.assignments[uid][name])))
-    return Assigned(cpus, nodes)
+    return Assigned(cpus, nodes, _pool(state, uid, name))
+
+
+def _pool(state: AgentState, uid: str, name: str) -> str | None:
+    if MIXED_CPUS not in state.kubelet.mooring.extensions:
+        return None
+    wanted = Wanted.now(state)
+    return wanted.pool if wanted.is_mixed(uid, name) else None
 
 
 def adjustment_of(state: AgentState, container: KnownContainer) -> tuple[dict[str, str], tuple[Mount, ...]]:
-    """Return environment and mounts of a container that is being created; nothing where it is not told."""
+    """Return environment and mounts of a container that is being created; nothing where it is not told.
+
+    Args:
+        state: with the container.
+        container: that is being created.
+    """
+    found = assigned_to(state, container.uid, container.name, claimed_cpus(state))
+    environment: dict[str, str] = {}
+    if found.shared is not None:
+        environment = dict(zip(MIXED_ENVIRONMENT, (found.cpus, found.shared), strict=True))
     if not is_told(state, container):
-        return {}, ()
-    found = assigned_to(state, container.uid, container.name)
+        return environment, ()
     options = state.options
     mount = Mount(options.assigned_mount_path, f"{options.assigned_dir}/{container.id}", MOUNT_OPTIONS, "bind")
-    return dict(zip(ENVIRONMENT, (found.cpus, found.mems), strict=True)), (mount,)
+    return {**dict(zip(ENVIRONMENT, (found.cpus, found.mems), strict=True)), **environment}, (mount,)
 
 
 def told(before: AgentState, after: AgentState, on_their_way: Collection[str]) -> Told:
@@ -97,14 +128,16 @@ def told(before: AgentState, after: AgentState, on_their_way: Collection[str]) -
     for one in after.containers.values():
         if one.phase not in LIVE or not is_told(after, one):
             continue
-        goal = assigned_to(after, one.uid, one.name)
+        goal = assigned_to(after, one.uid, one.name, wanted.claimed)
         says = _until_then(one.shown, goal) if one.id in on_their_way else goal
         if says is None or says == one.shown:
             continue
         containers[one.id] = replace(one, shown=says)
         write = WriteAssigned(one.id, says, makes=one.phase in (Phase.CREATING, Phase.CREATED))
-        if one.shown is not None and _is_within(says, one.shown):
-            lessened.append(write)
+        kept = _until_then(one.shown, says)
+        if kept is not None and kept != one.shown:
+            lessened.append(replace(write, assigned=kept))
+        if kept == says:
             continue
         if one.phase in HAS_CGROUP and one.id not in on_their_way:
             # The runtime is asked for something else perhaps before it has carried out what it was told.
@@ -127,15 +160,16 @@ def told_anew(state: AgentState) -> Told:
     before the answer that brings it up to date.
     """
     writes: list[WriteAssigned] = []
-    containers = dict(state.containers)
+    containers, claimed = dict(state.containers), claimed_cpus(state)
     for one in state.containers.values():
         if one.phase not in LIVE or one.shown is not None or not is_told(state, one):
             continue
-        goal, record = assigned_to(state, one.uid, one.name), one.told
+        goal, record = assigned_to(state, one.uid, one.name, claimed), one.told
         # Who has nothing on record may run everywhere.
         says = Assigned(
             _common(record.cpus, goal.cpus) if record.cpus else goal.cpus,
             _common(record.mems, goal.mems) if record.mems else goal.mems,
+            goal.shared if goal.shared is None or not record.cpus else _common(record.cpus, goal.shared),
         )
         containers[one.id] = replace(one, shown=says)
         writes.append(WriteAssigned(one.id, says, makes=one.phase in (Phase.CREATING, Phase.CREATED)))
@@ -144,8 +178,9 @@ def told_anew(state: AgentState) -> Told:
 
 def owes(state: AgentState) -> bool:
     """Tell whether files are behind, and nothing is awaited but the time that a runtime takes."""
+    claimed = claimed_cpus(state)
     return any(
-        one.phase in LIVE and is_told(state, one) and one.shown != assigned_to(state, one.uid, one.name)
+        one.phase in LIVE and is_told(state, one) and one.shown != assigned_to(state, one.uid, one.name, claimed)
         for one in state.containers.values()
     )
 
@@ -161,15 +196,20 @@ def _until_then(shown: Assigned | None, goal: Assigned) -> Assigned | None:
     """Return what files may say before the runtime has done what it was told: nothing new."""
     if shown is None:
         return None
-    return Assigned(_common(shown.cpus, goal.cpus), _common(shown.mems, goal.mems))
+    return Assigned(
+        _common(shown.cpus, goal.cpus), _common(shown.mems, goal.mems), _common_pool(shown.shared, goal.shared)
+    )
+
+
+def _common_pool(one: str | None, other: str | None) -> str | None:
+    """Return what may be said of the pool; a container that becomes mixed, or stops being it, has nothing of it yet."""
+    if one is None or other is None:
+        return None if one is None and other is None else ""
+    return _common(one, other)
 
 
 def _common(one: str, other: str) -> str:
     return str(CPUSet.parse(one) & CPUSet.parse(other))
-
-
-def _is_within(one: Assigned, other: Assigned) -> bool:
-    return CPUSet.parse(one.cpus) <= CPUSet.parse(other.cpus) and CPUSet.parse(one.mems) <= CPUSet.parse(other.mems)
 
 
 def _container(pod: Pod, name: str) -> Container | None:

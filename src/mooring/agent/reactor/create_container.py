@@ -72,7 +72,7 @@ def create_container(
     state = replace(state, kubelet=started(state.kubelet, sandbox.uid, container.name, observer))
     known = replace(known, told=_told(wanted, known.told))
     told = refreshed(state.with_container(known), skip=container.id)
-    environment, mounts = adjustment_of(state, known)
+    environment, mounts = adjustment_of(state.with_container(known), known)
     adjustment = ContainerAdjustment(
         LinuxResources(cpus=wanted.cpus, mems=wanted.mems, quota=wanted.quota), environment, mounts
     )

@@ -48,6 +48,8 @@ class Finding(Enum):
     """The files in the kubelet's format and the journal do not say the same; the journal counts."""
     STATE_UNWRITABLE = "state-unwritable"
     """The agent's folder cannot be written; the agent goes on in memory and tries again at the next change."""
+    CPUS_CHANGED = "cpus-changed"
+    """CPUs went offline or came back, and what that did to a pod."""
 
 
 class QuotaOf(Enum):
@@ -72,6 +74,16 @@ class WriteCPUSet:
     """The container's ``cgroups_path`` as the runtime gives it."""
     cpus: str
     mems: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnCPUs:
+    """Give CPUs that came back to the groups above containers: version 1 took them, and gives none back."""
+
+    cpus: str
+    """Linux CPU list."""
+    below: tuple[WriteCPUSet, ...]
+    """The containers; they themselves are written after this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +188,7 @@ class Evict:
 
 Effect = (
     WriteCPUSet
+    | ReturnCPUs
     | LiftQuota
     | Persist
     | WriteAssigned
@@ -187,5 +200,5 @@ Effect = (
     | EventFor
     | Evict
 )
-BEFORE_THE_REPLY = (Persist, WriteCPUSet, LiftQuota, WriteAssigned)
+BEFORE_THE_REPLY = (Persist, ReturnCPUs, WriteCPUSet, LiftQuota, WriteAssigned)
 """Types of effects that the answer to the runtime waits for."""

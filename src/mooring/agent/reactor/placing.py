@@ -15,6 +15,7 @@ from mooring.core.decision import Rejection
 from mooring.core.errors import MooringError
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
+from mooring.cpumanager.offline import effective_pool
 from mooring.planner.simulation import Kubelet
 
 EMPTY_SHARED_POOL = "EmptySharedPool"
@@ -117,10 +118,12 @@ def ended(state: AgentState, uid: str, observer: Observer | None = None) -> Agen
 def waiting_placed(state: AgentState, observer: Observer | None = None) -> Placed:
     """Ask again for containers that run although they could not be placed; the kubelet will not ask for them.
 
-    These are all of a pod that was refused, or those that joined a placed pod while the agent was away.
+    These are all of a pod that was refused, or those that joined a placed pod while the agent was away. Before them
+    come those who lost CPUs that are offline: what is free now may stand in.
     """
     effects: list[Effect] = []
-    for uid, held in state.held.items():
+    state = replace(state, kubelet=state.kubelet.replanned(observer))
+    for uid, held in _in_order(state, observer):
         known = state.kubelet.node.active.get(uid)
         placed_names = () if known is None else _names(known)
         missed = [one.name for one in state.containers_of(uid) if one.name not in placed_names]
@@ -133,6 +136,15 @@ def waiting_placed(state: AgentState, observer: Observer | None = None) -> Place
             for name in missed:
                 state = replace(state, kubelet=started(state.kubelet, uid, name, observer))
     return Placed(state, None, tuple(effects))
+
+
+def _in_order(state: AgentState, observer: Observer | None) -> list[tuple[str, Held]]:
+    """Return the pods that wait in the order in which they are asked for again: as they came, or as plugins say."""
+    plugins = state.kubelet.settings.plugins
+    if plugins is None:
+        return list(state.held.items())
+    pods = [held.pod for held in state.held.values()]
+    return [(pod.uid, state.held[pod.uid]) for pod in plugins.ordered(pods, observer)]
 
 
 def _asked(state: AgentState, pod: Pod, observer: Observer | None) -> tuple[Kubelet, Rejection | None]:
@@ -156,7 +168,7 @@ def _asked(state: AgentState, pod: Pod, observer: Observer | None) -> tuple[Kube
 
 def pool_is_missed(state: AgentState, after: Kubelet, pod: Pod) -> bool:
     """Tell whether the shared pool is empty after a decision about a pod, although somebody needs it."""
-    if after.settings.cpu is None or after.node.cpu.default:
+    if after.settings.cpu is None or effective_pool(after.node.cpu):
         return False
     if after.settings.cpu.resizes:
         # The engine does not start on a state without a pool, which knows what is given back when, and the first CPUs.

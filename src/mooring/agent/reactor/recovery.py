@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from mooring.agent.reactor.resume import with_offline
 from mooring.agent.reactor.values import AgentState, KnownContainer
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
@@ -69,8 +70,9 @@ def with_entries(kubelet: Kubelet, entries: Mapping[str, Mapping[str, int]]) -> 
     start = start_kubelet(kubelet.info, kubelet.settings.config, kubelet.mooring, replace(kubelet.files, cpu=text))
     if start.kubelet is None:
         return None
-    providers = replace(node.providers, cpu=start.kubelet.node.cpu)
-    return replace(start.kubelet, node=replace(node, providers=providers))
+    started = with_offline(start.kubelet, before.offline, before.displaced)
+    providers = replace(node.providers, cpu=started.node.cpu)
+    return replace(started, node=replace(node, providers=providers))
 
 
 def cpus_of(masks: Iterable[int]) -> str:

@@ -161,7 +161,7 @@ def taken_back(state: AgentState, now: Moment) -> dict[tuple[str, str], tuple[Wr
     wanted = Wanted.now(state)
     return {
         (uid, name): tuple(
-            write_of(one, replace(wanted.of(uid, name), cpus=list_text(cpus)))
+            write_of(one, replace(wanted.of(uid, name), cpus=wanted.cpus_with(uid, name, cpus)))
             for one in state.containers.values()
             if (one.uid, one.name) == (uid, name) and one.phase in HAS_CGROUP
         )

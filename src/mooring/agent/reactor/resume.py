@@ -13,7 +13,8 @@ from mooring.core.errors import InputError, KubeletCrashError
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
-from mooring.planner.simulation import Start, StateTexts, start_kubelet
+from mooring.node.hotplug import remembered
+from mooring.planner.simulation import Kubelet, Start, StateTexts, start_kubelet
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,10 @@ class Stored:
     """What could not be read, and what did not fit together."""
     claim_users: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Uids of the pods of each claim."""
+    offline: int = 0
+    """Mask of the CPUs that were offline, with the extension cpu-hotplug."""
+    displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """CPUs that stood in for lost ones, as :attr:`~mooring.cpumanager.state.CPUState.displaced` was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +65,8 @@ def resume(
     for texts in _ever_less(stored.texts):
         start = _start(info, config, mooring, texts, observer)
         if isinstance(start, Start) and start.kubelet is not None:
-            state = AgentState(
-                start.kubelet, options or Options(), remembered=stored.pods, claim_users=stored.claim_users
-            )
+            kubelet = with_offline(start.kubelet, stored.offline, stored.displaced)
+            state = AgentState(kubelet, options or Options(), remembered=stored.pods, claim_users=stored.claim_users)
             return Resumed(state, tuple(reports))
         problem = start if isinstance(start, str) else start.refusal.message if start.refusal else ""
         if texts == StateTexts():
@@ -80,13 +84,25 @@ def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfi
         return StartRefusal("start", str(error))
     if start.kubelet is None:
         return start.refusal or StartRefusal("start", "")
+    cpu = kubelet.node.cpu
+    fresh = with_offline(start.kubelet, cpu.offline, cpu.displaced)
     node = replace(
-        start.kubelet.node,
+        fresh.node,
         active=kubelet.node.active,
         started=kubelet.node.started,
         stored_hints=kubelet.node.stored_hints,
     )
-    return Resumed(replace(state, kubelet=replace(start.kubelet, node=node), held={}))
+    return Resumed(replace(state, kubelet=replace(fresh, node=node), held={}))
+
+
+def with_offline(kubelet: Kubelet, offline: int, displaced: Mapping[str, Mapping[int, int]]) -> Kubelet:
+    """Return a kubelet that was just started, with what its files do not tell of CPUs that are offline.
+
+    Without the extension cpu-hotplug nothing is known of them.
+    """
+    if not kubelet.settings.replace_offline or not (offline or displaced):
+        return kubelet
+    return replace(kubelet, node=remembered(kubelet.node, offline, displaced))
 
 
 def _ever_less(texts: StateTexts) -> Iterator[StateTexts]:

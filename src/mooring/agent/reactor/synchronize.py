@@ -26,6 +26,7 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Container as PodContainer
 from mooring.core.pod import Pod, QoS
 from mooring.cpumanager.claimed import is_claim
+from mooring.cpumanager.hidden import is_hidden
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.memorymanager.requests import container_requests
 
@@ -96,7 +97,7 @@ def synchronize(
     effects += step.effects
     step = _with_grown(step.state, pods, observer)
     effects += step.effects
-    after = replace(step.state, kubelet=step.state.kubelet.settled(), remembered={})
+    after = replace(step.state, kubelet=step.state.kubelet.settled().replanned(observer), remembered={})
     if resizes(after.kubelet):
         grown = missed(
             releases_resumed(replace(after, kubelet=after.kubelet.at(now)), observer), containers, now, observer
@@ -158,7 +159,8 @@ def _without_gone(state: AgentState, observer: Observer | None) -> Reconciled:
     node = state.kubelet.node
     entries = [*node.cpu.assignments, *node.memory.assignments, *node.active, *state.held, *state.remembered]
     for uid in dict.fromkeys(entries):
-        if uid in uids or is_claim(uid):
+        # Hidden threads go with their container.
+        if uid in uids or is_claim(uid) or is_hidden(uid):
             continue
         cpus = cpus_of(node.cpu.assignments.get(uid, {}).values())
         held = f"; CPUs {cpus} came back" if cpus else ""
@@ -311,5 +313,5 @@ def _all_written(state: AgentState) -> list[Effect]:
     """Write the cgroups of all containers: the record may be wrong, and an update may miss the cgroup."""
     wanted = Wanted.now(state)
     found = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
-    found.sort(key=lambda one: not wanted.is_exclusive(one.uid, one.name))
+    found.sort(key=lambda one: (not wanted.is_exclusive(one.uid, one.name), wanted.is_mixed(one.uid, one.name)))
     return [write_of(one, wanted.of(one.uid, one.name)) for one in found]

@@ -14,6 +14,7 @@ from mooring.agent.reactor.answers import Accepted, Adjusted, Answer, Outcome
 from mooring.agent.reactor.effects import Effect, Persist, Verify, WriteCPUSet
 from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, Phase, Setting
 from mooring.agent.reactor.wanted import Wanted, change_of, difference, lift_of_container, lift_of_pod, write_of
+from mooring.core.cpuset import CPUSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ def refreshed(state: AgentState, skip: str = "") -> Refreshed:
             continue
         # A container can end before the runtime gets to it; that must not fail what the reply answers.
         update = ContainerUpdate(one.id, resources, ignore_failure=True)
-        (own if wanted.is_exclusive(one.uid, one.name) else shared).append(update)
+        has_own = wanted.is_exclusive(one.uid, one.name) and not wanted.is_mixed(one.uid, one.name)
+        (own if has_own else shared).append(update)
         containers[one.id] = replace(one, told=_after(one.told, setting), written=None)
         if one.phase is Phase.STARTING or one.written is not None:
             writes.append(write_of(one, setting))
@@ -60,26 +62,44 @@ def refreshed(state: AgentState, skip: str = "") -> Refreshed:
 def enforced(before: AgentState, after: AgentState) -> tuple[AgentState, tuple[Effect, ...]]:
     """Return the second state, with what makes a change of the engine's state true where no reply can carry updates.
 
-    Cgroups are written at once; the runtime's record follows with the next reply.
+    Cgroups are written at once, those that lose CPUs first, so that nobody is let onto a CPU that another still has.
+    The runtime's record follows with the next reply.
     """
     if before.kubelet.node.providers is after.kubelet.node.providers:
         return after, ()
     old, new = Wanted.now(before), Wanted.now(after)
-    effects: list[Effect] = []
+    ranked: list[tuple[int, tuple[Effect, ...]]] = []
     lifted: dict[str, None] = {}
     containers = dict(after.containers)
     for one in after.containers.values():
-        setting = new.of(one.uid, one.name)
-        change = difference(old.of(one.uid, one.name), setting) if one.phase in HAS_CGROUP else None
-        if change is not None:
-            effects.append(write_of(one, setting))
-            containers[one.id] = replace(one, written=_after(one.written or one.told, setting))
-        if change is not None and change.quota is not None:
-            effects += lift_of_container(one, setting)
+        setting, had = new.of(one.uid, one.name), old.of(one.uid, one.name)
+        change = difference(had, setting) if one.phase in HAS_CGROUP else None
+        if change is None:
+            continue
+        lifts: tuple[Effect, ...] = ()
+        if change.quota is not None:
+            lifts = lift_of_container(one, setting)
             lifted[one.uid] = None
+        ranked.append((_turn(had.cpus, setting.cpus), (write_of(one, setting), *lifts)))
+        containers[one.id] = replace(one, written=_after(one.written or one.told, setting))
+    ranked.sort(key=lambda each: each[0])
+    effects = [effect for _, each in ranked for effect in each]
     for uid in lifted:
         effects += lift_of_pod(after, uid)
     return replace(after, containers=containers), tuple(effects)
+
+
+def _turn(had: str, gets: str) -> int:
+    """Return when a cgroup's turn is: 0 when it only loses CPUs, 2 when it only gets some, 1 when both.
+
+    Who should have had none ran wherever he was, and may lose some too.
+    """
+    old, new = CPUSet.parse(had), CPUSet.parse(gets)
+    if not old:
+        return 1
+    if new <= old:
+        return 0
+    return 2 if old <= new else 1
 
 
 def outcome(

@@ -54,6 +54,8 @@ class Assigned:
     """Linux CPU list."""
     mems: str = ""
     """NUMA nodes in the same form."""
+    shared: str | None = None
+    """The shared pool, for a mixed container, which may run there too; None for all others, who are not told it."""
 
 
 class Telling(Enum):

@@ -15,7 +15,10 @@ from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Setting
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.core.pod import Container, Pod
+from mooring.cpumanager.offline import effective_pool
 from mooring.node.isolation import container_runs_without_quota, pod_runs_without_quota
+from mooring.node.mixed import is_mixed
 from mooring.node.node import numa_of_blocks
 from mooring.planner.simulation import Kubelet
 
@@ -28,7 +31,8 @@ class Wanted:
 
     kubelet: Kubelet
     pool: str
-    """The shared pool as a CPU list; empty when it is empty, and with CPU manager policy ``none``."""
+    """The shared pool as a CPU list, without CPUs that are offline; empty when it is empty, and with CPU manager policy
+    ``none``."""
     claimed: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """CPUs that containers have of claims, as masks by pod uid and container."""
 
@@ -36,7 +40,7 @@ class Wanted:
     def by(kubelet: Kubelet) -> Wanted:
         """Read a state of the engine, without claims."""
         managed = kubelet.settings.cpu is not None
-        return Wanted(kubelet, list_text(kubelet.node.cpu.default) if managed else "")
+        return Wanted(kubelet, list_text(effective_pool(kubelet.node.cpu)) if managed else "")
 
     @staticmethod
     def now(state: AgentState) -> Wanted:
@@ -45,32 +49,67 @@ class Wanted:
         return Wanted(plain.kubelet, plain.pool, claimed_cpus(state))
 
     def of(self, uid: str, name: str) -> Setting:
-        """Return what a container should have: CPUs of its own and of its claims or else the pool, and nodes."""
+        """Return what a container should have: CPUs of its own and of its claims or else the pool, and nodes.
+
+        A mixed one has both.
+        """
         node = self.kubelet.node
         own = node.cpu.assignments.get(uid, {}).get(name, 0)
-        claimed = self.claimed.get((uid, name), 0)
         blocks = node.memory.assignments.get(uid, {}).get(name, ())
         return Setting(
-            list_text(own | claimed) if own or claimed else self.pool,
+            self.cpus_with(uid, name, own),
             ",".join(map(str, numa_of_blocks(blocks))),
             NO_QUOTA if own and self._is_lifted(uid, name) else None,
         )
 
+    def cpus_with(self, uid: str, name: str, own: int) -> str:
+        """Return the CPUs on which a container may run if these are assigned to it, as a list.
+
+        Args:
+            uid: of its pod.
+            name: of the container.
+            own: mask of the CPUs; a release that is due leaves fewer than the state says.
+        """
+        exclusive = own | self.claimed.get((uid, name), 0)
+        if not exclusive:
+            return self.pool
+        usable = exclusive & ~self.kubelet.node.cpu.offline
+        if usable and not self.is_mixed(uid, name):
+            return list_text(usable)
+        # Also who has lost all of his own: the kernel lets him run somewhere, and that is to be the pool.
+        return list_text(usable | self._pool_mask())
+
+    def is_mixed(self, uid: str, name: str) -> bool:
+        """Tell whether a container may run in the shared pool besides its own CPUs."""
+        pod, container = self._described(uid, name)
+        if pod is None or container is None:
+            return False
+        own = self.kubelet.node.cpu.assignments.get(uid, {}).get(name, 0)
+        return is_mixed(self.kubelet.settings, pod, container, own, self.claimed.get((uid, name), 0))
+
     def is_exclusive(self, uid: str, name: str) -> bool:
-        """Tell whether a container does not run in the shared pool."""
+        """Tell whether a container has CPUs without the shared pool; a mixed one may use that, and does not need it."""
         if self.claimed.get((uid, name), 0):
             return True
         return bool(self.kubelet.node.cpu.assignments.get(uid, {}).get(name, 0))
 
     def _is_lifted(self, uid: str, name: str) -> bool:
         node = self.kubelet.node
-        pod = node.active.get(uid)
-        container = next((one for one in pod.containers if one.name == name), None) if pod is not None else None
+        pod, container = self._described(uid, name)
         if pod is None or container is None:
             return False
+        # A quota counts time on all CPUs, so that for a mixed one too the pool would throttle what polls on its own.
         return node.settings.config.cpu_cfs_quota and container_runs_without_quota(
             node.settings, node.providers, pod, container
         )
+
+    def _described(self, uid: str, name: str) -> tuple[Pod | None, Container | None]:
+        pod = self.kubelet.node.active.get(uid)
+        found = () if pod is None else pod.containers
+        return pod, next((one for one in found if one.name == name), None)
+
+    def _pool_mask(self) -> int:
+        return CPUSet.parse(self.pool).mask
 
 
 def lift_of_pod(state: AgentState, uid: str) -> tuple[LiftQuota, ...]:

@@ -42,6 +42,7 @@ Examples:
 @options.state
 @options.active
 @options.node
+@options.offline
 @click.option("-v", "--verbose", is_flag=True, help="Tell everything: hints, free amounts and checks that were passed.")
 @click.option(
     "--nearest",

@@ -26,6 +26,7 @@ Examples:
 
 @click.command("plan", epilog=EPILOG)
 @options.node_inputs
+@options.offline
 @click.option(
     "--save-state",
     "save",
@@ -42,6 +43,7 @@ def command(
     state: str,
     active: tuple[str, ...],
     node: str,
+    offline: str,
     save: str,
     form: str,
     to: str,
@@ -53,7 +55,7 @@ def command(
     check_destination(to)
     if save:
         _check_save(save, state)
-    plan = plan_of(NodeOptions(manifests, machine, config, state, active, node))
+    plan = plan_of(NodeOptions(manifests, machine, config, state, active, node, offline))
     # Saved first: an answer that is on the screen is complete, with everything that was asked for.
     if save and plan.refusal is None:
         _save(plan, save)

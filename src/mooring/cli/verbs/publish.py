@@ -14,6 +14,8 @@ from mooring.cli.publish_inputs import Asked, connector, described_node, kubelet
 from mooring.core.errors import InputError, MooringError
 
 if TYPE_CHECKING:
+    from mooring.agent.options import Address
+    from mooring.agent.serving import Server
     from mooring.core.machine import Finding
     from mooring.scheduling.publisher.observation import Observation, Source
     from mooring.scheduling.publisher.pace import Rhythm
@@ -70,6 +72,14 @@ _SOURCE = "mooring publish"
     show_default=True,
     help="How often to write when nothing changes.",
 )
+@click.option(
+    "--metrics-address",
+    "metrics",
+    default="",
+    metavar="HOST:PORT",
+    help="Serve /metrics there, for Prometheus.",
+)
+@click.option("--wake", "wake", is_flag=True, help="Have waiting pods tried again when the node has more room.")
 @options.output(("text", "yaml", "json"), "text")
 @options.to_file
 def command(
@@ -82,9 +92,11 @@ def command(
     active: tuple[str, ...],
     node: str,
     heartbeat: str,
+    metrics: str,
     form: str,
     to: str,
     *,
+    wake: bool,
     once: bool,
     dry_run: bool,
     prune: bool,
@@ -98,15 +110,19 @@ def command(
     """
     check_destination(to)
     asked = Asked(kubeconfig, node_name, machine, config, state, active, node, pod_resources, dry_run)
-    rhythm = _rhythm(heartbeat)
+    rhythm = _rhythm(heartbeat, wakes=wake)
+    address = _address(metrics)
     try:
         if prune:
             return _pruned(asked)
         if asked.is_described:
-            return _described(asked, form, to)
+            return _described(asked, rhythm, form, to)
         source, end = kubelet_source(asked)
         try:
-            return _of_kubelet(asked, source, rhythm, (form, to), once=once)
+            if dry_run:
+                return _of_kubelet(source, form, to)
+            publisher = _publisher(asked, source, rhythm)
+            return _once(publisher, asked.name) if once else _running(publisher, address)
         finally:
             end()
     except ModuleNotFoundError as error:
@@ -119,7 +135,7 @@ def command(
         ) from None
 
 
-def _described(asked: Asked, form: str, to: str) -> int:
+def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
     from mooring.scheduling.publisher.engine_source import EngineObserver, Still  # noqa: PLC0415 - not for help
 
     plan = described_node(asked)
@@ -130,20 +146,17 @@ def _described(asked: Asked, form: str, to: str) -> int:
     seen = EngineObserver(asked.name).observe(plan.kubelet)
     if asked.dry_run:
         return _shown(seen, form, to)
-    return _once(_publisher(asked, Still(seen), None), asked.name)
+    return _once(_publisher(asked, Still(seen), rhythm), asked.name)
 
 
-def _of_kubelet(asked: Asked, source: Source, rhythm: Rhythm, answer: tuple[str, str], *, once: bool) -> int:
-    if asked.dry_run:
-        try:
-            seen = source.look()
-        except MooringError as error:
-            raise _bad(error, "is the kubelet there?") from None
-        if seen is None:
-            raise InputError("nothing is known of the node", source=_SOURCE)
-        return _shown(seen, *answer)
-    publisher = _publisher(asked, source, rhythm)
-    return _once(publisher, asked.name) if once else _running(publisher)
+def _of_kubelet(source: Source, form: str, to: str) -> int:
+    try:
+        seen = source.look()
+    except MooringError as error:
+        raise _bad(error, "is the kubelet there?") from None
+    if seen is None:
+        raise InputError("nothing is known of the node", source=_SOURCE)
+    return _shown(seen, form, to)
 
 
 def _shown(seen: Observation, form: str, to: str) -> int:
@@ -162,7 +175,7 @@ def _shown(seen: Observation, form: str, to: str) -> int:
     return NO if seen.problem else YES
 
 
-def _publisher(asked: Asked, source: Source, rhythm: Rhythm | None) -> Publisher:
+def _publisher(asked: Asked, source: Source, rhythm: Rhythm) -> Publisher:
     from mooring.agent.logs import start_log  # noqa: PLC0415 - needs the extra
     from mooring.agent.options import LogFormat, LogLevel  # noqa: PLC0415 - as above
     from mooring.scheduling.publisher.publisher import Publisher  # noqa: PLC0415 - as above
@@ -177,15 +190,45 @@ def _publisher(asked: Asked, source: Source, rhythm: Rhythm | None) -> Publisher
     return Publisher(source, connect, asked.name, rhythm=rhythm, report=report)
 
 
-def _running(publisher: Publisher) -> int:
+def _running(publisher: Publisher, address: Address | None) -> int:
     import signal  # noqa: PLC0415 - only where something runs on
     import threading  # noqa: PLC0415 - as above
+    from contextlib import closing, nullcontext  # noqa: PLC0415 - as above
 
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    publisher.run(stopping)
+    with nullcontext() if address is None else closing(_serving(publisher, address)):
+        publisher.run(stopping)
     return YES
+
+
+def _serving(publisher: Publisher, address: Address) -> Server:
+    """Serve the publisher's metrics.
+
+    Raises:
+        InputError: the address cannot be had.
+    """
+    import time  # noqa: PLC0415 - only where something runs on
+
+    from mooring.agent.serving import Page, serve_tcp  # noqa: PLC0415 - needs the extra
+    from mooring.scheduling.publisher.metrics import CONTENT_TYPE, PublisherMetrics  # noqa: PLC0415 - as above
+
+    metrics = PublisherMetrics(publisher.counts, time.monotonic)
+    return serve_tcp(address, {"/metrics": lambda: Page(metrics.text(), CONTENT_TYPE)})
+
+
+def _address(text: str) -> Address | None:
+    """Return where metrics are served.
+
+    Raises:
+        InputError: it is no address.
+    """
+    if not text:
+        return None
+    from mooring.agent.options import agent_options  # noqa: PLC0415 - heavy, and only for this option
+
+    return agent_options({"metricsAddress": text}, source="--metrics-address").metrics_address
 
 
 def _once(publisher: Publisher, name: str) -> int:
@@ -218,9 +261,9 @@ def _bad(error: MooringError, remedy: str) -> InputError:
     return error if isinstance(error, InputError) else InputError(str(error), source=_SOURCE, remedy=remedy)
 
 
-def _rhythm(heartbeat: str) -> Rhythm:
+def _rhythm(heartbeat: str, *, wakes: bool) -> Rhythm:
     from mooring.manifest.durations import nanoseconds  # noqa: PLC0415 - help needs none
-    from mooring.scheduling.publisher.pace import Rhythm  # noqa: PLC0415 - as above
+    from mooring.scheduling.publisher.pace import LEAST_WAKING, Rhythm  # noqa: PLC0415 - as above
 
     try:
         seconds = nanoseconds(heartbeat) / 1e9
@@ -228,4 +271,4 @@ def _rhythm(heartbeat: str) -> Rhythm:
         raise InputError(error.problem, field="--heartbeat", remedy=error.remedy) from None
     if not 1 <= seconds <= 86400:
         raise InputError("must lie between 1s and 24h", field="--heartbeat")
-    return Rhythm(heartbeat=seconds)
+    return Rhythm(heartbeat=seconds, waking=LEAST_WAKING if wakes else None)

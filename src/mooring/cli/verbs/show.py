@@ -40,6 +40,7 @@ Examples:
 @options.state
 @options.active
 @options.node
+@options.offline
 @options.output(("terminal", "svg", "html"), "terminal")
 @click.option(
     "--width",
@@ -58,6 +59,7 @@ def command(
     state: str,
     active: tuple[str, ...],
     node: str,
+    offline: str,
     form: str,
     width: int | None,
     socket: str,
@@ -71,7 +73,7 @@ def command(
     Exit code 1 when a pod is rejected, the kubelet would not start, or the agent is not ready.
     """
     check_destination(to)
-    inputs = NodeOptions(manifests, machine, config, state, active, node)
+    inputs = NodeOptions(manifests, machine, config, state, active, node, offline)
     if live:
         _check_live(inputs, form, to, once=once)
         return _live(socket, form, width, to, once=once)

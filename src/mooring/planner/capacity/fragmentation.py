@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mooring.core.quantity import Quantity
+from mooring.cpumanager.policy import available_cpus
 from mooring.memorymanager.state import NodeState
 from mooring.node.resources import allocatable
 from mooring.planner.capacity.probes import (
@@ -134,7 +135,7 @@ def _free(standing: Standing, resource: str) -> dict[int, int]:
         topology, policy = node.settings.topology, node.settings.cpu
         if topology is None or policy is None:
             return {}
-        available = node.cpu.default & ~policy.reserved
+        available = available_cpus(policy, node.cpu)
         return {id_: (cpus & available).bit_count() for id_, cpus in topology.numa.items() if cpus & ~policy.reserved}
     devices = node.providers.devices
     if resource in devices.devices:

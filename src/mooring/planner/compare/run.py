@@ -34,7 +34,9 @@ def compare(
     """
     bench = Bench(trace, tuple(variants), shapes(trace))
     workers = min(jobs, len(variants))
-    alone = workers < 2 or bench.work < FEW or not sys.executable
+    # Plugins are functions of this process, and cannot be sent to another.
+    plugged = any(one.mooring.plugins.plugins for one in variants)
+    alone = workers < 2 or bench.work < FEW or plugged or not sys.executable
     return ranked(trace, variants, watch(_here(bench) if alone else outcomes_of(bench, workers)), by)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import ContainerKind, Pod
+from mooring.cpumanager.policy import available_cpus
 from mooring.node import Node
 from mooring.node.resources import check_amounts, pod_requests, total_requests
 from mooring.planner.compare.amounts import added
@@ -48,7 +49,7 @@ def stranded_cpus(node: Node, shapes: Iterable[Pod]) -> Stranded:
     if policy is None:
         return Stranded()
     full = filled(node, shapes)
-    left = full.cpu.default & ~policy.reserved
+    left = available_cpus(policy, full.cpu)
     taken = policy.topology.all_cpus & ~full.cpu.default & ~policy.reserved
     beside = left & policy.topology.core_siblings(taken)
     return Stranded(

@@ -46,7 +46,7 @@ def trace_of_scenario(scenario: Scenario) -> tuple[Trace, tuple[Finding, ...]]:
         text = f"{them} the configuration; the compared ones are kept through all restarts instead"
         findings = (Finding("warning", scenario.id or "the trace", text, "MOOR-721"),)
     if len(known) < len(scenario.steps):
-        text = "resizes and time are left out: what is compared is how pods are placed"
+        text = "resizes, time and CPUs that come and go are left out: what is compared is how pods are placed"
         findings += (Finding("warning", scenario.id or "the trace", text, "MOOR-723"),)
     return Trace(steps, scenario.active, files), findings
 

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 
 from mooring.checkpoint.contents import CPUContents
 from mooring.core.cpuset import CPUSet
+from mooring.cpumanager.claimed import is_claim
+from mooring.cpumanager.hidden import pod_of
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
 from mooring.node.refusals import CPU_FILE
+from mooring.planner.doctor.claim_checks import check_claims
 from mooring.planner.doctor.problem import Holder, Problem, Severity, cpus_text
 from mooring.planner.phrases import count
 
@@ -24,6 +27,7 @@ STRICT_OFF = "MOOR-315"
 CPUS_GONE = "MOOR-316"
 CPUS_UNACCOUNTED = "MOOR-317"
 POOL_RESERVED_ONLY = "MOOR-318"
+CPUS_OFFLINE = "MOOR-319"
 
 
 def holdings(state: CPUState, *, pods: bool) -> dict[Holder, int]:
@@ -34,8 +38,14 @@ def holdings(state: CPUState, *, pods: bool) -> dict[Holder, int]:
     return dict(sorted(held.items()))
 
 
-def check_cpu_state(policy: StaticPolicy, contents: CPUContents) -> Iterator[Problem]:
-    """Yield what is wrong with the state under the static policy, in the kubelet's order."""
+def check_cpu_state(policy: StaticPolicy, contents: CPUContents, offline: int = 0) -> Iterator[Problem]:
+    """Yield what is wrong with the state under the static policy, in the kubelet's order.
+
+    Args:
+        policy: of the machine as it is now.
+        contents: of the file.
+        offline: mask of the CPUs that the machine has, and has offline.
+    """
     state, held = contents.state, holdings(contents.state, pods=policy.gates.managers)
     used = 0
     for mask in held.values():
@@ -63,14 +73,33 @@ def check_cpu_state(policy: StaticPolicy, contents: CPUContents) -> Iterator[Pro
             _with(held, reserved),
         )
     gone = (used | state.default) & ~everything
-    if gone:
-        who = _with(held, gone)
-        whose = f"{count(len(who), 'container')} and the shared pool" if gone & state.default else ""
-        whose = (whose or count(len(who), "container")) if who else "the shared pool"
-        yield _about(
-            CPUS_GONE, f"This machine has no online {cpus_text(gone)}; the file gives them to {whose}.", gone, who
-        )
+    if gone & offline:
+        yield _lost(CPUS_OFFLINE, gone & offline, held, state.default)
+    if gone & ~offline:
+        yield _lost(CPUS_GONE, gone & ~offline, held, state.default)
     yield from _shared_entries(held)
+    yield from check_claims(policy, state)
+
+
+def _lost(code: str, gone: int, held: dict[Holder, int], pool: int) -> Problem:
+    """Say who has CPUs that are not among those of the machine."""
+    who = _with(held, gone)
+    whose = f"{count(len(who), 'container')} and the shared pool" if gone & pool else ""
+    whose = (whose or count(len(who), "container")) if who else "the shared pool"
+    if code == CPUS_OFFLINE:
+        have = f"This machine has {cpus_text(gone)} offline; the file gives {_them(gone)} to {whose}. "
+        return _about(
+            code, f"{have}The kubelet refuses it at its next start, unless {_they(gone)} back by then.", gone, who
+        )
+    return _about(code, f"This machine has no online {cpus_text(gone)}; the file gives them to {whose}.", gone, who)
+
+
+def _them(cpus: int) -> str:
+    return "it" if cpus.bit_count() == 1 else "them"
+
+
+def _they(cpus: int) -> str:
+    return "it is" if cpus.bit_count() == 1 else "they are"
 
 
 def _pool_problems(policy: StaticPolicy, pool: int, held: dict[Holder, int], used: int) -> Iterator[Problem]:
@@ -123,18 +152,21 @@ def _shared_entries(held: dict[Holder, int]) -> Iterator[Problem]:
     """Find CPUs of more than one pod. Containers of one pod may share: an init container leaves its CPUs to the app."""
     of_pod: dict[str, int] = {}
     for holder, mask in held.items():
-        of_pod[holder.uid] = of_pod.get(holder.uid, 0) | mask
+        pod = pod_of(holder.uid)
+        of_pod[pod] = of_pod.get(pod, 0) | mask
     seen = twice = 0
     for mask in of_pod.values():
         twice |= seen & mask
         seen |= mask
     if twice:
+        who = _with(held, twice)
+        owner = "pod or claim" if any(is_claim(holder.uid) for holder in who) else "pod"
         yield _about(
             HELD_TWICE,
-            f"More than one pod holds {cpus_text(twice)}. The kubelet does not look for this and starts, and none of "
-            "them has these to itself.",
+            f"More than one {owner} holds {cpus_text(twice)}. The kubelet does not look for this and starts, and none "
+            "of them has these to itself.",
             twice,
-            _with(held, twice),
+            who,
         )
 
 

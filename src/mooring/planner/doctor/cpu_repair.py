@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from mooring.cpumanager.claimed import holder_name, is_claim
+from mooring.cpumanager.hidden import pod_of
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.planner.doctor.priority import in_order
@@ -57,7 +59,9 @@ def repaired_cpu(policy: StaticPolicy, broken: CPUState, active: Collection[str]
             fitting[holder] = cpus
     # Fewer entries always go together where more do, so that taking up one after the other misses none.
     kept: dict[Holder, int] = {}
-    for holder in in_order(fitting, active):
+    # A claim stays until it is given back, and so it is as little stale as a running pod.
+    claims = {holder.uid for holder in fitting if is_claim(holder.uid)}
+    for holder in in_order(fitting, {*active, *claims}):
         why = _obstacle(policy, kept, holder, fitting[holder])
         if why:
             dropped[holder] = why
@@ -114,9 +118,13 @@ def _is(cpus: int) -> str:
 def _obstacle(policy: StaticPolicy, kept: Mapping[Holder, int], holder: Holder, cpus: int) -> str:
     """Return why an entry cannot stay beside those that are kept; empty when it can."""
     for other, held in kept.items():
-        if held & cpus and other.uid != holder.uid:
-            return f"pod {other.uid} holds {cpus_text(held & cpus)} too"
+        if held & cpus and pod_of(other.uid) != pod_of(holder.uid):
+            return f"{_who(other)} holds {cpus_text(held & cpus)} too"
     return "" if _pool(policy, [*kept.values(), cpus]) else "no CPU would be left for the shared pool"
+
+
+def _who(holder: Holder) -> str:
+    return holder_name(holder.uid, holder.container) if is_claim(holder.uid) else f"pod {pod_of(holder.uid)}"
 
 
 def _pool(policy: StaticPolicy, masks: Collection[int]) -> int:
@@ -128,7 +136,10 @@ def _pool(policy: StaticPolicy, masks: Collection[int]) -> int:
 
 def _state(policy: StaticPolicy, broken: CPUState, kept: Mapping[Holder, int]) -> CPUState:
     def stays(uid: str, name: str) -> bool:
-        return Holder(uid, "" if _is_whole(policy, broken, uid) else name) in kept
+        # Hidden threads go with their container.
+        pod = pod_of(uid)
+        own = Holder(pod, "" if _is_whole(policy, broken, pod) else name) in kept
+        return own and (pod == uid or Holder(uid, name) in kept)
 
     assignments = {
         uid: held

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from mooring.core.config import KubeletConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import KubeletCrashError
+from mooring.cpumanager.claimed import is_claim
+from mooring.cpumanager.hidden import is_hidden
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import MemoryState
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
@@ -130,7 +132,9 @@ def diagnose(question: Question, release: Release = CURRENT) -> Diagnosis:
         _words(_refusal(replace(ask, files=alone)), base)
         for alone in (StateTexts(cpu=files.cpu), StateTexts(memory=files.memory))
     ]
-    cpu = _explained(cpu_report(settings, files.cpu), words[0])
+    hardware = question.machine.hardware
+    offline = hardware.offline.mask if hardware is not None else 0
+    cpu = _explained(cpu_report(settings, files.cpu, offline), words[0])
     memory = _explained(memory_report(settings, files.memory), words[1])
     odd = list(check_pod_entries(cpu.state, memory.state, settings))
     if files != question.files:
@@ -208,7 +212,8 @@ def _with_own(report: Report[State], found: list[Problem]) -> Report[State]:
 
 def _said(report: Report[CPUState] | Report[MemoryState], words: str) -> FileDiagnosis:
     state = report.state
-    containers = sum(len(held) for held in state.assignments.values()) if state is not None else 0
+    entries = state.assignments if state is not None else {}
+    containers = sum(len(held) for uid, held in entries.items() if not is_claim(uid) and not is_hidden(uid))
     return FileDiagnosis(report.file, report.format, words, report.problems, containers)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from mooring.core.pod import ContainerKind, Pod
 from mooring.core.podlevel import PodLevelGates
 from mooring.cpumanager.claimed import is_claim
+from mooring.cpumanager.hidden import is_hidden, pod_of
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import MemoryState
@@ -122,7 +123,7 @@ def check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:
     holders = tuple(
         Holder(uid, name)
         for uid, held in sorted(cpu.assignments.items())
-        if held and not memory.assignments.get(uid) and not is_claim(uid)
+        if held and not memory.assignments.get(uid) and not is_claim(uid) and not is_hidden(uid)
         for name in sorted(held)
     )
     if holders:
@@ -141,7 +142,7 @@ def _stale(cpu: CPUState | None, memory: MemoryState | None, active: Mapping[str
     stale: dict[Holder, None] = {}
     for state in (cpu, memory):
         for uid, held in (state.assignments if state is not None else {}).items():
-            pod = active.get(uid)
+            pod = active.get(pod_of(uid))
             known = {container.name for container in pod.containers} if pod is not None else set()
             if not is_claim(uid):
                 stale |= dict.fromkeys(Holder(uid, name) for name in held if name not in known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from mooring.cpumanager.hidden import pod_of
 from mooring.planner.doctor.problem import Holder
 
 
@@ -24,8 +25,9 @@ def in_order(wanted: Mapping[Holder, int], active: Collection[str]) -> list[Hold
 
     def against(holder: Holder) -> int:
         mask = wanted[holder]
-        return sum(1 for other, cpus in wanted.items() if cpus & mask and other.uid != holder.uid)
+        return sum(1 for other, cpus in wanted.items() if cpus & mask and pod_of(other.uid) != pod_of(holder.uid))
 
     return sorted(
-        wanted, key=lambda holder: (holder.uid not in active, against(holder), -wanted[holder].bit_count(), holder)
+        wanted,
+        key=lambda holder: (pod_of(holder.uid) not in active, against(holder), -wanted[holder].bit_count(), holder),
     )

@@ -58,8 +58,8 @@ class Repaired(Generic[State]):
     dropped: tuple[Dropped, ...]
 
 
-def cpu_report(settings: Settings, text: str | None) -> Report[CPUState]:
-    """Look at the CPU manager's file."""
+def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report[CPUState]:
+    """Look at the CPU manager's file; ``offline`` is the mask of the CPUs that the machine has offline."""
     if text is None:
         return Report(CPU_FILE, "")
     releases = settings.cpu is not None and settings.cpu.scale_down.is_on
@@ -72,7 +72,7 @@ def cpu_report(settings: Settings, text: str | None) -> Report[CPUState]:
     if not releases:
         # A kubelet does not see them.
         contents = replace(contents, state=replace(contents.state, pre_assignments={}))
-    problems = [*reading.problems, *_cpu_problems(settings, reading, contents)]
+    problems = [*reading.problems, *_cpu_problems(settings, reading, contents, offline)]
     ids = tuple(Holder("", one.container) for one in contents.by_id)
     problems = [replace(one, holders=ids) if one.code == OLD_FORMAT else one for one in problems]
     unnamed = [
@@ -103,13 +103,13 @@ def _is_trusted(reading: Reading) -> bool:
     return reading.policy is not None or (reading.salvage is not None and reading.salvage.trusted)
 
 
-def _cpu_problems(settings: Settings, reading: Reading, contents: CPUContents) -> list[Problem]:
+def _cpu_problems(settings: Settings, reading: Reading, contents: CPUContents, offline: int) -> list[Problem]:
     other = policy_problem(settings.config.cpu_manager_policy, reading, contents.state.policy)
     found = [other] if other is not None else []
     found += unreadable_problems(CPU_FILE, contents.unreadable, what="CPU list")
     # Entries that name no pod leave their CPUs unaccounted for, which says nothing new.
     if settings.cpu is not None and not contents.by_id:
-        found += check_cpu_state(settings.cpu, contents)
+        found += check_cpu_state(settings.cpu, contents, offline)
     return found
 
 

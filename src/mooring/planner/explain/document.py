@@ -7,7 +7,9 @@ from typing import Any
 
 from mooring import KUBELET_VERSION
 from mooring.codes.pages import Page
+from mooring.core.bits import list_text
 from mooring.core.topology import Topology
+from mooring.cpumanager.claimed import HeldClaim
 from mooring.planner.explain.facts_document import fact_document
 from mooring.planner.explain.lines import story_lines
 from mooring.planner.explain.story import Story
@@ -52,8 +54,16 @@ def explanation_document(
             {"code": remark.code, "message": remark.sentence, "remedy": remark.remedy} for remark in story.remarks
         ],
         "story": [_line(line) for line in story_lines(story, topology)],
+        "claims": {
+            "own": [_claim(claim) for claim in story.claims.own],
+            "inTheWay": [_claim(claim) for claim in story.claims.in_the_way],
+        },
         "facts": [fact_document(fact) for fact in story.facts],
     }
+
+
+def _claim(claim: HeldClaim) -> dict[str, str]:
+    return {"uid": claim.uid, "namespace": claim.namespace, "name": claim.name, "cpus": list_text(claim.cpus)}
 
 
 def _line(line: Line) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mooring.codes.pages import page
 from mooring.core.pod import Pod
 from mooring.node.facts import AdmissionBegun, StaleStateRemoved
@@ -9,6 +11,7 @@ from mooring.planner import reason as code
 from mooring.planner.circumstances import Circumstances
 from mooring.planner.explain import story as tell
 from mooring.planner.explain.chapters import chapters_of
+from mooring.planner.explain.held_claims import claims_told
 from mooring.planner.explain.story import Story
 from mooring.planner.picture import policies
 from mooring.planner.plan import Answer, Plan
@@ -25,10 +28,18 @@ def explain(plan: Plan, pod: Pod, container: str = "") -> Story:
         pod: one of its pods, also one that nobody was there to ask.
         container: name of one of its containers; empty for all of them.
     """
-    answer = next((one for one in plan.answers if one.pod.uid == pod.uid), None)
-    if plan.kubelet is None or answer is None:
+    place = next((place for place, one in enumerate(plan.answers) if one.pod.uid == pod.uid), None)
+    if plan.kubelet is None or place is None:
         return _untold(plan, pod, container)
-    return story_of(answer, plan.kubelet, container)
+    answer = plan.answers[place]
+    return replace(story_of(answer, plan.kubelet, container), claims=claims_told(answer, _before(plan, place)))
+
+
+def _before(plan: Plan, place: int) -> Kubelet:
+    """Return the kubelet that gave an answer, as it was then; CPUs go offline after the pods that ran already."""
+    kubelet, after = plan.trace[place], plan.kubelet
+    gone = after.node.cpu.offline & ~kubelet.node.cpu.offline if after is not None else 0
+    return kubelet.offline(gone)[0] if gone and not plan.answers[place].running else kubelet
 
 
 def story_of(answer: Answer, kubelet: Kubelet, container: str = "") -> Story:

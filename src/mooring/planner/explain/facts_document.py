@@ -11,11 +11,13 @@ from typing import Any
 from mooring.core.bits import list_text
 from mooring.core.pod import Pod
 from mooring.cpumanager import facts as cpu
+from mooring.cpumanager import offline_facts as hotplug
 from mooring.devicemanager import facts as devices
 from mooring.memorymanager import facts as memory
 from mooring.memorymanager.state import Block
 from mooring.node import facts as node
 from mooring.planner.outcome import hint_fields, list_fields, resource_fields
+from mooring.plugins import facts as plugins
 from mooring.topologymanager.facts import HintsMerged
 
 Encoder = Callable[[Any], Any]
@@ -55,6 +57,19 @@ def _blocks(blocks: tuple[Block, ...]) -> list[dict[str, Any]]:
 
 def _entries(entries: tuple[Any, ...]) -> list[Any]:
     return [list_fields(hints) for hints in entries]
+
+
+def _levels(levels: Mapping[float, int]) -> list[dict[str, Any]]:
+    return [{"score": score, "cpus": list_text(cpus)} for score, cpus in levels.items()]
+
+
+def _candidate(one: plugins.Candidate) -> dict[str, Any]:
+    scores = dict(one.scores) if one.scores else {}
+    return {"plugin": one.plugin, "cpus": list_text(one.cpus), "hidden": list_text(one.hidden), "scores": scores}
+
+
+def _candidates(found: tuple[plugins.Candidate, ...]) -> list[dict[str, Any]]:
+    return [_candidate(one) for one in found]
 
 
 def _requests(pod: Pod) -> dict[str, dict[str, str]]:
@@ -110,6 +125,19 @@ FACTS: Mapping[type, Mapping[str, Encoder]] = {
     cpu.ScaleDownCompleted: {**_WHO, "cpus": _set, "released": _set},
     cpu.ScaleDownDropped: {**_WHO, "pending": _set},
     cpu.CPUsMoved: {**_WHO, "before": _set, "after": _set, "held": _set},
+    hotplug.CPUsWentOffline: {"cpus": _set, "offline": _set},
+    hotplug.CPUsCameOnline: {"cpus": _set, "offline": _set},
+    hotplug.CPUsBroken: {**_WHO, "cpus": _set, "lost": _set, "why": _same},
+    hotplug.CPUsReplaced: {**_WHO, "before": _set, "after": _set, "nodes": _set, "held": _set},
+    hotplug.OfflineCPUsLeftOut: {"pod": _same, "offline": _set, "kept": _set},
+    hotplug.CPUsRestored: {**_WHO, "before": _set, "after": _set, "held": _set},
+    # Plugins.
+    plugins.PluginFiltered: {**_WHO, "plugin": _same, "cpus": _set, "because": _same},
+    plugins.PluginMadeRoom: {**_WHO, "plugin": _same, "cpus": _set, "because": _same},
+    plugins.PluginScored: {**_WHO, "plugin": _same, "levels": _levels},
+    plugins.PluginsChose: {**_WHO, "candidates": _candidates, "chosen": _candidate, "as_hint": _same},
+    plugins.PluginChoseAffinity: {**_WHO, "plugin": _same, "merged": _mask, "nodes": _mask},
+    plugins.PluginFailed: {**_WHO, "plugin": _same, "point": _same, "why": _same},
     # The memory manager.
     memory.MemoryPinningRequested: _WHO,
     memory.MemoryPinningFailed: {**_WHO, "error": _same},

@@ -7,11 +7,14 @@ from dataclasses import replace
 
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import PodShareCut
+from mooring.cpumanager.offline_facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.node.facts import PodWithdrawn
+from mooring.planner.explain.held_claims import claim_lines
 from mooring.planner.explain.opinion_lines import merge_line, opinion_line
 from mooring.planner.explain.step_lines import step_line
 from mooring.planner.explain.story import REJECTED, Chapter, Story
 from mooring.planner.explain.tree import NO, Line
+from mooring.planner.offline_cpus import left_out_words, loss_words
 from mooring.planner.phrases import count, joined
 
 
@@ -21,6 +24,8 @@ def story_lines(story: Story, topology: Topology | None) -> tuple[Line, ...]:
     lines = [_chapter(chapter, story, topology) for chapter in ordered]
     if any(isinstance(fact, PodWithdrawn) for fact in story.facts):
         lines.append(Line("the node resources check refuses what the resource managers had accepted", mark=NO))
+    lines += _hotplug_lines(story)
+    lines += claim_lines(story.claims, story.pod)
     if story.unreached and story.verdict == REJECTED:
         names = joined(story.unreached)
         verb = "was" if len(story.unreached) == 1 else "were"
@@ -29,6 +34,15 @@ def story_lines(story: Story, topology: Topology | None) -> tuple[Line, ...]:
         pods = count(len(story.dropped), "pod")
         lines.append(Line(f"before that, leftovers of {pods} that ended were taken back", detail=True))
     return tuple(lines)
+
+
+def _hotplug_lines(story: Story) -> Iterator[Line]:
+    """Yield what CPUs that are offline mean for the pod (extension cpu-hotplug)."""
+    for fact in story.facts:
+        if isinstance(fact, OfflineCPUsLeftOut):
+            yield Line(left_out_words(fact), mark=NO)
+        elif isinstance(fact, CPUsBroken | CPUsReplaced) and (not story.container or fact.container == story.container):
+            yield Line(loss_words(fact), mark=NO if isinstance(fact, CPUsBroken) else "")
 
 
 def _chapter(chapter: Chapter, story: Story, topology: Topology | None) -> Line:

@@ -9,6 +9,7 @@ from mooring.core.topology import Topology
 from mooring.cpumanager.facts import CPUPinningFailed, ExistingCPUsKept, PodShareCut, WholeCoresChecked
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
+from mooring.planner.explain.plugin_lines import plugin_line
 from mooring.planner.explain.story import Pick, Run, Step, Taking
 from mooring.planner.explain.tree import NO, YES, Line
 from mooring.planner.phrases import amounts_text, count, joined, nodes, nodes_of
@@ -51,10 +52,15 @@ def step_line(step: Step, topology: Topology | None) -> Line:
             return _devices(step)
         case PodShareCut():
             return _cut(step)
-        case CPUPinningFailed():
-            return Line(f"CPUs cannot be given: {step.error}", mark=NO)
-        case MemoryPinningFailed():
-            return Line(f"memory cannot be given: {step.error.removeprefix('[memorymanager] ')}", mark=NO)
+        case CPUPinningFailed() | MemoryPinningFailed():
+            return _refused(step)
+        case _:
+            return plugin_line(step)
+
+
+def _refused(step: CPUPinningFailed | MemoryPinningFailed) -> Line:
+    what = "CPUs" if isinstance(step, CPUPinningFailed) else "memory"
+    return Line(f"{what} cannot be given: {step.error.removeprefix('[memorymanager] ')}", mark=NO)
 
 
 def _whole_cores(step: WholeCoresChecked) -> Line:

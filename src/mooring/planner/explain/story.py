@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from mooring.core.pod import Pod
+from mooring.cpumanager.claimed import HeldClaim
 from mooring.cpumanager.facts import (
     CPUPinningFailed,
     DistributionChosen,
@@ -17,6 +18,14 @@ from mooring.cpumanager.facts import (
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
 from mooring.planner.reason import Reason
+from mooring.plugins.facts import (
+    PluginChoseAffinity,
+    PluginFailed,
+    PluginFiltered,
+    PluginMadeRoom,
+    PluginsChose,
+    PluginScored,
+)
 
 ADMITTED = "admitted"
 REJECTED = "rejected"
@@ -37,6 +46,20 @@ class Claim:
     """Exclusive CPUs; 0 means that it runs in the shared pool."""
     why: str
     """A clause."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsTold:
+    """Claims of dynamic resource allocation that have to do with a pod; not the claims of :class:`Claim`."""
+
+    own: tuple[HeldClaim, ...] = ()
+    """The pod's, as far as they have CPUs of this node."""
+    nowhere: tuple[str, ...] = ()
+    """Names of those of the pod that have none here."""
+    in_the_way: tuple[HeldClaim, ...] = ()
+    """Without these a refused pod would be admitted, and without fewer of them it would not."""
+    held: int = 0
+    """CPUs of all claims of the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +163,14 @@ class Taking:
 Refusal: TypeAlias = CPUPinningFailed | MemoryPinningFailed
 """A refusal that no other step tells, such as that nothing would be left to share."""
 
-Step: TypeAlias = WholeCoresChecked | Taking | ExistingCPUsKept | MemoryAssigned | DevicesTaken | PodShareCut | Refusal
+PluginStep: TypeAlias = (
+    PluginFiltered | PluginMadeRoom | PluginScored | PluginsChose | PluginChoseAffinity | PluginFailed
+)
+"""What a plugin did."""
+
+Step: TypeAlias = (
+    WholeCoresChecked | Taking | ExistingCPUsKept | MemoryAssigned | DevicesTaken | PodShareCut | Refusal | PluginStep
+)
 """What was done for a container, in the order in which it was done."""
 
 
@@ -197,6 +227,7 @@ class Story:
     """Uids of pods whose leftovers were dropped first."""
     facts: tuple[object, ...]
     """What the engine reported, in order."""
+    claims: ClaimsTold = ClaimsTold()
 
     @property
     def admitted(self) -> bool:

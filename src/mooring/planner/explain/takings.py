@@ -17,7 +17,7 @@ from mooring.cpumanager.facts import (
 )
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
-from mooring.planner.explain.story import Pick, Run, Step, Taking, failed
+from mooring.planner.explain.story import Pick, PluginStep, Run, Step, Taking, failed
 
 
 def steps_of(facts: Iterable[object]) -> Iterator[Step]:
@@ -31,6 +31,7 @@ def steps_of(facts: Iterable[object]) -> Iterator[Step]:
 
 def _all_steps(facts: Iterable[object]) -> Iterator[Step]:
     open_run: list[object] = []
+    told: list[object] = []
     for fact in facts:
         match fact:
             case TakeBegun() | CPUsPicked() | DistributionChosen() | SharePicked():
@@ -47,6 +48,11 @@ def _all_steps(facts: Iterable[object]) -> Iterator[Step]:
                 yield from _cut(open_run, 0, fact.error)
                 yield fact
                 open_run = []
+            case _ if isinstance(fact, PluginStep):
+                # A plugin that is asked for hints and for the choice says the same twice.
+                if fact not in told:
+                    yield fact
+                told.append(fact)
             case WholeCoresChecked() | ExistingCPUsKept() | MemoryAssigned() | MemoryPinningFailed() | DevicesTaken():
                 yield fact
 
@@ -60,7 +66,8 @@ def _cut(facts: list[object], taken: int, error: str) -> Iterator[Taking]:
 
 def _runs(facts: list[object]) -> Iterator[Run]:
     starts = [position for position, fact in enumerate(facts) if isinstance(fact, TakeBegun)]
-    for start, end in zip(starts, [*starts[1:], len(facts)], strict=True):
+    # Plugins choose without a run of the kubelet's rules.
+    for start, end in zip(starts, [*starts[1:], len(facts)] if starts else [], strict=True):
         begun, *rest = facts[start:end]
         if not isinstance(begun, TakeBegun):
             continue

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mooring.core.config import IRQ_AFFINITY
 from mooring.core.cpuset import CPUSet
 from mooring.core.topology import Topology
 from mooring.cpumanager.claimed import holder_name, is_claim
+from mooring.cpumanager.hidden import hidden_name, is_hidden, pod_of
+from mooring.node.interrupts import Owner
+from mooring.node.owning import owners_of, pci_addresses
 from mooring.planner.plan import Plan, reserved_cpus
 
 
@@ -31,6 +35,8 @@ class Assignments:
     pods: Mapping[str, str] | None = None
     """Uid -> ``namespace/name`` of the pods that were described."""
     topology: Topology | None = None
+    wishes: tuple[Owner, ...] | None = None
+    """What the holders want of interrupts, with the extension irq-affinity."""
 
     @property
     def exclusive(self) -> CPUSet:
@@ -40,9 +46,24 @@ class Assignments:
             held |= holder.cpus
         return held
 
+    @property
+    def owners(self) -> tuple[Owner, ...]:
+        """The holders as the rule of interrupts sees them; without the extension all of them avoid interrupts."""
+        if self.wishes is not None:
+            return self.wishes
+        return tuple(Owner(holder.label, holder.cpus) for holder in self.holders)
+
     def labels(self, cpus: CPUSet) -> list[str]:
         """Return who holds some of these CPUs."""
         return [holder.label for holder in self.holders if holder.cpus & cpus]
+
+
+def _label(uid: str, container: str, pods: Mapping[str, str]) -> str:
+    if is_claim(uid):
+        return holder_name(uid, container)
+    if is_hidden(uid):
+        return hidden_name(uid, container, pods.get(pod_of(uid), ""))
+    return f"{pods.get(uid, uid)}/{container}"
 
 
 def assignments_of(plan: Plan) -> Assignments:
@@ -54,9 +75,15 @@ def assignments_of(plan: Plan) -> Assignments:
     pods = {answer.pod.uid: f"{answer.pod.namespace}/{answer.pod.name}" for answer in plan.answers}
     holders = [Holder(pods.get(uid, uid), uid, CPUSet(mask)) for uid, mask in state.pods.items()]
     holders += [
-        Holder(holder_name(uid, name) if is_claim(uid) else f"{pods.get(uid, uid)}/{name}", uid, CPUSet(mask))
+        Holder(_label(uid, name, pods), pod_of(uid), CPUSet(mask))
         for uid, containers in state.assignments.items()
         if uid not in state.pods
         for name, mask in containers.items()
     ]
-    return Assignments(tuple(holders), CPUSet(state.default), reserved_cpus(kubelet), pods, kubelet.settings.topology)
+    wishes = None
+    if IRQ_AFFINITY in kubelet.mooring.extensions:
+        devices = pci_addresses(kubelet.node.providers.devices)
+        wishes = owners_of(state, {answer.pod.uid: answer.pod for answer in plan.answers}, devices)
+    return Assignments(
+        tuple(holders), CPUSet(state.default), reserved_cpus(kubelet), pods, kubelet.settings.topology, wishes
+    )

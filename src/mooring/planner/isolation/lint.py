@@ -6,14 +6,17 @@ core-api/workqueue and core-api/irq/irq-affinity; systemd-system.conf(5); irqbal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
-from mooring.discovery.isolation import Interrupt, IsolationFacts
+from mooring.discovery.isolation import IsolationFacts
+from mooring.node.interrupts import closed_to_others
+from mooring.planner.isolation.balance import balance_finding
 from mooring.planner.isolation.groups import group_findings
 from mooring.planner.isolation.holders import Assignments
-from mooring.planner.isolation.phrases import cpus_text, named
+from mooring.planner.isolation.interrupts import interrupt_findings
+from mooring.planner.isolation.phrases import cpus_text
 
 Rule = Callable[[IsolationFacts, Assignments], Iterator[Finding]]
 
@@ -55,42 +58,15 @@ def _siblings(_facts: IsolationFacts, assignments: Assignments) -> Iterator[Find
 
 
 def _interrupts(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
-    exclusive = assignments.exclusive
-    if facts.interrupts is None:
-        if exclusive:
-            yield _unchecked("interrupts", "proc/irq")
-        return
-    hit = [(one, (one.effective or one.allowed) & exclusive) for one in facts.interrupts]
-    hit = [(one, cpus) for one, cpus in hit if cpus]
-    if hit:
-        touched = _union(cpus for _, cpus in hit)
-        listed = named([_interrupt_text(one) for one, _ in hit])
-        message = (
-            f"{len(hit)} interrupt{'' if len(hit) == 1 else 's'} may be handled on {cpus_text(touched)}, held by "
-            f"{named(assignments.labels(touched))}: {listed}."
-        )
-        yield Finding("warning", str(touched), message, "MOOR-602")
-    fresh = (facts.new_interrupts or CPUSet()) & exclusive
-    if fresh:
-        message = f"Interrupts that are set up later begin on {cpus_text(fresh)} as well (default_smp_affinity)."
-        yield Finding("info", str(fresh), message, "MOOR-603")
-
-
-def _interrupt_text(one: Interrupt) -> str:
-    return f"{one.number} ({one.name})" if one.name else str(one.number)
+    if facts.interrupts is None and assignments.exclusive:
+        yield _unchecked("interrupts", "proc/irq")
+    yield from interrupt_findings(facts, assignments)
 
 
 def _balance(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
-    balance, words = facts.balance, facts.words
-    if balance is None or not balance.running:
-        return
-    spared = balance.banned
-    if spared is None:
-        spared = words.isolated | words.tickless if words is not None else CPUSet()
-    open_to_it = assignments.exclusive - spared
-    if open_to_it:
-        message = f"irqbalance is running and may move interrupts to {cpus_text(open_to_it)}."
-        yield Finding("warning", str(open_to_it), message, "MOOR-604")
+    finding = balance_finding(facts.balance, facts.words, closed_to_others(assignments.owners))
+    if finding is not None:
+        yield finding
 
 
 def _services(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
@@ -159,13 +135,6 @@ def _unchecked(what: str, path: str) -> Finding:
         f"The machine's files hold no {path}, so that {what} {'were' if what.endswith('s') else 'was'} not checked."
     )
     return Finding("info", path, message, "MOOR-616")
-
-
-def _union(sets: Iterable[CPUSet]) -> CPUSet:
-    union = CPUSet()
-    for cpus in sets:
-        union |= cpus
-    return union
 
 
 _RULES: Sequence[Rule] = (

@@ -35,6 +35,11 @@ _REASONS: dict[str, Reason] = {
         "The container would have fewer CPUs than it got when it was admitted, and these it keeps.",
         "Ask for at least as many, or create the pod anew.",
     ),
+    cpu_resize.HIDDEN_SIBLINGS: Reason(
+        code.HIDDEN_SIBLINGS,
+        "The other threads of the container's cores are hidden, and they are chosen with the CPUs, once.",
+        "Create the pod anew with the number of CPUs that it is to have.",
+    ),
     cpu_resize.INCONSISTENT: Reason(
         code.BETWEEN_POOLS,
         "A running container cannot move between the shared pool and CPUs of its own.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
 from mooring.core.pod import Container, Pod
+from mooring.cpumanager.offline import kept_for_owners
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
 from mooring.memorymanager.state import MemoryState
@@ -178,7 +179,7 @@ def anonymous(node: Node) -> Node:
     held = {resource: devices.allocated(resource) for resource in devices.devices}
     someone = Pod(_HOLDER, _HOLDER, "", (Container(_HOLDER),))
     slim = Providers(
-        CPUState(cpu.policy, cpu.default, {}),
+        CPUState(cpu.policy, cpu.default, {}, offline=cpu.offline | kept_for_owners(cpu)),
         MemoryState(memory.policy, memory.nodes, {}),
         DeviceState(devices.devices, {_HOLDER: {_HOLDER: held}}),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from mooring.core.errors import KubeletCrashError
 from mooring.core.topology import Topology
+from mooring.cpumanager.policy import available_cpus
 from mooring.node import Node
 from mooring.planner.capacity.place import Place, place_of
 from mooring.planner.capacity.probes import CPU, probe_pod
@@ -86,7 +87,7 @@ def merit_of(after: Node, uid: str, distances: Mapping[int, tuple[int, ...]]) ->
     if topology is None or policy is None:
         return Merit(alignment)
     ever = topology.all_cpus & ~policy.reserved
-    available = after.cpu.default & ~policy.reserved
+    available = available_cpus(policy, after.cpu)
     largest = max(((mask & ever).bit_count() for mask in topology.numa.values()), default=0)
     if not largest:
         return Merit(alignment)

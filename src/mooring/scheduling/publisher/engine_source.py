@@ -33,7 +33,15 @@ class EngineObserver:
             self._digest = digest_of(self._facts)
         node = kubelet.node
         keys = tuple(PodKey(pod.namespace, pod.name, pod.uid) for pod in node.active.values())
-        state = NodeState(self._node, self._digest, kubelet.files, node.providers.devices, keys)
+        state = NodeState(
+            self._node,
+            self._digest,
+            kubelet.files,
+            node.providers.devices,
+            keys,
+            offline=node.cpu.offline,
+            displaced=node.cpu.displaced,
+        )
         return Observation(self._facts, state, node)
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from mooring.cluster.watching import pause_before
+
+LEAST_WAKING: Final = 5.0
+"""Seconds between two times at which waiting pods are tried again: each time the scheduler tries all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,8 @@ class Rhythm:
     """Between two writes."""
     heartbeat: float = 300.0
     """Between two writes when nothing changes."""
+    waking: float | None = None
+    """Least between two times at which waiting pods are tried again; None for never (see ``waking.py``)."""
 
 
 @dataclass(frozen=True, slots=True)

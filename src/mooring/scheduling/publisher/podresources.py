@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import grpc
@@ -113,10 +114,14 @@ def pods_in(answer: bytes) -> tuple[ListedPod, ...]:
         PodResourcesError: it is none.
     """
     message = _read("ListPodResourcesResponse", answer)
-    return tuple(
-        ListedPod(pod.namespace, pod.name, tuple(_container(one) for one in pod.containers))
-        for pod in message.pod_resources
-    )
+    return tuple(_pod(pod.SerializeToString()) for pod in message.pod_resources)
+
+
+@lru_cache(maxsize=2048)
+def _pod(answer: bytes) -> ListedPod:
+    """Return one pod of an answer; those that are as they were in the answer before are remembered."""
+    pod = _read("PodResources", answer)
+    return ListedPod(pod.namespace, pod.name, tuple(_container(one) for one in pod.containers))
 
 
 def _serialized(message: Message) -> bytes:

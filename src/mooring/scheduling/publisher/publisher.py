@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import httpx2
@@ -20,23 +19,15 @@ from mooring.core.errors import MooringError
 from mooring.core.machine import Finding
 from mooring.manifest.findings import Report, ignore
 from mooring.scheduling.facts_document import facts_document
+from mooring.scheduling.publisher.counts import Counts
 from mooring.scheduling.publisher.observation import Observation, Publication, Source, publication_of
 from mooring.scheduling.publisher.pace import Pace, Rhythm
+from mooring.scheduling.publisher.waking import Waking, room_of, wake
 from mooring.scheduling.publisher.writing import apply, create_once, node_uid
 
 LOOKING: Final = 0.25
 """Seconds between two looks at the source."""
 _SUBJECT: Final = "publisher"
-
-
-@dataclass(slots=True)
-class Counts:
-    """What a publisher has done, for tests and status."""
-
-    writes: int = 0
-    """Complete ones."""
-    failures: int = 0
-    changes: int = 0
 
 
 class Publisher:
@@ -52,6 +43,7 @@ class Publisher:
         report: Report = ignore,
         clock: Callable[[], float] = time.monotonic,
         today: Callable[[], float] = time.time,
+        cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         """Do nothing yet.
 
@@ -63,9 +55,12 @@ class Publisher:
             report: receives outages and recoveries.
             clock: seconds that only go forward.
             today: seconds since 1970.
+            cpu: seconds that the thread has computed.
         """
         self._source, self._connect, self._node = source, connect, node
-        self._report, self._clock, self._today = report, clock, today
+        self._report, self._clock, self._today, self._cpu = report, clock, today, cpu
+        self._waking = Waking(rhythm.waking) if rhythm is not None and rhythm.waking is not None else None
+        self._spent = 0.0  # on changes that are not written yet
         self._pace = Pace(rhythm or Rhythm())
         # Grows over restarts too, as long as there are fewer than a thousand changes a second.
         self._sequence = int(today() * 1000)
@@ -96,17 +91,21 @@ class Publisher:
             raise MooringError("there is nothing to be published yet")
         self._take(seen)
         self._write(seen)
+        if self._waking is not None and self._cluster is not None:
+            wake(self._cluster.http, self._node, self._sequence)
 
     def step(self) -> float:
         """Do what is due; return the seconds until there is more to do."""
         now = self._clock()
         if now >= self._resume_at:
             self._look(now)
+        self._wake_when_due(now)
         due = self._pace.due
         if self._seen is None or self._blind or due is None:
             return LOOKING
         if now < due:
             return min(due - now, LOOKING)
+        begun = self._cpu()
         try:
             self._write(self._seen)
         except ClusterError as error:
@@ -114,10 +113,7 @@ class Publisher:
         except MooringError as error:
             self._failed(error)
         else:
-            if self._pace.failures:
-                self._report(Finding("info", _SUBJECT, f"{self._node} is published again"))
-            self._pace = self._pace.written(self._clock())
-            self.counts.writes += 1
+            self._written(self._seen, self._cpu() - begun)
         return 0.0 if self._pace.failures else LOOKING
 
     def close(self) -> None:
@@ -127,10 +123,12 @@ class Publisher:
             self._cluster = None
 
     def _look(self, now: float) -> None:
+        begun = self._cpu()
         try:
             seen = self._source.look()
         except MooringError as error:
             self._blind += 1
+            self.counts.blind += 1
             self._resume_at = now + pause_before(self._blind, self._node)
             if self._blind == 2 or self._blind % 20 == 0:
                 self._report(Finding("warning", _SUBJECT, f"the node cannot be seen (try {self._blind}): {error}"))
@@ -141,6 +139,7 @@ class Publisher:
         if seen is not None and seen is not self._seen:
             self._take(seen)
             self._pace = self._pace.changed(now)
+            self._spent += self._cpu() - begun
 
     def _take(self, seen: Observation) -> None:
         if seen.problem and (self._seen is None or self._seen.problem != seen.problem):
@@ -149,6 +148,33 @@ class Publisher:
         self._seen = seen
         self._sequence += 1
         self.counts.changes += 1
+
+    def _written(self, seen: Observation, spent: float) -> None:
+        if self._pace.failures:
+            self._report(Finding("info", _SUBJECT, f"{self._node} is published again"))
+        if self._pace.first is not None:
+            self.counts.bursts += 1
+            self.counts.burst_cpu += self._spent + spent
+            self._spent = 0.0
+        now = self._clock()
+        self._pace = self._pace.written(now)
+        self.counts.writes += 1
+        self.counts.written_at = now
+        if self._waking is not None:
+            self._waking = self._waking.written(room_of(seen))
+
+    def _wake_when_due(self, now: float) -> None:
+        """Have pods tried again that wait for room, when a state with more of it was written."""
+        if self._waking is None or self._cluster is None or not self._waking.is_due(now):
+            return
+        try:
+            wake(self._cluster.http, self._node, self._sequence)
+        except ClusterError as error:
+            self._waking = self._waking.failed(now)
+            self._report(Finding("warning", _SUBJECT, f"waiting pods are not tried again at once: {error}"))
+        else:
+            self._waking = self._waking.done(now)
+            self.counts.wakes += 1
 
     def _failed(self, error: MooringError, pause: float = 0.0) -> None:
         self.close()

@@ -1,0 +1,222 @@
+"""Looking after the interrupts of a node, in a thread that nobody waits for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from mooring.agent.afterwards import Afterwards
+from mooring.agent.holder import Holder
+from mooring.agent.interrupts.files import Balance, IRQFiles, Looked, Trouble
+from mooring.agent.interrupts.holding import held_devices
+from mooring.agent.interrupts.journal import InterruptJournal
+from mooring.agent.interrupts.sight import Sight
+from mooring.agent.interrupts.writing import Writer
+from mooring.agent.metrics import AgentMetrics
+from mooring.agent.options import AgentOptions, IRQAffinity
+from mooring.agent.reactor.values import AgentState
+from mooring.core.config import IRQ_AFFINITY
+from mooring.core.cpuset import CPUSet
+from mooring.core.machine import Finding
+from mooring.core.pod import Pod
+from mooring.node.interrupts import Owner, Room, Why, Wish, closed_to_others
+from mooring.node.owning import owners_of
+from mooring.node.steering import Memory, Step, steer
+from mooring.planner.isolation.balance import balance_finding
+from mooring.planner.isolation.interrupts import annotation_findings, unknown_devices
+from mooring.planner.plan import reserved_cpus
+from mooring.scheduling.publisher.podresources import PodResourcesError
+
+LOOKING = 10.0
+"""Seconds between two looks while nobody's CPUs change: devices come and go."""
+BALANCING = 60.0
+"""Seconds between two looks for irqbalance, which means a look at every process."""
+READ_ONLY = Finding(
+    "warning",
+    "proc/irq",
+    "The agent may not write to /proc/irq; in its unit, ProtectKernelTunables=yes keeps it from that.",
+    "MOOR-620",
+)
+
+
+class InterruptCare:
+    """Keeps interrupts where they belong; writes nothing unless the configuration says ``on``."""
+
+    def __init__(self, root: str, folder: Path, holder: Holder, metrics: AgentMetrics, log: Any) -> None:
+        """Learn from the journal what an agent before has moved.
+
+        Args:
+            root: folder that stands for ``/``.
+            folder: of the agent's state.
+            holder: has the state, and publishes what is seen.
+            metrics: count.
+            log: of the agent.
+        """
+        self._holder, self._metrics, self._log = holder, metrics, log
+        self._files = IRQFiles(root)
+        self._journal = InterruptJournal(folder, self._files.boot())
+        self._memory = self._journal.read()
+        self._writer = Writer(self._files, self._journal, self._tell)
+        self._worker = Afterwards(lambda error: log.error("internal error", exc_info=error), 2)
+        self._is_working = False
+        self._lock = Lock()
+        self._looked = self._balanced = -LOOKING - BALANCING
+        self._basis: tuple[object, ...] = ()
+        self._balance = Balance(None, None)
+        self._devices: Mapping[str, frozenset[str]] = {}
+        self._said: set[tuple[str, str]] = set()
+
+    def look_after(self, options: AgentOptions) -> None:
+        """Have interrupts looked at when it is time to, or when somebody's CPUs have changed; waits for nothing."""
+        state, now = self._holder.state, time.monotonic()
+        mode = _mode(state, options)
+        node = state.kubelet.node
+        basis = (mode, node.cpu, tuple(node.active), options.kubelet_pod_resources)
+        if mode is IRQAffinity.OFF and not self._memory.kept and (not self._basis or self._basis[0] is mode):
+            self._basis = basis
+            return
+        if now - self._looked < LOOKING and basis == self._basis:
+            return
+        if not self._is_working:
+            self._is_working = True
+            self._worker.start()
+        if self._worker.put(partial(self.look, options)):
+            self._looked, self._basis = now, basis
+
+    def look(self, options: AgentOptions) -> None:
+        """Look at all interrupts and put them where they belong, or say where that is."""
+        with self._lock:
+            state = self._holder.state
+            mode = _mode(state, options)
+            if mode is not IRQAffinity.ON and self._memory.kept:
+                self._give_back()
+            if mode is IRQAffinity.OFF:
+                self._holder.show(interrupts=None)
+                return
+            pods = {**state.remembered, **state.kubelet.node.active}
+            problems = self._learn_devices(options.kubelet_pod_resources, pods)
+            owners = owners_of(state.kubelet.node.cpu, pods, self._devices, state.claim_users)
+            found = self._files.look()
+            room = Room(found.online, reserved_cpus(state.kubelet))
+            steering = steer(self._writer.known(found.interrupts), self._memory, owners, room)
+            self._say_alone(steering.memory)
+            if mode is IRQAffinity.ON:
+                steering, self._memory = self._writer.carry_out(steering)
+            problems += [*annotation_findings(pods.values()), *self._in_the_way(found, owners)]
+            sight = Sight(mode.value, steering.steps, tuple(problems))
+            self._say(sight)
+            self._holder.show(interrupts=sight)
+
+    def close(self, patience: float) -> None:
+        """End the work; interrupts stay where they are, for the next agent."""
+        if self._is_working:
+            self._worker.finish(patience)
+
+    def _give_back(self) -> None:
+        self._memory, problems = given_back(self._files, self._writer, self._memory)
+        for problem in problems:
+            self._once("interrupts", problem)
+
+    def _learn_devices(self, socket: str, pods: Mapping[str, Pod]) -> list[Finding]:
+        """Ask the kubelet what pods hold, where somebody wants his interrupts; what it told last counts meanwhile."""
+        asking = [one for one in owners_of(self._holder.state.kubelet.node.cpu, pods, {}) if one.wish is Wish.OWN]
+        if not asking:
+            self._devices = {}
+            return []
+        try:
+            self._devices = held_devices(socket, pods) if socket else {}
+        except PodResourcesError as error:
+            return [
+                Finding("warning", socket, f"The kubelet does not tell which devices pods hold: {error}", "MOOR-619")
+            ]
+        owners = owners_of(self._holder.state.kubelet.node.cpu, pods, self._devices)
+        return list(unknown_devices(owners))
+
+    def _in_the_way(self, found: Looked, owners: tuple[Owner, ...]) -> Iterator[Finding]:
+        now = time.monotonic()
+        if now - self._balanced >= BALANCING:
+            self._balanced, self._balance = now, self._files.balance(found.online)
+        finding = balance_finding(self._balance.service, self._balance.words, closed_to_others(owners))
+        if finding is not None:
+            yield finding
+        if self._writer.unwritable:
+            yield READ_ONLY
+        if self._journal.problem:
+            yield Finding("warning", "interrupts", self._journal.problem, "MOOR-621")
+
+    def _tell(self, step: Step, trouble: Trouble | None) -> None:
+        """Count and log a write."""
+        one, wanted = step.interrupt, step.write
+        if trouble is not None:
+            self._metrics.interrupts_refused.labels(trouble.value).inc()
+            self._once(f"interrupt {one.number} ({one.name})", f"it is not moved to CPUs {wanted}: {trouble.value}")
+            return
+        counter = self._metrics.interrupts_restored if wanted == step.original else self._metrics.interrupts_moved
+        counter.inc()
+        self._log.info(
+            "an interrupt is moved", interrupt=one.number, name=one.name, before=str(one.allowed), after=str(wanted)
+        )
+
+    def _say_alone(self, memory: Memory) -> None:
+        for number, name in memory.alone.items():
+            if number not in self._memory.alone:
+                self._once(f"interrupt {number} ({name})", "somebody else has moved it; it is left alone")
+
+    def _say(self, sight: Sight) -> None:
+        """Log what is in the way, and in a dry run what would be written, each once."""
+        for finding in sight.findings:
+            self._once(finding.subject, finding.message)
+        for step in sight.steps:
+            if step.place is not None and step.place.why is Why.NO_ROOM:
+                self._once(f"interrupt {step.interrupt.number}", "every CPU belongs to somebody; it stays where it is")
+        if sight.mode != IRQAffinity.DRY_RUN.value:
+            return
+        for step in sight.pending:
+            one = step.interrupt
+            self._once(f"interrupt {one.number} ({one.name})", f"dry run: CPUs {one.allowed} would become {step.write}")
+
+    def _once(self, about: str, problem: str) -> None:
+        if (about, problem) not in self._said:
+            if len(self._said) > 4000:
+                self._said.clear()
+            self._said.add((about, problem))
+            self._log.warning(problem, about=about)
+
+
+def given_back(files: IRQFiles, writer: Writer, memory: Memory) -> tuple[Memory, tuple[str, ...]]:
+    """Put interrupts back where they were; return what is still remembered, and what is not as before."""
+    found = files.look()
+    steering = steer(writer.known(found.interrupts), memory, (), Room(found.online, CPUSet()))
+    problems = [
+        f"interrupt {number} ({name}): somebody else has moved it; it is left alone"
+        for number, name in steering.memory.alone.items()
+        if number not in memory.alone
+    ]
+    after, left = writer.carry_out(steering)
+    problems += [
+        f"interrupt {one.interrupt.number} ({one.interrupt.name}): it may use CPUs {one.interrupt.allowed}, and before "
+        f"{one.original}"
+        for one in after.writes
+    ]
+    return left, tuple(problems)
+
+
+def leave_interrupts(root: str, folder: Path) -> tuple[str, ...]:
+    """Put interrupts back where they were, for an agent that leaves; return what is not as before."""
+    files = IRQFiles(root)
+    journal = InterruptJournal(folder, files.boot())
+    memory = journal.read()
+    unreadable = (journal.problem,) if journal.problem else ()
+    if not memory.kept:
+        return unreadable
+    ignore: Callable[[Step, Trouble | None], object] = lambda _step, _trouble: None  # noqa: E731 - nobody hears
+    _, problems = given_back(files, Writer(files, journal, ignore), memory)
+    return (*unreadable, *problems, *((journal.problem,) if journal.problem else ()))
+
+
+def _mode(state: AgentState, options: AgentOptions) -> IRQAffinity:
+    return options.irq_affinity if IRQ_AFFINITY in state.kubelet.mooring.extensions else IRQAffinity.OFF

@@ -1,0 +1,104 @@
+"""CPUs that go offline and come back (extension cpu-hotplug): what becomes of containers.
+
+The kernel itself takes an offline CPU from everybody. In cgroup version 1 it takes it out of ``cpuset.cpus`` of every
+group and never gives it back; in version 2 it leaves that file alone and what is in effect follows. Here an offline CPU
+is in nobody's setting, so that what is in effect is what is wanted, and when it is back all groups are written anew.
+
+Source: kernel Documentation/admin-guide/cgroup-v1/cpusets.rst section 1.3 and 2.4, and cgroup-v2.rst; for the rest
+:mod:`mooring.node.hotplug`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from mooring.agent.reactor.answers import Outcome
+from mooring.agent.reactor.effects import Effect, EventFor, Finding, Report, ReturnCPUs
+from mooring.agent.reactor.placing import waiting_placed
+from mooring.agent.reactor.updates import enforced, outcome
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState
+from mooring.agent.reactor.wanted import Wanted, write_of
+from mooring.core.bits import list_text
+from mooring.core.observer import Observer
+from mooring.node.hotplug import Broken, CPUsChanged, Restored, known_cpus
+from mooring.planner.simulation import Kubelet
+
+
+def is_watched(state: AgentState) -> bool:
+    """Tell whether CPUs that go offline are the agent's business."""
+    return bool(state.kubelet.settings.replace_offline)
+
+
+def is_news(state: AgentState, online: int) -> bool:
+    """Tell whether other CPUs are online than the state says.
+
+    Args:
+        state: now.
+        online: mask of the CPUs that are online; those that the machine did not have are not looked at.
+    """
+    return is_watched(state) and known_cpus(state.kubelet.node) & ~online != state.kubelet.node.cpu.offline
+
+
+def cpus_changed(state: AgentState, online: int, observer: Observer | None = None) -> Outcome:
+    """Bring the state in line with the CPUs that are online, and tell everybody whom it concerns.
+
+    Args:
+        state: before.
+        online: mask of the CPUs that are online now.
+        observer: hears of the engine's facts, for metrics.
+    """
+    if not is_news(state, online):
+        return outcome(state, state)
+    offline = known_cpus(state.kubelet.node) & ~online
+    back = state.kubelet.node.cpu.offline & ~offline
+    # First what comes: what stood in for it is free for those who lose something now.
+    kubelet, gained = state.kubelet.online(back, observer) if back else (state.kubelet, CPUsChanged(0))
+    gone = offline & ~kubelet.node.cpu.offline
+    kubelet, lost = kubelet.offline(gone, observer) if gone else (kubelet, CPUsChanged(0))
+    placed = waiting_placed(replace(state, kubelet=kubelet), observer)
+    after, changed = enforced(state, placed.state)
+    effects: list[Effect] = [_said(gone, back, offline)]
+    for change in (gained, lost):
+        for broken in change.broken:
+            effects += _of_broken(after.kubelet, broken)
+        for restored in change.restored:
+            effects += _of_restored(after.kubelet, restored)
+    returned = (_returned(after, back),) if back else ()
+    return outcome(state, after, None, (*returned, *changed, *placed.effects, *effects))
+
+
+def _returned(state: AgentState, back: int) -> ReturnCPUs:
+    """Return what gives CPUs to the groups above containers, without which the containers cannot have them."""
+    wanted = Wanted.now(state)
+    live = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
+    return ReturnCPUs(list_text(back), tuple(write_of(one, wanted.of(one.uid, one.name)) for one in live))
+
+
+def _said(gone: int, back: int, offline: int) -> Report:
+    parts = [f"CPUs {list_text(gone)} went offline"] if gone else []
+    parts += [f"CPUs {list_text(back)} are back"] if back else []
+    rest = f"; offline are {list_text(offline)}" if offline else "; all are online"
+    return Report(Finding.CPUS_CHANGED, f"{' and '.join(parts)}{rest}")
+
+
+def _of_broken(kubelet: Kubelet, one: Broken) -> Iterator[Effect]:
+    what = f"{one.container or 'the pod'} lost CPUs {list_text(one.lost)} of {list_text(one.cpus)}, which are offline"
+    if one.replaced_by:
+        yield from _told(kubelet, one.pod, f"{what}; {list_text(one.replaced_by)} stand in", "CPUsReplaced")
+    else:
+        why = f": {one.why}" if one.why else ""
+        yield from _told(kubelet, one.pod, f"{what}; nothing stands in{why}", "CPUsOffline")
+
+
+def _of_restored(kubelet: Kubelet, one: Restored) -> Iterator[Effect]:
+    instead = "" if one.before == one.cpus else f" instead of {list_text(one.before)}"
+    text = f"{one.container or 'the pod'} has all of its CPUs again, {list_text(one.cpus)}{instead}"
+    yield from _told(kubelet, one.pod, text, "CPUsRestored")
+
+
+def _told(kubelet: Kubelet, uid: str, text: str, reason: str) -> Iterator[Effect]:
+    yield Report(Finding.CPUS_CHANGED, text, uid, "", reason)
+    pod = kubelet.node.active.get(uid)
+    if pod is not None:
+        yield EventFor(pod.uid, pod.namespace, pod.name, reason, text)

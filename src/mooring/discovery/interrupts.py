@@ -1,0 +1,124 @@
+"""Interrupts as the files of a machine show them.
+
+Source: kernel Documentation/core-api/irq/irq-affinity.rst, Documentation/ABI/testing/sysfs-kernel-irq and
+sysfs-bus-pci; kernel/irq/proc.c and debugfs.c.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.discovery.kernelfiles import read_mask
+from mooring.discovery.pci import DEVICES
+from mooring.discovery.tree import Tree
+from mooring.node.interrupts import Interrupt
+
+IRQ: Final = "proc/irq"
+DEFAULT: Final = f"{IRQ}/default_smp_affinity"
+_LINES: Final = "sys/kernel/irq"
+_DEBUG: Final = "sys/kernel/debug/irq/irqs"
+"""Only where debugfs is mounted and the kernel has CONFIG_GENERIC_IRQ_DEBUGFS."""
+_CHIP_ADDRESS: Final = re.compile(r"PCI-MSIX?-([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
+"""How newer kernels name the chip of a device's interrupts."""
+
+Modes = Callable[[str], int | None]
+"""Path below the root -> mode of the file; None when it is not known."""
+
+
+def file_modes(root: str) -> Modes:
+    """Return how to ask for modes of files below a folder, where kernels since 6.13 show what takes no write."""
+
+    def mode(path: str) -> int | None:
+        try:
+            return os.stat(f"{root.rstrip('/')}/{path}").st_mode  # noqa: PTH116 - called for every interrupt
+        except OSError:
+            return None
+
+    return mode
+
+
+def no_modes(_path: str) -> int | None:
+    """Know no modes: those of an archive are not a kernel's."""
+    return None
+
+
+def read_interrupts(tree: Tree, modes: Modes = no_modes) -> tuple[Interrupt, ...] | None:
+    """Return the interrupts of a machine by number; None when its files do not tell.
+
+    Args:
+        tree: of the machine.
+        modes: tell what takes no write.
+    """
+    return tuple(_interrupts(tree, modes)) if tree.is_dir(IRQ) else None
+
+
+def read_new_interrupts(tree: Tree) -> CPUSet | None:
+    """Return where interrupts begin that are set up later; None when the files do not tell."""
+    mask = read_mask(tree, DEFAULT)
+    return None if mask is None else CPUSet(mask)
+
+
+def _interrupts(tree: Tree, modes: Modes) -> Iterator[Interrupt]:
+    # The table has a column for every CPU: large machines pay dearly for what small files tell as well.
+    table = {} if tree.is_dir(_LINES) else _table(tree.read("proc/interrupts") or "")
+    devices = _devices(tree)
+    shows_state = tree.is_dir(_DEBUG)
+    for entry in sorted((name for name in tree.names(IRQ) if name.isdecimal()), key=int):
+        path, number = f"{IRQ}/{entry}/smp_affinity_list", int(entry)
+        allowed = cpu_list(tree.read(path))
+        if not allowed:
+            continue
+        chip, name = table.get(number) or (_line(tree, entry, "chip_name"), _line(tree, entry, "actions"))
+        on_chip = _CHIP_ADDRESS.search(chip)
+        mode = modes(path)
+        managed = (mode is not None and not mode & 0o222) or (
+            shows_state and "IRQD_AFFINITY_MANAGED" in (tree.read(f"{_DEBUG}/{entry}") or "")
+        )
+        effective = cpu_list(tree.read(f"{IRQ}/{entry}/effective_affinity_list"))
+        device = devices.get(number) or (on_chip[1] if on_chip else "")
+        yield Interrupt(number, name, allowed, effective or None, device, managed)
+
+
+def _line(tree: Tree, entry: str, name: str) -> str:
+    return (tree.read(f"{_LINES}/{entry}/{name}") or "").strip()
+
+
+def _devices(tree: Tree) -> Mapping[int, str]:
+    """Return the PCI device of each message-signalled interrupt; lines of older devices are shared and say nothing."""
+    return {
+        int(number): address
+        for address in tree.names(DEVICES)
+        for number in tree.names(f"{DEVICES}/{address}/msi_irqs")
+        if number.isdecimal()
+    }
+
+
+def _table(text: str) -> dict[int, tuple[str, str]]:
+    r"""Return what stands behind the counts of ``/proc/interrupts``: the chip with what follows, and the devices.
+
+    >>> _table("     CPU0\n 24:   17  PCI-MSI 1-edge  nvme0q1\n")
+    {24: ('PCI-MSI 1-edge', 'nvme0q1')}
+    """
+    lines = text.splitlines()
+    columns = len(lines[0].split()) if lines else 0
+    found = {}
+    for line in lines[1:]:
+        number, _, rest = line.partition(":")
+        if number.strip().isdecimal():
+            words = rest.split()[columns:]
+            found[int(number)] = (" ".join(words[:-1]), words[-1] if words else "")
+    return found
+
+
+def cpu_list(text: str | None) -> CPUSet | None:
+    """Return the CPUs of a list; None for no text, or one that is no list."""
+    if text is None:
+        return None
+    try:
+        return CPUSet.parse(text.strip())
+    except CPUSetSyntaxError:
+        return None

@@ -1,0 +1,161 @@
+"""What plugins may do to the topology manager's answer: decide between equally good ones, or let CPUs come first.
+
+Both are held to this: nothing that the managers would admit is refused because of a plugin, and no hint gets worse by a
+plugin's hints. Source: CPU Manager Plugin Model (proposal), "extend the submanager" (a further hint provider), and the
+wish of the overview article that with best-effort a preferred choice of CPUs wins over a merge that nobody prefers;
+spec: resize.md section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mooring.core.observer import Observer
+from mooring.core.plugins import PluginPlacement
+from mooring.core.pod import Pod
+from mooring.cpumanager.choice import check_whole_cores
+from mooring.cpumanager.chooser import CPUsWanted, Purpose
+from mooring.cpumanager.policy import StaticPolicy, available_cpus
+from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.node.providers import Providers
+from mooring.node.settings import Settings
+from mooring.plugins.facts import PluginChoseAffinity
+from mooring.plugins.host import PluginHost
+from mooring.topologymanager.entries import ResourceHints, merge_entries
+from mooring.topologymanager.hints import Hint, Hints
+from mooring.topologymanager.merge import BEST_EFFORT, Merged, merge
+
+PROVIDER = "plugins"
+
+
+def with_plugins(
+    settings: Settings,
+    plugins: PluginHost,
+    providers: Providers,
+    pod: Pod,
+    container: str,
+    given: Sequence[ResourceHints | None],
+    merged: Merged,
+    observer: Observer | None,
+) -> Merged:
+    """Return the answer that plugins make of the merged one.
+
+    Args:
+        settings: of the node.
+        plugins: its plugins.
+        providers: what the managers have given away.
+        pod: the pod.
+        container: name; empty in pod scope.
+        given: hints of all providers: devices, CPUs, memory.
+        merged: what they come to without plugins.
+        observer: receives what was found.
+    """
+    if plugins.takes_part(PluginPlacement.HINT_PROVIDER):
+        merged = _with_hints(settings, plugins, providers, pod, container, given, merged, observer)
+    if settings.topology_policy == BEST_EFFORT and plugins.has_point("choose_affinity"):
+        merged = _cpus_first(settings, plugins, pod, container, given, merged, observer)
+    return merged
+
+
+def _with_hints(
+    settings: Settings,
+    plugins: PluginHost,
+    providers: Providers,
+    pod: Pod,
+    container: str,
+    given: Sequence[ResourceHints | None],
+    merged: Merged,
+    observer: Observer | None,
+) -> Merged:
+    """Merge once more, with the hints of plugins; what comes out counts when it is as good as before."""
+    wanted = _wanted(settings.cpu, providers, pod, container)
+    if wanted is None or merged.hint.mask is None:
+        return merged
+    nodes = plugins.hinted(providers.cpu, wanted, observer)
+    if not nodes or nodes == merged.hint.mask:
+        return merged
+    own: ResourceHints = {PROVIDER: Hints(preferred=(nodes,))}
+    again = merge(settings.topology_policy, merge_entries((*given, own)), settings.numa)
+    if not _is_as_good(again, merged):
+        return merged
+    if observer is not None:
+        names = ", ".join(plugins.names(PluginPlacement.HINT_PROVIDER))
+        observer(PluginChoseAffinity(pod.uid, container, names, merged.hint.mask, again.hint.mask))
+    return again
+
+
+def _wanted(policy: StaticPolicy | None, providers: Providers, pod: Pod, container: str) -> CPUsWanted | None:
+    """Return what plugins are asked for hints about; None for who needs no CPUs of its own, or has them."""
+    if policy is None or pod.uid in providers.cpu.pods or policy.gates.leaves_out(pod):
+        return None
+    held = providers.cpu.assignments.get(pod.uid, {})
+    if container in held or (not container and held):
+        return None
+    one = next((one for one in pod.containers if one.name == container), None)
+    need = exclusive_cpus_of_pod(pod, policy.gates) if one is None else exclusive_cpus(pod, one, policy.gates)
+    if not need or _cannot_be_whole(policy, providers, pod, container, need):
+        return None
+    pool = available_cpus(policy, providers.cpu) | providers.reusable_cpus.of(pod.uid) & ~providers.cpu.offline
+    return CPUsWanted(Purpose.CONTAINER if container else Purpose.POD, need, pool, 0, pod, container)
+
+
+def _cannot_be_whole(policy: StaticPolicy, providers: Providers, pod: Pod, container: str, need: int) -> bool:
+    """Tell whether full-pcpus-only refuses the request whatever plugins say, so that no answer of theirs were right."""
+    if not policy.rules.whole_cores or (policy.chooser is not None and policy.chooser.counts_cores):
+        return False
+    return check_whole_cores(policy, providers.cpu, pod.uid, container, need, None) is not None
+
+
+def _is_as_good(again: Merged, before: Merged) -> bool:
+    if not again.admitted or again.hint.preferred != before.hint.preferred:
+        return False
+    if again.hint.mask is None or before.hint.mask is None:
+        return False
+    return again.hint.mask.bit_count() == before.hint.mask.bit_count()
+
+
+def _cpus_first(
+    settings: Settings,
+    plugins: PluginHost,
+    pod: Pod,
+    container: str,
+    given: Sequence[ResourceHints | None],
+    merged: Merged,
+    observer: Observer | None,
+) -> Merged:
+    """Offer the CPU manager's own preferred nodes where the merge of all is not preferred."""
+    if merged.hint.preferred or not given[1]:
+        return merged
+    alone = merge(BEST_EFFORT, merge_entries((given[1],)), settings.numa).hint
+    if not alone.preferred or alone.mask is None or alone.mask == merged.hint.mask:
+        return merged
+    if not _memory_can_follow(given[2], alone.mask):
+        return merged
+    found = plugins.affinity(pod, container, settings.topology_policy, merged.hint, alone, observer)
+    if found is None:
+        return merged
+    name, hint = found
+    if observer is not None:
+        observer(PluginChoseAffinity(pod.uid, container, name, merged.hint.mask, hint.mask))
+    # The nodes are the CPU manager's, and it is not told that they are anybody else's preference, too.
+    return replace(merged, hint=Hint(hint.mask, preferred=False))
+
+
+def _memory_can_follow(hints: ResourceHints | None, nodes: int) -> bool:
+    """Tell whether the memory manager would serve the pod with other NUMA nodes than the merged ones.
+
+    It takes just these, or a wider set around a single one; with others it would refuse what is admitted without.
+    """
+    for found in (hints or {}).values():
+        single = nodes.bit_count() == 1
+        if found is None:
+            continue
+        if isinstance(found, Hints):
+            masks = (*found.preferred, *found.others)
+            fits = True in found.nil or nodes in masks or (single and any(mask & nodes for mask in masks))
+        else:
+            fits = found.holds(nodes) or (single and found.best_around(nodes) is not None)
+        if not fits:
+            return False
+    return True

@@ -1,0 +1,106 @@
+"""A plan in which CPUs go offline when the running pods are back (extension cpu-hotplug)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mooring.core.bits import list_text
+from mooring.core.cpuset import CPUSet
+from mooring.cpumanager.offline_facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
+from mooring.cpumanager.policy import withheld
+from mooring.cpumanager.requests import exclusive_cpus
+from mooring.node.metrics import Metrics, fold
+from mooring.planner.hotplug_fields import check_known
+from mooring.planner.phrases import nodes
+from mooring.planner.simulation import Kubelet
+
+if TYPE_CHECKING:
+    from mooring.planner.plan import Answer
+
+
+def without_cpus(
+    kubelet: Kubelet, metrics: Metrics, answers: list[Answer], offline: CPUSet
+) -> tuple[Kubelet, Metrics, list[Answer]]:
+    """Take CPUs offline, and correct what was answered about pods that have some of them; a second time does nothing.
+
+    Raises:
+        InputError: the extension cpu-hotplug is not on, or the machine does not have the CPUs.
+    """
+    if not offline.mask & ~kubelet.node.cpu.offline:
+        return kubelet, metrics, answers
+    check_known(kubelet.node, offline, "--offline")
+    facts: list[object] = []
+    kubelet, _ = kubelet.offline(offline.mask, facts.append)
+    return kubelet, fold(metrics, facts), [_corrected(answer, kubelet, facts) for answer in answers]
+
+
+def _corrected(answer: Answer, kubelet: Kubelet, facts: list[object]) -> Answer:
+    found = [fact for fact in facts if isinstance(fact, CPUsBroken | CPUsReplaced) and fact.pod == answer.pod.uid]
+    if not found:
+        return answer
+    held = kubelet.node.cpu.assignments.get(answer.pod.uid, {})
+    decision = answer.decision
+    containers = {
+        name: replace(placement, cpus=CPUSet(held.get(name, placement.cpus.mask)))
+        for name, placement in decision.containers.items()
+    }
+    whole = replace(decision.pod, cpus=CPUSet(kubelet.node.cpu.pods.get(answer.pod.uid, decision.pod.cpus.mask)))
+    return replace(
+        answer,
+        decision=replace(decision, containers=containers, pod=whole),
+        why=" ".join([answer.why, *(f"{loss_words(fact)}." for fact in found)]),
+        facts=(*answer.facts, *found),
+    )
+
+
+def with_left_out(kubelet: Kubelet, answer: Answer) -> Answer:
+    """Return the answer for a pod; that of one without room also says which CPUs could not be had."""
+    policy, state = kubelet.settings.cpu, kubelet.node.cpu
+    if policy is None or answer.admitted or not state.offline:
+        return answer
+    if not any(exclusive_cpus(answer.pod, one, policy.gates) for one in answer.pod.containers):
+        return answer
+    pool = state.default & ~policy.reserved
+    fact = OfflineCPUsLeftOut(answer.pod.uid, pool & state.offline, pool & withheld(policy, state) & ~state.offline)
+    if not fact.offline and not fact.kept:
+        return answer
+    return replace(answer, why=f"{answer.why} {left_out_words(fact)}.", facts=(*answer.facts, fact))
+
+
+def left_out_words(fact: OfflineCPUsLeftOut) -> str:
+    """Say which CPUs a pod could not be given.
+
+    >>> left_out_words(OfflineCPUsLeftOut("uid", 0b1000, 0b110))
+    'CPU 3 is offline; CPUs 1-2 are not to be had until others are back'
+    """
+    parts = [f"{_cpus(fact.offline)} {_are(fact.offline)} offline"] if fact.offline else []
+    parts += [f"{_cpus(fact.kept)} {_are(fact.kept)} not to be had until others are back"] if fact.kept else []
+    return "; ".join(parts)
+
+
+def _are(mask: int) -> str:
+    return "is" if mask.bit_count() == 1 else "are"
+
+
+def loss_words(fact: CPUsBroken | CPUsReplaced) -> str:
+    """Say what a set lost and what stands in, as a clause that begins a sentence.
+
+    >>> loss_words(CPUsBroken("uid", "main", 0b110, 0b10, "1 needed, 0 free"))
+    'main lost CPU 1, which is offline, and nothing stands in for it: 1 needed, 0 free'
+    """
+    who = fact.container or "The pod"
+    if isinstance(fact, CPUsReplaced):
+        lost, taken = fact.before & ~fact.after, fact.after & ~fact.before
+        where = nodes(_members(fact.nodes)) if fact.nodes else "any NUMA node"
+        return f"{who} lost {_cpus(lost)} and has {list_text(taken)} instead for now; it was given {where}"
+    are, them = ("is", "it") if fact.lost.bit_count() == 1 else ("are", "them")
+    return f"{who} lost {_cpus(fact.lost)}, which {are} offline, and nothing stands in for {them}: {fact.why}"
+
+
+def _cpus(mask: int) -> str:
+    return f"CPU{'s' if mask.bit_count() > 1 else ''} {list_text(mask)}"
+
+
+def _members(mask: int) -> list[int]:
+    return list(CPUSet(mask))

@@ -1,0 +1,103 @@
+"""Finding and making plugins: entry points of the group ``mooring.cpu_plugins``, by pluggy's rules.
+
+Those that come with Mooring are entry points like any others; a plugin of the same name elsewhere is refused, so that
+nobody takes their place unseen.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+
+import pluggy
+
+from mooring.core.errors import InputError
+from mooring.plugins.hooks import POINTS, CPUPluginPoints
+from mooring.plugins.marks import PROJECT
+
+GROUP = "mooring.cpu_plugins"
+_OWN = "mooring.plugins.shipped"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPlugin:
+    """A plugin, made of its settings."""
+
+    name: str
+    points: Mapping[str, Callable[..., object]]
+    """Extension point -> function that takes its arguments by name."""
+    is_shipped: bool
+
+
+def known_plugins() -> dict[str, str]:
+    """Return the names of all plugins that are installed, and the packages that they come from."""
+    return {point.name: _package(point) for point in sorted(_found(), key=lambda point: point.name)}
+
+
+def load_plugin(name: str, settings: Mapping[str, object]) -> LoadedPlugin:
+    """Load a plugin and make it of its settings.
+
+    Raises:
+        InputError: there is none of the name, or several, it cannot be loaded, does not take the settings, or is none.
+    """
+    found = [point for point in _found() if point.name == name]
+    if not found:
+        known = ", ".join(known_plugins()) or "none"
+        raise InputError(f"the plugin {name!r:.60} is not installed", field="name", remedy=f"known are {known}")
+    if len({point.value for point in found}) > 1:
+        packages = ", ".join(sorted(_package(point) for point in found))
+        raise InputError(f"{name!r:.60} is offered by several packages", field="name", remedy=f"keep one of {packages}")
+    point = found[0]
+    try:
+        made = point.load()(MappingProxyType(dict(settings)))
+    except InputError as error:
+        field = f"settings.{error.field}" if error.field else "settings"
+        raise InputError(error.problem, field=field, remedy=error.remedy) from None
+    except Exception as error:  # noqa: BLE001 - a plugin's own code, in which anything may be raised
+        raise InputError(f"{name} does not take them: {type(error).__name__}: {error}", field="settings") from None
+    return LoadedPlugin(name, points_of(name, made), point.value.startswith(_OWN))
+
+
+def points_of(name: str, made: object) -> Mapping[str, Callable[..., object]]:
+    """Return the extension points of a plugin, each with a function that takes any of the point's arguments.
+
+    Raises:
+        InputError: it implements none, one that does not exist, or wants arguments that there are not.
+    """
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(CPUPluginPoints)
+    try:
+        manager.register(made, name)
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        remedy = "compare with docs/reference/plugins.md"
+        raise InputError(f"{name} is no plugin: {error}", field="name", remedy=remedy) from None
+    points = {}
+    for point in POINTS:
+        for implementation in getattr(manager.hook, point).get_hookimpls():
+            if implementation.hookwrapper or implementation.wrapper:
+                raise InputError(f"{name} wraps {point}", field="name", remedy="implement it without hookwrapper")
+            points[point] = _by_name(implementation.function, implementation.argnames)
+    if not points:
+        remedy = f"mark one of {', '.join(POINTS)} with hookimpl"
+        raise InputError(f"{name} implements no extension point", field="name", remedy=remedy)
+    return MappingProxyType(points)
+
+
+def _by_name(function: Callable[..., object], names: tuple[str, ...]) -> Callable[..., object]:
+    def call(**arguments: object) -> object:
+        return function(*(arguments[name] for name in names))
+
+    return call
+
+
+def _found() -> Iterator[EntryPoint]:
+    # The same package can be on the path twice, as an installed and an editable one.
+    yield from {(point.name, point.value): point for point in entry_points(group=GROUP)}.values()
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else os.fsdecode(point.module)

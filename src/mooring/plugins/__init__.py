@@ -1,0 +1,54 @@
+"""Plugins that take part in the choice of CPUs.
+
+For authors: everything that a plugin needs is here, and what is here stays.
+
+>>> from mooring.plugins import CPURequest, hookimpl
+>>> class HighestFirst:
+...     @hookimpl
+...     def pre_score(self, request: CPURequest) -> dict[int, float]:
+...         return {cpu: float(cpu) for cpu in request.available}
+
+A plugin is made of a mapping of settings by a class or function that an entry point of the group
+``mooring.cpu_plugins`` names. It is asked at the extension points that it implements
+(:mod:`mooring.plugins.hooks`); it sees values (:mod:`mooring.plugins.values`) and gives values. Whatever it gives is
+checked before it counts (:mod:`mooring.plugins.asking`, :mod:`mooring.plugins.pipeline`).
+
+Source: CPU Manager Plugin Model (proposal); spec: resize.md section 7.
+"""
+
+from __future__ import annotations
+
+from mooring.core.cpuset import CPUSet
+from mooring.plugins.marks import hookimpl
+from mooring.plugins.rules import can_hold, is_whole, kubelet_choice, scored_choice
+from mooring.plugins.values import (
+    AffinityRequest,
+    Change,
+    CPURequest,
+    Holder,
+    MachineView,
+    NUMAChoice,
+    PodView,
+    Room,
+    Selected,
+    Withheld,
+)
+
+__all__ = [
+    "AffinityRequest",
+    "CPURequest",
+    "CPUSet",
+    "Change",
+    "Holder",
+    "MachineView",
+    "NUMAChoice",
+    "PodView",
+    "Room",
+    "Selected",
+    "Withheld",
+    "can_hold",
+    "hookimpl",
+    "is_whole",
+    "kubelet_choice",
+    "scored_choice",
+]

@@ -1,0 +1,93 @@
+"""The machine with its offline CPUs: kept while some are away, and given up when it is another machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.agent.small_node import INFO
+
+from mooring.agent.known_machine import MACHINE_FILE, keep_machine, known_machine
+from mooring.core.machine import Machine
+from mooring.core.machineinfo import Core, MachineInfo
+from mooring.discovery.loader import load_machine
+
+WHOLE = load_machine("sockets=2 numa=2 cores=4 threads=2 memory=16Gi")
+CPUS = {cpu for node in WHOLE.info.topology for core in node.cores for cpu in core.thread_ids}
+
+
+def shown(machine: Machine, offline: set[int], memory: int = 0) -> Machine:
+    """Return a machine as the kernel describes it while CPUs are offline."""
+    nodes = tuple(
+        replace(
+            node,
+            memory=node.memory + memory,
+            cores=tuple(
+                replace(core, thread_ids=left)
+                for core in node.cores
+                if (left := tuple(cpu for cpu in core.thread_ids if cpu not in offline))
+            ),
+        )
+        for node in machine.info.topology
+    )
+    return replace(machine, info=replace(machine.info, num_cores=len(CPUS - offline), topology=nodes))
+
+
+def with_core(info: MachineInfo, core: Core) -> MachineInfo:
+    first, *rest = info.topology
+    return replace(info, topology=(replace(first, cores=(core, *first.cores[1:])), *rest))
+
+
+def test_a_machine_that_nobody_kept_is_what_the_kernel_shows(tmp_path: Path) -> None:
+    found = known_machine(tmp_path / "none", WHOLE)
+    assert (found.machine, len(found.offline), found.problem) == (WHOLE, 0, "")
+
+
+@given(st.sets(st.sampled_from(sorted(CPUS)), max_size=len(CPUS) - 1))
+def test_whatever_is_offline_is_known(tmp_path_factory: pytest.TempPathFactory, offline: set[int]) -> None:
+    folder = tmp_path_factory.mktemp("state")
+    assert keep_machine(folder, WHOLE) == ""
+    found = known_machine(folder, shown(WHOLE, offline))
+    assert found.machine.info == WHOLE.info
+    assert {*found.offline} == offline
+    assert found.problem == ""
+
+
+def test_memory_is_that_of_today(tmp_path: Path) -> None:
+    keep_machine(tmp_path, WHOLE)
+    found = known_machine(tmp_path, shown(WHOLE, {3}, memory=4096)).machine.info
+    assert [one.memory for one in found.topology] == [one.memory + 4096 for one in WHOLE.info.topology]
+    assert [one.cores for one in found.topology] == [one.cores for one in WHOLE.info.topology]
+
+
+def test_a_machine_with_more_cpus_or_others_is_another_one(tmp_path: Path) -> None:
+    small = Machine("small", INFO)
+    keep_machine(tmp_path, small)
+    assert "another machine" in known_machine(tmp_path, WHOLE).problem
+    core = INFO.topology[0].cores[0]
+    moved = Machine("small", with_core(INFO, replace(core, socket_id=core.socket_id + 1)))
+    found = known_machine(tmp_path, moved)
+    assert (found.machine, len(found.offline)) == (moved, 0)
+    assert "another machine" in found.problem
+
+
+def test_a_damaged_description_is_said_and_not_used(tmp_path: Path) -> None:
+    (tmp_path / MACHINE_FILE).write_text("{half")
+    found = known_machine(tmp_path, WHOLE)
+    assert found.machine == WHOLE
+    assert MACHINE_FILE in found.problem
+
+
+def test_it_is_written_once(tmp_path: Path) -> None:
+    keep_machine(tmp_path, WHOLE)
+    before = (tmp_path / MACHINE_FILE).stat().st_ino
+    keep_machine(tmp_path, WHOLE)
+    assert (tmp_path / MACHINE_FILE).stat().st_ino == before
+
+
+def test_a_folder_that_cannot_be_written_is_a_problem_in_words(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+    assert str(tmp_path / "state") in keep_machine(tmp_path / "state", WHOLE)

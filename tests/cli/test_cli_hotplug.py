@@ -1,0 +1,99 @@
+"""``--offline`` of plan, show and explain, and the replay of scenarios in which CPUs come and go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.command import EXAMPLES, mooring
+from tests.cli.test_cli_schemas import complaints
+
+MACHINE = ["--machine", "sockets=2 cores=16 threads=1"]
+KUBELET = """apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+topologyManagerPolicy: single-numa-node
+reservedSystemCPUs: "0"
+"""
+EXTENSION = """---
+apiVersion: mooring/v1alpha1
+kind: MooringConfiguration
+extensions: [cpu-hotplug]
+"""
+POD = """---
+apiVersion: v1
+kind: Pod
+metadata: {{name: {0}, uid: {0}}}
+spec: {{containers: [{{name: main, resources: {{limits: {{cpu: "{1}", memory: 1Gi}}}}}}]}}
+"""
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[str]:
+    """Return the options of a node on which db and cache run."""
+    (tmp_path / "config.yaml").write_text(KUBELET + EXTENSION)
+    (tmp_path / "running.yaml").write_text(POD.format("db", 3) + POD.format("cache", 3))
+    return [*MACHINE, "--config", str(tmp_path / "config.yaml"), "--active", str(tmp_path / "running.yaml")]
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> list[str]:
+    (tmp_path / "new.yaml").write_text(POD.format("web", 8))
+    return ["-f", str(tmp_path / "new.yaml")]
+
+
+def test_a_plan_has_stand_ins_findings_and_a_schema(inputs: list[str], new: list[str]) -> None:
+    result = mooring("plan", *new, *inputs, "--offline", "2,5,12", "-o", "json")
+    assert result.code == 1
+    answer = result.document
+    assert complaints(answer["kind"], answer) == []
+    assert {one["code"] for one in answer["findings"]} >= {"MOOR-521", "MOOR-522"}
+    cache = next(pod for pod in answer["pods"] if pod["name"] == "cache")
+    assert cache["containers"]["main"]["cpus"] == "4,6-7"
+
+
+@pytest.mark.parametrize(
+    ("name", "fact"),
+    [("default/db", "CPUsBroken"), ("default/cache", "CPUsReplaced"), ("default/web", "OfflineCPUsLeftOut")],
+)
+def test_an_explanation_has_the_facts_and_a_schema(inputs: list[str], new: list[str], name: str, fact: str) -> None:
+    result = mooring("explain", name, "--nearest", "0", *new, *inputs, "--offline", "2,5,12", "-o", "json")
+    answer = result.document
+    assert complaints(answer["kind"], answer) == []
+    assert fact in [one["fact"] for one in answer["facts"]]
+    assert result.code == (1 if name == "default/web" else 0)
+
+
+@pytest.mark.parametrize("form", ["terminal", "svg", "html"])
+def test_a_picture_tells_broken_from_offline(inputs: list[str], form: str) -> None:
+    result = mooring("show", *inputs, "--offline", "2,5,12", "-o", form)
+    assert result.code == 0
+    assert "broken" in result.out
+    assert "default/db/main has CPUs 1-3, of which CPU 2 is offline" in " ".join(result.out.split())
+
+
+@pytest.mark.parametrize(
+    ("cpus", "message"),
+    [("2,", "--offline: no list of CPUs"), ("77", "--offline: the machine has no CPU 77; it has 0-15")],
+)
+def test_a_wrong_list_is_bad_input(inputs: list[str], new: list[str], cpus: str, message: str) -> None:
+    result = mooring("plan", *new, *inputs, "--offline", cpus)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+
+
+def test_without_the_extension_it_is_bad_input(tmp_path: Path, new: list[str]) -> None:
+    (tmp_path / "plain.yaml").write_text(KUBELET)
+    result = mooring("plan", *new, *MACHINE, "--config", str(tmp_path / "plain.yaml"), "--offline", "2")
+    assert result.code == 2
+    assert "add cpu-hotplug to the extensions" in result.err
+
+
+def test_a_replay_says_step_by_step_what_becomes_of_whom() -> None:
+    result = mooring("replay", str(EXAMPLES / "hotplug.yaml"), columns=200)
+    assert result.code == 0
+    lines = [line.strip() for line in result.out.splitlines()]
+    assert "CPU 3 offline: shared pool 0,5-15; db/main 1-2,4 instead of 1-3" in lines
+    assert "CPU 1 offline: shared pool 0,4-7; db/main 1-2 broken: 1 offline (1 needed, 0 free on NUMA node 0)" in lines
+    assert "remove web: shared pool 0-1,4-7; db/main 2-3 instead of 1-2" in lines
+    assert "CPUs 1,4-5 online: shared pool 0,3-5; db/main 1-2 again" in lines

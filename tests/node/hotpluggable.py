@@ -1,0 +1,71 @@
+"""Nodes whose CPUs go offline and come back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.node.nodes import config, machine
+from tests.node.resizable import container, pod, with_pods
+
+from mooring.core.bits import list_text, mask_of
+from mooring.core.config import CPU_HOTPLUG, EXCLUSIVE_RESIZE, FIXABLE_DEFECTS, SAME_NODES, KubeletConfig, MooringConfig
+from mooring.core.cpuset import CPUSet
+from mooring.core.machineinfo import MachineInfo
+from mooring.core.pod import ContainerKind, Pod
+from mooring.node import Node
+from mooring.node.hotplug import CPUsChanged, came_online, went_offline
+
+TWO_NODES = machine(2, 8, threads=1)
+"""CPUs 0-7 and 8-15, of which 0 is reserved."""
+
+
+def hotpluggable(
+    kubelet: KubeletConfig | None = None, info: MachineInfo = TWO_NODES, rule: str = SAME_NODES, *extensions: str
+) -> Node:
+    """Return a fresh node with the extension, and with all defects fixed."""
+    kubelet = kubelet or config()
+    return Node.fresh(info, kubelet, MooringConfig(frozenset({CPU_HOTPLUG, *extensions}), FIXABLE_DEFECTS, rule))
+
+
+def cpus(text: str) -> int:
+    return CPUSet.parse(text).mask
+
+
+def offline(node: Node, text: str) -> tuple[Node, CPUsChanged]:
+    return went_offline(node, cpus(text))
+
+
+def online(node: Node, text: str) -> tuple[Node, CPUsChanged]:
+    return came_online(node, cpus(text))
+
+
+def set_of(node: Node, uid: str, name: str = "a") -> str:
+    """Return a container's CPUs; those of the pod's partition under the empty name."""
+    return list_text(node.cpu.assignments[uid][name] if name else node.cpu.pods[uid])
+
+
+def init(name: str, cpu: str) -> object:
+    return container(name, cpu, kind=ContainerKind.INIT)
+
+
+def reusing(uid: str = "p") -> Pod:
+    """Return a pod with an init container of two CPUs and an app of three, which takes over the two."""
+    made = (container("init", "2", kind=ContainerKind.INIT), container("a", "3"))
+    return replace(pod(uid=uid), containers=made)
+
+
+__all__ = [
+    "EXCLUSIVE_RESIZE",
+    "TWO_NODES",
+    "config",
+    "cpus",
+    "hotpluggable",
+    "machine",
+    "mask_of",
+    "offline",
+    "online",
+    "pod",
+    "reusing",
+    "set_of",
+    "with_pods",
+]

@@ -1,0 +1,375 @@
+"""CPUs that go offline and come back: who is given what, who gets what back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.cpumanager.pods import container as quantified
+from tests.node.hotpluggable import (
+    EXCLUSIVE_RESIZE,
+    config,
+    cpus,
+    hotpluggable,
+    machine,
+    offline,
+    online,
+    pod,
+    reusing,
+    set_of,
+    with_pods,
+)
+from tests.node.nodes import node as plain_node
+from tests.node.podlevel_nodes import managed, shared, whole
+from tests.node.resizable import resized
+
+from mooring.core.bits import list_text
+from mooring.core.config import ANYWHERE, NEVER
+from mooring.core.errors import InputError
+from mooring.cpumanager.offline import effective_pool, usable
+from mooring.cpumanager.offline_facts import CPUsBroken, CPUsReplaced, CPUsRestored, CPUsWentOffline
+from mooring.node import Node
+from mooring.node.claims import Claim, Share, claim, claimable
+from mooring.node.hotplug import Broken, Restored, broken, came_online, remembered, replanned, went_offline
+from mooring.node.hotplug_findings import hotplug_findings
+from mooring.node.metrics import Metrics, fold
+
+
+def test_others_of_the_same_node_stand_in_until_the_cpu_is_back() -> None:
+    node = with_pods(hotpluggable(), pod(3))
+    after, change = offline(node, "2")
+    assert change.broken == (Broken("p", "a", cpus("1-3"), cpus("2"), cpus("4")),)
+    assert set_of(after, "p") == "1,3-4"
+    assert str(after.shared_pool) == "0,2,5-15"
+    assert list_text(effective_pool(after.cpu)) == "0,5-15"
+    assert not broken(after)
+    again, back = online(after, "2")
+    assert back.restored == (Restored("p", "a", cpus("1-3"), cpus("1,3-4")),)
+    assert again == node
+
+
+def test_an_offline_cpu_is_nobodys_and_no_hint_counts_it() -> None:
+    node, _ = offline(hotpluggable(config("single-numa-node")), "1-3,8-9")
+    refused = node.admit(pod(7))[1]
+    assert not refused.admitted
+    assert refused.hints is not None
+    node, decision = node.admit(pod(6))
+    assert (decision.admitted, set_of(node, "p")) == (True, "10-15")
+    assert not node.admit(pod(5, uid="q"))[1].admitted
+    node, decision = node.admit(pod(4, uid="q"))
+    assert set_of(node, "q") == "4-7"
+
+
+def test_what_is_preferred_follows_from_what_is_online() -> None:
+    node = hotpluggable(config("restricted"))
+    assert node.admit(pod(6))[1].affinity["a"].mask in (0b01, 0b10)
+    node, _ = offline(node, "1-3,8-11")
+    node, decision = node.admit(pod(6))
+    assert decision.admitted, "five CPUs are online on the larger node, so that two nodes are as few as there can be"
+    assert set_of(node, "p") == "4-7,12-13"
+
+
+def test_a_kept_cpu_that_is_back_is_given_to_nobody_else() -> None:
+    node, _ = offline(with_pods(hotpluggable(), pod(3)), "1-2")
+    assert set_of(node, "p") == "3-5"
+    node, change = online(node, "1")
+    assert change.restored == ()
+    assert list_text(effective_pool(node.cpu)) == "0-1,6-15"
+    node = with_pods(node, pod(10, uid="q"))
+    assert set_of(node, "q") == "6-15"
+    assert not node.admit(pod(1, uid="r"))[1].admitted
+    node, change = online(node, "2")
+    assert set_of(node, "p") == "1-3"
+    assert node.admit(pod(2, uid="r"))[1].admitted
+
+
+def test_without_room_on_its_nodes_a_set_stays_broken_until_there_is_some() -> None:
+    full = with_pods(hotpluggable(config("single-numa-node")), pod(4, uid="p"), pod(3, uid="q"))
+    node, change = offline(full, "2")
+    assert change.broken == (Broken("p", "a", cpus("1-4"), cpus("2"), 0, "1 needed, 0 free on NUMA node 0"),)
+    assert set_of(node, "p") == "1-4"
+    assert list_text(usable(node.cpu, cpus("1-4"))) == "1,3-4"
+    assert replanned(node)[0] is not None
+    assert replanned(node)[1].broken == ()
+    node, _ = node.remove("q")
+    node, change = replanned(node)
+    assert change.broken == (Broken("p", "a", cpus("1-4"), cpus("2"), cpus("5")),)
+
+
+def test_a_set_that_stays_broken_is_whole_again_by_itself() -> None:
+    node = with_pods(hotpluggable(None, machine(1, 4, threads=1), NEVER), pod(2))
+    lost, change = offline(node, "1")
+    assert [one.why for one in change.broken] == ["cpuHotplug.replace is never"]
+    assert [(one.container, one.lost) for one in broken(lost)] == [("a", cpus("1"))]
+    again, change = online(lost, "1")
+    assert change.restored == (Restored("p", "a", cpus("1-2"), cpus("1-2")),)
+    assert again == node
+
+
+def test_anywhere_looks_on_its_own_nodes_first() -> None:
+    node = with_pods(hotpluggable(config("single-numa-node"), rule=ANYWHERE), pod(5))
+    node, _ = offline(node, "1-4")
+    assert set_of(node, "p") == "5-9"
+    assert set_of(online(node, "1-4")[0], "p") == "1-5"
+
+
+def test_a_stand_in_that_is_lost_is_replaced_itself_and_forgotten() -> None:
+    node = with_pods(hotpluggable(), pod(2))
+    lost, _ = offline(node, "1")
+    assert set_of(lost, "p") == "2-3"
+    lost, _ = offline(lost, "3")
+    assert (set_of(lost, "p"), dict(lost.cpu.displaced["p"])) == ("2,4", {1: 4})
+    lost, _ = online(lost, "3")
+    assert set_of(lost, "p") == "2,4"
+    assert online(lost, "1")[0] == node
+
+
+def test_whole_cores_are_given_up_and_stand_in() -> None:
+    """Cores (0, 4) to (3, 7)."""
+    kubelet = config(options={"full-pcpus-only": "true"}, reserved="0,4")
+    node = with_pods(hotpluggable(kubelet, machine(1, 4)), pod(2))
+    lost, change = offline(node, "5")
+    assert (change.broken[0].lost, set_of(lost, "p")) == (cpus("1,5"), "2,6")
+    assert list_text(effective_pool(lost.cpu)) == "0-1,3-4,7"
+    assert not lost.admit(pod(4, uid="q"))[1].admitted
+    lost, change = offline(with_pods(lost, pod(2, uid="q")), "2")
+    assert [one.why for one in change.broken] == ["2 needed, 0 free on NUMA node 0"]
+    assert set_of(online(lost, "5")[0], "p") == "1,5"
+
+
+def test_half_a_core_is_no_core_to_be_had() -> None:
+    kubelet = config(options={"full-pcpus-only": "true"}, reserved="0,4")
+    node, _ = offline(hotpluggable(kubelet, machine(1, 4)), "5-6")
+    decision = node.admit(pod(4))[1]
+    assert decision.reason == "SMTAlignmentError"
+    assert "available physical CPUs = 2" in decision.message
+
+
+def test_what_an_init_container_left_follows_the_app() -> None:
+    node = with_pods(hotpluggable(), reusing())
+    assert (set_of(node, "p", "init"), set_of(node, "p")) == ("1-2", "1-3")
+    lost, change = offline(node, "2")
+    assert (set_of(lost, "p", "init"), set_of(lost, "p")) == ("1,4", "1,3-4")
+    assert {one.container for one in change.broken} == {"init", "a"}
+    assert online(lost, "2")[0] == node
+
+
+def test_two_sets_that_share_a_lost_cpu_are_restored_together() -> None:
+    node = with_pods(hotpluggable(), reusing())
+    lost, _ = offline(node, "2-3")
+    assert (set_of(lost, "p", "init"), set_of(lost, "p")) == ("1,4", "1,4-5")
+    half, change = online(lost, "2")
+    assert change.restored == ()
+    assert online(half, "3")[0] == node
+
+
+def test_a_partition_is_replaced_with_what_is_inside() -> None:
+    kubelet = managed("best-effort", "pod")
+    one = whole("3", quantified("a", cpu="2"), shared("rest"))
+    node = with_pods(hotpluggable(kubelet, machine(1, 8, threads=1)), one)
+    assert (set_of(node, "pod", ""), set_of(node, "pod"), set_of(node, "pod", "rest")) == ("1-3", "1-2", "3")
+    lost, change = offline(node, "2-3")
+    assert (set_of(lost, "pod", ""), set_of(lost, "pod"), set_of(lost, "pod", "rest")) == ("1,4-5", "1,4", "5")
+    assert [one.container for one in change.broken] == ["", "a", "rest"]
+    assert online(lost, "2-3")[0] == node
+
+
+def test_a_partition_without_room_stays_broken_as_a_whole() -> None:
+    kubelet = managed("best-effort", "pod")
+    one = whole("3", quantified("a", cpu="2"), shared("rest"))
+    node = with_pods(hotpluggable(kubelet, machine(1, 4, threads=1)), one)
+    lost, change = offline(node, "2")
+    assert [(one.container, one.lost) for one in change.broken] == [("", cpus("2")), ("a", cpus("2"))]
+    assert {one.why for one in change.broken} == {"1 needed, 0 free on NUMA node 0"}
+    assert lost.cpu.assignments == node.cpu.assignments
+
+
+def test_a_claim_is_marked_and_keeps_what_it_has() -> None:
+    asked = Claim("c", "shop", "cpus", (Share("fast", "numa0", 2, cpus("0-7")),))
+    node, _ = claim(hotpluggable(), asked)
+    lost, change = offline(node, "1,3-4")
+    assert [(one.pod, one.lost, one.replaced_by) for one in change.broken] == [("claim:c", cpus("1"), 0)]
+    assert list_text(claimable(lost)) == "5-15"
+    other = Claim("d", "shop", "more", (Share("fast", "numa0", 4, cpus("0-7")),))
+    refused = claim(lost, other)[1].rejection
+    assert refused is not None
+    assert "3 free CPUs of the 4" in refused.message
+    assert "claim shop/cpus (fast)" in hotplug_findings(lost)[0].subject
+    assert online(lost, "1,3-4")[0] == node
+
+
+def test_a_claim_leaves_the_pool_a_cpu_that_is_online() -> None:
+    node = hotpluggable(config(options={"strict-cpu-reservation": "true"}), machine(1, 4, threads=1))
+    node, _ = offline(node, "3")
+    decision = claim(node, Claim("c", "shop", "cpus", (Share("fast", "numa0", 2, cpus("0-3")),)))[1]
+    assert decision.rejection is not None
+    assert decision.rejection.reason == "EmptySharedPool"
+
+
+def test_stand_ins_leave_the_pool_a_cpu() -> None:
+    kubelet = config(options={"strict-cpu-reservation": "true"})
+    node = with_pods(hotpluggable(kubelet, machine(1, 4, threads=1)), pod(2))
+    node, change = offline(node, "1")
+    assert [one.why for one in change.broken] == ["they would be the last CPUs of the shared pool"]
+
+
+def test_a_pod_that_grows_gets_no_offline_cpu_and_its_own_back() -> None:
+    kubelet = config(gates={"InPlacePodVerticalScalingExclusiveCPUs": True})
+    node = with_pods(hotpluggable(kubelet, machine(1, 8, threads=1), "same-nodes", EXCLUSIVE_RESIZE), pod(2))
+    node, _ = offline(node, "1,4")
+    assert set_of(node, "p") == "2-3"
+    node, _ = resized(node, pod(4))
+    assert set_of(node, "p") == "2-3,5-6"
+    node, _ = online(node, "1,4")
+    assert set_of(node, "p") == "1-2,5-6"
+    assert dict(node.cpu.baselines["p"]) == {"a": cpus("1-2")}
+
+
+def test_a_pod_that_shrinks_gives_up_what_is_offline() -> None:
+    kubelet = config(gates={"InPlacePodVerticalScalingExclusiveCPUs": True})
+    node = with_pods(hotpluggable(kubelet, machine(1, 8, threads=1), NEVER, EXCLUSIVE_RESIZE), pod(2))
+    node, _ = resized(node, pod(5))
+    node, _ = offline(node, "3")
+    node, _ = resized(node, pod(3))
+    assert set_of(node, "p") == "1-2,4"
+    assert not broken(node)
+
+
+def test_a_pod_that_goes_leaves_nothing_behind() -> None:
+    node, _ = offline(with_pods(hotpluggable(), pod(3, uid="p"), pod(2, uid="q")), "2,4")
+    assert set(node.cpu.displaced) == {"p", "q"}
+    node, _ = node.remove("p")
+    assert set(node.cpu.displaced) == {"q"}
+    node, _ = node.remove("q")
+    assert (str(node.shared_pool), node.cpu.displaced) == ("0-15", {})
+    assert list_text(effective_pool(node.cpu)) == "0-1,3,5-15"
+    assert replace(node.cpu, offline=0) == hotpluggable().cpu
+
+
+def test_a_restart_keeps_what_is_broken_and_remembers_the_rest() -> None:
+    node, _ = offline(with_pods(hotpluggable(config("single-numa-node")), pod(4), pod(2, uid="q")), "2,6-7")
+    found = node.restart()
+    assert isinstance(found, tuple)
+    again, readmission = found
+    assert not readmission.refused
+    assert again.cpu == node.cpu
+    forgetful = replace(again, providers=replace(again.providers, cpu=replace(again.cpu, offline=0, displaced={})))
+    assert remembered(forgetful, node.cpu.offline, node.cpu.displaced).cpu == node.cpu
+    odd = {"p": {8: 1, 1: 3}, "nobody": {8: 9}}
+    assert remembered(forgetful, 0, odd).cpu.displaced == {"p": {8: 1}}
+
+
+def test_the_same_said_twice_changes_nothing() -> None:
+    node, _ = offline(with_pods(hotpluggable(), pod(3)), "2")
+    same, change = offline(node, "2")
+    assert (same, change.broken, change.restored) == (node, (), ())
+    assert online(node, "5")[0] == node
+    assert offline(node, "99")[0] == node
+
+
+@pytest.mark.parametrize("change", [went_offline, came_online])
+def test_without_the_extension_it_is_bad_input(change: object) -> None:
+    with pytest.raises(InputError, match=r"extensions: .*cpu-hotplug.*add cpu-hotplug"):
+        change(plain_node(), 0b10)  # type: ignore[operator]
+
+
+def test_under_policy_none_there_is_nobody_to_lose_anything() -> None:
+    node = hotpluggable(replace(config(), cpu_manager_policy="none", cpu_manager_policy_options={}))
+    node, change = offline(with_pods(node, pod(2)), "1")
+    assert (node.cpu.offline, change.broken) == (cpus("1"), ())
+
+
+def test_facts_and_metrics_tell_what_was_done() -> None:
+    facts: list[object] = []
+    node = with_pods(hotpluggable(), pod(7), pod(2, uid="q"))
+    metrics = Metrics.initial(node.settings, node.cpu)
+    after, _ = went_offline(node, cpus("2,8"), facts.append)
+    assert isinstance(facts[0], CPUsWentOffline)
+    assert [type(fact) for fact in facts[1:]] == [CPUsBroken, CPUsReplaced]
+    assert fold(metrics, facts).values == Metrics.initial(after.settings, after.cpu).values
+    came_online(after, cpus("2,8"), facts.append)
+    assert [type(fact) for fact in facts[4:]] == [CPUsRestored, CPUsRestored]
+
+
+def codes(node: Node) -> list[tuple[str, str]]:
+    return [(one.code, one.subject) for one in hotplug_findings(node)]
+
+
+def test_findings_name_what_is_broken_displaced_and_missing() -> None:
+    assert codes(hotpluggable()) == []
+    node = with_pods(hotpluggable(), pod(7), pod(2, uid="q"))
+    lost, _ = offline(node, "0,2,8")
+    assert codes(lost) == [("MOOR-521", "default/p/a"), ("MOOR-522", "default/q/a"), ("MOOR-523", "CPU 0")]
+    strict = hotpluggable(config(options={"strict-cpu-reservation": "true"}), machine(1, 4, threads=1))
+    empty, _ = offline(with_pods(strict, pod(2)), "3")
+    assert codes(empty) == [("MOOR-524", "shared pool")]
+    gone, _ = offline(with_pods(hotpluggable(rule=NEVER), pod(2)), "1-2")
+    assert "all that it has" in hotplug_findings(gone)[0].message
+
+
+def test_some_of_a_set_that_are_back_are_told_while_others_are_not() -> None:
+    node = with_pods(hotpluggable(None, machine(1, 5, threads=1)), pod(3))
+    lost, _ = offline(node, "1")
+    assert set_of(lost, "p") == "2-4"
+    lost, change = offline(lost, "2")
+    assert [(one.lost, one.replaced_by) for one in change.broken] == [(cpus("2"), 0)]
+    half, change = online(lost, "1")
+    assert set_of(half, "p") == "1,3-4"
+    assert [(one.cpus, one.lost, one.replaced_by) for one in change.broken] == [(cpus("1-3"), cpus("2"), cpus("4"))]
+    full = with_pods(hotpluggable(None, machine(1, 5, threads=1), NEVER), pod(3))
+    settings = replace(full.settings, replace_offline="same-nodes")
+    lost, _ = offline(replace(full, settings=settings), "1")
+    lost, _ = offline(replace(lost, settings=full.settings), "2")
+    half, change = online(lost, "1")
+    assert (set_of(half, "p"), change.restored) == ("1-3", ())
+    assert [(one.cpus, one.lost, one.replaced_by) for one in change.broken] == [(cpus("1-3"), cpus("2"), 0)]
+
+
+def test_a_partition_is_replaced_as_a_whole_or_not_at_all() -> None:
+    kubelet = managed("best-effort", "pod")
+    one = whole("3", quantified("a", cpu="2"), shared("rest"))
+    node = with_pods(hotpluggable(kubelet, machine(1, 5, threads=1)), one)
+    lost, change = offline(node, "2-3")
+    assert lost.cpu.assignments == node.cpu.assignments
+    assert {one.why for one in change.broken} == {"2 needed, 1 free on NUMA node 0"}
+
+
+def test_what_init_containers_left_is_not_given_while_it_is_offline() -> None:
+    node = with_pods(hotpluggable(rule=NEVER), reusing())
+    assert node.providers.reusable_cpus.cpus == 0
+    left = replace(node.providers.reusable_cpus, cpus=cpus("1-2"))
+    without_app = replace(
+        node.cpu,
+        assignments={"p": {"init": cpus("1-2")}},
+        default=cpus("0,3-15"),
+        baselines={"p": {"init": cpus("1-2")}},
+    )
+    begun = replace(node, providers=replace(node.providers, cpu=without_app, reusable_cpus=left), active={})
+    begun, _ = offline(begun, "2")
+    after, readmission = begun.readmit([reusing()])
+    assert not readmission.refused
+    assert set_of(after, "p") == "1,3-4"
+
+
+def test_what_init_containers_left_is_what_stands_in() -> None:
+    node = with_pods(hotpluggable(), reusing())
+    left = replace(node.providers.reusable_cpus, cpus=cpus("1-2"))
+    node = replace(node, providers=replace(node.providers, reusable_cpus=left))
+    lost, _ = offline(node, "2")
+    assert lost.providers.reusable_cpus.cpus == cpus("1,4")
+    assert online(lost, "2")[0] == node
+
+
+def test_metrics_follow_a_stand_in_to_another_node() -> None:
+    facts: list[object] = []
+    node = with_pods(hotpluggable(rule=ANYWHERE), pod(7))
+    metrics = Metrics.initial(node.settings, node.cpu)
+    after, _ = went_offline(node, cpus("2"), facts.append)
+    assert set_of(after, "p") == "1,3-8"
+    moved = fold(metrics, facts)
+    assert moved.values == Metrics.initial(after.settings, after.cpu).values != metrics.values
+    again, _ = came_online(after, cpus("2"), facts.append)
+    back = fold(moved, facts[2:])
+    assert {series: count for series, count in back.values.items() if count} == {
+        series: count for series, count in Metrics.initial(again.settings, again.cpu).values.items() if count
+    }

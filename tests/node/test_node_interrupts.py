@@ -1,0 +1,238 @@
+"""The rule of interrupts: what never happens, whoever owns what, and that giving back gives everything back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.core.cpuset import CPUSet
+from mooring.core.pod import Pod, QoS
+from mooring.cpumanager.claimed import owner_of
+from mooring.cpumanager.state import CPUState
+from mooring.node.interrupts import ANNOTATION, Interrupt, Owner, Place, Room, Why, Wish, place, union, wish_of
+from mooring.node.owning import owners_of
+from mooring.node.steering import NEW, Kept, Memory, Steering, steer, written
+
+CPUS = range(8)
+ALL = CPUSet.from_ids(CPUS)
+ADDRESSES = ("0000:03:00.0", "0000:03:00.1")
+sets = st.frozensets(st.sampled_from(CPUS)).map(CPUSet.from_ids)
+filled = st.frozensets(st.sampled_from(CPUS), min_size=1).map(CPUSet.from_ids)
+
+
+def cpus(text: str) -> CPUSet:
+    return CPUSet.parse(text)
+
+
+@st.composite
+def owners(draw: st.DrawFn) -> tuple[Owner, ...]:
+    """Owners of disjoint sets."""
+    whose = draw(st.lists(st.integers(0, 3), min_size=len(CPUS), max_size=len(CPUS)))
+    return tuple(
+        Owner(
+            f"pod-{number}",
+            CPUSet.from_ids(cpu for cpu in CPUS if whose[cpu] == number),
+            draw(st.sampled_from(Wish)),
+            draw(st.frozensets(st.sampled_from(ADDRESSES))),
+        )
+        for number in (1, 2, 3)
+        if number in whose
+    )
+
+
+@st.composite
+def rooms(draw: st.DrawFn) -> Room:
+    return Room(draw(filled), draw(sets))
+
+
+@st.composite
+def interrupts(draw: st.DrawFn) -> tuple[Interrupt, ...]:
+    count = draw(st.integers(0, 4))
+    lines = [
+        Interrupt(
+            number,
+            f"dev{number}",
+            draw(filled),
+            None,
+            draw(st.sampled_from(("", *ADDRESSES))),
+            draw(st.booleans()),
+        )
+        for number in range(count)
+    ]
+    return (Interrupt(NEW, "default_smp_affinity", draw(filled), None), *lines)
+
+
+@given(filled, owners(), rooms(), st.sampled_from(("", *ADDRESSES)), st.booleans())
+def test_an_interrupt_keeps_a_cpu_and_none_of_a_pod_that_avoids_it(
+    original: CPUSet, held: tuple[Owner, ...], room: Room, device: str, managed: bool
+) -> None:
+    found = place(original, held, room, device=device, managed=managed)
+    if managed:
+        assert found == Place(None, Why.MANAGED)
+    if found.cpus is None:
+        assert found.why in (Why.MANAGED, Why.NO_ROOM)
+        if found.why is Why.NO_ROOM:
+            assert room.online <= union(one.cpus for one in held)
+        return
+    assert found.cpus
+    wanting = {one.label for one in held if one.wish is Wish.OWN and device in one.devices}
+    for one in held:
+        if one.wish is not Wish.IGNORE and one.label not in wanting:
+            assert not found.cpus & one.cpus
+    if found.why is not Why.ORIGINAL:
+        assert found.cpus & room.online
+    if found.why is Why.OWN:
+        assert found.cpus <= union(one.cpus for one in held if one.label in wanting)
+    if found.why is Why.KEPT_AWAY:
+        assert found.cpus & room.online - union(one.cpus for one in held)
+
+
+@given(filled, rooms(), st.sampled_from(("", *ADDRESSES)))
+def test_without_owners_everything_is_where_it_was(original: CPUSet, room: Room, device: str) -> None:
+    assert place(original, (), room, device=device) == Place(original, Why.ORIGINAL)
+
+
+def carried_out(found: tuple[Interrupt, ...], steering: Steering) -> tuple[tuple[Interrupt, ...], Memory]:
+    """Write as a kernel takes it."""
+    writes = {step.interrupt.number: step.write for step in steering.writes}
+    after = tuple(replace(one, allowed=writes.get(one.number) or one.allowed) for one in found)
+    shown = {one.number: one.allowed for one in after if one.number in writes}
+    return after, written(steering.memory, shown)
+
+
+@given(interrupts(), st.lists(owners(), max_size=4), rooms())
+def test_what_was_moved_any_number_of_times_comes_back_as_it_was(
+    first: tuple[Interrupt, ...], courses: list[tuple[Owner, ...]], room: Room
+) -> None:
+    found, memory = first, Memory()
+    for held in courses:
+        steering = steer(found, memory, held, room)
+        assert not steering.memory.alone
+        assert {step.interrupt.number for step in steering.writes}.isdisjoint(
+            one.number for one in found if one.managed
+        )
+        found, memory = carried_out(found, steering)
+        assert steer(found, memory, held, room).writes == ()
+    found, memory = carried_out(found, steer(found, memory, (), room))
+    assert found == first
+    assert memory == Memory()
+
+
+@given(interrupts(), owners(), owners(), rooms(), st.sets(st.integers(-1, 4)))
+def test_whoever_is_killed_between_two_writes_is_made_up_for(
+    first: tuple[Interrupt, ...], before: tuple[Owner, ...], held: tuple[Owner, ...], room: Room, done: set[int]
+) -> None:
+    """Only some of the writes happen, and the memory is the one from before them."""
+    found, memory = carried_out(first, steer(first, Memory(), before, room))
+    steering = steer(found, memory, held, room)
+    writes = {step.interrupt.number: step.write for step in steering.writes if step.interrupt.number in done}
+    found = tuple(replace(one, allowed=writes.get(one.number) or one.allowed) for one in found)
+    back = steer(found, steering.memory, (), room)
+    assert not back.memory.alone
+    found, memory = carried_out(found, back)
+    assert found == first
+    assert memory == Memory()
+
+
+@given(interrupts(), owners(), owners(), rooms(), filled)
+def test_what_somebody_else_has_moved_is_left_alone(
+    first: tuple[Interrupt, ...], before: tuple[Owner, ...], held: tuple[Owner, ...], room: Room, his: CPUSet
+) -> None:
+    found, memory = carried_out(first, steer(first, Memory(), before, room))
+    beginning = found[0].allowed
+    touched = {
+        number
+        for number, one in memory.kept.items()
+        if number != NEW and his not in one.ours and one.ours != (one.original,)
+    }
+    found = tuple(replace(one, allowed=his) if one.number in touched else one for one in found)
+    steering = steer(found, memory, held, room)
+    if his == beginning:
+        assert not steering.memory.alone
+        return
+    assert set(steering.memory.alone) == touched
+    assert touched.isdisjoint(step.interrupt.number for step in steering.writes)
+    assert touched.isdisjoint(steering.memory.kept)
+    again = steer(found, steering.memory, held, room)
+    assert set(again.memory.alone) == touched
+
+
+def test_an_interrupt_that_is_set_up_anew_belongs_where_new_ones_did_before_the_agent_came() -> None:
+    room, held = Room(ALL, cpus("0")), (Owner("web", cpus("2-3")),)
+    default = Interrupt(NEW, "default_smp_affinity", ALL, None)
+    (default,), memory = carried_out((default,), steer((default,), Memory(), held, room))
+    fresh = Interrupt(30, "eth0", default.allowed, None)
+    steering = steer((default, fresh), memory, held, room)
+    assert steering.writes == ()
+    assert steering.memory.kept[30] == Kept("eth0", ALL, (cpus("0-1,4-7"),))
+    found, _ = carried_out((default, fresh), steer((default, fresh), steering.memory, (), room))
+    assert [one.allowed for one in found] == [ALL, ALL]
+
+
+@pytest.mark.parametrize("done", [(), (NEW,)], ids=["killed before", "killed after"])
+def test_an_interrupt_that_stands_by_chance_where_new_ones_begin_keeps_its_own(done: tuple[int, ...]) -> None:
+    room, held = Room(cpus("0-3"), cpus("3")), (Owner("web", cpus("0")),)
+    first = (Interrupt(NEW, "default_smp_affinity", cpus("0"), None), Interrupt(30, "eth0", cpus("3"), None))
+    steering = steer(first, Memory(), held, room)
+    moved, memory = carried_out(first, steering)
+    assert [one.allowed for one in moved] == [cpus("3"), cpus("3")]
+    again = steer(moved, memory, held, room)
+    assert carried_out(moved, steer(moved, again.memory, (), room)) == (first, Memory())
+    half = moved if done else first
+    assert carried_out(half, steer(half, steering.memory, (), room)) == (first, Memory())
+
+
+def test_an_interrupt_that_was_never_moved_may_be_moved_by_anybody() -> None:
+    room, held = Room(cpus("0-3"), cpus("3")), (Owner("web", cpus("0")),)
+    first = (Interrupt(NEW, "default_smp_affinity", cpus("0"), None), Interrupt(30, "eth0", cpus("3"), None))
+    moved, memory = carried_out(first, steer(first, Memory(), held, room))
+    his = (moved[0], replace(moved[1], allowed=cpus("1-2")))
+    steering = steer(his, memory, held, room)
+    assert not steering.memory.alone
+    assert carried_out(his, steer(his, steering.memory, (), room))[0][1].allowed == cpus("1-2")
+
+
+def test_a_number_that_another_device_has_now_is_another_interrupt() -> None:
+    memory = Memory({30: Kept("eth0", cpus("1"), (cpus("0"),))}, {31: "eth1"})
+    found = (Interrupt(30, "nvme0", cpus("5"), None), Interrupt(31, "nvme1", cpus("6"), None))
+    steering = steer(found, memory, (), Room(ALL, CPUSet()))
+    assert steering.memory == Memory()
+    assert steering.writes == ()
+
+
+def test_the_first_choice_is_what_is_left_then_reserved_cpus_then_what_nobody_owns() -> None:
+    held = (Owner("web", cpus("2-3")), Owner("calm", cpus("4"), Wish.IGNORE))
+    assert place(cpus("1-2"), held, Room(ALL, cpus("0"))) == Place(cpus("1"), Why.KEPT_AWAY)
+    assert place(cpus("2-4"), held, Room(ALL, cpus("0"))) == Place(cpus("0"), Why.KEPT_AWAY)
+    assert place(cpus("2"), held, Room(ALL, CPUSet())) == Place(cpus("0-1,5-7"), Why.KEPT_AWAY)
+    assert place(cpus("2"), held, Room(cpus("2-4"), CPUSet())) == Place(None, Why.NO_ROOM)
+    assert place(cpus("4"), held, Room(ALL, CPUSet())) == Place(cpus("4"), Why.ORIGINAL)
+
+
+@pytest.mark.parametrize(
+    ("text", "wish"), [("own", Wish.OWN), (" Ignore", Wish.IGNORE), ("avoid", Wish.AVOID), ("", None), ("yes", None)]
+)
+def test_words_of_the_annotation(text: str, wish: Wish | None) -> None:
+    assert wish_of({ANNOTATION: text}) is wish
+
+
+def pod(uid: str, wish: str = "") -> Pod:
+    return Pod(uid, uid, "default", (), QoS.GUARANTEED, annotations={ANNOTATION: wish} if wish else {})
+
+
+def test_owners_are_pods_with_all_their_containers_and_claims_with_the_word_of_their_pods() -> None:
+    claim = {"default/cpus/numa0/fast": 0b1100_0000}
+    state = CPUState(
+        "static", 0b1, {"a": {"x": 0b10, "y": 0b100}, "b": {"x": 0b1000}, owner_of("1-2"): claim}, {"b": 0b1_1000}
+    )
+    pods = {"a": pod("a", "own"), "b": pod("b", "what")}
+    found = owners_of(state, pods, {"a": frozenset(ADDRESSES)}, {"1-2": frozenset({"a"})})
+    assert found == (
+        Owner("default/b", cpus("3-4"), Wish.AVOID),
+        Owner("default/a", cpus("1-2"), Wish.OWN, frozenset(ADDRESSES)),
+        Owner("claim default/cpus", cpus("6-7"), Wish.OWN, frozenset(ADDRESSES)),
+    )
+    assert owners_of(state, pods, {})[2].wish is Wish.AVOID

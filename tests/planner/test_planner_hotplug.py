@@ -1,0 +1,197 @@
+"""CPUs that come and go in scenarios, plans, explanations and pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.core.config import MooringConfig
+from mooring.core.cpuset import CPUSet
+from mooring.core.errors import InputError
+from mooring.discovery.compact import parse_compact
+from mooring.manifest.configuration import load_config
+from mooring.manifest.gates import PodGates
+from mooring.manifest.pod_files import load_pods
+from mooring.manifest.scenario import scenario
+from mooring.planner.explain.explain import explain
+from mooring.planner.explain.lines import story_lines
+from mooring.planner.picture import plan_rows, plan_view
+from mooring.planner.plan import Plan
+from mooring.planner.question import Question
+from mooring.planner.replay import replay_scenario
+from mooring.planner.replay_file import replay_file
+from mooring.render.view import CPUUse
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "hotplug.yaml"
+MACHINE = "sockets=2 cores=16 threads=1"
+STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+HOTPLUG = {"extensions": ["cpu-hotplug"]}
+
+
+def admit(uid: str, cpu: str) -> dict[str, Any]:
+    spec = {"containers": [{"name": "app", "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}}}]}
+    return {"admit": {"metadata": {"uid": uid, "name": uid}, "spec": spec}}
+
+
+def steps(*taken: dict[str, Any], mooring: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    story = {
+        "id": "story",
+        "machine": "m",
+        "kubelet": STATIC,
+        "mooring": HOTPLUG if mooring is None else mooring,
+        "steps": list(taken),
+    }
+    answer = replay_scenario(scenario(story, source="test"), {"m": parse_compact(MACHINE).info})
+    found: list[dict[str, Any]] = answer["expect"]["steps"]
+    return found
+
+
+def test_the_example_says_what_the_engine_does() -> None:
+    outcomes = list(replay_file(EXAMPLE, compare=True))
+    assert len(outcomes) == 4
+    assert [outcome.differences for outcome in outcomes] == [()] * 4
+
+
+def test_a_step_tells_what_was_broken_and_what_is_restored() -> None:
+    _, lost, back = steps(admit("a", "3"), {"offline": "2"}, {"online": "2"})
+    assert (lost["offline"], lost["usablePool"]) == ("2", "0,5-15")
+    assert lost["displaced"] == {"a": {"app": {"cpus": "1,3-4", "original": "1-3"}}}
+    assert [one["code"] for one in lost["findings"]] == ["MOOR-522"]
+    assert '"defaultCpuSet":"0,2,5-15"' in lost["cpuManagerState"]
+    assert back["restored"] == {"a": {"app": {"cpus": "1-3", "before": "1,3-4"}}}
+    assert (back["offline"], back["displaced"], back["broken"], back["findings"]) == ("", {}, {}, [])
+
+
+def test_a_pod_that_leaves_makes_room_for_stand_ins() -> None:
+    found = steps(admit("a", "7"), admit("b", "8"), {"offline": "1"}, {"remove": "b"})
+    assert found[2]["refused"] == {"a": {"app": "1 needed, 0 free on NUMA node 0"}}
+    assert "displaced" in found[3]
+    far = {"extensions": ["cpu-hotplug"], "cpuHotplug": {"replace": "anywhere"}}
+    found = steps(admit("a", "7"), admit("b", "8"), {"offline": "1"}, {"remove": "b"}, mooring=far)
+    assert found[3]["displaced"] == {"a": {"app": {"cpus": "2-8", "original": "1-7"}}}
+
+
+def test_a_reboot_begins_with_all_cpus_and_a_restart_does_not() -> None:
+    found = steps(admit("a", "3"), {"offline": "2,9"}, {"restart": True}, {"reboot": True})
+    assert (found[2]["offline"], found[2]["displaced"]) == ("2,9", found[1]["displaced"])
+    assert "offline" not in found[3]
+    assert found[3]["sharedPool"] == "0,4-15"
+
+
+def test_a_later_step_says_what_is_offline_still() -> None:
+    found = steps({"offline": "2"}, admit("a", "3"))
+    assert found[1]["offline"] == "2"
+    assert found[1]["containers"]["app"]["cpus"] == "1,3-4"
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ({"offline": "16"}, r"steps\[0\]\.offline: the machine has no CPU 16; it has 0-15"),
+        ({"online": "3-"}, r"steps\[0\]\.online: no list of CPUs"),
+        ({"offline": ""}, r"steps\[0\]\.offline"),
+        ({"offline": 3}, r"steps\[0\]\.offline"),
+    ],
+)
+def test_a_wrong_step_is_refused_with_its_field(step: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        steps(step)
+
+
+@pytest.mark.parametrize("step", [{"offline": "3"}, {"online": "3"}])
+def test_without_the_extension_a_step_is_refused_with_the_remedy(step: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"steps\[0\]\.o\w+: needs the extension cpu-hotplug; .*extensions: \[cpu-ho"):
+        steps(step, mooring={})
+
+
+def planned(
+    tmp_path: Path, running: tuple[tuple[str, int], ...], new: tuple[tuple[str, int], ...], offline: str, config: str
+) -> Plan:
+    file = tmp_path / "config.yaml"
+    file.write_text(config)
+    read = load_config(str(file))
+    gates = PodGates.of(read.kubelet.feature_gates, read.mooring.extensions)
+
+    def pods(named: tuple[tuple[str, int], ...], to: str) -> tuple[Any, ...]:
+        path = tmp_path / to
+        path.write_text("\n---\n".join(POD.format(name=name, cpu=cpu) for name, cpu in named))
+        return tuple(load_pods([str(path)], gates=gates)) if named else ()
+
+    question = Question(
+        parse_compact(MACHINE),
+        read.kubelet,
+        read.mooring,
+        pods(new, "new.yaml"),
+        pods(running, "running.yaml"),
+        offline=CPUSet.parse(offline),
+    )
+    return question.plan()
+
+
+POD = """apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, uid: {name}}}
+spec: {{containers: [{{name: app, resources: {{limits: {{cpu: "{cpu}", memory: 1Gi}}}}}}]}}
+"""
+KUBELET = """apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+topologyManagerPolicy: single-numa-node
+reservedSystemCPUs: "0"
+"""
+CONFIG = KUBELET + "---\napiVersion: mooring/v1alpha1\nkind: MooringConfiguration\nextensions: [cpu-hotplug]\n"
+
+
+def test_a_plan_answers_with_what_running_pods_have_afterwards(tmp_path: Path) -> None:
+    plan = planned(tmp_path, (("db", 3), ("cache", 4)), (("web", 8),), "2,9", CONFIG)
+    db, cache, web = plan.answers
+    assert str(db.decision.containers["app"].cpus) == "1-3"
+    assert "app lost CPU 2, which is offline, and nothing stands in for it: 1 needed, 0 free on NUMA node 0." in db.why
+    assert "lost" not in cache.why
+    assert not web.admitted
+    assert web.why.endswith("CPU 9 is offline.")
+    assert ("MOOR-521", "default/db/app") in [(one.code, one.subject) for one in plan.findings]
+
+
+def test_a_plan_shows_who_stands_in(tmp_path: Path) -> None:
+    plan = planned(tmp_path, (("db", 3),), (), "2", CONFIG)
+    (db,) = plan.answers
+    assert str(db.decision.containers["app"].cpus) == "1,3-4"
+    assert "app lost CPU 2 and has 4 instead for now; it was given NUMA node 0." in db.why
+    assert [str(row.cpus) for row in plan_rows(plan, wide=True)] == ["1,3-4"]
+
+
+def test_an_explanation_says_what_was_lost_and_what_cannot_be_had(tmp_path: Path) -> None:
+    plan = planned(tmp_path, (("db", 3), ("cache", 4)), (("web", 8),), "2,9", CONFIG)
+    assert plan.kubelet is not None
+    topology = plan.kubelet.settings.topology
+    told = [[line.text for line in story_lines(explain(plan, one.pod), topology)] for one in plan.answers]
+    assert [len([line for line in lines if "offline" in line]) for lines in told] == [1, 0, 1]
+    assert told[2][-1] == "CPU 9 is offline"
+
+
+def test_a_picture_has_offline_cpus_at_their_places(tmp_path: Path) -> None:
+    plan = planned(tmp_path, (("db", 3), ("cache", 4)), (), "2,9", CONFIG)
+    view = plan_view(plan)
+    uses = {cpu.cpu: cpu.use for cpu in view.cpus()}
+    assert (uses[2], uses[9], uses[1]) == (CPUUse.BROKEN, CPUUse.OFFLINE, CPUUse.EXCLUSIVE)
+    assert not any(box.is_offline() for box in view.boxes)
+    assert next(entry.count for entry in view.legend if entry.use is CPUUse.BROKEN) == 1
+    assert any(line.startswith("default/db/app has CPUs 1-3, of which CPU 2 is offline") for line in view.caption)
+
+
+def test_a_plan_without_the_extension_refuses(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cpu-hotplug"):
+        planned(tmp_path, (("db", 3),), (), "2", KUBELET)
+    with pytest.raises(InputError, match="the machine has no CPU 99"):
+        planned(tmp_path, (("db", 3),), (), "99", CONFIG)
+
+
+def test_nothing_is_said_where_nothing_is_offline(tmp_path: Path) -> None:
+    assert (
+        planned(tmp_path, (("db", 3),), (), "", CONFIG).answers
+        == planned(tmp_path, (("db", 3),), (), "", KUBELET).answers
+    )
+    assert MooringConfig().replace_offline == "same-nodes"

@@ -1,0 +1,73 @@
+"""Plugins of a few functions, and what they are asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.cpumanager.machines import fixture, mask
+
+from mooring.core.cpuset import CPUSet
+from mooring.core.machineinfo import CPUFacts
+from mooring.core.plugins import UNWATCHED, ChosenPlugin, PluginChoice, PluginPlacement, Watch
+from mooring.core.pod import Pod
+from mooring.cpumanager.chooser import CPUsWanted, Purpose
+from mooring.cpumanager.rules import TakeRules
+from mooring.cpumanager.state import CPUState
+from mooring.plugins.host import PluginHost, machine_view
+
+Point = Callable[..., object]
+
+POD = Pod("uid", "pod", annotations={"team": "blue"}, priority=7)
+
+
+def plugin(
+    name: str,
+    *,
+    placement: PluginPlacement = PluginPlacement.CPU_MANAGER,
+    weight: int = 1,
+    is_shipped: bool = False,
+    **points: Point,
+) -> ChosenPlugin:
+    """Return a plugin with a function for each of some points; each takes the point's arguments by name."""
+    return ChosenPlugin(name, {}, points, placement, weight, is_shipped)
+
+
+def answering(answer: object) -> Point:
+    """Return a function that always gives this answer."""
+    return lambda **_asked: answer
+
+
+def raising(error: BaseException) -> Point:
+    """Return a function that raises."""
+
+    def fail(**_asked: object) -> object:
+        raise error
+
+    return fail
+
+
+def choice(*plugins: ChosenPlugin, watch: Watch = UNWATCHED, budget: int = 50_000_000) -> PluginChoice:
+    """Return plugins in the order in which they are asked."""
+    return PluginChoice(plugins, budget, watch)
+
+
+def host_on(
+    machine: str, *plugins: ChosenPlugin, rules: TakeRules | None = None, watch: Watch = UNWATCHED
+) -> PluginHost:
+    """Return a host on a machine of the kubelet's tests."""
+    return PluginHost(choice(*plugins, watch=watch), machine_view(fixture(machine), rules or TakeRules(), CPUFacts()))
+
+
+def wanted(need: int, pool: str, near: str = "", *, pod: Pod = POD, container: str = "app") -> CPUsWanted:
+    """Return a wish for CPUs of a pool."""
+    return CPUsWanted(Purpose.CONTAINER if container else Purpose.POD, need, mask(pool), mask(near), pod, container)
+
+
+def free(pool: str) -> CPUState:
+    """Return a state in which nobody has anything."""
+    return CPUState("static", mask(pool), {})
+
+
+def cpus(text: str) -> CPUSet:
+    """Return a CPU set from a Linux list."""
+    return CPUSet.parse(text)

@@ -1,0 +1,129 @@
+"""Nodes with the plugins that come with Mooring, and what must hold on them whoever chose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.core.bits import list_text
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.cpuset import CPUSet
+from mooring.core.machine import Machine
+from mooring.core.machineinfo import CoreKind, CPUFacts
+from mooring.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.core.quantity import Quantity
+from mooring.cpumanager.hidden import hidden_of_pod, is_hidden, pod_of
+from mooring.cpumanager.requests import exclusive_cpus
+from mooring.discovery.compact import parse_compact
+from mooring.discovery.loader import load_machine
+from mooring.manifest.plugins import plugin_choice
+from mooring.node import Decision, Node
+from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+
+SNAPSHOTS = Path(__file__).parents[2].parent / "shared" / "machines"
+
+STATIC = KubeletConfig(cpu_manager_policy="static", kube_reserved={"cpu": "1"}, eviction_hard={})
+WHOLE = replace(STATIC, cpu_manager_policy_options={"full-pcpus-only": "true"})
+
+LAKEFIELD = "cores=1 threads=1 efficiency-cores=4 memory=8Gi"
+"""One large core and four small ones, without SMT, as an Intel Core i5-L16G7."""
+
+
+@cache
+def machine_named(name: str) -> Machine:
+    """Return a shipped machine, one in a line, or a snapshot beside the repository; skip the test without that."""
+    if (SNAPSHOTS / name).is_dir():
+        return load_machine(str(next((SNAPSHOTS / name).glob("*.tar.gz"))))
+    if "=" in name:
+        return parse_compact(name)
+    try:
+        return load_machine(name)
+    except Exception:  # noqa: BLE001 - whatever is wrong with a name that is neither
+        pytest.skip(f"the recorded machine {name} is not here")
+
+
+def with_facts(machine: Machine, isolated: str = "", kinds: Mapping[int, str] | None = None) -> Machine:
+    """Return a machine of which more is known than its description tells."""
+    found = tuple(CoreKind(rank, CPUSet.parse(cpus)) for rank, cpus in (kinds or {}).items())
+    facts = CPUFacts(found or machine.info.facts.kinds, CPUSet.parse(isolated))
+    return replace(machine, info=replace(machine.info, facts=facts))
+
+
+def plugged(*plugins: object, extensions: frozenset[str] = frozenset()) -> MooringConfig:
+    """Return Mooring's document with plugins, written as in a file."""
+    choice = plugin_choice({"plugins": list(plugins)})
+    return MooringConfig(extensions=frozenset({"plugins"}) | extensions, plugins=choice)
+
+
+def node_on(
+    machine: Machine | str, *plugins: object, config: KubeletConfig = STATIC, files: StateTexts | None = None
+) -> Kubelet:
+    """Return a started kubelet with plugins."""
+    described = machine_named(machine) if isinstance(machine, str) else machine
+    start = start_kubelet(described.info, config, plugged(*plugins), files or StateTexts())
+    assert start.kubelet is not None, start.refusal
+    return start.kubelet
+
+
+def named(plugin: str, placement: str = "", **settings: Any) -> dict[str, Any]:
+    """Return the entry of a plugin."""
+    return {"name": plugin, "settings": settings, **({"placement": placement} if placement else {})}
+
+
+def container(name: str, cpus: int, kind: ContainerKind = ContainerKind.APP) -> Container:
+    limits = {"cpu": Quantity.parse(str(cpus)), "memory": Quantity.parse("1Mi")}
+    return Container(name, kind, limits, limits)
+
+
+def pod(name: str, *cpus: int, namespace: str = "default", **annotations: str) -> Pod:
+    """Return a Guaranteed pod with a container for each number; ``core_kind`` is ``mooring/core-kind``."""
+    found = {f"mooring/{key.replace('__', '.').replace('_', '-')}": value for key, value in annotations.items()}
+    containers = tuple(container(f"c{index}", number) for index, number in enumerate(cpus))
+    return Pod(name, name, namespace, containers, QoS.GUARANTEED, annotations=found)
+
+
+def cpus_of(decision: Decision, name: str = "c0") -> CPUSet:
+    """Return what an admitted pod's container has."""
+    assert decision.admitted, decision.message
+    return decision.containers[name].cpus
+
+
+def breaks(node: Node) -> Iterator[str]:
+    """Nothing is owned by two pods, nothing is lost, what is reserved is nobody's; hidden threads are their pod's."""
+    policy, state = node.settings.cpu, node.cpu
+    assert policy is not None
+    of_pod: dict[str, int] = {}
+    for owner, sets in state.assignments.items():
+        for cpus in sets.values():
+            of_pod[pod_of(owner)] = of_pod.get(pod_of(owner), 0) | cpus
+        if is_hidden(owner) and pod_of(owner) not in state.assignments:
+            yield f"{owner} has no pod"
+    owned = 0
+    for uid, cpus in of_pod.items():
+        for what, mask in (("another pod's", owned), ("the pool's", state.default), ("reserved", policy.reserved)):
+            if cpus & mask:
+                yield f"{uid} has {list_text(cpus & mask)}, which is {what}"
+        owned |= cpus
+    if owned | state.default != policy.shareable:
+        yield f"{list_text((owned | state.default) ^ policy.shareable)} is lost or made up"
+    for one in node.active.values():
+        yield from _breaks_of(node, one)
+
+
+def _breaks_of(node: Node, one: Pod) -> Iterator[str]:
+    policy, state = node.settings.cpu, node.cpu
+    assert policy is not None
+    hidden = hidden_of_pod(state, one.uid)
+    for each in one.containers:
+        cpus = state.assignments.get(one.uid, {}).get(each.name, 0)
+        need = exclusive_cpus(one, each, policy.gates)
+        if cpus.bit_count() != need:
+            yield f"{one.uid}/{each.name} has {list_text(cpus)} where {need} are wanted"
+        whole = cpus | hidden.get(each.name, 0)
+        if policy.rules.whole_cores and policy.topology.core_siblings(whole) != whole:
+            yield f"{one.uid}/{each.name} has {list_text(cpus)}, no whole cores"

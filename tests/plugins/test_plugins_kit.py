@@ -1,0 +1,137 @@
+"""The test kit for authors: what keeps the rules passes, and each broken rule is told in plain words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from itertools import count
+
+import pytest
+
+from mooring.core.cpuset import CPUSet
+from mooring.core.errors import InputError
+from mooring.plugging.loading import load_plugin
+from mooring.plugins import CPURequest, PodView, hookimpl
+from mooring.plugins.shipped.kubelet_rules import KubeletRules
+from mooring.plugintesting import MACHINES, BrokenRuleError, check_plugin
+
+SECONDS = 10**9
+"""Far more than any question takes on a busy machine."""
+
+
+class Base:
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        self.settings = settings
+
+
+def broken(plugin: type[Base], examples: int = 60) -> BrokenRuleError:
+    with pytest.raises(BrokenRuleError) as caught:
+        check_plugin(plugin, examples=examples, budget=10 * SECONDS)
+    return caught.value
+
+
+def test_a_plugin_that_keeps_the_rules_passes() -> None:
+    class Highest(Base):
+        @hookimpl
+        def pre_score(self, request: CPURequest) -> dict[int, float]:
+            return {cpu: float(cpu) for cpu in request.available}
+
+        @hookimpl
+        def sort_pods(self, pods: tuple[PodView, ...]) -> list[str]:
+            return sorted((pod.uid for pod in pods), reverse=True)
+
+    check_plugin(Highest, examples=40, budget=10 * SECONDS)
+
+
+def test_the_kubelets_own_rules_pass_where_cores_are_even() -> None:
+    even = {name: info for name, info in MACHINES.items() if "hybrid" not in name}
+    check_plugin(KubeletRules, examples=40, machines=even, budget=10 * SECONDS)
+    assert load_plugin("kubelet-rules", {}).name == "kubelet-rules"
+
+
+def test_an_answer_that_does_not_count_is_told_with_machine_and_pod() -> None:
+    class Greedy(Base):
+        @hookimpl
+        def select_cpus(self, request: CPURequest) -> CPUSet:
+            return request.available
+
+    error = broken(Greedy)
+    assert error.rule.startswith("every answer counts: select_cpus: it selected ")
+    text = str(error)
+    assert "machine: " in text
+    assert "asked about: pod-0 " in text
+    assert "step 1: pod-0 arrives: Guaranteed, " in text
+
+
+def test_what_is_raised_is_told() -> None:
+    class Fails(Base):
+        @hookimpl
+        def pre_score(self, request: CPURequest) -> dict[int, float]:
+            return {min(request.available): 1 / (len(request.available) - request.need)}
+
+    assert broken(Fails).rule == "every answer counts: pre_score: it raised ZeroDivisionError: division by zero"
+
+
+def test_an_order_that_loses_pods_is_told() -> None:
+    class Loses(Base):
+        @hookimpl
+        def sort_pods(self, pods: tuple[PodView, ...]) -> list[str]:
+            return [pod.uid for pod in pods[1:]]
+
+    assert "sort_pods: it left pods out" in broken(Loses).rule
+
+
+def test_another_answer_to_the_same_question_is_told() -> None:
+    class Moody(Base):
+        def __init__(self, settings: Mapping[str, object]) -> None:
+            super().__init__(settings)
+            self.asked = count()
+
+        @hookimpl
+        def select_cpus(self, request: CPURequest) -> CPUSet:
+            free = list(request.available)
+            start = next(self.asked) % (len(free) - request.need + 1)
+            return CPUSet.from_ids(free[start : start + request.need])
+
+    assert broken(Moody, 100).rule == "the same question has the same answer: asked again, it decided otherwise"
+
+
+def test_a_memory_of_earlier_questions_is_told() -> None:
+    class Remembers(Base):
+        def __init__(self, settings: Mapping[str, object]) -> None:
+            super().__init__(settings)
+            self.pods: set[str] = set()
+
+        @hookimpl
+        def pre_score(self, request: CPURequest) -> dict[int, float]:
+            self.pods.add(request.pod.uid if request.pod else "")
+            chosen = max(request.available) if len(self.pods) > 2 else min(request.available)
+            return {chosen: 1.0}
+
+    rule = broken(Remembers, 200).rule
+    assert rule == "the same question has the same answer: made anew, it decided otherwise"
+
+
+def test_a_question_that_takes_too_long_is_told() -> None:
+    class Slow(Base):
+        @hookimpl
+        def pre_score(self) -> None:
+            sum(range(1000))
+
+    with pytest.raises(BrokenRuleError) as caught:
+        check_plugin(Slow, examples=20, budget=1)
+    assert caught.value.rule.startswith("no question takes too long: pre_score took ")
+
+
+def test_what_is_no_plugin_is_refused() -> None:
+    with pytest.raises(InputError):
+        check_plugin(Base)
+
+
+def test_without_hypothesis_one_line_says_what_is_missing() -> None:
+    code = "import sys; sys.modules['hypothesis'] = None; import mooring.plugintesting"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith(
+        "mooring.plugintesting needs hypothesis, which is not installed; run pip install hypothesis"
+    )

@@ -1,0 +1,104 @@
+"""A node that a test changes, and its publisher before an API server that a test breaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import httpx2
+from lightkube import Client
+from tests.agent.pods.fault_injector import FaultInjector
+
+from mooring.cluster.apiserver import Cluster
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.errors import MooringError
+from mooring.core.machine import Finding
+from mooring.core.pod import Container, Pod, QoS
+from mooring.core.quantity import Quantity
+from mooring.discovery.compact import parse_compact
+from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+from mooring.scheduling.publisher.engine_source import EngineObserver
+from mooring.scheduling.publisher.observation import Observation
+from mooring.scheduling.publisher.pace import Rhythm
+from mooring.scheduling.publisher.publisher import Publisher
+
+NODE = "node-1"
+FACTS = "POST /apis/mooring.dev/v1alpha1/nodefacts"
+STATE = f"PATCH /apis/mooring.dev/v1alpha1/nodestates/{NODE}"
+TOPOLOGY = f"PATCH /apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/{NODE}"
+CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+RHYTHM = Rhythm(gathering=0.2, least=1.0, heartbeat=300.0)
+BEGAN = 1_700_000_000.0
+
+
+def kubelet() -> Kubelet:
+    start = start_kubelet(parse_compact("cores=8 memory=8Gi").info, CONFIG, MooringConfig(), StateTexts())
+    assert start.kubelet is not None
+    return start.kubelet
+
+
+def pinned(uid: str, cpus: int = 1) -> Pod:
+    amounts = {"cpu": Quantity.parse(str(cpus))}
+    return Pod(uid, uid, containers=(Container("c", requests=amounts, limits=amounts),), qos=QoS.GUARANTEED)
+
+
+@dataclass
+class Node:
+    """A node that a test changes, a publisher of it, and a clock that stands still."""
+
+    cluster: FaultInjector
+    kubelet: Kubelet = field(default_factory=kubelet)
+    observer: EngineObserver = field(default_factory=lambda: EngineObserver(NODE))
+    now: float = 1000.0
+    rhythm: Rhythm = RHYTHM
+    told: list[Finding] = field(default_factory=list)
+    problem: str = ""
+    computed: float = 0.0
+    """CPU seconds of the publisher's thread."""
+    opened: list[Cluster] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.seen = self.observer.observe(self.kubelet)
+        self.publisher = Publisher(
+            self,
+            self.connect,
+            NODE,
+            rhythm=self.rhythm,
+            cpu=lambda: self.computed,
+            report=self.told.append,
+            clock=lambda: self.now,
+            today=lambda: BEGAN + self.now,
+        )
+
+    def connect(self) -> Cluster:
+        # Without certificates, which take longer to load than everything else together.
+        http = httpx2.Client(base_url=self.cluster.config().cluster.server, verify=False)
+        self.opened.append(Cluster(http, cast("Client", http)))
+        return self.opened[-1]
+
+    def look(self) -> Observation:
+        if self.problem:
+            raise MooringError(self.problem)
+        return self.seen
+
+    def admit(self, uid: str) -> None:
+        self.kubelet, decision = self.kubelet.admit(pinned(uid))
+        assert decision.admitted
+        self.seen = self.observer.observe(self.kubelet)
+
+    def remove(self, uid: str) -> None:
+        self.kubelet, _ = self.kubelet.remove(uid)
+        self.seen = self.observer.observe(self.kubelet)
+
+    def let_pass(self, seconds: float) -> None:
+        """Do what the loop does for a while."""
+        end = self.now + seconds
+        while True:
+            wait = self.publisher.step()
+            if self.now + wait > end:
+                self.now = end
+                return
+            self.now += wait
+
+    def written(self, what: str = STATE) -> list[Any]:
+        return [request.body for request in self.cluster.asked(what)]
