@@ -64,6 +64,10 @@ class Chooser(Protocol):
     def counts_cores(self) -> bool:
         """Whether whole cores are counted as they are, and not by the kubelet's average of the machine."""
 
+    @property
+    def withholds(self) -> bool:
+        """Whether it may leave CPUs out of the pool."""
+
     def among(self, active: Mapping[str, Pod]) -> Chooser:
         """Return the chooser that knows the active pods."""
 

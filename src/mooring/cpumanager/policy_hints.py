@@ -94,7 +94,7 @@ def _answer(
     *,
     absent: int = 0,
 ) -> ResourceHints:
-    if policy.chooser is not None and not asked.mismatch:
+    if policy.chooser is not None and policy.chooser.withholds and not asked.mismatch:
         asked, out_of_reach = _as_plugins_see(policy, state, pod, asked, observer)
         absent |= out_of_reach
     if observer is not None:
@@ -120,16 +120,17 @@ def _as_plugins_see(
 
     Returns:
         What is asked now, and the mask of the CPUs that plugins would withhold on an empty machine, too: a set of nodes
-        is not as small as it could be only because it is counted with CPUs that the pod can never get.
+        is not as small as it could be only because it is counted with CPUs that the pod can never get. What it has is
+        always as good as can be, so that no restart takes a pod away that plugins once let in.
     """
     held = 0
     for cpus in state.assignments.get(pod.uid, {}).values():
         held |= cpus
-    pool = asked.available | asked.reusable
-    usable = usable_cpus(policy, state, pool & ~held, pod, asked.container, asked.need, observer) | pool & held
-    if usable == pool:
-        return asked, 0
     everything = policy.topology.all_cpus
+    pool = asked.available | asked.reusable
+    if not pool & ~held:
+        return asked, everything & ~held
+    usable = usable_cpus(policy, state, pool & ~held, pod, asked.container, asked.need, observer) | pool & held
     within_reach = usable_cpus(policy, state, everything, pod, asked.container, asked.need)
     asked = replace(asked, available=asked.available & usable, reusable=asked.reusable & usable)
     return asked, everything & ~within_reach & ~usable

@@ -49,6 +49,14 @@ class PluginHost:
             for plugin in self.choice.plugins
         )
 
+    @property
+    def withholds(self) -> bool:
+        """Whether a plugin may withhold CPUs in the CPU manager."""
+        return any(
+            plugin.placement is PluginPlacement.CPU_MANAGER and "filter_cpus" in plugin.points
+            for plugin in self.choice.plugins
+        )
+
     def among(self, active: Mapping[str, Pod]) -> PluginHost:
         """Return the host that knows the active pods."""
         return replace(self, active=active)
