@@ -19,6 +19,7 @@ Source: CPU Manager Plugin Model (proposal); spec: resize.md section 7.
 from __future__ import annotations
 
 from mooring.core.cpuset import CPUSet
+from mooring.core.errors import InputError
 from mooring.plugins.marks import hookimpl
 from mooring.plugins.rules import can_hold, is_whole, kubelet_choice, scored_choice
 from mooring.plugins.values import (
@@ -40,6 +41,7 @@ __all__ = [
     "CPUSet",
     "Change",
     "Holder",
+    "InputError",
     "MachineView",
     "NUMAChoice",
     "PodView",

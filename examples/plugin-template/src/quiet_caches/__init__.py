@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.core.errors import InputError
-from mooring.plugins import CPURequest, hookimpl
+from mooring.plugins import CPURequest, InputError, hookimpl
 
 ANNOTATION = "example.org/quiet"
 
