@@ -22,7 +22,12 @@ HUGE_PAGES = "sockets=2 numa=4 cores=64 threads=2 l3=16 memory=256Gi hugepages-2
 
 
 def question(name: str) -> Question:
-    prefix, machine = {"telco": ("", "epyc-7763-2s-nps4"), "ai": ("ai-", HUGE_PAGES)}[name]
+    prefix, machine = {
+        "telco": ("", "epyc-7763-2s-nps4"),
+        "ai": ("ai-", HUGE_PAGES),
+        # With threads that are hidden for a pod.
+        "hybrid": ("plugins/hybrid-", "i7-1370p"),
+    }[name]
     loaded = load_machine(machine)
     configuration = load_config(str(EXAMPLES / f"{prefix}kubelet.yaml"))
     pods = load_pods([str(EXAMPLES / f"{prefix}pods.yaml")])
@@ -50,7 +55,7 @@ def told(report: ReportView, step: int) -> dict[int, tuple[CPUUse, tuple[str, ..
     }
 
 
-@pytest.mark.parametrize("name", ["telco", "ai"])
+@pytest.mark.parametrize("name", ["telco", "ai", "hybrid"])
 def test_each_step_is_the_picture_of_a_plan_that_ends_there(name: str) -> None:
     asked = question(name)
     report = report_of(asked.plan())
@@ -60,7 +65,7 @@ def test_each_step_is_the_picture_of_a_plan_that_ends_there(name: str) -> None:
         assert told(report, step) == drawn(plan_view(shorter))
 
 
-@pytest.mark.parametrize("name", ["telco", "ai"])
+@pytest.mark.parametrize("name", ["telco", "ai", "hybrid"])
 def test_the_report_draws_the_node_that_show_draws(name: str) -> None:
     plan = question(name).plan()
     report = report_of(plan)

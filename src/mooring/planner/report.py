@@ -120,6 +120,8 @@ def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[Owner]:
         if answer is not None:
             name = pod_name(answer)
             labels = [name, *(f"{name}/{container.name}" for container in answer.pod.containers)]
+            # What is hidden for a container has a label of its own.
+            labels += sorted(held.keys() - set(labels))
             ordered += [held[label] for label in labels if label in held]
         else:
             ordered += [held[label] for label in sorted(held)]
