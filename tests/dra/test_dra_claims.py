@@ -83,11 +83,17 @@ def test_a_file_has_a_device_for_each_share_and_tells_the_next_driver_everything
     assert (content["cdiVersion"], content["kind"]) == ("0.6.0", "cpu.example/claim")
     assert [one["name"] for one in content["devices"]] == ["u-0", "u-1"]
     assert content["devices"][0]["containerEdits"]["env"] == ["MOORING_CLAIM_U_0=1-2", "MOORING_REQUEST_FAST=1-2"]
+    [mount] = content["devices"][0]["containerEdits"]["mounts"]
+    assert mount["containerPath"] == "/run/mooring-claims/fast"
+    assert {"ro", "nosuid", "nodev", "noexec", "bind"} == {*mount["options"]}
+    file = Path(mount["hostPath"]) / "cpuset"
+    assert (file.read_text(encoding="ascii"), file.stat().st_mode & 0o777) == ("1-2", 0o644)
     assert specs.device("u", 1) == "cpu.example/claim=u-1"
     assert specs.read("u") == PREPARED
     assert [*specs.all()] == [PREPARED]
     assert [PREPARED.given_for(one) for one in PREPARED.results] == [0, 1]
     specs.remove("u")
+    assert not file.exists()
     specs.remove("u")
     assert [*specs.all()] == []
     assert specs.read("u") is None
@@ -109,6 +115,7 @@ def test_several_devices_of_a_request_are_one_list_for_the_program(tmp_path: Pat
     specs.write(Prepared("u", "s", "c", (), given))
     devices = json.loads(specs.path("u").read_text(encoding="utf-8"))["devices"]
     assert {one["containerEdits"]["env"][1] for one in devices} == {"MOORING_REQUEST_R=1,4-5"}
+    assert (specs.told("u") / "r" / "cpuset").read_text(encoding="ascii") == "1,4-5"
     assert request_variable("a.b-c/d") == "MOORING_REQUEST_A_B_C"
 
 

@@ -8,6 +8,7 @@ Source: CNCF container-device-interface, specification 0.6.0.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,12 +17,17 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.checkpoint.replacement import write_atomically
+from mooring.checkpoint.replacement import write_atomically, write_together
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.dra.allocation import Result
 
 VERSION: Final = "0.6.0"
+INSIDE: Final = "/run/mooring-claims"
+"""Where a container finds the files of its claims: a folder for each request, with the file ``cpuset``."""
+FILE: Final = "cpuset"
+_READABLE: Final = 0o644
+_OPEN: Final = 0o755
 CLASS: Final = "claim"
 ANNOTATION: Final = "mooring.dev/prepared"
 
@@ -69,17 +75,29 @@ class Specs:
         """Return the file of a claim."""
         return self.folder / f"{self.driver}-{uid}.json"
 
+    def told(self, uid: str) -> Path:
+        """Return the folder of what a claim's containers are told; runtimes look at no folder for devices."""
+        return self.folder / f"{self.driver}-{uid}"
+
     def write(self, prepared: Prepared) -> None:
-        """Write the file of a claim, whole or not at all.
+        """Write the file of a claim, whole or not at all, and before it what its containers are told.
 
         Raises:
             InputError: it cannot be written.
         """
+        told = self.told(prepared.uid)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            for request in dict.fromkeys(one.request for one in prepared.given):
+                folder = told / name_of(request)
+                folder.mkdir(parents=True, exist_ok=True)
+                write_together(folder, {FILE: _of_request(prepared, request)})
+                (folder / FILE).chmod(_READABLE)
+                folder.chmod(_OPEN)
+            told.chmod(_OPEN)
         except OSError as error:
             raise InputError(f"cannot be made: {error.strerror}", source=str(self.folder)) from None
-        write_atomically(self.path(prepared.uid), msgspec.json.encode(specification(prepared, self.driver)).decode())
+        content = specification(prepared, self.driver, told)
+        write_atomically(self.path(prepared.uid), msgspec.json.encode(content).decode())
 
     def read(self, uid: str) -> Prepared | None:
         """Return what a claim was given; None when there is no file, or none of this driver."""
@@ -98,14 +116,16 @@ class Specs:
                 yield found
 
     def remove(self, uid: str) -> None:
-        """Remove the file of a claim, if there is one."""
+        """Remove the file of a claim, if there is one, and then what its containers were told."""
         self.path(uid).unlink(missing_ok=True)
+        shutil.rmtree(self.told(uid), ignore_errors=True)
 
 
-def specification(prepared: Prepared, driver: str) -> dict[str, Any]:
-    """Return the content of a file: a device for each request and device of the claim, with two variables.
+def specification(prepared: Prepared, driver: str, told: Path) -> dict[str, Any]:
+    """Return the content of a file: a device for each request and device of the claim, with two variables and a mount.
 
-    One tells the agent what the container has; the other, by the name of the request, tells the program its CPUs.
+    One variable tells the agent what the container has; the other, by the name of the request, tells the program its
+    CPUs, and so does the file that is mounted. A claim's CPUs stay what they are as long as it is prepared.
     """
     return {
         "cdiVersion": VERSION,
@@ -118,12 +138,28 @@ def specification(prepared: Prepared, driver: str) -> dict[str, Any]:
                     "env": [
                         f"{one.variable}={one.cpus}",
                         f"{request_variable(one.request)}={_of_request(prepared, one.request)}",
-                    ]
+                    ],
+                    "mounts": [
+                        {
+                            "hostPath": str(told / name_of(one.request)),
+                            "containerPath": f"{INSIDE}/{name_of(one.request)}",
+                            "options": ["ro", "nosuid", "nodev", "noexec", "bind"],
+                        }
+                    ],
                 },
             }
             for number, one in enumerate(prepared.given)
         ],
     }
+
+
+def name_of(request: str) -> str:
+    """Return the name of a request, without that of the choice that ``firstAvailable`` made.
+
+    >>> name_of("fast/big")
+    'fast'
+    """
+    return request.partition("/")[0]
 
 
 def request_variable(request: str) -> str:
@@ -132,7 +168,7 @@ def request_variable(request: str) -> str:
     >>> request_variable("fast-path")
     'MOORING_REQUEST_FAST_PATH'
     """
-    name = request.partition("/")[0].upper()
+    name = name_of(request).upper()
     return f"MOORING_REQUEST_{''.join(letter if letter.isalnum() else '_' for letter in name)}"
 
 

@@ -68,9 +68,13 @@ class Claimed:
     def cpus(self, place: str) -> CPUSet:
         return CPUSet.parse(given(self.node)[place][0])
 
-    def environment(self, place: str) -> dict[str, str]:
+    def inside(self, place: str, *command: str) -> str:
+        """Return what a command in a running container prints."""
         [one] = [one for one in containers(self.node) if one.place == place and one.state == "RUNNING"]
-        lines = self.node.cri.execute(one.id, "env").splitlines()
+        return self.node.cri.execute(one.id, *command)
+
+    def environment(self, place: str) -> dict[str, str]:
+        lines = self.inside(place, "env").splitlines()
         return dict(line.split("=", 1) for line in lines if line.startswith("MOORING_"))
 
     def claims(self) -> dict[str, str]:
@@ -149,6 +153,8 @@ def test_a_claim_goes_from_the_scheduler_to_the_container_and_comes_back(claimed
     environment = claimed.environment("user/second")
     assert environment["MOORING_REQUEST_SLOW"] == str(slow)
     assert "MOORING_REQUEST_FAST" not in environment
+    assert claimed.inside("user/second", "cat", "/run/mooring-claims/slow/cpuset") == str(slow)
+    assert claimed.inside("user/second", "busybox", "ls", "/run/mooring-claims") == "slow\n"
     assert claimed.claims() == {"default/two": str(everything)}
     status = claimed.api.get(f"{CLAIMS}/two")["status"]
     assert {one["data"]["cpus"] for one in status["devices"]} >= {str(slow)}
