@@ -22,7 +22,7 @@ GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.cluster.following.pause_before", lambda _tries, _name: 0.01)
-    monkeypatch.setattr("mooring.cluster.following._QUIET_PAUSE", 0.01)
+    monkeypatch.setattr("mooring.cluster.following.QUIET_PAUSE", 0.01)
 
 
 @pytest.fixture

@@ -1,7 +1,4 @@
-"""A thread that follows a collection of objects: it lists, watches, and begins anew when it must.
-
-Objects are handed over as they came, undecoded: whoever reads them takes what it needs of a hundred thousand.
-"""
+"""A thread that follows a collection of objects: it lists, watches, and begins anew when it must."""
 
 from __future__ import annotations
 
@@ -14,12 +11,10 @@ from typing import Final, Protocol
 import httpx2
 import msgspec
 
-from mooring.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors, cut
-from mooring.cluster.watching import pause_before, watch_lines
+from mooring.cluster.apiserver import Cluster, ClusterError, cut
+from mooring.cluster.watching import Pages, pause_before, watch_lines
 
-PAGE: Final = 500
-"""Objects of one answer to a list."""
-_QUIET_PAUSE: Final = 1.0
+QUIET_PAUSE: Final = 1.0
 """Seconds between a watch that brought nothing and the next."""
 
 
@@ -35,18 +30,8 @@ class Listener(Protocol):
     def deleted(self, item: msgspec.Raw) -> None:
         """Take an object as it was before it was deleted."""
 
-    def failed(self, error: ClusterError) -> None:
-        """Hear that the API server is not heard of at the moment."""
-
-
-class _ListMetadata(msgspec.Struct):
-    resourceVersion: str = ""  # noqa: N815 - the field's name on the wire
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _List(msgspec.Struct):
-    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
-    items: list[msgspec.Raw] | None = None
+    def failed(self, error: ClusterError, times: int) -> None:
+        """Hear that the API server is not heard of at the moment, and how often one after another."""
 
 
 class _Event(msgspec.Struct):
@@ -62,6 +47,11 @@ class _Object(msgspec.Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     code: int = 0
     message: str = ""
+    reason: str = ""
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 @dataclass(slots=True)
@@ -73,9 +63,18 @@ class Follower:
     path: str
     listener: Listener
     query: Mapping[str, str] = field(default_factory=dict)
+    """Which objects."""
+    first: Mapping[str, str] = field(default_factory=dict)
+    """More of the query for a list, unless the server has found a version too old: then only its newest will do."""
+    opened: Callable[[], object] = _nothing
+    """Called when changes arrive from now on."""
+    heard: Callable[[], object] = _nothing
+    """Called when the server has said something, a mere bookmark too."""
     name: str = "mooring"
     """Of this program; nodes and replicas pause differently long."""
     clock: Callable[[], float] = time.monotonic
+    wait: Callable[[float], object] | None = None
+    """Waits before another try; without one it ends early when :meth:`stop` is called."""
     has_listed: threading.Event = field(default_factory=threading.Event)
     """Set when everything has been listed once."""
     last_heard: float = 0.0
@@ -84,6 +83,7 @@ class Follower:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _response: httpx2.Response | None = None
     _version: str = ""
+    _newest: bool = False
     _failures: int = 0
     _thread: threading.Thread | None = None
 
@@ -115,21 +115,24 @@ class Follower:
     def _round(self, http: httpx2.Client) -> None:
         """List if need be, then watch until the server ends it."""
         if not self._version:
-            found = _Pages(http, self.path, self.query)
+            found = Pages(http, self.path, {**self.query, **({} if self._newest else self.first)})
             self.listener.listed(iter(found))
             self._version = found.version
+            self._newest = False
             self._heard()
             self.has_listed.set()
         heard = False
         for line in watch_lines(http, self.path, self.query, self._version, self._opened):
-            heard = True
             self._take(line)
             self._heard()
+            # Only a watch that brings something ends a row of failures: a server that finds the version of each of its
+            # own lists too old is not to be asked without a pause.
+            heard, self._failures = True, 0
         self._closed()
         if not heard:
             # Nothing for minutes is rare, because of the bookmarks. A server that ends every watch at once is not to be
             # asked without a pause.
-            self._stopping.wait(_QUIET_PAUSE)
+            self._pause(QUIET_PAUSE)
 
     def _take(self, line: str) -> None:
         try:
@@ -138,7 +141,7 @@ class Follower:
         except msgspec.MsgspecError as error:
             raise ClusterError(f"the API server's event cannot be read: {error}") from None
         if event.type == "ERROR":
-            raise ClusterError(f"the watch ended: {found.message}", code=found.code)
+            raise ClusterError(f"the watch ended: {found.message or found.reason}", code=found.code)
         if event.type == "DELETED":
             self.listener.deleted(event.object)
         elif event.type in ("ADDED", "MODIFIED"):
@@ -146,15 +149,17 @@ class Follower:
         self._version = found.metadata.resourceVersion or self._version
 
     def _heard(self) -> None:
-        self._failures = 0
         self.last_heard = self.clock()
+        self.heard()
 
     def _opened(self, response: httpx2.Response) -> None:
         with self._lock:
             self._response = response
             if self._stopping.is_set():
                 cut(response)
+                return
         self.last_heard = self.clock()
+        self.opened()
 
     def _closed(self) -> None:
         with self._lock:
@@ -165,30 +170,13 @@ class Follower:
         if self._stopping.is_set():
             return
         if error.is_gone:
-            self._version = ""
+            self._version, self._newest = "", True
         self._failures += 1
         if error.is_gone and self._failures == 1:
             return  # part of the game: the list is read again at once
-        self.listener.failed(error)
-        self._stopping.wait(max(pause_before(self._failures, self.name), error.pause))
+        self.listener.failed(error, self._failures)
+        self._pause(max(pause_before(self._failures, self.name), error.pause))
 
-
-class _Pages:
-    """The answers to a list, one page after another."""
-
-    def __init__(self, http: httpx2.Client, path: str, query: Mapping[str, str]) -> None:
-        self._http, self._path, self._query = http, path, query
-        self.version = ""
-
-    def __iter__(self) -> Iterator[list[msgspec.Raw]]:
-        query = {**self._query, "limit": str(PAGE)}
-        while True:
-            with cluster_errors():
-                response = self._http.get(self._path, params=query)
-                check_response(response)
-                found = msgspec.json.decode(response.content, type=_List)
-            yield found.items or []
-            self.version = found.metadata.resourceVersion
-            if not found.metadata.continue_:
-                return
-            query = {**query, "continue": found.metadata.continue_}
+    def _pause(self, seconds: float) -> None:
+        if not self._stopping.is_set():
+            (self.wait or self._stopping.wait)(seconds)

@@ -1,21 +1,25 @@
-"""Listing and watching the pods of one node: requests, and what their answers say.
+"""Listing and watching a collection of objects: requests, and what their answers say.
 
 Source: Kubernetes API concepts, "Efficient detection of changes".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
 
 import httpx2
 import msgspec
 
-from mooring.cluster.apiserver import ANSWER_TIME, ClusterError, check_response, cluster_errors
+from mooring.cluster.apiserver import ANSWER_TIME, check_response, cluster_errors
 
 PODS: Final = "api/v1/pods"
+CACHED: Final = {"resourceVersion": "0"}
+"""For a list whose age does not matter: the server's cache answers, which is much cheaper for it."""
+PAGE: Final = 500
+"""Objects of one answer to a list."""
 WATCH_TIME: Final = 240
 """Seconds after which the server is to end a watch."""
 SILENCE: Final = 300.0
@@ -24,58 +28,45 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One event of a watch."""
-
-    kind: str
-    """``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``."""
-    content: dict[str, Any]
-    version: str
+class _ListMetadata(msgspec.Struct):
+    resourceVersion: str = ""  # noqa: N815 - the field's name on the wire
+    continue_: str = msgspec.field(default="", name="continue")
 
 
-def list_pods(http: httpx2.Client, node: str, *, newest: bool = False) -> tuple[list[dict[str, Any]], str]:
-    """Return the pods of a node and the resource version from which to watch.
+class _List(msgspec.Struct):
+    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
+    items: list[msgspec.Raw] | None = None
 
-    Args:
-        http: with base URL and credentials.
-        node: name of the node.
-        newest: ask for the newest state, where otherwise the server's cache is good enough and much cheaper for it.
 
-    Raises:
-        ClusterError: it failed.
+@dataclass(slots=True)
+class Pages:
+    """The objects of a collection, one page after another; they are asked for as they are taken.
+
+    Objects are handed over as they came, undecoded: whoever reads them takes what it needs of a hundred thousand.
+    Iterating raises a :class:`ClusterError` when a request fails.
     """
-    query = {"fieldSelector": f"spec.nodeName={node}", **({} if newest else {"resourceVersion": "0"})}
-    items: list[dict[str, Any]] = []
-    with cluster_errors():
+
+    http: httpx2.Client
+    """With base URL and credentials."""
+    path: str
+    """Of the collection."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    """Which of its objects, and how old the answer may be."""
+    version: str = ""
+    """The resource version from which to watch; known at the end."""
+
+    def __iter__(self) -> Iterator[list[msgspec.Raw]]:
+        query = {**self.query, "limit": str(PAGE)}
         while True:
-            response = http.get(PODS, params=query)
-            check_response(response)
-            content = _mapping(msgspec.json.decode(response.content))
-            metadata = _mapping(content.get("metadata"))
-            items += [_mapping(item) for item in content.get("items") or []]
-            token = metadata.get("continue")
-            if not token:
-                return items, str(metadata.get("resourceVersion", ""))
-            query = {**query, "continue": str(token)}
-
-
-def watch_pods(
-    http: httpx2.Client, node: str, version: str, opened: Callable[[httpx2.Response], object]
-) -> Generator[Change]:
-    """Yield the changes after a resource version until the server ends the watch, which it does every few minutes.
-
-    Args:
-        http: with base URL and credentials.
-        node: name of the node.
-        version: the last one that was heard of.
-        opened: receives the response, so that another thread can cut it.
-
-    Raises:
-        ClusterError: it failed; ``is_gone`` when the version is too old.
-    """
-    for line in watch_lines(http, PODS, {"fieldSelector": f"spec.nodeName={node}"}, version, opened):
-        yield _change(line)
+            with cluster_errors():
+                response = self.http.get(self.path, params=query)
+                check_response(response)
+                found = msgspec.json.decode(response.content, type=_List)
+            yield found.items or []
+            self.version = found.metadata.resourceVersion
+            if not found.metadata.continue_:
+                return
+            query = {**query, "continue": found.metadata.continue_}
 
 
 def watch_lines(
@@ -111,6 +102,15 @@ def watch_lines(
                 yield line
 
 
+def pods_of(node: str) -> dict[str, str]:
+    """Return the query for the pods of one node.
+
+    >>> pods_of("node-1")
+    {'fieldSelector': 'spec.nodeName=node-1'}
+    """
+    return {"fieldSelector": f"spec.nodeName={node}"}
+
+
 def pause_before(attempt: int, node: str) -> float:
     """Return the seconds to wait after the given number of failures.
 
@@ -124,17 +124,11 @@ def pause_before(attempt: int, node: str) -> float:
     return spread * min(_FIRST_PAUSE * (1 << min(attempt - 1, 16)), _LONGEST_PAUSE)
 
 
-def _change(line: str) -> Change:
-    event = _mapping(msgspec.json.decode(line))
-    kind, content = str(event.get("type", "")), _mapping(event.get("object"))
-    if kind == "ERROR":
-        code = content.get("code")
-        message = f"the watch ended: {content.get('message') or content.get('reason')}"
-        raise ClusterError(message, code=code if isinstance(code, int) else 0)
-    return Change(kind, content, str(_mapping(content.get("metadata")).get("resourceVersion", "")))
+def mapping_of(item: msgspec.Raw) -> dict[str, Any]:
+    """Return an object's fields.
 
-
-def _mapping(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ClusterError(f"the API server's answer is no object but {str(value)[:60]!r}")
-    return value
+    Raises:
+        ClusterError: it is no object.
+    """
+    with cluster_errors():
+        return msgspec.json.decode(item, type=dict[str, Any])

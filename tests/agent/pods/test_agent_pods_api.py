@@ -14,8 +14,9 @@ import pytest
 from tests.agent.pods.fault_injector import PATIENCE, Fault, FaultInjector, pod_object
 
 from mooring.agent.nri.types import PodSandbox
-from mooring.agent.pods.api import QUIET_PAUSE, APIPods
+from mooring.agent.pods.api import APIPods
 from mooring.cluster.apiserver import Cluster, ClusterError, cluster_of
+from mooring.cluster.following import QUIET_PAUSE
 from mooring.core.machine import Finding
 
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
@@ -307,4 +308,4 @@ def test_stopping_ends_a_watch_in_which_nothing_happens(injector: FaultInjector)
         assert eventually(lambda: source.is_live)
     assert not source.is_live
     assert heard.findings == []
-    assert not any(thread.name == "mooring-pods" for thread in threading.enumerate())
+    assert not any(thread.name.startswith("follow-") for thread in threading.enumerate())

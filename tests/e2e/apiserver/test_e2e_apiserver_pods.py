@@ -6,6 +6,7 @@ manager is needed.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -26,7 +27,7 @@ from mooring.agent.pods.events import About, EventWrite, Happening
 from mooring.agent.pods.writer import ClusterWriter
 from mooring.agent.pods.writes import TAINT, evict_pod, set_taint, write_event
 from mooring.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
-from mooring.cluster.watching import list_pods, watch_pods
+from mooring.cluster.watching import PODS, Pages, mapping_of, pods_of, watch_lines
 from mooring.core.machine import Finding
 from mooring.core.pod import ContainerKind, QoS
 
@@ -117,18 +118,18 @@ def test_pods_are_known_as_soon_as_they_are_bound(cluster: Cluster, node: str) -
     finally:
         source.stop()
     assert findings == []
-    assert not any(thread.name == "mooring-pods" for thread in threading.enumerate())
+    assert not any(thread.name.startswith("follow-") for thread in threading.enumerate())
 
 
 def test_a_version_that_is_none_fails_and_a_list_of_the_newest_goes_on(cluster: Cluster, node: str) -> None:
     about = create(cluster, node, f"pod-{node}")
     with pytest.raises(ClusterError) as failed:
-        list(watch_pods(cluster.http, node, "nonsense", lambda _response: None))
+        list(watch_lines(cluster.http, PODS, pods_of(node), "nonsense", lambda _response: None))
     assert failed.value.code >= 400
-    items, version = list_pods(cluster.http, node, newest=True)
-    assert [item["metadata"]["uid"] for item in items] == [about.uid]
-    changes = watch_pods(cluster.http, node, str(int(version) - 1), lambda _response: None)
-    assert next(changes).kind in ("ADDED", "MODIFIED", "BOOKMARK")
+    pages = Pages(cluster.http, PODS, pods_of(node))
+    assert [mapping_of(item)["metadata"]["uid"] for page in pages for item in page] == [about.uid]
+    changes = watch_lines(cluster.http, PODS, pods_of(node), str(int(pages.version) - 1), lambda _response: None)
+    assert json.loads(next(changes))["type"] in ("ADDED", "MODIFIED", "BOOKMARK")
     changes.close()
 
 

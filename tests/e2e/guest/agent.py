@@ -260,11 +260,8 @@ def step_processes_inside_see_what_was_decided_and_touch_memory_there() -> str:
         assert (told.effective_cpus, told.effective_mems) == (told.cpus, told.mems), (name, told)
         assert sum(told.pages.values()) >= sight.TOUCHED // sight.PAGE, (name, told)
         assert CPUSet.of(*told.pages) <= told.mems, (name, told)
-        quota = (
-            f"{running.wanted.milli * 100} 100000" if running.wanted.limited and running.wanted.cpu else "max 100000"
-        )
         for group in (running.cgroup, running.cgroup.parent):
-            expected = "max 100000" if running.wanted.exclusive else quota
+            expected = "max 100000" if running.wanted.exclusive else running.wanted.quota
             assert (group / "cpu.max").read_text().strip() == expected, (name, group, expected)
         if running.wanted.exclusive:
             assert told.cpu_max == "max 100000", (name, told)
@@ -341,6 +338,26 @@ def step_nothing_overlapped_at_any_look() -> str:
     errors = [line for line in PLAY.node.log("agent").splitlines() if '"level": "error"' in line]
     assert not errors, errors
     return f"{PLAY.looks} looks at all containers"
+
+
+def step_an_agent_that_leaves_gives_cpus_memory_nodes_and_quotas_back() -> str:
+    for wanted in exclusive_pods("last", 1):
+        PLAY.add(wanted)
+    before = {name: sight.ask(one.cgroup).pages for name, one in PLAY.live.items() if one.wanted.exclusive}
+    said = PLAY.node.leave()
+    everywhere = (str(online("cpu")), str(online("node")))
+    for name, running in PLAY.live.items():
+        found = sight.allowed(running.cgroup)
+        assert found is not None, name
+        assert (str(found.cpus), str(found.mems)) == everywhere, (name, found)
+        told = sight.ask(running.cgroup)
+        assert (str(told.effective_cpus), str(told.effective_mems)) == everywhere, (name, told)
+        for group in (running.cgroup, running.cgroup.parent):
+            assert (group / "cpu.max").read_text().strip() == running.wanted.quota, (name, group)
+        if running.wanted.exclusive:
+            assert told.pages == before[name], f"{name}: what it has touched stays on its node"
+    assert f"{len(PLAY.live)} containers may use every CPU" in said, said
+    return said.strip()
 
 
 def placed() -> dict[str, list[str]]:

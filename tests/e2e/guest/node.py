@@ -72,6 +72,7 @@ state = "/run/containers/state"
   plugin_registration_timeout = "600s"
   plugin_request_timeout = "600s"
 """
+_AGENT_WORDS = (sys.executable, "-m", "mooring", "agent", "--config", str(RUN / "agent.yaml"))
 _AGENT = f"""\
 ---
 kind: AgentConfiguration
@@ -111,6 +112,11 @@ class Wanted:
     def exclusive(self) -> int:
         """How many CPUs of its own it is to get."""
         return self.milli // 1000 if self.limited and self.milli % 1000 == 0 else 0
+
+    @property
+    def quota(self) -> str:
+        """What the kubelet writes into ``cpu.max``."""
+        return f"{self.milli * 100} 100000" if self.limited and self.cpu else "max 100000"
 
     @property
     def cgroup(self) -> str:
@@ -211,11 +217,27 @@ class Node:
 
     def start_agent(self) -> None:
         """Start the agent; it need not be ready at once (:meth:`until_ready`)."""
-        self._start("agent", [sys.executable, "-m", "mooring", "agent", "--config", str(RUN / "agent.yaml")])
+        self._start("agent", _AGENT_WORDS)
 
     def kill_agent(self) -> None:
         """End the agent as a crash does."""
         self._kill("agent")
+
+    def leave(self) -> str:
+        """End the agent, let it give everything back, as for good, and return what it says."""
+        process = self._processes["agent"]
+        process.terminate()
+        assert process.wait(PATIENCE) == 0, self.log("agent")[-3000:]
+        left = subprocess.run(
+            [*_AGENT_WORDS, "--leave"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=_environment(),
+            timeout=PATIENCE,
+        )
+        assert left.returncode == 0, left.stderr
+        return left.stdout
 
     def status(self) -> dict[str, Any]:
         """Return what the agent says of itself; a guest that is slow is asked again."""

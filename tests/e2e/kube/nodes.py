@@ -82,7 +82,7 @@ class Nodes:
         """Take a pod that is gone."""
         self._gone(str(msgspec.json.decode(item)["metadata"]["uid"]))
 
-    def failed(self, error: ClusterError) -> None:
+    def failed(self, error: ClusterError, _times: int) -> None:
         """Keep what an outage said."""
         self.outages.append(str(error))
 

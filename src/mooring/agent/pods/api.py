@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-import httpx2
+import msgspec
 
 from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.allocated import pod_of_object, wanted_pod
 from mooring.agent.pods.known import KnownPods
 from mooring.agent.pods.source import is_static
-from mooring.cluster.apiserver import Cluster, ClusterError, cut
-from mooring.cluster.watching import Change, list_pods, pause_before, watch_pods
+from mooring.cluster.apiserver import Cluster, ClusterError
+from mooring.cluster.following import Follower
+from mooring.cluster.watching import CACHED, PODS, mapping_of, pods_of
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
@@ -25,8 +27,6 @@ from mooring.manifest.pods import DEFAULT_GATES, MIRROR
 
 PATIENCE = 0.1
 """Seconds that a pod is waited for, out of the reply budget of half a second."""
-QUIET_PAUSE = 1.0
-"""Seconds between a watch that brought nothing and the next."""
 _SUBJECT = "API server"
 
 
@@ -55,50 +55,40 @@ class APIPods:
             gates: the kubelet's feature gates.
             report: receives outages, recoveries and pods that cannot be used; called by the thread.
             patience: seconds that :meth:`pod` waits for a pod that is not there yet.
-            wait: waits before another try; ends early when :meth:`stop` is called.
+            wait: waits before another try; without one it ends early when :meth:`stop` is called.
         """
-        self._connect = connect
-        self._node = node
-        self._gates = gates
-        self._report = report
         self._patience = patience
-        self._stopping = threading.Event()
-        self._wait = wait or self._stopping.wait
-        self._listed = threading.Event()
-        self._tried = threading.Event()
         self._known = KnownPods()
-        self._thread = threading.Thread(target=self._run, name="mooring-pods", daemon=True)
-        self._lock = threading.Lock()
-        self._response: httpx2.Response | None = None
-        self._version = ""
-        self._newest = False
-        self._failures = 0
-        self._told = False
-        self._unusable: dict[str, str] = {}
-        self._wanted: dict[str, Pod] = {}
+        self._learner = _Learner(self._known, node, gates, report)
+        self._follower = Follower(
+            connect,
+            PODS,
+            self._learner,
+            query=pods_of(node),
+            first=CACHED,
+            opened=self._known.fresh,
+            heard=self._learner.heard,
+            name=node,
+            wait=wait,
+        )
 
     def start(self) -> None:
         """Begin to list and watch."""
-        self._thread.start()
+        self._follower.start()
 
     def stop(self, patience: float = 5.0) -> None:
         """End the thread, in the middle of a watch too, and wait for it for a while."""
-        self._stopping.set()
-        with self._lock:
-            if self._response is not None:
-                cut(self._response)
-        if self._thread.is_alive():
-            self._thread.join(patience)
+        self._follower.stop(patience)
         self._known.stale()
 
     def wait_until_listed(self, patience: float) -> bool:
         """Wait until all pods have been listed once; tell whether they have."""
-        return self._listed.wait(patience)
+        return self._follower.has_listed.wait(patience)
 
     def wait_until_tried(self, patience: float) -> bool:
         """Wait until the pods have been listed once or that has failed once; tell whether they have been listed."""
-        self._tried.wait(patience)
-        return self._listed.is_set()
+        self._learner.tried.wait(patience)
+        return self._follower.has_listed.is_set()
 
     @property
     def is_live(self) -> bool:
@@ -119,119 +109,88 @@ class APIPods:
 
     def wanted(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod with the resources that it is to have, where a resize of it was not allocated yet."""
-        return self._wanted.get(sandbox.uid) or self._known.find(sandbox.uid)
+        return self._learner.wanted.get(sandbox.uid) or self._known.find(sandbox.uid)
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                with self._connect() as cluster:
-                    while not self._stopping.is_set():
-                        self._round(cluster)
-            except ClusterError as error:
-                self._failed(error)
-            except Exception as error:  # noqa: BLE001 - without this thread every pod would be a guess from now on
-                self._failed(ClusterError(f"{type(error).__name__}: {error}"))
 
-    def _round(self, cluster: Cluster) -> None:
-        """List if need be, then watch until the server ends it."""
-        if not self._version:
-            items, version = list_pods(cluster.http, self._node, newest=self._newest)
-            self._replace(items)
-            self._version = version
-            self._newest = False
-            self._recovered()
-        heard = False
-        for change in watch_pods(cluster.http, self._node, self._version, self._opened):
-            if not heard:
-                heard = True
-                self._failures = 0
-                self._recovered()
-            self._take(change)
-        self._closed()
-        if not heard and not self._stopping.is_set():
-            # Nothing for minutes is rare, because of the bookmarks. A server that ends every watch at once is not to be
-            # asked without a pause.
-            self._wait(QUIET_PAUSE)
+@dataclass(slots=True)
+class _Learner:
+    """Takes what the follower brings; everything here is the follower's thread's."""
 
-    def _opened(self, response: httpx2.Response) -> None:
-        with self._lock:
-            self._response = response
-            if self._stopping.is_set():
-                cut(response)
-                return
-        self._known.fresh()
+    known: KnownPods
+    node: str
+    gates: PodGates
+    report: Report
+    wanted: dict[str, Pod] = field(default_factory=dict)
+    """Pods with the resources that they are to have, by uid."""
+    tried: threading.Event = field(default_factory=threading.Event)
+    """Set when the pods have been listed or that has failed."""
+    _told: bool = False
+    _unusable: dict[str, str] = field(default_factory=dict)
 
-    def _closed(self) -> None:
-        with self._lock:
-            self._response = None
-
-    def _recovered(self) -> None:
-        if self._told:
-            self._report(Finding("info", _SUBJECT, f"the pods of {self._node} are heard of again"))
-        self._told = False
-
-    def _failed(self, error: ClusterError) -> None:
-        self._closed()
-        if self._stopping.is_set():
-            return
-        if error.is_gone:
-            self._version = ""
-            self._newest = True
-        self._failures += 1
-        if self._failures == 1 and error.is_gone:
-            return  # part of the game: the list is read again at once
-        self._tried.set()
-        self._known.stale()
-        if self._failures <= 2 or self._failures % 20 == 0:
-            message = f"the pods of {self._node} are not heard of (try {self._failures}): {error}"
-            self._report(Finding("warning", _SUBJECT, message))
-            self._told = True
-        self._wait(max(pause_before(self._failures, self._node), error.pause))
-
-    def _replace(self, items: list[dict[str, Any]]) -> None:
-        pods = {}
-        self._wanted = {}
+    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
+        """Learn everything that there is."""
+        items = [mapping_of(item) for page in pages for item in page]
+        pods: dict[str, Pod] = {}
+        self.wanted = {}
         for item in items:
             pod = self._converted(item)
             if pod is not None:
                 pods[pod.uid] = pod
-        self._known.replace_all(pods)
-        self._listed.set()
-        self._tried.set()
+        self.known.replace_all(pods)
         self._unusable = {uid: text for uid, text in self._unusable.items() if uid not in pods}
 
-    def _take(self, change: Change) -> None:
-        if change.version:
-            self._version = change.version
-        if change.kind == "BOOKMARK":
-            return
-        pod = self._converted(change.content) if change.kind in ("ADDED", "MODIFIED") else None
-        if pod is not None:
-            self._known.put(pod)
-            return
-        uid = kubelet_uid(change.content)
-        self._known.drop(uid)
-        self._wanted.pop(uid, None)
-        if change.kind == "DELETED":
-            self._unusable.pop(uid, None)
+    def changed(self, item: msgspec.Raw) -> None:
+        """Learn of a pod, or of a change of it."""
+        content = mapping_of(item)
+        pod = self._converted(content)
+        if pod is None:
+            self._forget(kubelet_uid(content))
+        else:
+            self.known.put(pod)
+
+    def deleted(self, item: msgspec.Raw) -> None:
+        """Learn that a pod is gone."""
+        uid = kubelet_uid(mapping_of(item))
+        self._forget(uid)
+        self._unusable.pop(uid, None)
+
+    def failed(self, error: ClusterError, times: int) -> None:
+        """Hear of an outage; it is reported at its beginning, and now and then."""
+        self.tried.set()
+        self.known.stale()
+        if times <= 2 or times % 20 == 0:
+            message = f"the pods of {self.node} are not heard of (try {times}): {error}"
+            self.report(Finding("warning", _SUBJECT, message))
+            self._told = True
+
+    def heard(self) -> None:
+        """Hear that an outage, if there was one, is over."""
+        self.tried.set()
+        if self._told:
+            self.report(Finding("info", _SUBJECT, f"the pods of {self.node} are heard of again"))
+        self._told = False
+
+    def _forget(self, uid: str) -> None:
+        self.known.drop(uid)
+        self.wanted.pop(uid, None)
 
     def _converted(self, item: Mapping[str, Any]) -> Pod | None:
         """Return the pod, or None when it has finished or cannot be used."""
         try:
             if text_at(mapping_at(item, "status"), "phase") in FINISHED:
                 return None
-            pod = pod_of_object(item, source=_SUBJECT, gates=self._gates)
-            wanted = wanted_pod(item, source=_SUBJECT, gates=self._gates)
+            pod = pod_of_object(item, source=_SUBJECT, gates=self.gates)
+            wanted = wanted_pod(item, source=_SUBJECT, gates=self.gates)
         except InputError as error:
             uid, message = kubelet_uid(item), str(error)
             if self._unusable.get(uid) != message:
                 self._unusable[uid] = message
-                self._report(Finding("warning", f"pod {uid}", f"the API server's object cannot be used: {message}"))
+                self.report(Finding("warning", f"pod {uid}", f"the API server's object cannot be used: {message}"))
             return None
         if wanted is None:
-            self._wanted.pop(pod.uid, None)
+            self.wanted.pop(pod.uid, None)
         else:
-            self._wanted[pod.uid] = wanted
+            self.wanted[pod.uid] = wanted
         return pod
 
 

@@ -53,7 +53,7 @@ class FactsListener:
     def deleted(self, item: msgspec.Raw) -> None:
         """Keep them: a state may still be about them, and they never change."""
 
-    def failed(self, error: ClusterError) -> None:
+    def failed(self, error: ClusterError, _times: int) -> None:
         """Report an outage."""
         self.report(FACTS, str(error))
 
@@ -87,7 +87,7 @@ class StateListener:
         """Forget a state."""
         self.view.drop_state(_metadata(item).name)
 
-    def failed(self, error: ClusterError) -> None:
+    def failed(self, error: ClusterError, _times: int) -> None:
         """Report an outage."""
         self.report(STATE, str(error))
 
@@ -126,7 +126,7 @@ class PodListener:
         metadata = _metadata(item)
         self.view.drop_pod(str((metadata.annotations or {}).get(MIRROR) or metadata.uid))
 
-    def failed(self, error: ClusterError) -> None:
+    def failed(self, error: ClusterError, _times: int) -> None:
         """Report an outage."""
         self.report("pods", str(error))
 

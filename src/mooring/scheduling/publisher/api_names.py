@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mooring.cluster.apiserver import Cluster, ClusterError
-from mooring.cluster.watching import list_pods
+from mooring.cluster.watching import CACHED, PODS, Pages, mapping_of, pods_of
 from mooring.manifest.pods import MIRROR
 from mooring.scheduling.publisher.naming import Names
 
@@ -29,11 +29,11 @@ class APINames:
         try:
             if self._cluster is None:
                 self._cluster = self._connect()
-            items, _ = list_pods(self._cluster.http, self._node)
+            pages = Pages(self._cluster.http, PODS, {**pods_of(self._node), **CACHED})
+            return names_of(mapping_of(item) for page in pages for item in page)
         except ClusterError:
             self.close()
             return {}
-        return names_of(items)
 
     def close(self) -> None:
         """Close the way to the API server."""
