@@ -13,6 +13,7 @@ from mooring.core.pod import Pod
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.options import ALPHA, OPTION_GROUPS
 from mooring.node.resources import pod_requests
+from mooring.planner.answering import Answer
 from mooring.planner.changes.applying import applied
 from mooring.planner.changes.change import (
     Amount,
@@ -27,7 +28,7 @@ from mooring.planner.changes.change import (
     Turn,
 )
 from mooring.planner.changes.cost import Cost
-from mooring.planner.plan import Answer, Plan
+from mooring.planner.plan import Plan
 from mooring.planner.question import Question
 
 STEP = 32 * 2**20

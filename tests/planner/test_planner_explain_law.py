@@ -18,11 +18,11 @@ from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.node.facts import PodWithdrawn
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.planner.answering import Answer, answered
 from mooring.planner.explain.document import explanation_document
 from mooring.planner.explain.explain import story_of
 from mooring.planner.explain.picture import decision_view
 from mooring.planner.explain.story import ADMITTED, CRASH, ENDLESS, REJECTED, Story, Taking
-from mooring.planner.plan import Answer, answered
 from mooring.planner.scenario_machines import load_machines
 from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 from mooring.render.decision_svg import decision_svg

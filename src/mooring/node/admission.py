@@ -34,7 +34,7 @@ from mooring.node.facts import (
     PodAdmitted,
     PodRejected,
 )
-from mooring.node.plugin_affinity import with_plugins
+from mooring.node.plugin_affinity import AffinityAsked, with_plugins
 from mooring.node.providers import Providers, without_stale_cpus, without_stale_devices, without_stale_memory
 from mooring.node.settings import Settings
 from mooring.plugins.facts import PluginFailed
@@ -221,10 +221,10 @@ class Admission:
         if self.observer is not None:
             self.observer(HintsGiven(self.pod.uid, container, _joined(given)))
         merged = merge(self.settings.topology_policy, merge_entries(given), self.settings.numa, self.observer)
-        if self.settings.plugins is not None:
-            merged = with_plugins(
-                self.settings, self.settings.plugins, self.providers, self.pod, container, given, merged, self.observer
-            )
+        plugins = self.settings.plugins
+        if plugins is not None:
+            asked = AffinityAsked(self.settings, plugins, self.providers, self.pod, container, given, self.observer)
+            merged = with_plugins(asked, merged)
         return merged.hint if merged.admitted else None
 
     # Allocation: devices, CPUs, memory; the first error ends it.

@@ -9,7 +9,7 @@ spec: resize.md section 7.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mooring.core.observer import Observer
 from mooring.core.plugins import PluginPlacement
@@ -29,59 +29,53 @@ from mooring.topologymanager.merge import BEST_EFFORT, Merged, merge
 PROVIDER = "plugins"
 
 
-def with_plugins(
-    settings: Settings,
-    plugins: PluginHost,
-    providers: Providers,
-    pod: Pod,
-    container: str,
-    given: Sequence[ResourceHints | None],
-    merged: Merged,
-    observer: Observer | None,
-) -> Merged:
-    """Return the answer that plugins make of the merged one.
+@dataclass(frozen=True, slots=True)
+class AffinityAsked:
+    """A merge that plugins may have a say in."""
 
-    Args:
-        settings: of the node.
-        plugins: its plugins.
-        providers: what the managers have given away.
-        pod: the pod.
-        container: name; empty in pod scope.
-        given: hints of all providers: devices, CPUs, memory.
-        merged: what they come to without plugins.
-        observer: receives what was found.
-    """
-    if plugins.takes_part(PluginPlacement.HINT_PROVIDER):
-        merged = _with_hints(settings, plugins, providers, pod, container, given, merged, observer)
-    if settings.topology_policy == BEST_EFFORT and plugins.has_point("choose_affinity"):
-        merged = _cpus_first(settings, plugins, pod, container, given, merged, observer)
+    settings: Settings
+    """Of the node."""
+    plugins: PluginHost
+    """Its plugins."""
+    providers: Providers
+    """What the managers have given away."""
+    pod: Pod
+    container: str
+    """Name; empty in pod scope."""
+    given: Sequence[ResourceHints | None]
+    """Hints of all providers: devices, CPUs, memory."""
+    observer: Observer | None
+    """Receives what was found."""
+
+    def chosen(self, plugins: str, before: int | None, after: int | None) -> None:
+        """Tell who chose which NUMA nodes in place of which."""
+        if self.observer is not None:
+            self.observer(PluginChoseAffinity(self.pod.uid, self.container, plugins, before, after))
+
+
+def with_plugins(asked: AffinityAsked, merged: Merged) -> Merged:
+    """Return the answer that plugins make of what the hints come to without them."""
+    if asked.plugins.takes_part(PluginPlacement.HINT_PROVIDER):
+        merged = _with_hints(asked, merged)
+    if asked.settings.topology_policy == BEST_EFFORT and asked.plugins.has_point("choose_affinity"):
+        merged = _cpus_first(asked, merged)
     return merged
 
 
-def _with_hints(
-    settings: Settings,
-    plugins: PluginHost,
-    providers: Providers,
-    pod: Pod,
-    container: str,
-    given: Sequence[ResourceHints | None],
-    merged: Merged,
-    observer: Observer | None,
-) -> Merged:
+def _with_hints(asked: AffinityAsked, merged: Merged) -> Merged:
     """Merge once more, with the hints of plugins; what comes out counts when it is as good as before."""
-    wanted = _wanted(settings.cpu, providers, pod, container)
+    settings, plugins, providers = asked.settings, asked.plugins, asked.providers
+    wanted = _wanted(settings.cpu, providers, asked.pod, asked.container)
     if wanted is None or merged.hint.mask is None:
         return merged
-    nodes = plugins.hinted(providers.cpu, wanted, observer)
+    nodes = plugins.hinted(providers.cpu, wanted, asked.observer)
     if not nodes or nodes == merged.hint.mask:
         return merged
     own: ResourceHints = {PROVIDER: Hints(preferred=(nodes,))}
-    again = merge(settings.topology_policy, merge_entries((*given, own)), settings.numa)
+    again = merge(settings.topology_policy, merge_entries((*asked.given, own)), settings.numa)
     if not _is_as_good(again, merged):
         return merged
-    if observer is not None:
-        names = ", ".join(plugins.names(PluginPlacement.HINT_PROVIDER))
-        observer(PluginChoseAffinity(pod.uid, container, names, merged.hint.mask, again.hint.mask))
+    asked.chosen(", ".join(plugins.names(PluginPlacement.HINT_PROVIDER)), merged.hint.mask, again.hint.mask)
     return again
 
 
@@ -115,29 +109,24 @@ def _is_as_good(again: Merged, before: Merged) -> bool:
     return again.hint.mask.bit_count() == before.hint.mask.bit_count()
 
 
-def _cpus_first(
-    settings: Settings,
-    plugins: PluginHost,
-    pod: Pod,
-    container: str,
-    given: Sequence[ResourceHints | None],
-    merged: Merged,
-    observer: Observer | None,
-) -> Merged:
+def _cpus_first(asked: AffinityAsked, merged: Merged) -> Merged:
     """Offer the CPU manager's own preferred nodes where the merge of all is not preferred."""
-    if merged.hint.preferred or not given[1]:
+    _, cpus, memory = asked.given
+    if merged.hint.preferred or not cpus:
         return merged
-    alone = merge(BEST_EFFORT, merge_entries((given[1],)), settings.numa).hint
+    settings = asked.settings
+    alone = merge(BEST_EFFORT, merge_entries((cpus,)), settings.numa).hint
     if not alone.preferred or alone.mask is None or alone.mask == merged.hint.mask:
         return merged
-    if not _memory_can_follow(given[2], alone.mask):
+    if not _memory_can_follow(memory, alone.mask):
         return merged
-    found = plugins.affinity(pod, container, settings.topology_policy, merged.hint, alone, observer)
+    found = asked.plugins.affinity(
+        asked.pod, asked.container, settings.topology_policy, merged.hint, alone, asked.observer
+    )
     if found is None:
         return merged
     name, hint = found
-    if observer is not None:
-        observer(PluginChoseAffinity(pod.uid, container, name, merged.hint.mask, hint.mask))
+    asked.chosen(name, merged.hint.mask, hint.mask)
     # The nodes are the CPU manager's, and it is not told that they are anybody else's preference, too.
     return replace(merged, hint=Hint(hint.mask, preferred=False))
 

@@ -16,7 +16,7 @@ from mooring.planner.phrases import nodes
 from mooring.planner.simulation import Kubelet
 
 if TYPE_CHECKING:
-    from mooring.planner.plan import Answer
+    from mooring.planner.answering import Answer
 
 
 def without_cpus(

@@ -8,9 +8,10 @@ from typing import Any
 from mooring import KUBELET_VERSION
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import Node as NUMANode
+from mooring.planner.answering import Answer
 from mooring.planner.mixed import mixed_containers
 from mooring.planner.outcome import decision_fields, device_fields, state_fields
-from mooring.planner.plan import Answer, Plan, free_cpus, reserved_cpus
+from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.planner.simulation import Kubelet
 
 API_VERSION = "mooring/v1alpha1"

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mooring.core.pod import Pod
+from mooring.planner.answering import Answer, answered
 from mooring.planner.capacity.eviction import Eviction, evictions
 from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
 from mooring.planner.capacity.place import Place
 from mooring.planner.capacity.replicas import Count, Replica, count_replicas, default_limit
 from mooring.planner.capacity.shape import Subject
 from mooring.planner.capacity.standing import Standing
-from mooring.planner.plan import Answer, Plan, answered, device_findings
+from mooring.planner.plan import Plan
+from mooring.planner.plan_findings import device_findings
 
 ADMITTED = "admitted"
 ALIGNED = "aligned"

@@ -7,12 +7,12 @@ from typing import Any
 from mooring import KUBELET_VERSION
 from mooring.core.pod import Pod
 from mooring.node.resources import pod_requests
+from mooring.planner.answering import Answer
 from mooring.planner.capacity.capacity import Advice, Capacity
 from mooring.planner.capacity.eviction import Evicted
 from mooring.planner.capacity.fragmentation import Fragmentation
 from mooring.planner.capacity.replicas import Replica
 from mooring.planner.outcome import device_fields, placement_fields
-from mooring.planner.plan import Answer
 from mooring.planner.plan_document import API_VERSION
 
 KIND = "Capacity"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
-from mooring.planner.plan import Answer, Plan
+from mooring.planner.answering import Answer
+from mooring.planner.plan import Plan
 
 ADMITTED = "admitted"
 REJECTED = "rejected"

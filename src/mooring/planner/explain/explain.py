@@ -8,13 +8,14 @@ from mooring.codes.pages import page
 from mooring.core.pod import Pod
 from mooring.node.facts import AdmissionBegun, StaleStateRemoved
 from mooring.planner import reason as code
+from mooring.planner.answering import Answer
 from mooring.planner.circumstances import Circumstances
 from mooring.planner.explain import story as tell
 from mooring.planner.explain.chapters import chapters_of
 from mooring.planner.explain.held_claims import claims_told
 from mooring.planner.explain.story import Story
 from mooring.planner.picture import policies
-from mooring.planner.plan import Answer, Plan
+from mooring.planner.plan import Plan
 from mooring.planner.reason import Reason
 from mooring.planner.remarks import all_remarks
 from mooring.planner.simulation import Kubelet

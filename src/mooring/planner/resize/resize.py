@@ -16,8 +16,9 @@ from mooring.manifest.gates import PodGates
 from mooring.manifest.resizing import Amounts, Resizing, resized_pod
 from mooring.node.resize import Resize
 from mooring.node.resizing import resize, resize_state
+from mooring.planner.answering import Answer
 from mooring.planner.explain.find import Named, find, pods_of
-from mooring.planner.plan import Answer, Plan
+from mooring.planner.plan import Plan
 from mooring.planner.question import Question
 from mooring.planner.reason import Reason
 from mooring.planner.resize.asked import CPU, MEMORY, Wanted, resizing_of

@@ -1,0 +1,85 @@
+"""What a plan remarks about itself: what it knew nothing of, what went wrong, whom it did not ask."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from mooring.core.machine import Finding
+from mooring.core.pod import Pod
+from mooring.memorymanager.facts import StartLeftToChance
+from mooring.planner.answering import Answer
+
+
+def chance_findings(facts: Iterable[object]) -> list[Finding]:
+    """Say that the kubelet itself starts on these files only when it happens to take the right order."""
+    return [
+        Finding(
+            "warning",
+            "memory_manager_state",
+            f"the kubelet starts on this file only by chance: it replays the assignments in random order, and NUMA "
+            f"{'node' if len(fact.nodes) == 1 else 'nodes'} {', '.join(map(str, fact.nodes))} may end in another group "
+            "than before; an order that starts was taken",
+            "MOOR-509",
+        )
+        for fact in facts
+        if isinstance(fact, StartLeftToChance)
+    ]
+
+
+def plugin_findings(answers: Iterable[Answer]) -> list[Finding]:
+    """Say which plugins failed, each failure once: at whom first, and how often."""
+    first: dict[tuple[str, str, str], str] = {}
+    times: dict[tuple[str, str, str], int] = {}
+    for answer in answers:
+        for failed in answer.decision.plugin_failures:
+            key = failed.plugin, failed.point, failed.why
+            first.setdefault(key, f"{answer.pod.namespace}/{answer.pod.name}")
+            times[key] = times.get(key, 0) + 1
+    return [
+        Finding(
+            "warning",
+            f"plugin {plugin}",
+            f"failed at {point}, first for {first[plugin, point, why]}{f' ({often} times)' if often > 1 else ''}: "
+            f"{why}; its answer was left out",
+            "MOOR-531",
+        )
+        for (plugin, point, why), often in times.items()
+    ]
+
+
+def unasked_finding(last: Answer, unasked: Sequence[Pod]) -> Finding:
+    """Say that nobody was there to ask about the pods behind one from which the kubelet would not return."""
+    count = len(unasked)
+    return Finding(
+        "warning",
+        f"{last.pod.namespace}/{last.pod.name}",
+        f"the kubelet would not return from this admission, so that {count} pod{'' if count == 1 else 's'} after it "
+        f"{'was' if count == 1 else 'were'} not asked",
+        "MOOR-508",
+    )
+
+
+def device_findings(pods: Iterable[Pod], devices: Collection[str]) -> list[Finding]:
+    """Say which resources of the pods a plan knows nothing of: whoever serves them may have a say in the placement."""
+    unknown: dict[str, int] = {}
+    for pod in pods:
+        names = {name for container in pod.containers for name in container.limits if _is_extended(name)}
+        names.difference_update(devices)
+        for name in names:
+            unknown[name] = unknown.get(name, 0) + 1
+    return [
+        Finding(
+            "warning",
+            name,
+            f"{count} pod{' asks' if count == 1 else 's ask'} for this resource, and no devices are declared: it "
+            "counts as available, and the NUMA nodes of its devices are not taken into account (declare them in a "
+            "document of kind NodeDevices, given with --config)",
+            "MOOR-507",
+        )
+        for name, count in sorted(unknown.items())
+    ]
+
+
+def _is_extended(resource: str) -> bool:
+    domain, slash, _ = resource.partition("/")
+    return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
