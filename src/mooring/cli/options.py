@@ -21,16 +21,22 @@ machine = click.option(
     "or FILE.jsonl#NAME. Default: this computer.",
 )
 
-manifests = click.option(
-    "-f",
-    "--filename",
-    "manifests",
-    multiple=True,
-    required=True,
-    metavar="FILE|DIR|-",
-    shell_complete=complete_file,
-    help="Pods, workloads or lists, YAML or JSON; repeatable.",
-)
+
+def pods(meaning: str, *, required: bool = False) -> Callable[[Function], Function]:
+    """Return the option ``-f``; the verb says what it does with the pods."""
+    return click.option(
+        "-f",
+        "--filename",
+        "manifests",
+        multiple=True,
+        required=required,
+        metavar="FILE|DIR|-",
+        shell_complete=complete_file,
+        help=meaning,
+    )
+
+
+manifests = pods("Pods, workloads or lists, YAML or JSON; repeatable.", required=True)
 
 config = click.option(
     "--config",
@@ -80,11 +86,16 @@ offline = click.option(
 )
 
 
-def node_inputs(function: Function) -> Function:
-    """Add everything that describes a node and its pods."""
-    for option in (node, active, state, config, machine, manifests):
+def described_node(function: Function) -> Function:
+    """Add everything that describes a node."""
+    for option in (node, active, state, config, machine):
         function = option(function)
     return function
+
+
+def node_inputs(function: Function) -> Function:
+    """Add everything that describes a node and its pods."""
+    return manifests(described_node(function))
 
 
 def output(formats: tuple[str, ...], default: str) -> Callable[[Function], Function]:

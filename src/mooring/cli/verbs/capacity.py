@@ -26,19 +26,8 @@ Examples:
 
 @click.command("capacity", epilog=EPILOG)
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
-@click.option(
-    "-f",
-    "--filename",
-    "manifests",
-    multiple=True,
-    metavar="FILE|DIR|-",
-    help="Pods: the one that is counted, and others that are admitted before it; repeatable.",
-)
-@options.machine
-@options.config
-@options.state
-@options.active
-@options.node
+@options.pods("Pods: the one that is counted, and others that are admitted before it; repeatable.")
+@options.described_node
 @click.option(
     "--shape",
     default="",

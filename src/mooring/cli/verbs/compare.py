@@ -42,14 +42,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 
 @click.command("compare", epilog=EPILOG)
-@click.option(
-    "-f",
-    "--filename",
-    "manifests",
-    multiple=True,
-    metavar="FILE|DIR|-",
-    help="Pods, workloads or lists to admit in order, YAML or JSON; repeatable.",
-)
+@options.pods("Pods, workloads or lists to admit in order, YAML or JSON; repeatable.")
 @click.option(
     "--trace",
     "trace",

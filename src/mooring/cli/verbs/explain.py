@@ -29,19 +29,8 @@ Examples:
 
 @click.command("explain", epilog=EPILOG)
 @click.argument("name", default="", metavar="[[NAMESPACE/]POD[/CONTAINER] | CODE]")
-@click.option(
-    "-f",
-    "--filename",
-    "manifests",
-    multiple=True,
-    metavar="FILE|DIR|-",
-    help="Pods to admit, in order: the one that is explained, and those before it; repeatable.",
-)
-@options.machine
-@options.config
-@options.state
-@options.active
-@options.node
+@options.pods("Pods to admit, in order: the one that is explained, and those before it; repeatable.")
+@options.described_node
 @options.offline
 @click.option("-v", "--verbose", is_flag=True, help="Tell everything: hints, free amounts and checks that were passed.")
 @click.option(

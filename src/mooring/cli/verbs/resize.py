@@ -35,19 +35,8 @@ Examples:
     metavar="[CONTAINER=]AMOUNT",
     help="Memory that a container is to have, such as 4Gi; repeatable.",
 )
-@click.option(
-    "-f",
-    "--filename",
-    "manifests",
-    multiple=True,
-    metavar="FILE|DIR|-",
-    help="Pods that are admitted first, the one to be resized among them; repeatable.",
-)
-@options.machine
-@options.config
-@options.state
-@options.active
-@options.node
+@options.pods("Pods that are admitted first, the one to be resized among them; repeatable.")
+@options.described_node
 @options.output(("text", "wide", "json"), "text")
 @options.to_file
 def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, to: str, **inputs: Any) -> int:

@@ -27,19 +27,8 @@ Examples:
 
 
 @click.command("show", epilog=EPILOG)
-@click.option(
-    "-f",
-    "--filename",
-    "manifests",
-    multiple=True,
-    metavar="FILE|DIR|-",
-    help="Pods to admit first; without them the bare machine.",
-)
-@options.machine
-@options.config
-@options.state
-@options.active
-@options.node
+@options.pods("Pods to admit first; without them the bare machine.")
+@options.described_node
 @options.offline
 @options.output(("terminal", "svg", "html"), "terminal")
 @click.option(

@@ -36,19 +36,8 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
 
 @click.command("whatif", epilog=EPILOG)
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
-@click.option(
-    "-f",
-    "--filename",
-    "manifests",
-    multiple=True,
-    metavar="FILE|DIR|-",
-    help="Pods, workloads or lists, YAML or JSON; repeatable.",
-)
-@options.machine
-@options.config
-@options.state
-@options.active
-@options.node
+@options.pods("Pods, workloads or lists, YAML or JSON; repeatable.")
+@options.described_node
 @click.option(
     "--ask",
     multiple=True,
