@@ -9,12 +9,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import UNIT, Hardware, configurations, hardware, pods, quantities
 
-from mooring.core.config import KubeletConfig, ReservedMemory
+from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.discovery.compact import parse_compact
 from mooring.node import Node
+from mooring.node.hotplug import replanned
 from mooring.planner.capacity.capacity import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
 from mooring.planner.capacity.document import capacity_document
 from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
@@ -44,6 +46,27 @@ def stories(draw: st.DrawFn) -> Story:
     return Story(question, draw(pods("shape")))
 
 
+@st.composite
+def stories_with_offline_cpus(draw: st.DrawFn) -> Story:
+    """Some of the pods run already when CPUs go offline."""
+    story = draw(stories())
+    question = story.question
+    cut = draw(st.integers(0, len(question.pods)))
+    cpus = [cpu for node in question.machine.info.topology for core in node.cores for cpu in core.thread_ids]
+    offline = CPUSet.of(*draw(st.sets(st.sampled_from(cpus), max_size=len(cpus) // 2)))
+    return replace(
+        story,
+        question=replace(
+            question,
+            config=replace(question.config, cpu_manager_policy="static"),
+            mooring=MooringConfig(extensions=frozenset({"cpu-hotplug"})),
+            active=question.pods[:cut],
+            pods=question.pods[cut:],
+            offline=offline,
+        ),
+    )
+
+
 def asked(story: Story) -> Capacity:
     capacity = capacity_of(Subject(story.shape, story.question))
     assume(capacity.can_be_asked)
@@ -51,7 +74,7 @@ def asked(story: Story) -> Capacity:
 
 
 @LAW
-@given(stories())
+@given(stories() | stories_with_offline_cpus())
 def test_a_plan_admits_as_many_replicas_as_were_counted_and_refuses_the_next(story: Story) -> None:
     capacity = asked(story)
     fit = [one.pod for one in capacity.replicas]
@@ -59,7 +82,7 @@ def test_a_plan_admits_as_many_replicas_as_were_counted_and_refuses_the_next(sto
     assert after is not None
     clones = [*fit, replica(story.shape, len(fit) + 1, after.node.active)]
     plan = replace(story.question, pods=(*story.question.pods, *clones)).plan()
-    answers = plan.answers[len(story.question.pods) :]
+    answers = plan.answers[-len(clones) :]
     assert [answer.admitted for answer in answers] == [True] * len(fit) + [False]
     places = [place_of(answer.decision, capacity.after.kubelet.settings.topology) for answer in answers[:-1]]  # type: ignore[union-attr]
     assert places == [one.place for one in capacity.replicas]
@@ -68,7 +91,7 @@ def test_a_plan_admits_as_many_replicas_as_were_counted_and_refuses_the_next(sto
 
 
 @LAW
-@given(stories())
+@given(stories() | stories_with_offline_cpus())
 def test_whoever_follows_an_advice_gets_the_replica_in(story: Story) -> None:
     capacity = asked(story)
     kubelet = capacity.plan.kubelet
@@ -81,6 +104,7 @@ def test_whoever_follows_an_advice_gets_the_replica_in(story: Story) -> None:
                 node, _ = node.admit(one.pod)
             for gone in eviction.pods:
                 node, _ = node.remove(gone.uid)
+            node = replanned(node)[0] if node.cpu.offline else node
             place = Standing.of(node).place(replica(story.shape, advice.replica, node.active))
             assert place is not None
             if advice.goal == ALIGNED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from mooring.manifest.configuration import load_config
 from mooring.manifest.gates import PodGates
 from mooring.manifest.pod_files import load_pods
 from mooring.manifest.scenario import scenario
+from mooring.planner.capacity.capacity import capacity_of
+from mooring.planner.capacity.shape import Subject, described_pod
 from mooring.planner.explain.explain import explain
 from mooring.planner.explain.lines import story_lines
 from mooring.planner.picture import plan_rows, plan_view
@@ -106,20 +109,26 @@ def test_without_the_extension_a_step_is_refused_with_the_remedy(step: dict[str,
         steps(step, mooring={})
 
 
-def planned(
-    tmp_path: Path, running: tuple[tuple[str, int], ...], new: tuple[tuple[str, int], ...], offline: str, config: str
-) -> Plan:
+Sizes = tuple[tuple[str, int], ...]
+"""Pods with one container: name, CPUs."""
+
+
+def planned(tmp_path: Path, running: Sizes, new: Sizes, offline: str, config: str) -> Plan:
+    return question(tmp_path, running, new, offline, config).plan()
+
+
+def question(tmp_path: Path, running: Sizes, new: Sizes, offline: str, config: str) -> Question:
     file = tmp_path / "config.yaml"
     file.write_text(config)
     read = load_config(str(file))
     gates = PodGates.of(read.kubelet.feature_gates, read.mooring.extensions)
 
-    def pods(named: tuple[tuple[str, int], ...], to: str) -> tuple[Any, ...]:
+    def pods(named: Sizes, to: str) -> tuple[Any, ...]:
         path = tmp_path / to
         path.write_text("\n---\n".join(POD.format(name=name, cpu=cpu) for name, cpu in named))
         return tuple(load_pods([str(path)], gates=gates)) if named else ()
 
-    question = Question(
+    return Question(
         parse_compact(MACHINE),
         read.kubelet,
         read.mooring,
@@ -127,7 +136,6 @@ def planned(
         pods(running, "running.yaml"),
         offline=CPUSet.parse(offline),
     )
-    return question.plan()
 
 
 POD = """apiVersion: v1
@@ -161,6 +169,24 @@ def test_a_plan_shows_who_stands_in(tmp_path: Path) -> None:
     assert str(db.decision.containers["app"].cpus) == "1,3-4"
     assert "app lost CPU 2 and has 4 instead for now; it was given NUMA node 0." in db.why
     assert [str(row.cpus) for row in plan_rows(plan, wide=True)] == ["1,3-4"]
+
+
+def test_what_a_pod_that_ends_gives_back_stands_in(tmp_path: Path) -> None:
+    asked = question(tmp_path, (("db", 3), ("cache", 4)), (("web", 7),), "2", CONFIG)
+    assert [str(one.decision.containers["app"].cpus) for one in asked.plan().answers[:2]] == ["1-3", "4-7"]
+    db, _, web = replace(asked, leaving={"web": ("cache",)}).plan().answers
+    assert str(db.decision.containers["app"].cpus) == "1,3-4"
+    assert str(web.decision.containers["app"].cpus) == "8-14"
+
+
+def test_capacity_counts_without_offline_cpus_and_says_so(tmp_path: Path) -> None:
+    asked = question(tmp_path, (("db", 3),), (), "8,9,10", CONFIG)
+    counted = capacity_of(Subject(described_pod("cpu=4,memory=1Gi", PodGates()), asked))
+    assert [str(one.decision.containers["app"].cpus) for one in counted.replicas] == ["4-7", "11-14"]
+    assert counted.next is not None
+    assert counted.next.why.endswith("CPUs 8-10 are offline.")
+    (cpus,) = (one for one in counted.fragmentation if one.resource == "cpu")
+    assert [(one.free, one.largest, one.empty) for one in cpus.nodes] == [(4, 4, 7), (5, 5, 5)]
 
 
 def test_an_explanation_says_what_was_lost_and_what_cannot_be_had(tmp_path: Path) -> None:

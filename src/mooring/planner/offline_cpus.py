@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,10 +33,15 @@ def without_cpus(
     check_known(kubelet.node, offline, "--offline")
     facts: list[object] = []
     kubelet, _ = kubelet.offline(offline.mask, facts.append)
-    return kubelet, fold(metrics, facts), [_corrected(answer, kubelet, facts) for answer in answers]
+    return kubelet, fold(metrics, facts), corrected(answers, kubelet, facts)
 
 
-def _corrected(answer: Answer, kubelet: Kubelet, facts: list[object]) -> Answer:
+def corrected(answers: Iterable[Answer], kubelet: Kubelet, facts: Sequence[object]) -> list[Answer]:
+    """Return the answers with the CPUs that pods have now, where they lost some or got stand-ins for lost ones."""
+    return [_corrected(answer, kubelet, facts) for answer in answers]
+
+
+def _corrected(answer: Answer, kubelet: Kubelet, facts: Sequence[object]) -> Answer:
     found = [fact for fact in facts if isinstance(fact, CPUsBroken | CPUsReplaced) and fact.pod == answer.pod.uid]
     if not found:
         return answer

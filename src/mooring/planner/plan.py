@@ -22,7 +22,7 @@ from mooring.node.hotplug_findings import hotplug_findings
 from mooring.node.metrics import Metrics, fold
 from mooring.planner.answering import Answer, answered
 from mooring.planner.held import Held, adopted, held_by_others, held_findings
-from mooring.planner.offline_cpus import with_left_out, without_cpus
+from mooring.planner.offline_cpus import corrected, with_left_out, without_cpus
 from mooring.planner.plan_findings import chance_findings, device_findings, plugin_findings, unasked_finding
 from mooring.planner.pod_order import in_order
 from mooring.planner.remedies import refusal_code, remedy
@@ -129,7 +129,7 @@ def make_plan(  # noqa: PLR0913 - all that decides a plan; Question holds it as 
     for pod, running in queue:
         if not running:
             kubelet, metrics, answers = without_cpus(kubelet, metrics, answers, offline)
-        kubelet, metrics = _after_leaving(kubelet, metrics, ends.get(pod.uid, ()), left)
+        kubelet, metrics, answers = _after_leaving(kubelet, metrics, answers, ends.get(pod.uid, ()), left)
         kubelet, answer = answered(kubelet, pod, running=running)
         answer = with_left_out(kubelet, answer)
         answers.append(answer)
@@ -139,7 +139,7 @@ def make_plan(  # noqa: PLR0913 - all that decides a plan; Question holds it as 
             break
     else:
         kubelet, metrics, answers = without_cpus(kubelet, metrics, answers, offline)
-        kubelet, metrics = _after_leaving(kubelet, metrics, ends.get("", ()), left)
+        kubelet, metrics, answers = _after_leaving(kubelet, metrics, answers, ends.get("", ()), left)
         kubelet = _settled(kubelet, noticed)
         noticed += hotplug_findings(kubelet.node)
     noticed += plugin_findings(answers)
@@ -173,15 +173,18 @@ def _settled(kubelet: Kubelet, noticed: list[Finding]) -> Kubelet:
         return kubelet
 
 
-def _after_leaving(kubelet: Kubelet, metrics: Metrics, uids: Iterable[str], left: set[str]) -> tuple[Kubelet, Metrics]:
-    """End pods, and note in ``left`` those that ran."""
+def _after_leaving(
+    kubelet: Kubelet, metrics: Metrics, answers: list[Answer], uids: Iterable[str], left: set[str]
+) -> tuple[Kubelet, Metrics, list[Answer]]:
+    """End pods, and note in ``left`` those that ran. What they give back may stand in for CPUs that are offline."""
     for uid in uids:
         if uid in kubelet.node.active:
             facts: list[object] = []
             kubelet, _ = kubelet.remove(uid, facts.append)
-            metrics = fold(metrics, facts)
+            kubelet = kubelet.replanned(facts.append)
+            metrics, answers = fold(metrics, facts), corrected(answers, kubelet, facts)
             left.add(uid)
-    return kubelet, metrics
+    return kubelet, metrics, answers
 
 
 def started(

@@ -28,6 +28,7 @@ Examples:
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
 @options.pods("Pods: the one that is counted, and others that are admitted before it; repeatable.")
 @options.described_node
+@options.offline
 @click.option(
     "--shape",
     default="",

@@ -38,6 +38,7 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
 @options.pods("Pods, workloads or lists, YAML or JSON; repeatable.")
 @options.described_node
+@options.offline
 @click.option(
     "--ask",
     multiple=True,

@@ -13,6 +13,7 @@ from mooring.planner.capacity.place import Place
 from mooring.planner.capacity.replicas import Count, Replica, count_replicas, default_limit
 from mooring.planner.capacity.shape import Subject
 from mooring.planner.capacity.standing import Standing
+from mooring.planner.offline_cpus import with_left_out
 from mooring.planner.plan import Plan
 from mooring.planner.plan_findings import device_findings
 
@@ -82,14 +83,15 @@ def capacity_of(subject: Subject, limit: int | None = None) -> Capacity:
     if plan.kubelet is None or not _answers(plan):
         return Capacity(pod, plan, (), limit or 0, None, plan, (), ())
     now = Standing.of(plan.kubelet.node)
-    empty = Standing.empty(plan.kubelet.settings, question.devices)
+    empty = Standing.empty(plan.kubelet.settings, question.devices, plan.kubelet.node.cpu.offline)
     limit = default_limit(now) if limit is None else limit
     on_empty = empty.place(pod) if empty is not None else None
     fewest = max(len(on_empty.nodes), 1) if on_empty is not None else 1
     count = count_replicas(now, pod, limit, fewest)
     stopped = None
     if count.refused is not None:
-        _, stopped = answered(replace(plan.kubelet, node=count.after.node), count.refused, running=False)
+        asked = replace(plan.kubelet, node=count.after.node)
+        stopped = with_left_out(asked, answered(asked, count.refused, running=False)[1])
     return Capacity(
         shape=pod,
         plan=plan,

@@ -10,6 +10,7 @@ from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.node import Decision, Node
+from mooring.node.hotplug import replanned, went_offline
 from mooring.node.resources import check_amounts, pod_requests, total_requests
 from mooring.node.settings import Settings
 from mooring.planner.capacity.place import Place, place_of
@@ -29,11 +30,19 @@ class Standing:
         return Standing(node, total_requests(node.active.values()))
 
     @staticmethod
-    def empty(settings: Settings, devices: Mapping[str, tuple[Device, ...]]) -> Standing | None:
-        """Return the same node without pods and without state files; None when the kubelet would not start so."""
+    def empty(settings: Settings, devices: Mapping[str, tuple[Device, ...]], offline: int = 0) -> Standing | None:
+        """Return the same node without pods and without state files; None when the kubelet would not start so.
+
+        Args:
+            settings: of the node.
+            devices: of its device plugins.
+            offline: mask of the CPUs that are offline (extension cpu-hotplug).
+        """
         node = Node.start(settings)
         if isinstance(node, StartRefusal):
             return None
+        if offline:
+            node, _ = went_offline(node, offline)
         return Standing(replace(node, providers=replace(node.providers, devices=DeviceState(devices))), {})
 
     def ask(self, pod: Pod) -> tuple[Standing, Decision]:
@@ -70,7 +79,9 @@ class Standing:
                 used[resource] -= amount
         active = {uid: pod for uid, pod in self.node.active.items() if uid not in uids}
         node = replace(self.node, active=active, started=self.node.started.difference(uids))
-        return Standing(node.settled(), used)
+        node = node.settled()
+        # What they gave back may stand in for what others have lost.
+        return Standing(replanned(node)[0] if node.cpu.offline else node, used)
 
     def with_device(self, resource: str, device: Device) -> Standing:
         """Return the node with one more device, of a resource that nobody else offers."""
