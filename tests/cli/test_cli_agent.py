@@ -60,7 +60,7 @@ def test_without_the_packages_of_the_extra_one_line_names_the_missing_one_and_th
     assert answer.code == 2
     assert answer.complaint == (
         "mooring: mooring agent: the package structlog is missing; "
-        'install its packages with pip install "mooring[agent]"'
+        "install its packages: pip install '.[agent]' in a clone of Mooring"
     )
 
 

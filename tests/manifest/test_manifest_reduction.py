@@ -46,6 +46,35 @@ def test_a_mirror_pod_keeps_the_uid_that_its_kubelet_knows() -> None:
     assert "other" not in reduced["metadata"]["annotations"]
 
 
+def test_annotations_that_decide_stay_and_others_go() -> None:
+    deciding = {
+        "mooring/mixed-cpus": "c",
+        "mooring/irq-affinity": "follow",
+        "mooring/core-kind": "performance",
+        "mooring/hide-siblings": "true",
+        "mooring/isolated-cpus": "true",
+        "mooring/spread-group": "web",
+        "mooring/scale-down-grace-period-seconds": "10",
+    }
+    pod = {**POD, "metadata": {**POD["metadata"], "annotations": {**deciding, "mooring/token": "s3cret", "x": "y"}}}
+    (reduced,) = reduced_pods([pod])
+    assert reduced["metadata"]["annotations"] == deciding
+
+
+def test_the_groups_of_pods_that_are_spread_get_made_up_names() -> None:
+    def pod(name: str, group: str) -> dict[str, Any]:
+        annotations = {"mooring/spread-group": group, "mooring/core-kind": "any"} if group else {}
+        return {"metadata": {"name": name, "annotations": annotations}}
+
+    made = anonymous_pods([pod("a", "shop"), pod("b", "bank"), pod("c", "shop"), pod("d", "")])
+    found = [one["metadata"]["annotations"] for one in made]
+    assert len({one.get("mooring/spread-group") for one in found[:2]}) == 2
+    assert found[0] == found[2]
+    assert found[0].keys() == {"mooring/spread-group", "mooring/core-kind"}
+    assert found[3] == {}
+    assert not {"shop", "bank"} & {one.get("mooring/spread-group") for one in found}
+
+
 def test_pods_stand_in_the_order_in_which_they_were_started_and_waiting_ones_last() -> None:
     def pod(name: str, start: str | None) -> dict[str, Any]:
         return {"kind": "Pod", "metadata": {"name": name}, "spec": {}, "status": {"startTime": start}}

@@ -8,7 +8,7 @@ kubelet's file (``kubeletConfig``); policies and options never do, because the k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from mooring.manifest import kubelet_config as kubelet
 from mooring.manifest.configuration import recognised
 from mooring.manifest.document import Document
 from mooring.manifest.documents import load_documents
-from mooring.manifest.fields import mapping_at, text_at
+from mooring.manifest.fields import as_mapping, mapping_at, text_at
 from mooring.manifest.kubelet_flags import KubeletFlags
 
 MANAGER_FIELDS = frozenset(
@@ -70,7 +70,28 @@ def load_agent_configuration(path: str, flags: KubeletFlags | None = None) -> Ag
     Raises:
         InputError: a file cannot be used, or the kubelet of this node manages CPUs or memory itself.
     """
-    parts = _parts(load_documents(path))
+    return agent_configuration(load_documents(path), path, flags)
+
+
+def is_agents(document: Document) -> bool:
+    """Tell whether a document is for the agent."""
+    return isinstance(document.content, dict) and document.content.get("kind") == own.KIND
+
+
+def agent_configuration(
+    documents: Iterable[Document], path: str, flags: KubeletFlags | None = None
+) -> AgentConfiguration:
+    """Return what the documents of the agent's file, and the files that they name, come to.
+
+    Args:
+        documents: of the file.
+        path: of the file.
+        flags: as in :func:`load_agent_configuration`.
+
+    Raises:
+        InputError: as there.
+    """
+    parts = _parts(documents)
     options = _options(parts)
     of_kubelet, files = _of_kubelet(options, flags)
     findings: list[Finding] = []
@@ -84,7 +105,7 @@ def load_agent_configuration(path: str, flags: KubeletFlags | None = None) -> Ag
     return AgentConfiguration(options, configuration, mooring, (path, *files), tuple(findings))
 
 
-def _parts(documents: list[Document]) -> dict[str, tuple[dict[str, Any], str]]:
+def _parts(documents: Iterable[Document]) -> dict[str, tuple[dict[str, Any], str]]:
     """Return the documents by kind."""
     found: dict[str, tuple[dict[str, Any], str]] = {}
     for document in documents:
@@ -97,9 +118,8 @@ def _parts(documents: list[Document]) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 def _kind_of(document: Document) -> tuple[str, dict[str, Any]]:
-    content = document.content
-    if isinstance(content, dict) and content.get("kind") == own.KIND:
-        return own.KIND, content
+    if is_agents(document):
+        return own.KIND, as_mapping(document.content)
     try:
         kind, fields = recognised(document)
     except InputError as error:
@@ -166,7 +186,11 @@ def refuse_managing_kubelet(fields: Mapping[str, Any], source: str, unless: Mapp
 
 
 def _kubelet_file(path: str) -> dict[str, Any]:
-    documents = load_documents(path)
+    try:
+        documents = load_documents(path)
+    except InputError as error:
+        remedy = error.remedy or "name the file of the node's kubelet as kubeletConfig, or leave that out"
+        raise InputError(error.problem, source=error.source, field=error.field, remedy=remedy) from None
     content = documents[0].content
     if len(documents) > 1 or not isinstance(content, dict) or not kubelet.is_kubelet_config(content):
         remedy = "name the file of the node's kubelet as kubeletConfig"

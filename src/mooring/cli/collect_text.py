@@ -34,7 +34,8 @@ def _parts(about: About, packed: int, written: str) -> Iterator[RenderableType]:
     yield _table(about)
     yield Text("")
     if written:
-        yield Text(f"{written}: {size(packed)}. Ask about it with --node {written}")
+        asked = "" if written == "-" else f" Ask about it with --node {written}"
+        yield Text(f"{written}: {size(packed)}.{asked}")
     else:
         yield Text("Nothing was written: this is a dry run.")
 

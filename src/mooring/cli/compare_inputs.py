@@ -12,7 +12,6 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
 from mooring.devicemanager.state import Device
 from mooring.discovery.loader import load_machine
-from mooring.manifest.configuration import load_config
 from mooring.manifest.devices import Declared, device_table, offered_devices
 from mooring.manifest.gates import PodGates
 from mooring.planner.compare.combinations import Dimension, option_sets
@@ -127,7 +126,7 @@ def _name(node: NodeOptions) -> str:
 
 def _alternative(file: str, base: _Given) -> tuple[_Given, tuple[Finding, ...]]:
     """Read a configuration that stands in for the one of ``--config``; what else it holds does so, too."""
-    found = load_config(file)
+    found = read_config([file])
     mooring = found.mooring if found.mooring != MooringConfig() else base.mooring
     return _Given(Path(file).name, found.kubelet, mooring, found.devices or base.declared), found.findings
 

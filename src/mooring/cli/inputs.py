@@ -180,15 +180,15 @@ def read_config(paths: Sequence[str], archive: NodeArchive | None = None) -> Nod
         paths: the files of ``--config``.
         archive: where it comes from when there are none.
     """
-    from mooring.manifest.configuration import load_config  # noqa: PLC0415 - as above
+    from mooring.manifest.configuration import configuration_of  # noqa: PLC0415 - as above
 
     if archive and not paths:
         collected = archive.configuration()
         if collected is not None:
             return collected
-    configuration = load_config(*paths)
     if paths:
-        return configuration
+        return _configuration(paths)
+    configuration = configuration_of(())
     finding = Finding(
         "warning",
         "configuration",
@@ -197,6 +197,21 @@ def read_config(paths: Sequence[str], archive: NodeArchive | None = None) -> Nod
         "MOOR-504",
     )
     return replace(configuration, findings=(finding,))
+
+
+def _configuration(paths: Sequence[str]) -> NodeConfiguration:
+    """Read files; those of a node that the agent manages say what the agent would do there."""
+    from mooring.agent.configuration import agent_configuration, is_agents  # noqa: PLC0415 - as above
+    from mooring.manifest import devices  # noqa: PLC0415 - as above
+    from mooring.manifest.configuration import NodeConfiguration, configuration_of  # noqa: PLC0415 - as above
+    from mooring.manifest.documents import load_documents  # noqa: PLC0415 - as above
+
+    documents = [document for path in paths for document in load_documents(path)]
+    if not any(is_agents(one) for one in documents):
+        return configuration_of(documents)
+    declared = [one for one in documents if isinstance(one.content, dict) and one.content.get("kind") == devices.KIND]
+    found = agent_configuration((one for one in documents if one not in declared), ", ".join(paths))
+    return NodeConfiguration(found.kubelet, found.mooring, configuration_of(declared).devices, found.findings)
 
 
 def read_state(folder: str) -> StateTexts:

@@ -1,7 +1,7 @@
 """The configuration of a kubelet and of Mooring itself, as values.
 
 Source: KubeletConfiguration v1beta1 of v1.37.1; spec: configuration.md section 1. Values are as written: names of
-policies and options are checked where the kubelet checks them (:mod:`mooring.node.startup`), not while a file is read.
+policies and options are checked where the kubelet checks them (:mod:`mooring.node.settings`), not while a file is read.
 """
 
 from __future__ import annotations

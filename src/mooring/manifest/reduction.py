@@ -15,8 +15,21 @@ from mooring.manifest.pods import MIRROR
 from mooring.manifest.scale_down import ANNOTATION as SCALE_DOWN_ANNOTATION
 from mooring.manifest.scale_down import FIELD as SCALE_DOWN_FIELD
 from mooring.manifest.workloads import PodObject, pod_objects
+from mooring.node import interrupts, mixed
+from mooring.plugins.shipped import core_kinds, hidden_siblings, isolated_cpus, spread
 
 _POD_METADATA: Final = ("name", "generateName", "namespace", "uid")
+_ANNOTATIONS: Final = (
+    MIRROR,
+    SCALE_DOWN_ANNOTATION,
+    mixed.ANNOTATION,
+    interrupts.ANNOTATION,
+    core_kinds.ANNOTATION,
+    hidden_siblings.ANNOTATION,
+    isolated_cpus.ANNOTATION,
+    spread.ANNOTATION,
+)
+"""Those that decide: of static pods, of extensions and of the plugins that are shipped."""
 _POD_SPEC: Final = ("priority", "priorityClassName", "restartPolicy", SCALE_DOWN_FIELD)
 _POD_STATUS: Final = ("phase", "qosClass", "reason", "startTime")
 _CONTAINER: Final = ("name", "restartPolicy")
@@ -58,17 +71,24 @@ def reduced_pods(documents: Iterable[object]) -> list[dict[str, Any]]:
 def anonymous_pods(pods: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return pods under made-up names; equal names stay equal, and uids stay, because state files name them.
 
+    The groups that pods are spread by have names of their own, which are made up too.
+
     >>> [pod["metadata"] for pod in anonymous_pods([{"metadata": {"name": "web-0", "namespace": "shop", "uid": "1"}}])]
     [{'name': 'pod-1', 'namespace': 'namespace-1', 'uid': '1'}]
     """
     given = list(pods)
     names = _made_up("pod", (pod["metadata"].get("name", "") for pod in given))
     spaces = _made_up("namespace", (pod["metadata"].get("namespace", "") for pod in given))
+    groups = _made_up("group", (pod["metadata"].get("annotations", {}).get(spread.ANNOTATION, "") for pod in given))
     renamed = []
     for pod in given:
         metadata = {key: value for key, value in pod["metadata"].items() if key != "generateName"}
         metadata["name"] = names[metadata.get("name", "")]
         metadata["namespace"] = spaces[metadata.get("namespace", "")]
+        annotations = metadata.get("annotations", {})
+        if spread.ANNOTATION in annotations:
+            group = groups[annotations[spread.ANNOTATION]]
+            metadata["annotations"] = {**annotations, spread.ANNOTATION: group}
         renamed.append({**pod, "metadata": metadata})
     return renamed
 
@@ -92,7 +112,7 @@ def _order(pod: Mapping[str, Any]) -> tuple[bool, str, str, str]:
 def _reduced_pod(content: Mapping[str, Any]) -> dict[str, Any]:
     metadata, spec, status = (_mapping(content, part) for part in ("metadata", "spec", "status"))
     kept = _only(metadata, _POD_METADATA)
-    annotations = _only(_mapping(metadata, "annotations"), (MIRROR, SCALE_DOWN_ANNOTATION))
+    annotations = _only(_mapping(metadata, "annotations"), _ANNOTATIONS)
     if annotations:
         kept["annotations"] = annotations
     inner = _only(spec, _POD_SPEC)

@@ -18,6 +18,12 @@ Sets: TypeAlias = dict[str, dict[str, dict[str, str]]]
 
 
 def standing_fields(node: Node) -> dict[str, Any]:
+    """Return what is offline, what it does to whom, and the findings; nothing on a node whose CPUs are all online."""
+    offline = offline_fields(node)
+    return {**offline, "findings": [one.fields() for one in hotplug_findings(node)]} if offline else {}
+
+
+def offline_fields(node: Node) -> dict[str, Any]:
     """Return what is offline and what it does to whom; nothing on a node whose CPUs are all online.
 
     ``broken`` are sets with offline CPUs, ``displaced`` those in which others stand in.
@@ -36,7 +42,6 @@ def standing_fields(node: Node) -> dict[str, Any]:
             (one.pod, one.container, {"cpus": list_text(one.cpus), "original": list_text(one.original)})
             for one in displaced_sets(state)
         ),
-        "findings": [one.fields() for one in hotplug_findings(node)],
     }
 
 

@@ -9,6 +9,7 @@ from mooring import KUBELET_VERSION
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import Node as NUMANode
 from mooring.planner.answering import Answer
+from mooring.planner.hotplug_fields import offline_fields
 from mooring.planner.mixed import mixed_containers
 from mooring.planner.outcome import decision_fields, device_fields, state_fields
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
@@ -41,6 +42,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     if plan.kubelet:
         document["reservedCPUs"] = str(reserved_cpus(plan.kubelet))
         document["numaNodes"] = numa_fields(plan.kubelet)
+        document |= offline_fields(plan.kubelet.node)
     if plan.kubelet and plan.unasked:
         document["unasked"] = [{"uid": pod.uid, "namespace": pod.namespace, "name": pod.name} for pod in plan.unasked]
     document["findings"] = [finding.fields() for finding in plan.findings]

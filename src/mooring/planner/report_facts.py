@@ -31,6 +31,10 @@ def settings_facts(settings: Settings) -> Iterator[tuple[str, str]]:
     yield "maximum of pods", str(config.max_pods)
     yield "feature gates set", _pairs({name: str(value).lower() for name, value in config.feature_gates.items()})
     yield "defects fixed", ", ".join(sorted(settings.fixed_defects)) or "none: all of the kubelet's are reproduced"
+    if settings.extensions:
+        yield "extensions", ", ".join(sorted(settings.extensions))
+    if settings.plugins is not None:
+        yield "plugins", ", ".join(one.name for one in settings.plugins.choice.plugins)
 
 
 def _pairs(values: Mapping[str, str]) -> str:

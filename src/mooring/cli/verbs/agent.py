@@ -79,7 +79,7 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
         raise InputError(
             f"the package {error.name} is missing",
             source="mooring agent",
-            remedy='install its packages with pip install "mooring[agent]"',
+            remedy="install its packages: pip install '.[agent]' in a clone of Mooring",
         ) from None
     return YES
 

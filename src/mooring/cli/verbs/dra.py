@@ -151,7 +151,7 @@ def command(
         raise InputError(
             f"the package {error.name} is missing",
             source="mooring dra",
-            remedy='install its packages with pip install "mooring[dra]"',
+            remedy="install its packages: pip install '.[dra]' in a clone of Mooring",
         ) from None
     return YES
 

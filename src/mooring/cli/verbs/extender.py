@@ -50,6 +50,6 @@ def command(config: str, kubeconfig: str, *, check: bool) -> int:
         raise InputError(
             f"the package {error.name} is missing",
             source="mooring extender",
-            remedy='install its packages with pip install "mooring[kube]"',
+            remedy="install its packages: pip install '.[kube]' in a clone of Mooring",
         ) from None
     return YES

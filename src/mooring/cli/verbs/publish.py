@@ -131,7 +131,7 @@ def command(
         raise InputError(
             f"the package {error.name} is missing",
             source=_SOURCE,
-            remedy='install its packages with pip install "mooring[kube]"',
+            remedy="install its packages: pip install '.[kube]' in a clone of Mooring",
         ) from None
 
 
