@@ -9,13 +9,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test test-browser e2e e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links docs site pictures bench mutants lock clean
+.PHONY: help demo test test-browser e2e e2e-faults e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links docs site pictures bench mutants lock clean
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
 	@echo "make test          run the tests"
 	@echo "make test-browser  run the tests of the HTML report in headless Chromium"
 	@echo "make e2e           run the tests of the node agent against real containerd (root on Debian)"
+	@echo "make e2e-faults    break the connection of agent and runtime at every frame and in every way (half an hour)"
 	@echo "make e2e-numa      boot guests with 64 CPUs and 8 NUMA nodes in QEMU: control groups, then the agent with containerd and runc"
 	@echo "make e2e-resize    resize pods in guests with 16 CPUs: the cases of KEP-6122, and a program that follows its CPUs"
 	@echo "make e2e-kubelet   run kubelet, API server and agent against each other on machines that are played (root on Debian, Go)"
@@ -27,6 +28,7 @@ help:
 	@echo "make docs          write into the docs what their examples print now"
 	@echo "make site          build the documentation as a site (build/site/index.html)"
 	@echo "make pictures      draw the pictures of the docs again"
+	@echo "make clean         remove everything that the others made, but parts and guests in the user's cache folder"
 	@echo "make mutants       mutation testing of the managers (about 10 minutes)"
 	@echo "make lock          pin the newest allowed dependencies"
 
@@ -54,6 +56,12 @@ test-browser: $(STAMP)
 e2e: $(STAMP)
 	$(BIN)/python scripts/e2e_parts.py
 	$(BIN)/python -m pytest -q -p no:xdist tests/e2e/containerd
+
+# The other tiers take some frames; here are all of them, on a runtime that is played and on both containerds.
+e2e-faults: $(STAMP)
+	MOORING_WIRE=all $(BIN)/python -m pytest -q -p no:xdist tests/agent/wire/test_wire_faults.py
+	$(BIN)/python scripts/e2e_parts.py
+	MOORING_E2E_FAULTS=all $(BIN)/python -m pytest -q -p no:xdist tests/e2e/containerd/test_agent_faults.py
 
 # One guest, emulated: it needs no KVM and no rights but those to install QEMU where it is missing.
 e2e-numa: $(STAMP)

@@ -16,7 +16,9 @@ import pytest
 import structlog
 from tests.cli.command import mooring
 
+from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.status import ask_status
+from mooring.cli.inputs import read_config
 from mooring.core.errors import InputError
 
 MACHINE = "sockets=1 numa=1 cores=4 threads=1 memory=8Gi"
@@ -32,6 +34,13 @@ assignedDir: {folder}/assigned
 statusSocket: {folder}/status.sock
 podResourcesSocket: {folder}/pods.sock
 metricsAddress: ""
+"""
+
+DEVICES = """\
+apiVersion: mooring/v1alpha1
+kind: NodeDevices
+devices:
+  vendor.com/gpu: [{id: gpu-0, numa: [0]}]
 """
 
 
@@ -121,3 +130,29 @@ def test_a_signal_ends_the_agent_with_code_0_and_takes_its_sockets_away(file: Pa
     assert sorted(each.name for each in file.parent.iterdir()) == ["agent.yaml", "notify", "state"]
     with pytest.raises(InputError):
         ask_status(str(file.parent / "status.sock"))
+
+
+def test_verbs_about_a_node_read_the_agents_file_as_the_agent_does(file: Path, tmp_path: Path) -> None:
+    of_kubelet = tmp_path / "kubelet.yaml"
+    of_kubelet.write_text("kind: KubeletConfiguration\nmaxPods: 7\nsystemReserved: {memory: 1Gi}\n", encoding="utf-8")
+    file.write_text(f"{file.read_text(encoding='utf-8')}kubeletConfig: {of_kubelet}\n", encoding="utf-8")
+    devices = tmp_path / "devices.yaml"
+    devices.write_text(DEVICES, encoding="utf-8")
+    read, own = read_config([str(file), str(devices)]), load_agent_configuration(str(file))
+    assert (read.kubelet, read.mooring) == (own.kubelet, own.mooring)
+    assert (read.kubelet.max_pods, read.kubelet.cpu_manager_policy) == (7, "static")
+    assert list(read.devices) == ["vendor.com/gpu"]
+    answer = mooring("capacity", "--shape", "cpu=1,memory=1Gi", "--machine", MACHINE, "--config", file)
+    assert answer.code == 0, answer.err
+    assert "3 more pods" in answer.out
+
+
+def test_the_file_of_an_agent_beside_a_static_kubelet_is_refused_with_the_kubelets_file(
+    file: Path, tmp_path: Path
+) -> None:
+    of_kubelet = tmp_path / "kubelet.yaml"
+    of_kubelet.write_text("kind: KubeletConfiguration\ncpuManagerPolicy: static\n", encoding="utf-8")
+    file.write_text(f"{file.read_text(encoding='utf-8')}kubeletConfig: {of_kubelet}\n", encoding="utf-8")
+    answer = mooring("plan", "-f", "examples/pods.yaml", "--machine", MACHINE, "--config", file)
+    assert answer.code == 2
+    assert answer.complaint.startswith(f"mooring: {of_kubelet}: cpuManagerPolicy: is static on this node")

@@ -1,4 +1,4 @@
-"""``--offline`` of plan, show and explain, and the replay of scenarios in which CPUs come and go."""
+"""``--offline`` of the verbs about a node, and the replay of scenarios in which CPUs come and go."""
 
 from __future__ import annotations
 
@@ -50,6 +50,18 @@ def test_a_plan_has_stand_ins_findings_and_a_schema(inputs: list[str], new: list
     assert {one["code"] for one in answer["findings"]} >= {"MOOR-521", "MOOR-522"}
     cache = next(pod for pod in answer["pods"] if pod["name"] == "cache")
     assert cache["containers"]["main"]["cpus"] == "4,6-7"
+    assert (answer["offline"], answer["usablePool"]) == ("2,5,12", "0,8-11,13-15")
+    assert answer["broken"] == {"db": {"main": {"cpus": "1-3", "lost": "2"}}}
+    assert answer["displaced"] == {"cache": {"main": {"cpus": "4,6-7", "original": "4-6"}}}
+
+
+def test_whatif_and_capacity_ask_a_node_with_offline_cpus(inputs: list[str], new: list[str]) -> None:
+    gone = mooring("whatif", *new, *inputs, "--offline", "2,5,12", "--remove", "cache", "-o", "json")
+    assert gone.code == 1
+    assert complaints(gone.document["kind"], gone.document) == []
+    counted = mooring("capacity", "--shape", "cpu=4,memory=1Gi", *inputs, "--offline", "2,5,12-14", "-o", "json")
+    assert (counted.code, counted.document["count"]) == (0, 1)
+    assert counted.document["next"]["why"].endswith("CPUs 5,12-14 are offline.")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from mooring.planner.plan import Plan
 from mooring.planner.question import Question
 from mooring.planner.replay import replay_scenario
 from mooring.planner.replay_file import replay_file
+from mooring.planner.report_facts import settings_facts
 from mooring.render.view import CPUUse
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "hotplug.yaml"
@@ -213,6 +214,15 @@ def test_a_plan_without_the_extension_refuses(tmp_path: Path) -> None:
         planned(tmp_path, (("db", 3),), (), "2", KUBELET)
     with pytest.raises(InputError, match="the machine has no CPU 99"):
         planned(tmp_path, (("db", 3),), (), "99", CONFIG)
+
+
+def test_a_report_names_extensions_where_there_are_any(tmp_path: Path) -> None:
+    told = [
+        dict(settings_facts(plan.kubelet.settings)).get("extensions", "")
+        for plan in (planned(tmp_path, (), (), "", config) for config in (CONFIG, KUBELET))
+        if plan.kubelet is not None
+    ]
+    assert told == ["cpu-hotplug", ""]
 
 
 def test_nothing_is_said_where_nothing_is_offline(tmp_path: Path) -> None:
