@@ -33,6 +33,7 @@ from mooring.agent.reactor.effects import (
 )
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.knowing import messages_of
+from mooring.agent.reactor.listing import unlisted
 from mooring.agent.reactor.resizing import is_due, released, taken_back
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.stop_container import stop_container
@@ -42,6 +43,7 @@ from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.agent.reactor.wanted import expected, same_list
+from mooring.agent.reactor.written import Standing, Written, write_done
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment
@@ -61,7 +63,13 @@ class Disk:
         if not self.journal:
             return Stored()
         journal = read_journal(self.journal)
-        return Stored(journal.texts, journal.pods, offline=journal.offline, displaced=journal.displaced)
+        return Stored(
+            journal.texts,
+            journal.pods,
+            offline=journal.offline,
+            displaced=journal.displaced,
+            last_seen=journal.last_seen,
+        )
 
 
 @dataclass(frozen=True)
@@ -93,14 +101,18 @@ class SimulatedAgent:
         self.counts: Counter[str] = Counter()
         self.lifts: list[LiftQuota] = []
         self.steps_to_live: int | None = None
+        self._had: dict[str, str] = {}
+        """Containers whose cgroup was just changed, and in words what they had."""
 
     # Calls of the runtime.
 
     def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
-        missing = unknown_pods(self.state, pods, containers)
+        asked = unlisted(self.state, pods, containers)
+        running = {one.id for one in asked if self.runtime.has_processes(one.id)}
+        missing = unknown_pods(self.state, pods, containers, running)
         specs = {one.uid: self._pod(one, [c for c in containers if c.pod_sandbox_id == one.id]) for one in missing}
         now = self.world.now
-        return self._updates(self._done(synchronize(self.state, pods, containers, specs, None, now), ""))
+        return self._updates(self._done(synchronize(self.state, pods, containers, specs, None, now, running), ""))
 
     def create_container(
         self, pod: PodSandbox, container: Container
@@ -162,15 +174,30 @@ class SimulatedAgent:
             self.disk.is_stale = True
         self.state = outcome.state
         later = [effect for effect in outcome.effects if not isinstance(effect, BEFORE_THE_REPLY)]
+        written = []
         for effect in outcome.effects:
             if isinstance(effect, BEFORE_THE_REPLY):
                 self._do(effect)
+                if isinstance(effect, WriteCPUSet) and (effect.cpus or effect.mems):
+                    written.append(self._written(effect))
                 self._step()
-        for effect in later:
+        concluded = write_done(outcome, written)
+        self.state = concluded.state
+        outcome = replace(outcome, state=concluded.state, answer=concluded.answer)
+        for effect in (*later, *concluded.effects):
             self._do(effect)
         if isinstance(outcome.answer, Refused):
             raise RefusalError(outcome.answer.text)
         return outcome
+
+    def _written(self, effect: WriteCPUSet) -> Written:
+        made = self.runtime.processes.get(effect.container_id)
+        if made is None or not made.runs:
+            return Written(effect, Standing.ENDED)
+        is_right = same_list(made.cgroup.cpus, effect.cpus) or not effect.cpus
+        if is_right:
+            return Written(effect, Standing.RIGHT, self._had.pop(effect.container_id, ""))
+        return Written(effect, Standing.BEYOND, problem=f"has CPUs {made.cgroup.cpus}")
 
     def _do(self, effect: Effect) -> None:
         self.counts[type(effect).__name__] += 1
@@ -180,7 +207,7 @@ class SimulatedAgent:
                 self.disk.is_stale = False
             case WriteCPUSet():
                 if self.runtime.write_cgroup(effect.container_id, effect.cpus, effect.mems):
-                    self.counts["repairs"] += 1
+                    self._had[effect.container_id] = "something else"
             case LiftQuota():
                 self.lifts = [*self.lifts[-50:], effect]
             case Verify():

@@ -2,7 +2,8 @@
 
 Updates of a container that is being made are lost without a word; of one whose task is made but whose program does not
 run yet they change the record and not the cgroup. Without a plugin, or with one that dies within a request, everything
-goes on unpinned. After a restart of the runtime no StopPodSandbox comes for the pods from before it.
+goes on unpinned. After a restart of the runtime no StopPodSandbox comes for the pods from before it, and those whose
+shim did not answer in time are on no list, though they run: of such a container an update changes the record only.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class Runtime:
     stopped: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
     """Sandboxes from before a restart, for which no StopPodSandbox comes."""
+    unlisted: set[str] = field(default_factory=set)
+    """Sandboxes and containers that run and that Synchronize does not tell."""
     processes: dict[str, Process] = field(default_factory=dict)
     next_number: int = 1
     loses_next_update: bool = False
@@ -106,7 +109,14 @@ class Runtime:
     def run_sandbox(self, uid: str, name: str, annotations: dict[str, str]) -> str:
         number = self._number()
         sandbox = PodSandbox(
-            f"sandbox-{number}", uid, name, "default", annotations=annotations, cgroup_parent=f"/pods/{uid}", pid=number
+            f"sandbox-{number}",
+            uid,
+            name,
+            "default",
+            annotations=annotations,
+            cgroup_parent=f"/pods/{uid}",
+            cgroups_path=f"/pods/{uid}/sandbox-{number}",
+            pid=number,
         )
         self.sandboxes[sandbox.id] = sandbox
         self._tell(Event.RUN_POD_SANDBOX, sandbox.id)
@@ -210,9 +220,11 @@ class Runtime:
 
     def connect(self, plugin: Plugin) -> None:
         shown = [one for one in self.processes.values() if one.stage in (Stage.CREATED, Stage.TASK, Stage.RUNNING)]
+        shown = [one for one in shown if one.id not in self.unlisted]
+        sandboxes = [one for one in self.sandboxes.values() if one.id not in self.unlisted]
         self.plugin = plugin
         try:
-            updates = plugin.synchronize([*self.sandboxes.values()], [one.message() for one in shown])
+            updates = plugin.synchronize(sandboxes, [one.message() for one in shown])
         except KilledError:
             self.plugin = None
             return
@@ -221,6 +233,11 @@ class Runtime:
     def deliver(self, updates: Sequence[ContainerUpdate]) -> None:
         """The updates of a reply, outside of the request that it answers."""
         self._apply(updates, always=True)
+
+    def has_processes(self, group: str) -> bool:
+        """Tell whether something runs in the control group of a container or sandbox."""
+        made = self.processes.get(group)
+        return made.runs if made is not None else group in self.sandboxes and group not in self.stopped
 
     def write_cgroup(self, container: str, cpus: str, mems: str) -> bool:
         """Somebody writes the cgroup's files; return whether they were different."""
@@ -245,7 +262,7 @@ class Runtime:
                 continue
             self.failed.discard(made.id)
             made.record = merged(made.record, update.resources)
-            if made.stage is Stage.RUNNING:
+            if made.stage is Stage.RUNNING and made.id not in self.unlisted:
                 made.cgroup = merged(made.cgroup, update.resources)
 
     def _call_stop(self, made: Process) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.nri.runtime_side import RuntimeSide
+from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 from tests.agent.pods.fault_injector import Fault, FaultInjector, kubeconfig, pod_object
 from tests.agent.whole_agent import NODE, Node, pod, until, whole
 
@@ -18,6 +19,7 @@ from mooring.agent.nri.errors import RemoteError
 from mooring.agent.nri.plugin import connect_to
 from mooring.agent.nri.types import Container, PodSandbox
 from mooring.agent.pods.source import CONFIG_SOURCE
+from mooring.agent.pods.writer import MOST_TRIES, ClusterWriter
 from mooring.agent.pods.writes import EFFECT, TAINT
 from mooring.core.cpuset import CPUSet
 
@@ -27,8 +29,8 @@ THEIRS = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("api", "writer"):
-        monkeypatch.setattr(f"mooring.agent.pods.{module}.pause_before", lambda _tries, _node: 0.01)
+    for module in ("cluster.following", "agent.pods.writer"):
+        monkeypatch.setattr(f"mooring.{module}.pause_before", lambda _tries, _node: 0.01)
 
 
 @pytest.fixture
@@ -168,7 +170,37 @@ def test_a_rejected_pod_is_evicted_and_the_cluster_is_told_why(cluster: FaultInj
     (told,) = [one.body for one in cluster.asked(event)]
     assert (told["reason"], told["regarding"]["uid"]) == ("UnexpectedAdmissionError", "uid-wide")
     assert told["reportingInstance"] == f"mooring-agent-{NODE}"
-    assert agent.metrics.counts().evictions >= 1
+    until(lambda: agent.metrics.counts().evictions == 1, "the one eviction that happened is counted")
+
+
+def test_an_eviction_that_failed_for_a_while_is_asked_for_again_at_the_next_try(
+    cluster: FaultInjector, node: Node
+) -> None:
+    path = "POST /api/v1/namespaces/shop/pods/wide/eviction"
+    cluster.put(pod_object("wide", "8"))
+    cluster.fail(path, *[Fault(429)] * MOST_TRIES)
+    agent = agent_in(cluster, node, "onRejection: evict")
+    runtime = connected(node)
+
+    def retried() -> None:
+        with pytest.raises(RemoteError, match="UnexpectedAdmissionError"):
+            runtime.create(in_shop("wide"), called("wide", "app", 8))
+
+    retried()
+    writer = agent._around.outward
+    assert isinstance(writer, ClusterWriter)
+    until(lambda: len(cluster.asked(path)) == MOST_TRIES and not writer._evictions, "it is given up")
+    retried()
+    until(lambda: len(cluster.asked(path)) == MOST_TRIES + 1, "the pod is evicted")
+    for _ in range(3):
+        retried()
+    passed_on = threading.Event()
+    agent._afterwards.put(passed_on.set)
+    assert passed_on.wait(TIMEOUT)
+    assert writer.wait_until_tried(TIMEOUT)
+    assert len(cluster.asked(path)) == MOST_TRIES + 1, "who is evicted is not asked about again"
+    counts = agent.metrics.counts()
+    assert (counts.rejections, counts.evictions) == (1, 1)
 
 
 def test_a_manifest_of_the_folder_decides_about_a_static_pod(node: Node) -> None:

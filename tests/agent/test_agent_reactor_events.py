@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.agent.small_node import (
+    CONFIG,
     STRICT,
     container,
     guaranteed,
@@ -15,7 +16,13 @@ from tests.agent.small_node import (
     small_state,
 )
 
+from mooring.agent.cgroups.cpuset import Cpuset
+from mooring.agent.cgroups.protocol import CPUSetWritten
+from mooring.agent.cgroups.standing import written_of
+from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources
+from mooring.agent.options import AgentOptions, OnRejection
+from mooring.agent.pods.source import CONFIG_SOURCE
 from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.deviation import deviation_found, quota_found
@@ -26,6 +33,7 @@ from mooring.agent.reactor.effects import (
     Evict,
     Finding,
     LiftQuota,
+    Occasion,
     Persist,
     QuotaOf,
     Report,
@@ -40,14 +48,17 @@ from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState, Options, Phase
 from mooring.agent.reactor.wanted import expected, expected_lifts
+from mooring.agent.reactor.written import write_done
+from mooring.agent.taking_up import under
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, StartRefusal
 from mooring.core.errors import KubeletCrashError
+from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import ContainerKind, Pod, QoS
 from mooring.node import Decision
-from mooring.planner.simulation import Kubelet, StateTexts
+from mooring.planner.simulation import Kubelet, Start, StateTexts
 
 INIT, APP = ContainerKind.INIT, ContainerKind.APP
 
@@ -245,6 +256,42 @@ def test_a_rejected_pod_is_evicted_where_the_operator_wants_it() -> None:
     pod = guaranteed("a", "8")
     made = create(small_state(options=Options(evict=True)), pod)
     assert [effect.pod for effect in kinds(made.effects, Evict) if isinstance(effect, Evict)] == [pod]
+
+
+def test_every_try_of_a_rejected_pod_asks_for_its_eviction_and_says_nothing_else() -> None:
+    pod = guaranteed("a", "8")
+    first = create(small_state(options=Options(evict=True)), pod)
+    again = create(first.state, pod, life=1)
+    assert again.effects == tuple(kinds(first.effects, Evict))
+    freed = state_change(started(again.state, shared("s")), Event.STOP_POD_SANDBOX, sandbox("s"), None).state
+    assert create(freed, pod, life=2).effects == again.effects, "judged anew with the same words"
+
+
+def test_a_static_pod_is_asked_about_once_because_no_eviction_helps_it() -> None:
+    pod = guaranteed("a", "8", annotations={CONFIG_SOURCE: "file"})
+    first = create(small_state(options=Options(evict=True)), pod)
+    assert len(kinds(first.effects, Evict)) == 1
+    assert create(first.state, pod, life=1).effects == ()
+
+
+def test_a_pod_that_is_held_already_is_evicted_when_the_operator_changes_his_mind() -> None:
+    pod = guaranteed("a", "8")
+    held = create(small_state(), pod).state
+    kubelet = held.kubelet
+    options = AgentOptions(on_rejection=OnRejection.EVICT)
+    new = AgentConfiguration(options, kubelet.settings.config, kubelet.mooring)
+    again = create(under(held, new, Moment()).state, pod, life=1)
+    assert [one.pod for one in again.effects if isinstance(one, Evict)] == [pod]
+
+
+def test_a_running_pod_without_a_place_is_evicted_at_the_next_chance() -> None:
+    pods = {"a": guaranteed("a", "5"), "b": guaranteed("b", "4"), "c": guaranteed("c", "1")}
+    there = [sandbox(uid) for uid in pods]
+    made = synchronize(small_state(), there, [running(uid) for uid in pods], pods).state
+    evicting = replace(made, options=Options(evict=True))
+    over = state_change(evicting, Event.STOP_POD_SANDBOX, sandbox("c"), None)
+    assert [one.pod.uid for one in over.effects if isinstance(one, Evict)] == ["b"]
+    assert not kinds(over.effects, Report), "what was told is not told again"
 
 
 def test_repeated_tries_cost_nothing_until_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -542,8 +589,12 @@ def test_a_machine_with_other_cpus_makes_a_new_state() -> None:
 def test_a_deviation_is_written_again_and_the_runtime_is_told() -> None:
     state = started(small_state(), guaranteed("a", "2"))
     made = deviation_found(state, "a-main-0", "0-7", "0-1")
-    assert kinds(made.effects, WriteCPUSet) == [WriteCPUSet("a-main-0", 99, "", "1-2", "0")]
-    [report] = [one for one in made.effects if isinstance(one, Report)]
+    [write] = made.effects
+    assert isinstance(write, WriteCPUSet)
+    assert (write, write.occasion) == (WriteCPUSet("a-main-0", 99, "", "1-2", "0"), Occasion.CHECK)
+    before, after = (Cpuset(CPUSet.parse(cpus), CPUSet.parse(mems)) for cpus, mems in (("0-7", "0-1"), ("1-2", "0")))
+    done = write_done(made, [written_of(CPUSetWritten(write, before, after, wrote=True))])
+    [report] = [one for one in done.effects if isinstance(one, Report)]
     assert report.message == "main had CPUs 0-7 instead of 1-2 and memory nodes 0-1 instead of 0"
     stop = stop_container(made.state, container("other"))
     assert isinstance(stop.answer, Accepted)
@@ -593,10 +644,71 @@ def test_a_new_configuration_leaves_everybody_where_they_are() -> None:
     assert expected(made.state) == expected(state)
 
 
+def other_policy(state: AgentState, policy: str) -> AgentConfiguration:
+    kubelet = state.kubelet
+    config = replace(kubelet.settings.config, topology_manager_policy=policy)
+    return AgentConfiguration(AgentOptions(), config, kubelet.mooring)
+
+
+def test_a_running_pod_that_waits_for_a_place_still_waits_after_a_new_configuration() -> None:
+    pods = {"a": guaranteed("a", "5"), "b": guaranteed("b", "4")}
+    there = [running("a"), running("b")]
+    waiting = synchronize(small_state(), [sandbox("a"), sandbox("b")], there, pods).state
+    assert [*waiting.held] == ["b"]
+    reloaded = under(waiting, other_policy(waiting, "restricted"), Moment()).state
+    assert [*reloaded.held] == ["b"]
+    assert reloaded.held["b"].rejection != waiting.held["b"].rejection, "it was asked for anew"
+    over = state_change(reloaded, Event.STOP_POD_SANDBOX, sandbox("a"), None)
+    assert over.state.held == {}
+    assert expected(over.state)["b-main-0"].cpus == "4-7"
+
+
+def test_a_new_configuration_places_a_running_pod_that_waits_where_it_can() -> None:
+    # Five CPUs are more than one NUMA node has.
+    config = replace(CONFIG, topology_manager_policy="single-numa-node")
+    waiting = synchronize(small_state(config), [sandbox("a")], [running("a")], {"a": guaranteed("a", "5")}).state
+    assert [*waiting.held] == ["a"]
+    facts: list[object] = []
+    found = under(waiting, other_policy(waiting, "best-effort"), Moment(), facts.append)
+    assert found.state.held == {}
+    [write] = kinds(found.effects, WriteCPUSet)
+    assert isinstance(write, WriteCPUSet)
+    assert len(CPUSet.parse(write.cpus)) == 5
+    assert Finding.PLACED_LATE in [one.finding for one in found.effects if isinstance(one, Report)]
+    assert facts, "metrics hear of the admission"
+
+
+def test_a_pod_that_is_held_back_is_judged_anew_after_a_new_configuration() -> None:
+    config = replace(CONFIG, topology_manager_policy="single-numa-node")
+    pod = guaranteed("a", "5")
+    held = create(small_state(config), pod).state
+    reloaded = under(held, other_policy(held, "best-effort"), Moment()).state
+    assert [*reloaded.held] == ["a"]
+    assert len(CPUSet.parse(adjusted(create(reloaded, pod, life=1)).cpus)) == 5
+
+
+def test_who_waits_is_judged_anew_even_where_the_engine_starts_on_the_very_same_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = create(small_state(), guaranteed("a", "8")).state
+    kubelet = state.kubelet
+    monkeypatch.setattr("mooring.agent.reactor.resume.start_kubelet", lambda *_: Start(kubelet, None, kubelet.files))
+    made = reconfigured(state, kubelet.settings.config, kubelet.mooring)
+    assert isinstance(made, Resumed)
+    held, node = made.state.held["a"], made.state.kubelet.node
+    assert held.rejection == state.held["a"].rejection
+    assert held.cpu is not node.cpu
+    assert held.memory is not node.memory
+
+
 def test_a_configuration_that_does_not_fit_the_state_is_refused() -> None:
     state = started(small_state(), guaranteed("a", "2"))
     config = replace(state.kubelet.settings.config, cpu_manager_policy="none")
     assert isinstance(reconfigured(state, config, state.kubelet.mooring), StartRefusal)
+    found = under(state, AgentConfiguration(AgentOptions(), config, state.kubelet.mooring), Moment())
+    assert found.state is state
+    assert isinstance(found.answer, Refused)
+    assert 'configured policy "none" differs' in found.answer.text
 
 
 def test_with_policy_none_nobody_is_pinned() -> None:

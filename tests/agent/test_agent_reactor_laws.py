@@ -60,6 +60,9 @@ class AgentLives(RuleBasedStateMachine):
         self._connect()
 
     def _connect(self) -> SimulatedAgent:
+        if self.disk.is_stale:
+            # What runs unlisted and is on no disk nobody can know.
+            self.runtime.unlisted = set()
         self.agent = SimulatedAgent(self.world, self.runtime, self.disk)
         self.runtime.connect(self.agent)
         return self.agent
@@ -177,6 +180,20 @@ class AgentLives(RuleBasedStateMachine):
         if self.agent is not None and self.agent.steps_to_live is None:
             self.runtime.connect(self.agent)
 
+    @precondition(lambda self: self.connected and self._known_to_run())
+    @rule(data=st.data(), restarted=st.booleans())
+    def restart_runtime_that_loses_shims(self, data: st.DataObject, *, restarted: bool) -> None:
+        """The runtime does not list what it cannot ask; the agent lives on, or starts again at the same time.
+
+        Only what the agent has written down can it know after its own restart.
+        """
+        self.runtime.unlisted = data.draw(st.sets(st.sampled_from(self._known_to_run()), min_size=1))
+        self.runtime.restart()
+        if restarted and not self.disk.is_stale:
+            self._connect()
+        elif self.agent is not None and self.agent.steps_to_live is None:
+            self.runtime.connect(self.agent)
+
     @rule()
     def an_update_fails(self) -> None:
         self.runtime.loses_next_update = True
@@ -257,6 +274,14 @@ class AgentLives(RuleBasedStateMachine):
     def _waiting(self, state: AgentState) -> set[str]:
         """Pods that run although they are not placed."""
         return {uid for uid in state.held.keys() - state.kubelet.node.active.keys() if state.containers_of(uid)}
+
+    def _known_to_run(self) -> list[str]:
+        """Containers that run and sandboxes, known to the agent and written down."""
+        if self.agent is None:
+            return []
+        known = {**self.agent.state.sandboxes, **self.agent.state.containers}
+        live = [*(made.sandbox for made in self.runtime.processes.values() if made.runs), *self._in(Stage.RUNNING)]
+        return [one for one in dict.fromkeys(live) if one in known]
 
     def _pod(self, sandbox: str) -> Pod:
         return self.world.pods[self.runtime.sandboxes[sandbox].uid]

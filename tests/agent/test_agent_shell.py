@@ -219,3 +219,40 @@ def test_another_policy_in_the_file_is_taken_up_while_containers_run(node: Node)
     assert agent.snapshot.configuration.generation == 2
     assert agent.snapshot.configuration.refusal
     assert node.cpus(own) == "1-2"
+
+
+def test_what_the_engine_refuses_at_the_last_moment_is_not_said_to_be_in_force(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = node.agent()
+    runtime = node.listening.next()
+    runtime.synchronize()
+    own = start(node, runtime, "own", 2)
+    # The copy that was asked did not have this container yet.
+    monkeypatch.setattr("mooring.agent.reloading.engine_refusal", lambda _kubelet, _new: "")
+    file = node.folder / "agent.yaml"
+    more = file.read_text().replace('"0"', '"0-1"') + "onRejection: evict\nperContainerMetrics: true\n"
+    file.write_text(more, encoding="utf-8")
+    agent.reload()
+    agent.look_after()
+    shown = agent.snapshot.configuration
+    assert shown.generation == 1
+    assert "reserved" in shown.refusal
+    assert not agent.holder.state.options.evict
+    assert not agent.metrics.per_container
+    assert 'mooring_agent_configuration_reloads_total{result="refused"} 1.0' in agent.metrics.text()
+    assert 'mooring_agent_configuration_reloads_total{result="taken"} 0.0' in agent.metrics.text()
+    assert node.cpus(own) == "1-2"
+
+
+def test_an_extension_that_changes_how_pods_are_read_is_not_taken_up_by_half(node: Node) -> None:
+    agent = node.agent()
+    runtime = node.listening.next()
+    runtime.synchronize()
+    file = node.folder / "agent.yaml"
+    more = "---\nkind: MooringConfiguration\napiVersion: mooring/v1alpha1\nextensions: [mixed-cpus, assigned-cpuset]\n"
+    file.write_text(file.read_text() + more, encoding="utf-8")
+    agent.reload()
+    agent.look_after()
+    assert agent.snapshot.configuration.refusal.startswith("the extension mixed-cpus needs a restart: ")
+    assert not agent.holder.state.kubelet.mooring.extensions

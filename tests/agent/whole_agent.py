@@ -18,7 +18,8 @@ from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.protocol import CGroups
-from mooring.agent.configuration import load_agent_configuration
+from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
+from mooring.agent.kubelet_beside import KubeletBeside
 from mooring.agent.nri.plugin import Given
 from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources, PodSandbox
 from mooring.agent.online_cpus import ONLINE
@@ -91,24 +92,29 @@ class Node:
     """More fields of the KubeletConfiguration."""
     online: str = ""
     """CPUs that the kernel shows as online, where it shows any; others it does not describe."""
+    beside: KubeletBeside | None = None
+    """Looks for a kubelet, where there is one to look for."""
 
     def agent(self, more: str = "", given: Given | None = None, cgroups: CGroups | None = None) -> Agent:
         """Start an agent."""
+        made = Agent(self.beginning(more, cgroups), structlog.get_logger("test"), given)
+        self.agents.append(made)
+        made.start()
+        return made
+
+    def beginning(self, more: str = "", cgroups: CGroups | None = None) -> Beginning:
+        """Write a configuration, and return what an agent begins with."""
         file = self.folder / "agent.yaml"
         if "podResourcesSocket" not in more:
             more += '\npodResourcesSocket: ""'
         file.write_text(CONFIGURATION.format(folder=self.folder, kubelet=self.kubelet, more=more), encoding="utf-8")
-        load = partial(load_agent_configuration, str(file))
+
+        def load() -> AgentConfiguration:
+            return load_agent_configuration(str(file), None if self.beside is None else self.beside.flags())
+
         configuration, machine = with_known_cpus(load(), self._machine())
         root = str(self.tree.root) if self.online else ""
-        made = Agent(
-            Beginning(configuration, load, machine, cgroups or self.tree.cgroups, NODE, root),
-            structlog.get_logger("test"),
-            given,
-        )
-        self.agents.append(made)
-        made.start()
-        return made
+        return Beginning(configuration, load, machine, cgroups or self.tree.cgroups, NODE, root, self.beside)
 
     def show_online(self, cpus: str) -> None:
         """Let the kernel show these CPUs, from one moment to the next."""

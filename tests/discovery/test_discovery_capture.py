@@ -13,7 +13,13 @@ from mooring.discovery.archive import ArchiveTree, read_archive
 from mooring.discovery.capture import Capture, capture_isolation, capture_machine
 from mooring.discovery.capture_archive import archive_bytes
 from mooring.discovery.capture_filters import kept
-from mooring.discovery.capture_process import kubelet_arguments
+from mooring.discovery.capture_process import (
+    KubeletProcess,
+    embedding_program,
+    kubelet_arguments,
+    running_kubelet,
+    still_runs,
+)
 from mooring.discovery.isolation import read_isolation
 from mooring.discovery.loader import machine_of
 from mooring.discovery.tree import FolderTree, Tree, open_tree
@@ -112,6 +118,36 @@ def test_the_kubelet_is_found_by_its_name() -> None:
     }
     assert kubelet_arguments(ArchiveTree("x", files)) == ("--v=2",)
     assert kubelet_arguments(ArchiveTree("x", {"proc/1/comm": b"init\n"})) is None
+
+
+def test_a_kubelet_inside_a_container_or_one_that_has_ended_is_not_meant() -> None:
+    files = {
+        "proc/2/comm": b"kubelet\n",
+        "proc/2/cmdline": b"",
+        "proc/3/comm": b"kubelet\n",
+        "proc/3/cmdline": b"kubelet\0--v=3\0",
+        "proc/3/status": b"Name:\tkubelet\nNSpid:\t3\t1\n",
+        "proc/4/comm": b"kubelet\n",
+        "proc/4/cmdline": b"kubelet\0",
+        "proc/4/status": b"Name:\tkubelet\nNSpid:\t4\n",
+    }
+    tree = ArchiveTree("x", files)
+    assert running_kubelet(tree) == KubeletProcess(4, ())
+    assert still_runs(tree, KubeletProcess(4, ()))
+    assert not still_runs(tree, KubeletProcess(4, ("--v=1",)))
+    assert not still_runs(tree, KubeletProcess(5, ()))
+
+
+def test_a_program_that_has_the_kubelet_in_it_is_known_by_name() -> None:
+    files = {
+        "proc/7/comm": b"k3s\n",
+        "proc/8/comm": b"k3s-server\n",
+        "proc/8/cmdline": b"/usr/local/bin/k3s server\0\0",
+    }
+    assert embedding_program(ArchiveTree("x", files)) == "k3s-server"
+    assert running_kubelet(ArchiveTree("x", files)) is None
+    nested = {**files, "proc/8/status": b"NSpid:\t8\t1\n"}
+    assert embedding_program(ArchiveTree("x", nested)) == ""
 
 
 def test_an_archive_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -15,13 +15,12 @@ from mooring.agent.afterwards import Afterwards
 from mooring.agent.assigned import AssignedFiles
 from mooring.agent.claims import ClaimsService
 from mooring.agent.clock import present_moment
-from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.cpu_care import CPUCare
 from mooring.agent.health import health_pages, unready
 from mooring.agent.holder import Hands, Holder
 from mooring.agent.interrupts.care import InterruptCare
+from mooring.agent.kubelet_care import KubeletCare
 from mooring.agent.listening import Listener
-from mooring.agent.logs import set_level
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.nri.plugin import Given, connect_to, run_given_plugin, run_plugin
 from mooring.agent.nri.session import PluginOptions
@@ -33,7 +32,7 @@ from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.resume import Resumed, resume
 from mooring.agent.releasing import release, tell_late
-from mooring.agent.reload import ConfigurationWatch, engine_refusal
+from mooring.agent.reloading import Reloading
 from mooring.agent.serving import serve_tcp, serve_unix
 from mooring.agent.setting_up import Beginning
 from mooring.agent.shell import Shell
@@ -41,8 +40,7 @@ from mooring.agent.snapshot import Heartbeat, InForce, Published, Snapshot
 from mooring.agent.sources import surroundings
 from mooring.agent.status import status_pages
 from mooring.agent.store import Store
-from mooring.agent.taking_up import under
-from mooring.agent.verification import verify, verify_quotas, verify_sandboxes
+from mooring.agent.verification import SandboxLook, verify, verify_quotas, verify_sandboxes
 from mooring.core.machine import Finding
 from mooring.manifest.gates import PodGates
 from mooring.node.metrics import Metrics, fold
@@ -79,13 +77,12 @@ class Agent:
         Raises:
             InputError: something of the configuration cannot be had. Then nothing stays behind.
         """
-        self._log, self._given = log, given
+        self._log, self._given, self._cgroups = log, given, beginning.cgroups
         self._options = options = beginning.configuration.options
-        self._cgroups = beginning.cgroups
         self._closing = ExitStack()
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
-        """What the plugin's thread died of."""
+        """What the plugin's thread died of, or why the agent must not go on."""
         with ExitStack() as opened:
             store = Store(Path(options.state_dir))
             store.check()
@@ -107,7 +104,7 @@ class Agent:
             gates = PodGates.of(
                 beginning.configuration.kubelet.feature_gates, beginning.configuration.mooring.extensions
             )
-            around = surroundings(options, gates, beginning.node, self._report)
+            around = surroundings(options, gates, beginning.node, self._report, self.metrics.evictions.inc)
             opened.callback(around.stop, _PATIENCE)
             plugin = PluginOptions(
                 index=options.plugin_index, budget=options.reply_budget_ns / 1e9, fail_request=options.fail_closed
@@ -147,14 +144,13 @@ class Agent:
                 opened.callback(publisher.stop, _PATIENCE)
                 self.metrics.beside = publisher.metrics
             self._run_plugin = _plugin(given, shell, plugin, self.listener, options.nri_socket, self._stopping)
-            self._watch = ConfigurationWatch(
-                beginning.configuration, beginning.load, self._engine_refusal, time.monotonic
-            )
+            self._reloading = Reloading(beginning, self.holder, self._published, self.metrics, log)
+            self._kubelet = self._kubelet_care(beginning)
             self._closing = opened.pop_all()
         self._thread = threading.Thread(target=self._talk, name="mooring-plugin", daemon=True)
         self._verified = self._written = time.monotonic()
         self._settled: frozenset[str] = frozenset()
-        self._missed: frozenset[str] = frozenset()
+        self._looked = SandboxLook()
         self._tainted: bool | None = None
 
     @property
@@ -164,8 +160,8 @@ class Agent:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody talks to the runtime any more."""
-        return self._thread.ident is not None and not self._thread.is_alive()
+        """Whether nobody talks to the runtime any more, or the agent must not go on."""
+        return self.failure is not None or (self._thread.ident is not None and not self._thread.is_alive())
 
     def start(self) -> None:
         """Begin to talk to the runtime; where the node is to be tainted meanwhile, the taint comes first."""
@@ -179,7 +175,9 @@ class Agent:
 
     def reload(self) -> None:
         """Read the configuration at the next look, whether its files have changed or not."""
-        self._watch.ask()
+        self._reloading.ask()
+        if self._kubelet is not None:
+            self._kubelet.ask()
 
     def look_after(self) -> None:
         """Do what is due; to be called every half second or so, from one thread."""
@@ -187,8 +185,10 @@ class Agent:
         if self.holder.is_free(_HANGING):
             self.heartbeat.beat()
         self.listener.look()
-        if (found := self._watch.poll()) is not None:
-            self._take_up(found.configuration, found.refusal)
+        if self._kubelet is not None:
+            self._kubelet.look(now, self._reloading.options)
+            self.failure = self._kubelet.conflict or self.failure
+        self._reloading.look()
         release(self.holder, self._cgroups, present_moment())
         flying = self.holder.state.unverified
         if not self.holder.in_flight():
@@ -203,7 +203,7 @@ class Agent:
             self._verified = now
             self._afterwards.put(self.verify_all)
         if self._interrupts is not None:
-            self._interrupts.look_after(self._options)
+            self._interrupts.look_after(self._reloading.options)
         if now - self._written >= WRITING:
             self._written = now
             self.holder.write_again()
@@ -218,7 +218,9 @@ class Agent:
             self._cpus.look()
         self._verify()
         verify_quotas(self.holder, self._cgroups)
-        self._missed = verify_sandboxes(self.holder, self._cgroups, self._missed)
+        self._looked = verify_sandboxes(self.holder, self._cgroups, self._looked)
+        if self._looked.is_blind is not self.snapshot.blind:
+            self.holder.show(blind=self._looked.is_blind)
 
     def close(self) -> None:
         """Stop talking to the runtime and end everything; nothing stays behind."""
@@ -241,6 +243,11 @@ class Agent:
         made = CPUCare(beginning.root, beginning.machine, self.holder, self._options, self._log)
         opened.callback(made.stop, _PATIENCE)
         return made
+
+    def _kubelet_care(self, beginning: Beginning) -> KubeletCare | None:
+        if beginning.beside is None:
+            return None
+        return KubeletCare(beginning.beside, self._around.outward, beginning.node, self._log, self._reloading.ask)
 
     def _verify(self, container_ids: tuple[str, ...] | None = None) -> None:
         verify(self.holder, self._cgroups, container_ids, None if self._cpus is None else self._cpus.online)
@@ -279,26 +286,6 @@ class Agent:
     def _report(self, finding: Finding) -> None:
         tell = self._log.warning if finding.severity == "warning" else self._log.info
         tell(finding.message, about=finding.subject)
-
-    def _engine_refusal(self, new: AgentConfiguration) -> str:
-        return engine_refusal(self.holder.state.kubelet, new)
-
-    def _take_up(self, new: AgentConfiguration | None, refusal: str) -> None:
-        """Go on with another configuration, or say why not."""
-        if new is not None:
-            self.holder.apply(lambda state, _hear: under(state, new, present_moment()))
-            set_level(new.options.log_level)
-            self.metrics.per_container = new.options.per_container_metrics
-            self._options = new.options
-        self.metrics.reloads.labels("refused" if new is None else "taken").inc()
-        self._log.warning("the configuration stays", why=refusal) if new is None else self._log.info(
-            "another configuration is in force", generation=self._watch.generation
-        )
-        before = self.snapshot.configuration
-        since = before.since if new is None else time.time()
-        self.holder.show(
-            configuration=InForce(self._watch.current.files, self._watch.generation, since, self._watch.refusal)
-        )
 
 
 def _first(beginning: Beginning, resumed: Resumed, facts: list[object]) -> Snapshot:

@@ -148,13 +148,31 @@ def _of_kubelet(options: AgentOptions, flags: KubeletFlags | None) -> tuple[dict
     """Return the fields of the node's kubelet, and the file that they are from."""
     path = options.kubelet_config
     content = _kubelet_file(path) if path else {}
-    if flags is None:
-        refuse_managing_kubelet(content, path)
-        return content, [path] if path else []
-    beside = content if path or not flags.config else _kubelet_file_if_any(flags.config)
-    refuse_managing_kubelet(beside, path or flags.config, unless=flags.fields)
+    _refuse_managing(content, path, flags or KubeletFlags())
+    if not path:
+        return {}, []
+    return content if flags is None else flags.over(content), [path]
+
+
+def refuse_kubelet_beside(path: str, flags: KubeletFlags) -> None:
+    """Refuse to go on beside a kubelet that came while the agent ran; files that cannot be read are left to it.
+
+    Args:
+        path: the file of the node's kubelet that was named to the agent, or an empty text.
+        flags: of the kubelet that runs.
+
+    Raises:
+        InputError: it manages CPUs or memory itself.
+    """
+    _refuse_managing(_kubelet_file_if_any(path) if path else {}, path, flags)
+
+
+def _refuse_managing(named: Mapping[str, Any], path: str, flags: KubeletFlags) -> None:
+    """Refuse what the file says that was named, what the file says that the kubelet reads, and what its flags say."""
+    refuse_managing_kubelet(named, path, unless=flags.fields)
+    if flags.config not in ("", path):
+        refuse_managing_kubelet(_kubelet_file_if_any(flags.config), flags.config, unless=flags.fields)
     refuse_managing_kubelet(flags.fields, COMMAND_LINE)
-    return (flags.over(content), [path]) if path else (content, [])
 
 
 def refuse_managing_kubelet(fields: Mapping[str, Any], source: str, unless: Mapping[str, Any] | None = None) -> None:

@@ -1,14 +1,17 @@
 """Whether the agent lives and whether it is of use, for probes and for people.
 
 Alive is an agent whose own thread comes round; a dead one is to be restarted. Ready is one that places containers: the
-engine runs, the runtime is connected and has told everything, the state can be written, and nobody overlaps.
+engine runs, the runtime is connected and has told everything, the state can be written, and nobody overlaps or may do
+so unseen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState
+from mooring.agent.reactor.written import CPUSET_NOT_ENFORCED
 from mooring.agent.serving import Page, Pages
 from mooring.agent.snapshot import Heartbeat, Snapshot, SnapshotProvider
 
@@ -39,11 +42,32 @@ def unready(snapshot: Snapshot) -> tuple[str, ...]:
         found.append("the runtime has not told what runs yet")
     if snapshot.unwritable:
         found.append(f"the state cannot be written: {snapshot.unwritable}")
+    if snapshot.blind:
+        found.append("no control group of any pod is seen: run the agent in the host's control group namespace")
+    if snapshot.state is not None:
+        found += [*_unenforced(snapshot.state)]
     overlapping = snapshot.overlaps()
     if overlapping:
         count = len({one.container_id for one in overlapping})
         found.append(f"{count} container{'' if count == 1 else 's'} may run on exclusive CPUs of others")
     return tuple(found)
+
+
+def _unenforced(state: AgentState) -> Iterator[str]:
+    """Yield why the kernel is not known to do what was decided: nobody could say then that no container overlaps."""
+    pods = {one.uid for one in state.sandboxes.values()}
+    refused = [
+        why.message for (uid, _), why in state.unstarted.items() if why.reason == CPUSET_NOT_ENFORCED and uid in pods
+    ]
+    if refused:
+        yield f"containers are not started ({len(refused)}), the newest because {refused[-1]}"
+    lost = [
+        f"{state.containers[one].name} {told.text}"
+        for one, told in state.deviating.items()
+        if not told.is_known and one in state.containers and state.containers[one].phase in HAS_CGROUP
+    ]
+    if lost:
+        yield f"where containers may run is not known ({len(lost)}), for the newest {lost[-1]}"
 
 
 def health_pages(provider: SnapshotProvider, heartbeat: Heartbeat) -> Pages:

@@ -18,6 +18,7 @@ from mooring.agent.afterwards import Afterwards
 from mooring.agent.assigned import AssignedFiles
 from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.protocol import CGroups
+from mooring.agent.cgroups.standing import written_of
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.plugin_trouble import PluginTrouble, with_trouble
 from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
@@ -36,8 +37,11 @@ from mooring.agent.reactor.effects import (
     WriteAssigned,
     WriteCPUSet,
 )
+from mooring.agent.reactor.listing import Group
 from mooring.agent.reactor.storing import unwritten
 from mooring.agent.reactor.values import LIVE, AgentState
+from mooring.agent.reactor.written import Written, write_done
+from mooring.agent.reporting import log_report, log_resize
 from mooring.agent.snapshot import EffectiveSet, Published
 from mooring.agent.store import Store
 from mooring.core.observer import Observer
@@ -118,8 +122,8 @@ class Holder:
             self.state = outcome.state
             self._tell_plugins(before, outcome.state)
             self._expect(outcome)
-            for effect in outcome.effects:
-                self._do(effect)
+            written = [done for effect in outcome.effects if (done := self._do(effect)) is not None]
+            outcome = self._concluded(outcome, written) if written else outcome
             self._publish()
             return outcome
 
@@ -157,6 +161,10 @@ class Holder:
         with self._lock:
             self._unwritable = problem
             self._publish()
+
+    def is_running(self, group: Group) -> bool:
+        """Tell whether a container or sandbox runs, as its control group says."""
+        return self._hands.cgroups.has_processes(group.cgroup, group.pid)
 
     def is_free(self, patience: float) -> bool:
         """Tell whether the lock is to be had within some seconds: an agent that hangs does not give it."""
@@ -221,52 +229,50 @@ class Holder:
         live = {one.id for one in outcome.state.containers.values() if one.phase in LIVE}
         self._effective = {one: found for one, found in self._effective.items() if one in live and one not in told}
 
-    def _do(self, effect: Effect) -> None:
+    def _concluded(self, outcome: Outcome, written: Collection[Written]) -> Outcome:
+        """Take up what the cgroups were found to be; the answer may be another one than was decided."""
+        conclusion = write_done(outcome, written)
+        self.state = conclusion.state
+        for effect in conclusion.effects:
+            self._do(effect)
+        return replace(outcome, state=conclusion.state, answer=conclusion.answer)
+
+    def _do(self, effect: Effect) -> Written | None:
         self._hands.metrics.count(effect)
         match effect:
-            case WriteCPUSet() | ReturnCPUs():
-                self._write(effect)
+            case WriteCPUSet():
+                return self._write(effect)
+            case ReturnCPUs():
+                if problem := self._hands.cgroups.return_cpus(effect):
+                    self.complain("groups above containers", f"a CPU that is back is not given to one: {problem}")
             case LiftQuota():
-                self.lifted = time.monotonic()
-                lifted = self._hands.cgroups.lift_quota(effect)
-                if lifted.trouble not in (None, Trouble.GONE):
-                    self.complain(effect.container_id or effect.uid, f"a quota is not lifted: {lifted.problem}")
+                self._lift(effect)
             case WriteAssigned() | DropAssigned() | SweepAssigned():
                 if problem := self._hands.files.do(effect):
                     self.complain("files of assigned CPUs", problem)
             case ResizeAnswered():
-                self._later(partial(self._log_resize, effect))
+                self._later(partial(log_resize, self._hands.log, effect))
             case Verify():
                 self._later(partial(self._hands.verify, effect.container_ids))
             case Report():
-                self._later(partial(self._log, effect))
+                self._later(partial(log_report, self._hands.log, effect))
             case EventFor() | Evict():
                 self._later(partial(self._hands.announce, effect))
-            case Persist():
-                pass
+        return None
 
-    def _write(self, effect: WriteCPUSet | ReturnCPUs) -> None:
-        if isinstance(effect, ReturnCPUs):
-            if problem := self._hands.cgroups.return_cpus(effect):
-                self.complain("groups above containers", f"a CPU that is back is not given to one: {problem}")
-            return
+    def _lift(self, effect: LiftQuota) -> None:
+        self.lifted = time.monotonic()
+        if (lifted := self._hands.cgroups.lift_quota(effect)).trouble not in (None, Trouble.GONE):
+            self.complain(effect.container_id or effect.uid, f"a quota is not lifted: {lifted.problem}")
+
+    def _write(self, effect: WriteCPUSet) -> Written | None:
         if not effect.cpus and not effect.mems:
-            return
-        written = self._hands.cgroups.write_cpuset(effect)
-        if written.after is not None:
-            self._effective[effect.container_id] = EffectiveSet(written.after.cpus, str(written.after.mems))
-        if written.trouble not in (None, Trouble.GONE):
-            self.complain(effect.container_id, f"a cpuset is not written: {written.problem}")
-
-    def _log(self, report: Report) -> None:
-        said = {"pod": report.uid, "container": report.container_id, "reason": report.reason}
-        self._hands.log.warning(
-            report.message, finding=report.finding.value, **{key: text for key, text in said.items() if text}
-        )
-
-    def _log_resize(self, answer: ResizeAnswered) -> None:
-        tell = self._hands.log.info if answer.result == "accepted" else self._hands.log.warning
-        tell(answer.message, resize=answer.result, pod=answer.uid, container=answer.container_id)
+            return None
+        done = self._hands.cgroups.write_cpuset(effect)
+        self._effective.pop(effect.container_id, None)
+        if done.after is not None:
+            self._effective[effect.container_id] = EffectiveSet(done.after.cpus, str(done.after.mems))
+        return written_of(done)
 
     def _later(self, work: Callable[[], object]) -> None:
         self._hands.afterwards.put(work)

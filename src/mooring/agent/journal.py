@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from mooring.agent.nri.types import LinuxResources, PodSandbox
 from mooring.agent.podtext import PodText, pod_of_text, text_of_pod
-from mooring.agent.reactor.values import LIVE, AgentState
+from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer, LastSeen, Phase, Setting
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import MooringError
@@ -24,14 +25,28 @@ KIND = "AgentJournal"
 VERSION = 1
 
 
-class ContainerRow(msgspec.Struct, frozen=True):
-    """What the runtime was told of one container. For people: a restart asks the runtime."""
+class ContainerRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the runtime was told of one container. A restart asks the runtime; this is for what it does not list."""
 
     sandbox: str
     pod: str
     name: str
     cpus: str
     mems: str
+    cgroup: str = ""
+    pid: int = 0
+    claims: tuple[str, ...] = ()
+
+
+class SandboxRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One sandbox, for the same."""
+
+    pod: str
+    name: str
+    namespace: str
+    parent: str = ""
+    cgroup: str = ""
+    pid: int = 0
 
 
 class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,6 +57,7 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     claims: dict[str, list[str]] = {}
     offline: str = ""
     displaced: dict[str, dict[int, int]] = {}
+    sandboxes: dict[str, SandboxRow] = {}
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -66,6 +82,42 @@ class Journal:
     """Mask of the CPUs that were offline. The CPU state has them where they were."""
     displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """Pod uid, then a CPU that it lost, and the CPU that stands in for it."""
+    sandboxes: Mapping[str, SandboxRow] = field(default_factory=dict)
+    """By id; an older agent wrote none."""
+
+    @property
+    def last_seen(self) -> LastSeen:
+        """What ran."""
+        return LastSeen(
+            {
+                id_: PodSandbox(
+                    id_,
+                    one.pod,
+                    one.name,
+                    one.namespace,
+                    cgroup_parent=one.parent,
+                    cgroups_path=one.cgroup,
+                    pid=one.pid,
+                )
+                for id_, one in self.sandboxes.items()
+            },
+            {
+                id_: KnownContainer(
+                    id=id_,
+                    sandbox_id=one.sandbox,
+                    uid=one.pod,
+                    name=one.name,
+                    # Its group is asked before anything is made of it.
+                    phase=Phase.RUNNING,
+                    told=Setting(one.cpus, one.mems),
+                    asked=LinuxResources(),
+                    pid=one.pid,
+                    cgroup=one.cgroup,
+                    claims=one.claims,
+                )
+                for id_, one in self.containers.items()
+            },
+        )
 
 
 class JournalError(MooringError):
@@ -80,8 +132,9 @@ class Writer:
 
     def text(self, state: AgentState) -> str:
         """Return the journal of a state."""
-        # Until the first Synchronize the pods are remembered and not active.
+        # Until the first Synchronize the pods are remembered and not active, and what runs is only what ran.
         pods = {**state.remembered, **state.kubelet.node.active}
+        boxes = {**state.last_seen.sandboxes, **state.sandboxes}
         made = {uid: self._document(pod) for uid, pod in pods.items()}
         self._made = made
         body = msgspec.json.encode(
@@ -90,13 +143,26 @@ class Writer:
                 state.kubelet.files.memory,
                 [raw for _, raw in made.values()],
                 {
-                    one.id: ContainerRow(one.sandbox_id, one.uid, one.name, one.told.cpus, one.told.mems)
-                    for one in state.containers.values()
+                    one.id: ContainerRow(
+                        one.sandbox_id,
+                        one.uid,
+                        one.name,
+                        one.told.cpus,
+                        one.told.mems,
+                        one.cgroup,
+                        one.pid,
+                        one.claims,
+                    )
+                    for one in (*state.last_seen.containers.values(), *state.containers.values())
                     if one.phase in LIVE
                 },
                 {uid: sorted(pods) for uid, pods in sorted(state.claim_users.items())},
                 list_text(state.kubelet.node.cpu.offline),
                 {uid: dict(pairs) for uid, pairs in state.kubelet.node.cpu.displaced.items()},
+                {
+                    one.id: SandboxRow(one.uid, one.name, one.namespace, one.cgroup_parent, one.cgroups_path, one.pid)
+                    for one in boxes.values()
+                },
             )
         )
         envelope = _Envelope(KIND, VERSION, _checksum(body), msgspec.Raw(body))
@@ -134,7 +200,9 @@ def read_journal(text: str) -> Journal:
         raise JournalError(f"it cannot be understood: {error}") from None
     users = {uid: frozenset(pods) for uid, pods in body.claims.items()}
     texts = StateTexts(body.cpu, body.memory)
-    return Journal(texts, {pod.uid: pod for pod in pods}, body.containers, users, offline, body.displaced)
+    return Journal(
+        texts, {pod.uid: pod for pod in pods}, body.containers, users, offline, body.displaced, body.sandboxes
+    )
 
 
 def _checksum(body: bytes) -> str:

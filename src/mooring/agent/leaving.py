@@ -21,6 +21,7 @@ from mooring.agent.nri.types import Container, ContainerUpdate, PodSandbox
 from mooring.agent.online_cpus import OnlineCPUs
 from mooring.agent.options import choices_of
 from mooring.agent.pods.resolve import resolved
+from mooring.agent.pods.source import PodsAtHand
 from mooring.agent.reactor.effects import SweepAssigned
 from mooring.agent.reactor.hotplug import cpus_changed, is_watched
 from mooring.agent.reactor.resume import resume
@@ -127,11 +128,11 @@ def _decided(
     of_sandbox: dict[str, list[Container]] = {}
     for one in containers:
         of_sandbox.setdefault(one.pod_sandbox_id, []).append(one)
+    known = around.pods.known(sandboxes)
     specs = {
-        one.uid: resolved(around.pods, one, None, of_sandbox.get(one.id, ())).pod
+        one.uid: resolved(PodsAtHand(known), one, None, of_sandbox.get(one.id, ())).pod
         for one in unknown_pods(state, sandboxes, containers)
     }
-    known = {one.uid: pod for one in sandboxes if (pod := around.pods.pod(one)) is not None}
     return given_back(synchronize(state, sandboxes, containers, specs).state, known)
 
 

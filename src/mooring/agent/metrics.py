@@ -18,7 +18,7 @@ from mooring.agent.health import unready
 from mooring.agent.interrupts.sight import Sight
 from mooring.agent.overlap import exclusive_cpus
 from mooring.agent.reactor.claimed import claimed_cpus
-from mooring.agent.reactor.effects import Effect, Evict, Finding, Report, ResizeAnswered
+from mooring.agent.reactor.effects import Effect, Finding, Report, ResizeAnswered
 from mooring.agent.reactor.values import LIVE
 from mooring.agent.serving import Page
 from mooring.agent.snapshot import Snapshot, SnapshotProvider
@@ -64,7 +64,7 @@ class AgentMetrics:
         self.rejections = self._counter(
             "rejections", "Containers that were refused, by the kubelet's reason.", "reason"
         )
-        self.evictions = self._counter("evictions", "Rejected pods that were evicted.")
+        self.evictions = self._counter("evictions", "Rejected pods whose eviction the API server has accepted.")
         self.repairs = self._counter("repairs", "Cgroups that were not as decided and were put right, by kind.", "kind")
         self.reconnects = self._counter("reconnects", "Connections to the runtime after the first.")
         self.state_write_failures = self._counter("state_write_failures", "Writes of the state folder that failed.")
@@ -99,14 +99,12 @@ class AgentMetrics:
 
     def count(self, effect: Effect) -> None:
         """Count what an effect stands for, if it stands for anything."""
-        if isinstance(effect, Evict):
-            self.evictions.inc()
         if isinstance(effect, ResizeAnswered):
             self.resizes.labels(effect.result).inc()
         if not isinstance(effect, Report):
             return
         self.reports.labels(effect.finding.value).inc()
-        if effect.finding is Finding.REJECTED:
+        if effect.finding in (Finding.REJECTED, Finding.START_REFUSED):
             self.rejections.labels(effect.reason or "unknown").inc()
         elif effect.finding is Finding.STATE_UNWRITABLE:
             self.state_write_failures.inc()

@@ -13,8 +13,9 @@ from typing import TypeVar
 
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.options import FIELDS, AgentOptions
-from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.config import CPU_HOTPLUG, MIXED_CPUS, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
 from mooring.core.errors import InputError, KubeletCrashError
+from mooring.manifest.gates import DELAY_GATE, PodGates
 from mooring.node import Node
 from mooring.planner.simulation import Kubelet, start_kubelet
 
@@ -41,6 +42,17 @@ RESTART: Mapping[str, str] = {
 }
 """Fields that only a restart of the agent changes, and why."""
 
+READ_WITH: Mapping[str, str] = {
+    "pod_level_resources": "featureGates.PodLevelResources",
+    "qos_fix": "featureGates.PodLevelResourcesFixKubeletQOSClass",
+    "defaulting_fix": "featureGates.PodLevelResourcesFixDefaulting",
+    "knows_delay": f"the extension {SCALE_DOWN_DELAY}",
+    "delay": f"featureGates.{DELAY_GATE}",
+    "knows_mixing": f"the extension {MIXED_CPUS}",
+}
+"""What decides how pods are read, attribute of the gates -> its name. Everybody who reads pods keeps the gates of the
+start, and the pods that he has read with them: an engine with others would judge pods that were half understood."""
+
 PERIOD = 2.0
 """Seconds between two looks at the files."""
 
@@ -61,14 +73,25 @@ class Reload:
 
 
 def restart_reasons(old: AgentConfiguration, new: AgentConfiguration) -> tuple[str, ...]:
-    """Return why a change needs a restart: one text for each field, none when it does not.
+    """Return why a change needs a restart: one text for each field, gate or extension, none when it does not.
 
     >>> from mooring.agent.options import AgentOptions
     >>> restart_reasons(AgentConfiguration(), AgentConfiguration(AgentOptions(plugin_index="10")))
     ('pluginIndex needs a restart: the plugin is registered under the old index',)
     """
     changed = {name for name, attribute in FIELDS.items() if _differ(old.options, new.options, attribute)}
-    return tuple(f"{name} needs a restart: {RESTART[name]}" for name in FIELDS if name in changed and name in RESTART)
+    found = [f"{name} needs a restart: {RESTART[name]}" for name in FIELDS if name in changed and name in RESTART]
+    before, after = _gates(old), _gates(new)
+    for attribute, name in READ_WITH.items():
+        if getattr(before, attribute) != getattr(after, attribute):
+            found.append(f"{name} needs a restart: pods were read with the old setting")
+    if (CPU_HOTPLUG in old.mooring.extensions) != (CPU_HOTPLUG in new.mooring.extensions):
+        found.append(f"the extension {CPU_HOTPLUG} needs a restart: the watch over the CPUs begins with the agent")
+    return tuple(found)
+
+
+def _gates(configuration: AgentConfiguration) -> PodGates:
+    return PodGates.of(configuration.kubelet.feature_gates, configuration.mooring.extensions)
 
 
 def engine_refusal(kubelet: Kubelet, new: AgentConfiguration) -> str:
@@ -144,6 +167,7 @@ class ConfigurationWatch:
         current: AgentConfiguration,
         load: Callable[[], AgentConfiguration],
         accepts: Callable[[AgentConfiguration], str],
+        take_up: Callable[[AgentConfiguration], str],
         clock: Callable[[], float],
     ) -> None:
         """Begin with a configuration that is in force.
@@ -151,7 +175,8 @@ class ConfigurationWatch:
         Args:
             current: the configuration.
             load: reads the files again, as at the start; raises InputError.
-            accepts: says why the engine cannot go on with a configuration, or nothing.
+            accepts: says why the engine cannot go on with a configuration, or nothing; asked on a copy.
+            take_up: lets it be in force, or says why it is not after all: the state may have changed since.
             clock: seconds that only go forward.
         """
         self.current = current
@@ -160,7 +185,7 @@ class ConfigurationWatch:
         """How many configurations have been in force."""
         self.refusal = ""
         """Why the files are not in force, or nothing."""
-        self._load, self._accepts, self._clock = load, accepts, clock
+        self._load, self._accepts, self._take_up, self._clock = load, accepts, take_up, clock
         self._seen = self._last = signature(current)
         self._next = clock() + PERIOD
         self._asked = False
@@ -193,6 +218,8 @@ class ConfigurationWatch:
         if reasons := restart_reasons(self.current, new):
             return self._refused("; ".join(reasons))
         if _concerns_engine(self.current, new) and (refusal := self._accepts(new)):
+            return self._refused(refusal)
+        if refusal := self._take_up(new):
             return self._refused(refusal)
         self.current, self.refusal = new, ""
         self.generation += 1

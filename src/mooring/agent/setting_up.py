@@ -13,14 +13,12 @@ from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.cgroups.unseen import UnseenCGroups
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.known_machine import known_machine
+from mooring.agent.kubelet_beside import KubeletBeside
 from mooring.agent.options import AgentOptions
 from mooring.core.config import CPU_HOTPLUG
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
-from mooring.discovery.capture_process import kubelet_arguments
 from mooring.discovery.loader import load_machine
-from mooring.discovery.tree import open_tree
-from mooring.manifest.kubelet_flags import KubeletFlags, kubelet_flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +48,8 @@ class Beginning:
     """Name of the node in the cluster."""
     root: str = ""
     """Folder that stands for ``/`` where interrupts and online CPUs are looked after; empty: nowhere."""
+    beside: KubeletBeside | None = None
+    """Looks for this computer's kubelet; None where there is none to look for."""
 
 
 def beginning_of(asked: Asked) -> Beginning:
@@ -58,9 +58,11 @@ def beginning_of(asked: Asked) -> Beginning:
     Raises:
         InputError: one of them cannot be used, or a kubelet of this node manages CPUs or memory itself.
     """
-    flags = None if asked.machine else _flags()
+    beside = None if asked.machine else KubeletBeside()
 
     def load() -> AgentConfiguration:
+        # At a boot the agent is there before the kubelet, so that its flags are asked for each time.
+        flags = None if beside is None else beside.flags()
         configuration = load_agent_configuration(asked.config, flags)
         return replace(configuration, options=_overridden(configuration.options, asked))
 
@@ -71,8 +73,9 @@ def beginning_of(asked: Asked) -> Beginning:
     if not asked.machine:
         configuration, machine = with_known_cpus(configuration, machine)
     cgroups: CGroups = UnseenCGroups() if asked.machine else KernelCGroups(find_layout())
+    flags = None if beside is None else beside.flags()
     name = configuration.options.node_name or (flags.node if flags is not None else "") or socket.gethostname().lower()
-    return Beginning(configuration, load, machine, cgroups, name, "" if asked.machine else "/")
+    return Beginning(configuration, load, machine, cgroups, name, "" if asked.machine else "/", beside)
 
 
 def with_known_cpus(configuration: AgentConfiguration, found: Machine) -> tuple[AgentConfiguration, Machine]:
@@ -84,11 +87,6 @@ def with_known_cpus(configuration: AgentConfiguration, found: Machine) -> tuple[
         odd = Finding("warning", "the machine's description", known.problem)
         configuration = replace(configuration, findings=(*configuration.findings, odd))
     return configuration, known.machine
-
-
-def _flags() -> KubeletFlags | None:
-    arguments = kubelet_arguments(open_tree("/"))
-    return None if arguments is None else kubelet_flags(arguments)
 
 
 def _overridden(options: AgentOptions, asked: Asked) -> AgentOptions:

@@ -10,11 +10,12 @@ from mooring.agent.nri.errors import RefusalError
 from mooring.agent.nri.observer import Loss, LostAnswer
 from mooring.agent.nri.types import Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox
 from mooring.agent.pods.resolve import resolved
-from mooring.agent.pods.source import ResizedSource
+from mooring.agent.pods.source import OnePod, PodsAtHand, ResizedSource
 from mooring.agent.reactor.answers import Adjusted, Outcome, Refused
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.dispatch import EVENTS, needs_pod, state_change
 from mooring.agent.reactor.knowing import as_asked, messages_of
+from mooring.agent.reactor.listing import unlisted
 from mooring.agent.reactor.lost import answer_lost
 from mooring.agent.reactor.stop_container import stop_container
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
@@ -57,14 +58,19 @@ class Shell:
     def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
         """Bring state and runtime together."""
         state = self._holder.state
+        running = {one.id for one in unlisted(state, pods, containers) if self._holder.is_running(one)}
+        unknown = unknown_pods(state, pods, containers, running)
+        known = None if self._pods is None else PodsAtHand(self._pods.known(unknown))
         specs = {
-            one.uid: self._pod(
-                one, None, as_asked(state, [each for each in containers if each.pod_sandbox_id == one.id])
+            one.uid: self._found(
+                known, one, None, as_asked(state, [each for each in containers if each.pod_sandbox_id == one.id])
             )
-            for one in unknown_pods(state, pods, containers)
+            for one in unknown
         }
         now = self._clock()
-        return told_by(self._decided(lambda state, hear: synchronize(state, pods, containers, specs, hear, now)))
+        return told_by(
+            self._decided(lambda state, hear: synchronize(state, pods, containers, specs, hear, now, running))
+        )
 
     def create_container(
         self, pod: PodSandbox, container: Container
@@ -119,8 +125,13 @@ class Shell:
         return outcome
 
     def _pod(self, sandbox: PodSandbox, container: Container | None, others: Sequence[Container]) -> Pod:
+        return self._found(self._pods, sandbox, container, others)
+
+    def _found(
+        self, pods: OnePod | None, sandbox: PodSandbox, container: Container | None, others: Sequence[Container]
+    ) -> Pod:
         rest = [one for one in others if container is None or one.id != container.id]
-        found = resolved(self._pods, sandbox, container, rest, self._gates)
+        found = resolved(pods, sandbox, container, rest, self._gates)
         for each in (*found.differences, *found.problems):
             self._holder.complain(f"{sandbox.namespace}/{sandbox.name}", str(each))
         return found.pod

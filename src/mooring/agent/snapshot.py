@@ -77,6 +77,8 @@ class Snapshot:
     """Plugins whose answers were left out since the agent started, by name (extension plugins)."""
     unwritable: str = ""
     """Why the state folder cannot be written; empty when it can."""
+    blind: bool = False
+    """Whether the agent sees no control group of anything that runs."""
     node: str = ""
     """Name of the node in the cluster."""
     started: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,9 @@ class Surroundings:
             self.api.stop(patience)
 
 
-def surroundings(options: AgentOptions, gates: PodGates, node: str, report: Report) -> Surroundings:
+def surroundings(
+    options: AgentOptions, gates: PodGates, node: str, report: Report, evicted: Callable[[], object] = lambda: None
+) -> Surroundings:
     """Open what the configuration names.
 
     Args:
@@ -43,6 +46,7 @@ def surroundings(options: AgentOptions, gates: PodGates, node: str, report: Repo
         gates: of the kubelet.
         node: name of the node.
         report: receives what goes wrong on the way.
+        evicted: is called for every pod that was evicted, by another thread.
 
     Raises:
         InputError: the kubeconfig cannot be used.
@@ -60,7 +64,8 @@ def surroundings(options: AgentOptions, gates: PodGates, node: str, report: Repo
 
     # A mistake is told now, not in a thread.
     configuration_of(options.kubeconfig)
-    api, writer = APIPods(connect, node, gates=gates, report=report), ClusterWriter(connect, node, report=report)
+    api = APIPods(connect, node, gates=gates, report=report)
+    writer = ClusterWriter(connect, node, report=report, evicted=evicted)
     api.start()
     writer.start()
     api.wait_until_tried(_LISTING)

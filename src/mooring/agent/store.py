@@ -60,7 +60,13 @@ class Store:
             if own is not None and beside is not None and own != beside
         ]
         return Stored(
-            journal.texts, journal.pods, tuple(reports), journal.claim_users, journal.offline, journal.displaced
+            journal.texts,
+            journal.pods,
+            tuple(reports),
+            journal.claim_users,
+            journal.offline,
+            journal.displaced,
+            journal.last_seen,
         )
 
     def write(self, state: AgentState) -> str:

@@ -7,20 +7,22 @@ state may have moved on meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
 from mooring.agent.cgroups.cpuset import Cpuset, parsed
-from mooring.agent.cgroups.protocol import CGroups, shows
+from mooring.agent.cgroups.protocol import CGroups, Deviation, shows
+from mooring.agent.cgroups.standing import lasting_text
 from mooring.agent.holder import Holder
 from mooring.agent.reactor.answers import Outcome
 from mooring.agent.reactor.deviation import deviation_found, quota_found
 from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
 from mooring.agent.reactor.updates import outcome
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Setting
 from mooring.agent.reactor.vanished import vanished
 from mooring.agent.reactor.wanted import expected, expected_lifts, write_of
+from mooring.agent.reactor.written import deviation_lasts, settled
 from mooring.agent.snapshot import EffectiveSet
 from mooring.core.cpuset import CPUSet
 from mooring.core.observer import Observer
@@ -49,17 +51,25 @@ def verify(
     doubtful = [one for one in places if one.container_id not in seen or not shows(seen[one.container_id], one)]
     differing = cgroups.deviations(doubtful)
     holder.saw(state, {one: EffectiveSet(found.cpus, str(found.mems)) for one, found in seen.items()})
+    right = seen.keys() - {one.wanted.container_id for one in differing}
+    if right & state.deviating.keys():
+        holder.apply(lambda now, _hear: Outcome(settled(now, right)))
     for one in differing:
         if online is not None and _is_of_kernel(one.found, one.wanted, online):
             continue
-        if one.trouble is not None:
-            holder.complain(one.wanted.container_id, f"its cpuset cannot be read: {one.trouble.value}")
-        elif not one.can_be_repaired:
-            has = "nothing" if one.found is None else f"CPUs {one.found.cpus} and memory nodes {one.found.mems}"
-            holder.complain(one.wanted.container_id, f"its cpuset is as decided, and the kernel gives it {has}")
+        if one.trouble is not None or not one.can_be_repaired:
+            holder.apply(partial(_lasts, found=one))
         else:
             judged = partial(_judged, holder=holder, cgroups=cgroups, container_id=one.wanted.container_id)
             holder.apply(partial(judged, online=online))
+
+
+def _lasts(state: AgentState, _hear: Observer, *, found: Deviation) -> Outcome:
+    known = state.containers.get(found.wanted.container_id)
+    if known is None or write_of(known, expected(state).get(known.id, Setting())) != found.wanted:
+        # It ended, or something else was decided, while nobody held the state.
+        return Outcome(state)
+    return deviation_lasts(state, known.id, lasting_text(found), is_known=found.found is not None)
 
 
 def verify_quotas(holder: Holder, cgroups: CGroups) -> None:
@@ -70,29 +80,44 @@ def verify_quotas(holder: Holder, cgroups: CGroups) -> None:
             holder.apply(partial(_lifted, lift=found.wanted, quota=quota))
 
 
-def verify_sandboxes(holder: Holder, cgroups: CGroups, doubted: frozenset[str]) -> frozenset[str]:
+@dataclass(frozen=True, slots=True)
+class SandboxLook:
+    """What a look at the control groups of all sandboxes found."""
+
+    missed: frozenset[str] = frozenset()
+    """Ids of sandboxes of which there was nothing."""
+    has_seen: bool = False
+    """Whether this look or one before it saw a group."""
+    is_blind: bool = False
+    """Whether no group was ever seen, although the runtime says that containers run."""
+
+
+def verify_sandboxes(holder: Holder, cgroups: CGroups, last: SandboxLook) -> SandboxLook:
     """Look for sandboxes of which nothing is left; those that were missed at the last look too are ended.
+
+    In a control group namespace of its own, or where a runtime keeps its containers in machines of their own, an agent
+    sees no group of anybody. It gives nothing away for that.
 
     Args:
         holder: has the state.
         cgroups: of the node.
-        doubted: what the last look returned.
-
-    Returns:
-        Ids of the sandboxes that are missed now.
+        last: what the last look returned.
     """
     state = holder.state
     alive = {one.sandbox_id for one in state.containers.values() if one.cgroup and cgroups.has_group(one.cgroup, 0)}
+    asked = [one for one in state.sandboxes.values() if one.cgroups_path]
     missed = frozenset(
-        one.id
-        for one in state.sandboxes.values()
-        if one.id not in alive and one.cgroups_path and not cgroups.has_group(one.cgroups_path, one.pid)
+        one.id for one in asked if one.id not in alive and not cgroups.has_group(one.cgroups_path, one.pid)
     )
+    has_seen = last.has_seen or bool(alive) or len(missed) < len(asked)
+    if not has_seen and any(one.sandbox_id in missed and one.phase in HAS_CGROUP for one in state.containers.values()):
+        holder.complain("control groups", "none of any pod is seen here: those that end without a word are not noticed")
+        return SandboxLook(missed, is_blind=True)
     # One look may come before the runtime's own word, or between the runtime's word and its deed.
-    gone = sorted(missed & doubted)
+    gone = sorted(missed & last.missed)
     if gone:
         holder.apply(lambda now, hear: vanished(now, gone, hear))
-    return missed.difference(gone)
+    return SandboxLook(missed.difference(gone), has_seen)
 
 
 def _lifted(state: AgentState, _hear: Observer, *, lift: LiftQuota, quota: int) -> Outcome:

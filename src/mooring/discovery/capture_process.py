@@ -2,21 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from mooring.discovery.tree import Tree
 
 NAME = "kubelet"
-"""What the kernel calls the process; distributions that build the kubelet into another program are not found."""
+"""What the kernel calls the process. RKE2, k0s and all that run the kubelet as a program of its own are found."""
+
+EMBEDDING = frozenset({"k3s-server", "k3s-agent", "kubelite"})
+"""Processes that have the kubelet in them: k3s, which blanks its command line for the secrets in it, and MicroK8s,
+which has the arguments in a file. What their kubelet was told is not seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletProcess:
+    """A kubelet that runs."""
+
+    number: int
+    """Process id."""
+    arguments: tuple[str, ...]
+    """Without its own name."""
+
+
+def running_kubelet(tree: Tree) -> KubeletProcess | None:
+    """Return the kubelet that runs; None when there is none.
+
+    Of several the one with the lowest process id is meant. Those of a cluster inside containers, which have a process
+    id of their own there, are no kubelets of this computer.
+    """
+    for number in _named(tree, frozenset({NAME})):
+        arguments = _arguments(tree, number)
+        if arguments is not None and not _is_nested(tree, number):
+            return KubeletProcess(number, arguments)
+    return None
+
+
+def still_runs(tree: Tree, process: KubeletProcess) -> bool:
+    """Tell whether it is there and the same, without a look at all the others."""
+    return _name(tree, process.number) == NAME and _arguments(tree, process.number) == process.arguments
 
 
 def kubelet_arguments(tree: Tree) -> tuple[str, ...] | None:
-    """Return the arguments of the running kubelet, without its own name; None when there is none.
+    """Return the arguments of the running kubelet, without its own name; None when there is none."""
+    found = running_kubelet(tree)
+    return None if found is None else found.arguments
 
-    Of several, such as those of a cluster inside containers, the one with the lowest process id is meant.
-    """
+
+def embedding_program(tree: Tree) -> str:
+    """Return the name of a program that has the kubelet in it and runs; empty when there is none."""
+    for number in _named(tree, EMBEDDING):
+        if not _is_nested(tree, number):
+            return _name(tree, number)
+    return ""
+
+
+def _named(tree: Tree, names: frozenset[str]) -> Iterator[int]:
     for number in sorted(int(name) for name in tree.names("proc") if name.isascii() and name.isdigit()):
-        if (tree.read(f"proc/{number}/comm") or "").strip() != NAME:
-            continue
-        line = tree.read(f"proc/{number}/cmdline") or ""
-        arguments = line.removesuffix("\0").split("\0")
-        return tuple(arguments[1:])
-    return None
+        if _name(tree, number) in names:
+            yield number
+
+
+def _name(tree: Tree, number: int) -> str:
+    return (tree.read(f"proc/{number}/comm") or "").strip()
+
+
+def _arguments(tree: Tree, number: int) -> tuple[str, ...] | None:
+    """Return the arguments; None for a process that has ended and is still listed."""
+    line = tree.read(f"proc/{number}/cmdline") or ""
+    return tuple(line.removesuffix("\0").split("\0")[1:]) if line else None
+
+
+def _is_nested(tree: Tree, number: int) -> bool:
+    """Tell whether the process is in a process namespace below this one (Linux, proc(5): NSpid)."""
+    for line in (tree.read(f"proc/{number}/status") or "").splitlines():
+        if line.startswith("NSpid:"):
+            return len(line.split()) > 2
+    return False

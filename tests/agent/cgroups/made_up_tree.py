@@ -67,6 +67,7 @@ class MadeUpMachine:
     def process(self, pid: int, text: str) -> None:
         (self.root / f"proc/{pid}").mkdir(parents=True)
         (self.root / f"proc/{pid}/cgroup").write_text(text)
+        (self.root / f"proc/{pid}/stat").write_text(f"{pid} (the (main) program) S 1 1 1 0")
 
     def text(self, controller: str, path: str, name: str) -> str:
         """Return the value of a file of a group."""

@@ -71,8 +71,11 @@ def test_effects_count_as_what_they_stand_for() -> None:
         Report(Finding.STATE_UNWRITABLE, ""),
         Report(Finding.POD_GONE, ""),
     ]
+    # A wish for an eviction is none yet.
     for each in (*reports, Evict(pod("db", 1), "no")):
         metrics.count(each)
+    assert metrics.counts().evictions == 0
+    metrics.evictions.inc()
     metrics.reply_seconds.labels("CreateContainer").observe(0.25)
     metrics.reply_seconds.labels("StopContainer").observe(0.5)
     assert value(metrics, "rejections_total", reason="TopologyAffinityError") == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,17 @@ from tests.agent.outside.nodes import STATIC, busy, pod, started
 
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.options import FIELDS, AgentOptions, OnRejection
-from mooring.agent.reload import PERIOD, RESTART, ConfigurationWatch, engine_refusal, live_fields, restart_reasons
+from mooring.agent.reload import (
+    PERIOD,
+    READ_WITH,
+    RESTART,
+    ConfigurationWatch,
+    engine_refusal,
+    live_fields,
+    restart_reasons,
+)
 from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.manifest.gates import PodGates
 
 KUBELET = "kind: KubeletConfiguration\ncpuManagerPolicy: static\n"
 
@@ -31,14 +40,19 @@ class Clock:
 class Watched:
     """A file and a watch over it."""
 
-    def __init__(self, folder: Path, accepts: Callable[[AgentConfiguration], str] = lambda _: "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        accepts: Callable[[AgentConfiguration], str] = lambda _: "",
+        take_up: Callable[[AgentConfiguration], str] = lambda _: "",
+    ) -> None:
         self.file, self.clock = folder / "agent.yaml", Clock()
         self.write("")
 
         def load() -> AgentConfiguration:
             return load_agent_configuration(str(self.file))
 
-        self.watch = ConfigurationWatch(load(), load, accepts, self.clock)
+        self.watch = ConfigurationWatch(load(), load, accepts, take_up, self.clock)
 
     def write(self, options: str, kubelet: str = KUBELET) -> None:
         beside = self.file.with_name("new")
@@ -116,6 +130,76 @@ def test_a_change_that_needs_a_restart_is_refused_as_a_whole(tmp_path: Path) -> 
         "pluginIndex needs a restart: the plugin is registered under the old index"
     )
     assert watched.watch.current.options == AgentOptions()
+
+
+def test_what_the_engine_does_not_take_up_after_all_is_refused_and_nothing_else_changes(tmp_path: Path) -> None:
+    taken: list[AgentConfiguration] = []
+
+    def take_up(new: AgentConfiguration) -> str:
+        taken.append(new)
+        return "somebody came between"
+
+    watched = Watched(tmp_path, take_up=take_up)
+    before = watched.watch.current
+    watched.write("logLevel: debug")
+    assert watched.polled(4) == ["somebody came between"]
+    assert len(taken) == 1
+    assert watched.watch.current is before
+    assert (watched.watch.generation, watched.watch.refusal) == (1, "somebody came between")
+
+
+def test_nothing_is_taken_up_that_is_refused(tmp_path: Path) -> None:
+    def take_up(_: AgentConfiguration) -> str:
+        raise AssertionError
+
+    watched = Watched(tmp_path, accepts=lambda _: "no", take_up=take_up)
+    watched.write("stateDir: /elsewhere")
+    assert len(watched.polled()) == 1
+    watched.write("", KUBELET + "topologyManagerPolicy: restricted\n")
+    assert watched.polled() == ["no"]
+
+
+READ_BY = {
+    "featureGates.PodLevelResources": ({"PodLevelResources": False}, set()),
+    "featureGates.PodLevelResourcesFixKubeletQOSClass": ({"PodLevelResourcesFixKubeletQOSClass": False}, set()),
+    "featureGates.PodLevelResourcesFixDefaulting": ({"PodLevelResourcesFixDefaulting": False}, set()),
+    "the extension mixed-cpus": ({}, {"mixed-cpus"}),
+    "the extension scale-down-delay": ({}, {"scale-down-delay"}),
+    "the extension cpu-hotplug": ({}, {"cpu-hotplug"}),
+}
+
+
+@pytest.mark.parametrize("name", READ_BY)
+def test_by_what_pods_are_read_changes_with_a_restart_only(name: str) -> None:
+    gates, extensions = READ_BY[name]
+    old = AgentConfiguration()
+    new = replace(
+        old,
+        kubelet=replace(old.kubelet, feature_gates=gates),
+        mooring=replace(old.mooring, extensions=frozenset(extensions)),
+    )
+    for one, other in ((old, new), (new, old)):
+        (reason,) = restart_reasons(one, other)
+        assert reason.startswith(f"{name} needs a restart: ")
+    assert restart_reasons(new, new) == ()
+
+
+def test_the_gate_of_the_delay_needs_a_restart_where_there_is_one() -> None:
+    gate = "InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay"
+    old = AgentConfiguration(mooring=MooringConfig(extensions=frozenset({"scale-down-delay", "exclusive-resize"})))
+    new = replace(old, kubelet=replace(old.kubelet, feature_gates={gate: True}))
+    (reason,) = restart_reasons(old, new)
+    assert reason.startswith(f"featureGates.{gate} needs a restart: ")
+
+
+def test_every_gate_by_which_pods_are_read_has_a_name() -> None:
+    assert {*READ_WITH} == {one.name for one in fields(PodGates)}
+
+
+def test_extensions_of_the_engine_alone_need_no_restart() -> None:
+    old = AgentConfiguration()
+    new = replace(old, mooring=MooringConfig(extensions=frozenset({"exclusive-resize", "plugins", "irq-affinity"})))
+    assert restart_reasons(old, new) == ()
 
 
 def test_only_what_concerns_the_engine_is_asked_of_it(tmp_path: Path) -> None:

@@ -219,8 +219,8 @@ def test_outside_the_cgroups_of_a_kubelet_the_sizes_suggest_the_class(
     shares: int, quota: int | None, memory: int | None, qos: QoS
 ) -> None:
     told = RuntimeContainer("c", "s", "a", resources=LinuxResources(shares=shares, quota=quota, memory_limit=memory))
-    found = derived(PodSandbox("s", "", "p", "", cgroup_parent="/mytest"), [told])
-    assert (found.pod.qos, found.pod.uid, found.pod.namespace) == (qos, "s", "default")
+    found = derived(PodSandbox("s", "u", "p", "", cgroup_parent="/mytest"), [told])
+    assert (found.pod.qos, found.pod.uid, found.pod.namespace) == (qos, "u", "default")
     assert Guess.QOS in found.guesses
 
 

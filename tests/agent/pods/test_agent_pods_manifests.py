@@ -53,6 +53,24 @@ def test_a_static_pod_is_found_under_its_name_on_the_node(tmp_path: Path) -> Non
     assert pods.pod(sandbox("other", namespace="default")) is None
 
 
+def test_many_static_pods_are_found_by_one_look_at_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "etcd.json")
+    pods = StaticPods(tmp_path, "node-1")
+    looks: list[StaticPods] = []
+    scan = StaticPods._scan
+
+    def counted(self: StaticPods) -> None:
+        looks.append(self)
+        scan(self)
+
+    monkeypatch.setattr(StaticPods, "_scan", counted)
+    asked = [sandbox(), *(sandbox(f"other{number}", name=f"web{number}-node-1") for number in range(20))]
+    assert set(pods.known(asked)) == {"hash-1"}
+    assert len(looks) == 1
+    assert set(pods.known([sandbox()])) == {"hash-1"}
+    assert len(looks) == 1
+
+
 def test_the_recorded_static_pod_is_found_and_agrees(tmp_path: Path) -> None:
     resources = "{requests: {cpu: 400m}, limits: {cpu: 1, memory: 64Mi}}"
     (tmp_path / "burst.yaml").write_text(

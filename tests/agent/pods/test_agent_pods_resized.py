@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -116,6 +117,9 @@ def test_nobody_resizes_a_static_pod() -> None:
     class Source:
         def pod(self, sandbox: PodSandbox) -> Pod | None:
             return Pod(sandbox.uid, "p")
+
+        def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
+            return {one.uid: Pod(one.uid, "p") for one in sandboxes}
 
         wanted = pod
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tests.agent.pods.runtime_view import containers_of, sandbox_of
@@ -28,6 +29,9 @@ class Source:
         self.asked.append(sandbox.uid)
         return Pod(sandbox.uid, self.name) if sandbox.uid in self.uids else None
 
+    def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
+        return {one.uid: pod for one in sandboxes if (pod := self.pod(one)) is not None}
+
     def wanted(self, sandbox: PodSandbox) -> Pod | None:
         return self.pod(sandbox)
 
@@ -45,6 +49,27 @@ def test_static_pods_come_from_the_folder_and_all_others_from_the_api_server() -
     assert [name(sources, uid, "api") for uid in "1234"] == ["unknown", "api", "api", "unknown"]
     assert static.asked == []
     assert name(sources, "1", "http") == "folder"
+
+
+def test_many_pods_are_asked_for_in_the_same_order_of_sources() -> None:
+    sources = PodSources(Source("folder", ("1", "2")), Source("api", ("2", "3")))
+    for source in ("file", "api"):
+        asked = [PodSandbox("s", uid, "p", "n", annotations={"kubernetes.io/config.source": source}) for uid in "1234"]
+        one_by_one = {uid: found for uid in "1234" if (found := name(sources, uid, source)) != "unknown"}
+        assert {uid: pod.name for uid, pod in sources.known(asked).items()} == one_by_one
+    assert PodSources().known(asked) == {}
+
+
+def test_who_asked_without_patience_takes_nothing_from_the_one_who_waits() -> None:
+    known, found = KnownPods(), list[Pod | None]()
+    known.replace_all({})
+    assert known.find("u") is None
+    assert not known._missed
+    asking = threading.Thread(target=lambda: found.append(known.find("u", patience=10_000)))
+    asking.start()
+    known.put(Pod("u", "web"))
+    asking.join(20)
+    assert [one.name for one in found if one] == ["web"]
 
 
 def test_either_source_may_be_missing() -> None:
@@ -111,5 +136,5 @@ def test_a_uid_that_was_missed_is_not_waited_for_again_until_it_was_found() -> N
 def test_what_was_missed_is_remembered_up_to_a_bound() -> None:
     known = KnownPods()
     for number in range(2 * MOST_REMEMBERED):
-        known.find(str(number))
+        known.find(str(number), patience=10_000)
     assert len(known._missed) == MOST_REMEMBERED

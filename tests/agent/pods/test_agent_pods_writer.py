@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.agent.pods.fault_injector import PATIENCE, Fault, FaultInjector, pod_object
+from tests.patience import until
 
 from mooring.agent.pods.events import About, Happening
 from mooring.agent.pods.outward import NoCluster, about_node, about_pod, announce
@@ -35,6 +36,10 @@ class Outside:
     injector: FaultInjector
     seconds: float = 0.0
     findings: list[Finding] = field(default_factory=list)
+    evictions: int = 0
+
+    def evicted(self) -> None:
+        self.evictions += 1
 
     def report(self, finding: Finding) -> None:
         with self.injector.changed:
@@ -63,6 +68,7 @@ def writing(
         connect or (lambda: cluster_of(injector.config())),
         "node-1",
         report=outside.report,
+        evicted=outside.evicted,
         clock=outside.clock,
         wait=outside.wait,
         now=lambda: NOON,
@@ -141,6 +147,7 @@ def test_an_eviction_names_the_uid_and_happens_once(injector: FaultInjector) -> 
         writer.evict(WEB, "no room")
         writer.evict(WEB, "no room")
         assert outside.told("shop/web-0 was evicted: no room")
+        assert outside.evictions == 1
     (request,) = injector.asked(f"POST {EVICTION}")
     assert request.body["deleteOptions"]["preconditions"]["uid"] == "uid-web-0"
     assert request.body["metadata"] == {"name": "web-0", "namespace": "shop"}
@@ -154,6 +161,7 @@ def test_a_pod_that_is_gone_or_another_one_is_not_evicted(injector: FaultInjecto
     with writing(injector) as (writer, outside):
         writer.evict(WEB, "no room")
         assert outside.told("shop/web-0 is gone already")
+        assert outside.evictions == 0
     assert injector.asked(f"POST {EVICTION}") == []
 
 
@@ -182,6 +190,20 @@ def test_an_eviction_that_is_never_allowed_is_given_up_and_may_be_asked_for_agai
         assert "stays held back" in outside.findings[-1].message
         writer.evict(WEB, "no room")
         assert outside.told("was evicted")
+
+
+@pytest.mark.parametrize(("status", "tries", "told"), [(403, 1, 1), (429, MOST_TRIES, 2)])
+def test_an_eviction_that_is_asked_for_again_and_again_is_complained_about_once(
+    status: int, tries: int, told: int, injector: FaultInjector
+) -> None:
+    injector.fail(f"POST {EVICTION}", *[Fault(status=status)] * (3 * tries))
+    with writing(injector) as (writer, outside):
+        for _retry in range(3):
+            writer.evict(WEB, "no room")
+            until(lambda: not writer._evictions, "it is given up")
+        writer.evict(WEB, "no room")
+        assert outside.told("was evicted")
+        assert [one.severity for one in outside.findings] == [*["warning"] * told, "info"]
 
 
 @pytest.mark.parametrize("status", [403, 422])

@@ -84,7 +84,7 @@ def test_a_pod_of_a_controller_is_evicted_where_the_operator_wants_that(
     with playing() as node, pinned(node, kube.kubelet, FULL, played(FULL), api=api, onRejection="evict") as both:
         evicted = fill(api, node, both, ownerReferences=[OWNER])
         until(lambda: api.pod("more") is None, "the pod is gone")
-        assert both.agent.status()["counts"]["evictions"] == 1
+        until(lambda: both.agent.status()["counts"]["evictions"] == 1, "the eviction is counted")
         assert {pod["metadata"]["name"] for pod in api.pods()} == {f"room-{number}" for number in range(4)}
         until(lambda: both.agent.status()["held"] == [], "the agent has forgotten the pod")
         assert not runs(node, evicted)

@@ -21,6 +21,8 @@ class Trouble(Enum):
 
     GONE = "gone"
     """There is no such group: the container has ended, or was never there."""
+    NOT_FOUND = "not-found"
+    """There is no such group, and the container has not ended as far as can be seen: it must be elsewhere."""
     NO_CONTROLLER = "no-controller"
     """The group is there and has no such file: the controller is not enabled for it."""
     NOT_PERMITTED = "not-permitted"

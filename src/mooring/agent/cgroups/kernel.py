@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from mooring.agent.cgroups.cpuset import Cpuset, in_effect, write_cpuset
 from mooring.agent.cgroups.files import GroupError, Trouble
 from mooring.agent.cgroups.layout import Hierarchy, Layout
-from mooring.agent.cgroups.locate import group_folder
+from mooring.agent.cgroups.locate import group_folder, missing
 from mooring.agent.cgroups.names import is_above_pods
+from mooring.agent.cgroups.populated import has_processes
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted
 from mooring.agent.cgroups.quota import Quota, lift_quota, write_quota
 from mooring.agent.cgroups.returning import return_cpus
@@ -37,7 +38,8 @@ class KernelCGroups:
             return CPUSetWritten(wanted, before, in_effect(cpuset, folder) if wrote else before, wrote)
         except GroupError as error:
             after = self.in_effect(wanted)
-            return CPUSetWritten(wanted, before, after, after != before, error.trouble, str(error))
+            trouble = self._gone_or_elsewhere(wanted) if error.trouble is Trouble.GONE else error.trouble
+            return CPUSetWritten(wanted, before, after, after != before, trouble, str(error))
 
     def return_cpus(self, wanted: ReturnCPUs) -> str:
         """Give CPUs back to the groups above containers, from the top."""
@@ -81,6 +83,13 @@ class KernelCGroups:
             return error.trouble is not Trouble.GONE
         return True
 
+    def has_processes(self, cgroup: str, pid: int) -> bool:
+        """Tell whether something runs in a group of that name or below it."""
+        try:
+            return has_processes(self.layout.cpuset, group_folder(self.layout, self.layout.cpuset, cgroup, pid))
+        except GroupError as error:
+            return error.trouble is not Trouble.GONE
+
     def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
         """Compare what is in effect with what is wanted."""
         return tuple(deviations(self.layout, wanted))
@@ -88,6 +97,9 @@ class KernelCGroups:
     def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[QuotaFound, ...]:
         """Return the quotas that are there and should not be."""
         return () if self.layout.cpu is None else tuple(quotas(self.layout, self.layout.cpu, wanted))
+
+    def _gone_or_elsewhere(self, place: WriteCPUSet) -> Trouble:
+        return missing(self.layout, self.layout.cpuset, place.cgroup, place.pid)
 
     def _folder(self, hierarchy: Hierarchy, place: LiftQuota) -> str:
         if place.of is QuotaOf.POD and is_above_pods(place.cgroup):

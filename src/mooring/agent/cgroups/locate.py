@@ -41,6 +41,35 @@ def group_folder(layout: Layout, hierarchy: Hierarchy, name: str, pid: int = 0) 
     return found
 
 
+def missing(layout: Layout, hierarchy: Hierarchy, name: str, pid: int) -> Trouble:
+    """Tell of a group that is not there whether it went with its processes, or is somewhere else.
+
+    A process that lives is in some group. Where not even the topmost group of the name is there, neither groups nor
+    processes of the node may be in sight, for example from inside of a container, and nothing is known.
+
+    Args:
+        layout: of the machine.
+        hierarchy: in which the group is wanted.
+        name: as for :func:`group_folder`.
+        pid: a process in the group; 0 when none is known.
+    """
+    if _lives(layout, pid):
+        return Trouble.NOT_FOUND
+    parts = (group_path(name) or "").split("/")
+    # A group right below the top leaves nothing behind when it goes.
+    above = hierarchy.folder(parts[0] if len(parts) > 1 else "")
+    return Trouble.GONE if parts[0] and above is not None and Path(above).is_dir() else Trouble.NOT_FOUND
+
+
+def _lives(layout: Layout, pid: int) -> bool:
+    """Tell whether there is a process of that number; one that ended and was not waited for is none."""
+    try:
+        text = Path(f"{layout.root}/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return pid > 0 and text.rpartition(")")[2].split()[:1] not in (["Z"], ["X"])
+
+
 def _folder_of_process(layout: Layout, hierarchy: Hierarchy, name: str, pid: int) -> str | None:
     parts = (process_path(layout, hierarchy, pid) or "").strip("/").split("/")
     if name not in parts:

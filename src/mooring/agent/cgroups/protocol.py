@@ -27,7 +27,7 @@ class CPUSetWritten:
     after: Cpuset | None = None
     """What is in effect now."""
     wrote: bool = False
-    """Whether something was written: a repair, unless the container is just being made."""
+    """Whether something was written; what that means, the occasion says."""
     trouble: Trouble | None = None
     problem: str = ""
     """The trouble in words."""
@@ -59,6 +59,8 @@ class Deviation:
     can_be_repaired: bool = True
     """False when the group is configured as wanted: a CPU is offline, or a group above the pod does not have it."""
     trouble: Trouble | None = None
+    problem: str = ""
+    """The trouble in words."""
 
     @property
     def beyond(self) -> CPUSet:
@@ -103,6 +105,12 @@ class CGroups(Protocol):
         Args:
             cgroup: ``cgroups_path`` as the runtime gives it.
             pid: a process in it; 0 when none is known.
+        """
+
+    def has_processes(self, cgroup: str, pid: int) -> bool:
+        """Tell whether a container or sandbox has a control group in which, or below which, something runs.
+
+        Also where the group is there and cannot be looked into. Arguments as for :meth:`has_group`.
         """
 
     def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:

@@ -45,6 +45,11 @@ class UnseenCGroups:
         del cgroup, pid
         return True
 
+    def has_processes(self, cgroup: str, pid: int) -> bool:
+        """See nothing run."""
+        del cgroup, pid
+        return False
+
     def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
         """Find nothing."""
         del wanted

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from mooring.agent.cgroups.cpuset import Cpuset, cpus_in_effect, in_effect, is_configured
 from mooring.agent.cgroups.files import GroupError, Trouble
 from mooring.agent.cgroups.layout import Hierarchy, Layout
-from mooring.agent.cgroups.locate import group_folder
+from mooring.agent.cgroups.locate import group_folder, missing
 from mooring.agent.cgroups.protocol import Deviation, QuotaFound, shows
 from mooring.agent.cgroups.quota import read_quota
 from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
@@ -28,8 +28,11 @@ def deviations(layout: Layout, wanted: Iterable[WriteCPUSet]) -> Iterator[Deviat
                 in_vain = is_configured(layout.cpuset, folder, CPUSet.parse(one.cpus), CPUSet.parse(one.mems))
                 yield Deviation(one, found, can_be_repaired=not in_vain)
         except GroupError as error:
-            if error.trouble is not Trouble.GONE:
-                yield Deviation(one, None, trouble=error.trouble)
+            trouble = error.trouble
+            if trouble is Trouble.GONE:
+                trouble = missing(layout, layout.cpuset, one.cgroup, one.pid)
+            if trouble is not Trouble.GONE:
+                yield Deviation(one, None, trouble=trouble, problem=str(error))
 
 
 def quotas(layout: Layout, hierarchy: Hierarchy, wanted: Iterable[LiftQuota]) -> Iterator[QuotaFound]:

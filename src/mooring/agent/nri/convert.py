@@ -36,10 +36,13 @@ def resources_from(message: Any) -> LinuxResources:
 
 
 def pod_from(message: Any) -> PodSandbox:
-    """Return a pod."""
+    """Return a pod.
+
+    Clients of the CRI other than a kubelet may give it no uid; then it has its sandbox's id, so that no two are one.
+    """
     return PodSandbox(
         id=message.id,
-        uid=message.uid,
+        uid=message.uid or message.id,
         name=message.name,
         namespace=message.namespace,
         labels=dict(message.labels),

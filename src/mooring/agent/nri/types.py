@@ -68,6 +68,7 @@ class PodSandbox:
 
     id: str
     uid: str
+    """Of the pod; the sandbox's id where the client gave none."""
     name: str
     namespace: str
     labels: Mapping[str, str] = field(default_factory=dict)

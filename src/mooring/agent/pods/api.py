@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,6 +106,11 @@ class APIPods:
     def pod(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod of a sandbox; waits for one that is not there yet, once, unless it is a static pod."""
         return self._known.find(sandbox.uid, 0.0 if is_static(sandbox) else self._patience)
+
+    def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
+        """Return the pods of sandboxes that are there already, by uid."""
+        found = ((one.uid, self._known.find(one.uid)) for one in sandboxes)
+        return {uid: pod for uid, pod in found if pod is not None}
 
     def wanted(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod with the resources that it is to have, where a resize of it was not allocated yet."""

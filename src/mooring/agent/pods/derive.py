@@ -87,7 +87,7 @@ def derived(sandbox: PodSandbox, containers: Sequence[RuntimeContainer]) -> Deri
         requests, limits = (NO_RESOURCES, NO_RESOURCES) if one.id in members else _amounts(one.resources, qos, guesses)
         made.append(Container(one.name, requests=requests, limits=limits))
     pod = Pod(
-        uid=sandbox.uid or sandbox.id,
+        uid=sandbox.uid,
         name=sandbox.name,
         namespace=sandbox.namespace or "default",
         containers=tuple(made),

@@ -77,11 +77,13 @@ class KnownPods:
             if uid not in self._pods and self._live and uid not in self._missed and patience > 0:
                 self._changed.wait_for(lambda: uid in self._pods or not self._live, patience)
             found = self._pods.get(uid)
-            if found is None:
-                self._misses += 1
+            if found is not None:
+                self._missed.pop(uid, None)
+                return found
+            self._misses += 1
+            # Whoever asked in passing takes nothing from the one who would wait.
+            if patience > 0:
                 self._missed[uid] = None
                 if len(self._missed) > MOST_REMEMBERED:
                     self._missed.popitem(last=False)
-            else:
-                self._missed.pop(uid, None)
-            return found
+            return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -74,20 +74,31 @@ class StaticPods:
             if known is not None:
                 return known
             self._scan()
-            found = self._find(sandbox)
-            if found is None:
-                return None
-            if self._names_uid(sandbox.uid):
-                return found
-            self._known[sandbox.uid] = found
-            if len(self._known) > MOST_REMEMBERED:
-                self._known.popitem(last=False)
-            return found
+            return self._looked_up(sandbox)
+
+    def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
+        """Return the pods of sandboxes by uid; the folder is looked through once at most."""
+        asked = tuple(sandboxes)
+        with self._lock:
+            if any(one.uid not in self._known for one in asked):
+                self._scan()
+            found = ((one.uid, self._known.get(one.uid) or self._looked_up(one)) for one in asked)
+            return {uid: pod for uid, pod in found if pod is not None}
 
     def refresh(self) -> None:
         """Read what has changed, so that nothing is left to read when the runtime waits; for a timer."""
         with self._lock:
             self._scan()
+
+    def _looked_up(self, sandbox: PodSandbox) -> Pod | None:
+        """Return the pod of a sandbox that the files describe, and remember it."""
+        found = self._find(sandbox)
+        if found is None or self._names_uid(sandbox.uid):
+            return found
+        self._known[sandbox.uid] = found
+        if len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        return found
 
     def _find(self, sandbox: PodSandbox) -> Pod | None:
         if not sandbox.name.endswith(self._suffix):

@@ -10,7 +10,7 @@ from mooring.agent.nri.types import Container as RuntimeContainer
 from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.agreement import Difference, differences
 from mooring.agent.pods.derive import Guess, derived
-from mooring.agent.pods.source import PodSource
+from mooring.agent.pods.source import OnePod
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.manifest.gates import PodGates
@@ -34,7 +34,7 @@ class Resolved:
 
 
 def resolved(
-    source: PodSource | None,
+    source: OnePod | None,
     sandbox: PodSandbox,
     container: RuntimeContainer | None,
     others: Sequence[RuntimeContainer] = (),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,13 +21,23 @@ MOST_ANNOTATIONS = 32
 """Annotations that are kept of a pod, short ones of anybody included."""
 
 
-class PodSource(Protocol):
-    """Knows pods as the kubelet decides about them."""
+class OnePod(Protocol):
+    """Knows pods as the kubelet decides about them, one at a time."""
 
     def pod(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod of a sandbox, with the sandbox's uid, or None when the source does not know it.
 
         Runs inside the runtime's request, so it takes a small bounded time and raises nothing.
+        """
+
+
+class PodSource(OnePod, Protocol):
+    """Knows many at once, too."""
+
+    def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
+        """Return the pods of these sandboxes that the source knows, by uid; waits for none.
+
+        For Synchronize, which tells of pods that are older than the question, and of very many.
         """
 
 
@@ -57,9 +67,28 @@ class PodSources:
                 return found
         return None if self.api is None else self.api.pod(sandbox)
 
+    def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
+        """Return the pods of these sandboxes that are known, by uid."""
+        asked = tuple(sandboxes)
+        found = {} if self.static is None else self.static.known([one for one in asked if is_static(one)])
+        others = [one for one in asked if one.uid not in found]
+        return found if self.api is None else {**found, **self.api.known(others)}
+
     def wanted(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod with the resources that it is to have, or None; nobody resizes a static pod."""
         return None if self.api is None or is_static(sandbox) else self.api.wanted(sandbox)
+
+
+@dataclass(frozen=True, slots=True)
+class PodsAtHand:
+    """What one question to a source brought; a source for those that take one pod at a time."""
+
+    pods: Mapping[str, Pod]
+    """By uid."""
+
+    def pod(self, sandbox: PodSandbox) -> Pod | None:
+        """Return the pod of a sandbox, or None."""
+        return self.pods.get(sandbox.uid)
 
 
 def is_static(pod: PodSandbox | Pod) -> bool:

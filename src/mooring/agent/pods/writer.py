@@ -56,6 +56,7 @@ class ClusterWriter:
         node: str,
         *,
         report: Report = ignore,
+        evicted: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         wait: Callable[[threading.Condition, float | None], object] = threading.Condition.wait,
@@ -66,6 +67,7 @@ class ClusterWriter:
             connect: opens the way to the API server, again after every failure.
             node: name of the node.
             report: receives what was done and what was given up; called by the thread.
+            evicted: is called for every eviction that the API server has accepted, by the thread too.
             clock: seconds that never go back.
             now: the time of day, for events.
             wait: waits for a condition, for some seconds of the clock or for ever.
@@ -73,6 +75,7 @@ class ClusterWriter:
         self._connect = connect
         self._node = node
         self._report = report
+        self._evicted = evicted
         self._clock = clock
         self._now = now
         self._wait = wait
@@ -80,6 +83,7 @@ class ClusterWriter:
         self._waiting: list[_Task] = []
         self._book = EventBook()
         self._evictions: OrderedDict[str, None] = OrderedDict()
+        self._given_up: OrderedDict[str, str] = OrderedDict()
         self._stopping = False
         self._busy = False
         self._number = int(now().timestamp() * 1e6)
@@ -100,7 +104,7 @@ class ClusterWriter:
             self._changed.notify_all()
 
     def evict(self, about: About, message: str) -> None:
-        """Ask for a pod's eviction; once, unless it was given up."""
+        """Ask for a pod's eviction; once, unless it was given up. Then the next call asks again."""
         with self._changed:
             if about.uid in self._evictions:
                 return
@@ -181,6 +185,9 @@ class ClusterWriter:
             write_event(self._cluster, what, self._node, self._now())
         elif isinstance(what, _Eviction):
             there = evict_pod(self._cluster, what.about)
+            self._given_up.pop(what.about.uid, None)
+            if there:
+                self._evicted()
             became = f"was evicted: {what.message}" if there else "is gone already and needs no eviction"
             self._tell("info", f"{what.about.namespace}/{what.about.name} {became}")
         elif set_taint(self._cluster, self._node, present=what.present):
@@ -199,12 +206,29 @@ class ClusterWriter:
             if not self._stopping and error.may_pass and (lasting or task.tries + 1 < MOST_TRIES):
                 pause = max(pause_before(task.tries + 1, self._node), error.pause)
                 self._waiting.append(replace(task, tries=task.tries + 1, due=self._clock() + pause))
-                first = task.tries == 0 and not isinstance(task.what, EventWrite)
+                is_told = task.tries == 0 and not isinstance(task.what, EventWrite)
+                is_last = False
             else:
-                first = True
+                is_told = is_last = True
                 self._forget(task)
-        if first:
-            self._tell("warning", f"{_named(task)}: {error}")
+        message = f"{_named(task)}: {error}"
+        if is_told and not self._was_told(task, message, is_last=is_last):
+            self._tell("warning", message)
+
+    def _was_told(self, task: _Task, message: str, *, is_last: bool) -> bool:
+        """Tell whether an earlier wish for the same eviction was given up with the same words; the thread's alone.
+
+        The wish comes again with every try of the kubelet.
+        """
+        if not isinstance(task.what, _Eviction):
+            return False
+        uid = task.what.about.uid
+        before = self._given_up.get(uid)
+        if is_last:
+            self._given_up[uid] = message
+            if len(self._given_up) > MOST_EVICTIONS:
+                self._given_up.popitem(last=False)
+        return before == message
 
     def _forget(self, task: _Task) -> None:
         if isinstance(task.what, _Eviction):

@@ -42,3 +42,5 @@ class Outcome:
     state: AgentState
     answer: Answer = Accepted()
     effects: tuple[Effect, ...] = ()
+    starts: str = ""
+    """Id of the container whose program runs as soon as this is answered; empty for all other events."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from mooring.agent.nri.types import Mount
 from mooring.agent.reactor.claimed import claimed_cpus
-from mooring.agent.reactor.effects import DropAssigned, SweepAssigned, WriteAssigned, WriteCPUSet
+from mooring.agent.reactor.effects import DropAssigned, Occasion, SweepAssigned, WriteAssigned, WriteCPUSet
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Assigned, KnownContainer, Phase, Telling
 from mooring.agent.reactor.wanted import Wanted, write_of
 from mooring.core.bits import list_text
@@ -141,7 +141,7 @@ def told(before: AgentState, after: AgentState, on_their_way: Collection[str]) -
             continue
         if one.phase in HAS_CGROUP and one.id not in on_their_way:
             # The runtime is asked for something else perhaps before it has carried out what it was told.
-            rest.append(write_of(one, wanted.of(one.uid, one.name)))
+            rest.append(write_of(one, wanted.of(one.uid, one.name), Occasion.CHECK))
         rest.append(write)
     rest += [
         DropAssigned(one.id)

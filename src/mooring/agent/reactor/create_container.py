@@ -10,7 +10,9 @@ from mooring.agent.reactor.assigned import adjustment_of
 from mooring.agent.reactor.claimed import why_not_claimed
 from mooring.agent.reactor.effects import Finding, Report
 from mooring.agent.reactor.knowing import with_sandbox
+from mooring.agent.reactor.opting_out import opt_out_unread
 from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, EMPTY_SHARED_POOL, place, started, text_of
+from mooring.agent.reactor.refusing import refusal_told
 from mooring.agent.reactor.resizing import restarted
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Setting
@@ -45,8 +47,9 @@ def create_container(
         report = Report(Finding.CLAIM_REFUSED, text_of(unclaimed), sandbox.uid, container.id, unclaimed.reason)
         return outcome(before, state, Refused(text_of(unclaimed)), (report,))
     placed = place(state, pod, container.name, observer)
+    unread = opt_out_unread(state, pod)
     if placed.rejection is not None:
-        return outcome(before, placed.state, Refused(text_of(placed.rejection)), placed.effects)
+        return outcome(before, placed.state, Refused(text_of(placed.rejection)), (*unread, *placed.effects))
     again = restarted(placed.state, container, pod, now or state.kubelet.node.moment, observer)
     state = again.state
     before_it = state.containers.get(container.id)
@@ -66,9 +69,9 @@ def create_container(
     wanted = Wanted.now(state.with_container(known)).of(sandbox.uid, container.name)
     if not wanted.cpus and state.kubelet.settings.cpu is not None:
         # A container that the pod's specification does not have, or one of a pod that came before the pool ran out.
-        return outcome(
-            before, state, Refused(text_of(Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE))), placed.effects
-        )
+        rejection = Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
+        said = refusal_told(state, sandbox.uid, container.name, rejection, Finding.REJECTED, container.id)
+        return outcome(before, said.state, Refused(text_of(rejection)), (*unread, *placed.effects, *said.effects))
     state = replace(state, kubelet=started(state.kubelet, sandbox.uid, container.name, observer))
     known = replace(known, told=_told(wanted, known.told))
     told = refreshed(state.with_container(known), skip=container.id)
@@ -76,7 +79,7 @@ def create_container(
     adjustment = ContainerAdjustment(
         LinuxResources(cpus=wanted.cpus, mems=wanted.mems, quota=wanted.quota), environment, mounts
     )
-    effects = (*told.writes, *lift_of_pod(told.state, sandbox.uid), *placed.effects, *again.effects)
+    effects = (*told.writes, *lift_of_pod(told.state, sandbox.uid), *unread, *placed.effects, *again.effects)
     return outcome(before, told.state, Adjusted(adjustment, told.updates), effects)
 
 

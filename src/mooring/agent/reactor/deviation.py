@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mooring.agent.reactor.answers import Outcome
-from mooring.agent.reactor.effects import Effect, EventFor, Finding, LiftQuota, Report
+from mooring.agent.reactor.effects import Finding, LiftQuota, Occasion, Report
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Setting
 from mooring.agent.reactor.wanted import Wanted, expected_lifts, same_list, write_of
@@ -13,6 +13,8 @@ from mooring.agent.reactor.wanted import Wanted, expected_lifts, same_list, writ
 
 def deviation_found(state: AgentState, container_id: str, cpus: str, mems: str) -> Outcome:
     """Put a container right whose cgroup is not what it should be; what is right by now is left alone.
+
+    Whether it was repaired is told when it was written (:func:`mooring.agent.reactor.written.write_done`).
 
     Args:
         state: now.
@@ -24,21 +26,11 @@ def deviation_found(state: AgentState, container_id: str, cpus: str, mems: str) 
     if known is None or known.phase not in HAS_CGROUP:
         return outcome(state, state)
     wanted = Wanted.now(state).of(known.uid, known.name)
-    wrong = [
-        f"{what} {found or 'none'} instead of {right}"
-        for what, found, right in (("CPUs", cpus, wanted.cpus), ("memory nodes", mems, wanted.mems))
-        if right and not same_list(found, right)
-    ]
-    if not wrong:
+    if all(not right or same_list(found, right) for found, right in ((cpus, wanted.cpus), (mems, wanted.mems))):
         return outcome(state, state)
-    text = f"{known.name} had {' and '.join(wrong)}"
-    effects: list[Effect] = [write_of(known, wanted), Report(Finding.DEVIATION, text, known.uid, container_id)]
-    pod = state.kubelet.node.active.get(known.uid)
-    if pod is not None:
-        effects.append(EventFor(pod.uid, pod.namespace, pod.name, "CPUSetRepaired", text))
     # Perhaps an update failed, and the runtime's record is as wrong as the cgroup was.
     after = state.with_container(replace(known, told=Setting(), written=wanted))
-    return outcome(state, after, None, tuple(effects))
+    return outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK),))
 
 
 def quota_found(state: AgentState, lift: LiftQuota, quota: int) -> Outcome:

@@ -6,7 +6,7 @@ before the runtime is answered, :class:`Persist` always first; the others may be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from mooring.agent.reactor.values import AgentState, Assigned
@@ -26,12 +26,21 @@ class Finding(Enum):
     """A container runs and there is no CPU that it may use: the shared pool is empty."""
     POD_GONE = "pod-gone"
     """A pod ended without a word of the runtime; what it held came back."""
+    RUNS_UNLISTED = "runs-unlisted"
+    """The runtime does not list a pod or container whose processes are there; it keeps what it has."""
     FOUND_RUNNING = "found-running"
     """A container was created while the agent was away."""
     CPUSET_DIFFERED = "cpuset-differed"
     """At the reconciliation the runtime had other CPUs or nodes on record than the state says."""
     DEVIATION = "deviation"
     """The kernel's cpuset of a container was not what it should be; it was written again."""
+    DEVIATION_LASTS = "deviation-lasts"
+    """The kernel's cpuset of a container is not what it should be, or cannot be read, and that could not be mended."""
+    START_REFUSED = "start-refused"
+    """A container of a pod that has its place was not started: there is no CPU for it, or its cgroup is not as decided.
+    """
+    OPT_OUT_UNREAD = "opt-out-unread"
+    """The value of a pod's opt-out annotation is neither ``true`` nor ``false``, and counts as ``false``."""
     QUOTA_DEVIATION = "quota-deviation"
     """A CFS quota was back where none should be; it was lifted again."""
     TAKEN_OVER = "taken-over"
@@ -60,11 +69,21 @@ class QuotaOf(Enum):
     POD = "pod"
 
 
+class Occasion(Enum):
+    """Why a cpuset is written, which says what a difference means."""
+
+    DECISION = "decision"
+    """What was decided just now, or since the runtime was last told, is carried out: a difference is what is expected.
+    """
+    CHECK = "check"
+    """The runtime should have done it by now: a difference is an update that was lost, and to write it is a repair."""
+
+
 @dataclass(frozen=True, slots=True)
 class WriteCPUSet:
     """See to it that the container's cgroup has this cpuset: read, write when it differs, read back.
 
-    An empty text leaves that file alone. A difference that had to be written is a repair.
+    An empty text leaves that file alone.
     """
 
     container_id: str
@@ -74,6 +93,8 @@ class WriteCPUSet:
     """The container's ``cgroups_path`` as the runtime gives it."""
     cpus: str
     mems: str
+    # To write the same twice is the same, for whatever reason.
+    occasion: Occasion = field(default=Occasion.DECISION, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from mooring.agent.reactor.answers import Outcome
-from mooring.agent.reactor.effects import Effect
+from mooring.agent.reactor.effects import Effect, Occasion
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, Setting
 from mooring.agent.reactor.wanted import Wanted, lift_of_container, write_of
@@ -26,7 +26,7 @@ def answer_lost(state: AgentState, container_ids: Collection[str]) -> Outcome:
             continue
         setting = wanted.of(one.uid, one.name)
         if one.phase in HAS_CGROUP:
-            effects += (write_of(one, setting), *lift_of_container(one, setting))
+            effects += (write_of(one, setting, Occasion.CHECK), *lift_of_container(one, setting))
             after = after.with_container(replace(one, told=Setting(), written=setting))
         else:
             after = after.with_container(replace(one, told=Setting()))

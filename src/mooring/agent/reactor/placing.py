@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mooring.agent.pods.source import is_static
 from mooring.agent.reactor.effects import Effect, EventFor, Evict, Finding, Report
 from mooring.agent.reactor.values import LIVE, AgentState, Held
 from mooring.agent.reactor.wanted import Wanted
@@ -53,7 +54,7 @@ def place(state: AgentState, pod: Pod, container: str = "", observer: Observer |
         return Placed(_admitted(state, replace(state.kubelet, node=node.adopt([pod])), pod.uid))
     held = state.held.get(pod.uid)
     if held is not None and held.pod == pod and held.cpu is node.cpu and held.memory is node.memory:
-        return Placed(state, held.rejection)
+        return Placed(state, held.rejection, _evicted_again(state, pod, held.rejection))
     kubelet, rejection = _asked(state, pod, observer)
     if rejection is None:
         late = () if held is None else (_late(pod),)
@@ -62,7 +63,8 @@ def place(state: AgentState, pod: Pod, container: str = "", observer: Observer |
     judged = Held(pod, rejection, kubelet.node.cpu, kubelet.node.memory)
     state = replace(state, held={**state.held, pod.uid: judged})
     news = held is None or held.pod != pod or held.rejection != rejection
-    return Placed(state, rejection, told_about(state, pod, rejection, Finding.REJECTED) if news else ())
+    told = told_about(state, pod, rejection, Finding.REJECTED) if news else _evicted_again(state, pod, rejection)
+    return Placed(state, rejection, told)
 
 
 def told_about(state: AgentState, pod: Pod, rejection: Rejection, finding: Finding) -> tuple[Effect, ...]:
@@ -74,6 +76,14 @@ def told_about(state: AgentState, pod: Pod, rejection: Rejection, finding: Findi
     if state.options.evict:
         effects.append(Evict(pod, text_of(rejection)))
     return tuple(effects)
+
+
+def _evicted_again(state: AgentState, pod: Pod, rejection: Rejection) -> tuple[Effect, ...]:
+    """Return the wish for an eviction at a try that brings nothing new: the earlier one may have been given up.
+
+    Who writes to the API server leaves out what is under way or done. No eviction helps a static pod.
+    """
+    return (Evict(pod, text_of(rejection)),) if state.options.evict and not is_static(pod) else ()
 
 
 def text_of(rejection: Rejection) -> str:
@@ -119,7 +129,8 @@ def waiting_placed(state: AgentState, observer: Observer | None = None) -> Place
     """Ask again for containers that run although they could not be placed; the kubelet will not ask for them.
 
     These are all of a pod that was refused, or those that joined a placed pod while the agent was away. Before them
-    come those who lost CPUs that are offline: what is free now may stand in.
+    come those who lost CPUs that are offline: what is free now may stand in. Nobody but the agent asks again for the
+    eviction of a pod that runs and has to wait on.
     """
     effects: list[Effect] = []
     state = replace(state, kubelet=state.kubelet.replanned(observer))
@@ -131,10 +142,12 @@ def waiting_placed(state: AgentState, observer: Observer | None = None) -> Place
             continue
         placed = place(state, held.pod, missed[0], observer)
         state = placed.state
-        if placed.rejection is None:
-            effects += placed.effects
-            for name in missed:
-                state = replace(state, kubelet=started(state.kubelet, uid, name, observer))
+        if placed.rejection is not None:
+            effects += [effect for effect in placed.effects if isinstance(effect, Evict)]
+            continue
+        effects += placed.effects
+        for name in missed:
+            state = replace(state, kubelet=started(state.kubelet, uid, name, observer))
     return Placed(state, None, tuple(effects))
 
 

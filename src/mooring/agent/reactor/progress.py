@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mooring.agent.nri.types import Container, PodSandbox
 from mooring.agent.reactor.answers import Outcome
-from mooring.agent.reactor.effects import Effect
+from mooring.agent.reactor.effects import Effect, Occasion
 from mooring.agent.reactor.found import found
 from mooring.agent.reactor.knowing import believed, seen, with_sandbox
 from mooring.agent.reactor.updates import enforced, outcome
@@ -57,4 +57,4 @@ def container_updated(state: AgentState, sandbox: PodSandbox, container: Contain
         return outcome(state, state, None, lifts)
     wanted = Wanted.now(state).of(known.uid, known.name)
     after = state.with_container(replace(known, told=believed(known.told, on_record(container.resources))))
-    return outcome(state, after, None, (write_of(known, wanted), *lifts))
+    return outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK), *lifts))

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mooring.agent.reactor.effects import Finding, Report
-from mooring.agent.reactor.values import AgentState, Options
+from mooring.agent.reactor.values import AgentState, LastSeen, Options
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError, KubeletCrashError
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
+from mooring.cpumanager.state import CPUState
+from mooring.memorymanager.state import MemoryState
 from mooring.node.hotplug import remembered
 from mooring.planner.simulation import Kubelet, Start, StateTexts, start_kubelet
 
@@ -33,6 +35,8 @@ class Stored:
     """Mask of the CPUs that were offline, with the extension cpu-hotplug."""
     displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """CPUs that stood in for lost ones, as :attr:`~mooring.cpumanager.state.CPUState.displaced` was."""
+    last_seen: LastSeen = field(default_factory=LastSeen)
+    """What ran then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,13 @@ def resume(
         start = _start(info, config, mooring, texts, observer)
         if isinstance(start, Start) and start.kubelet is not None:
             kubelet = with_offline(start.kubelet, stored.offline, stored.displaced)
-            state = AgentState(kubelet, options or Options(), remembered=stored.pods, claim_users=stored.claim_users)
+            state = AgentState(
+                kubelet,
+                options or Options(),
+                remembered=stored.pods,
+                last_seen=stored.last_seen,
+                claim_users=stored.claim_users,
+            )
             return Resumed(state, tuple(reports))
         problem = start if isinstance(start, str) else start.refusal.message if start.refusal else ""
         if texts == StateTexts():
@@ -76,7 +86,10 @@ def resume(
 
 
 def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfig) -> Resumed | StartRefusal:
-    """Return the state under another configuration, with all pods where they are; a refusal leaves the old one."""
+    """Return the state under another configuration, with all pods where they are; a refusal leaves the old one.
+
+    Pods that wait go on to wait. One that runs is asked for again by nobody but the agent, so it must not be forgotten.
+    """
     kubelet = state.kubelet
     try:
         start = start_kubelet(kubelet.info, config, mooring, kubelet.files)
@@ -92,7 +105,11 @@ def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfi
         started=kubelet.node.started,
         stored_hints=kubelet.node.stored_hints,
     )
-    return Resumed(replace(state, kubelet=replace(fresh, node=node), held={}))
+    # What they were judged by is gone, so that everybody who waits is asked for anew.
+    held = {
+        uid: replace(one, cpu=CPUState("", 0, {}), memory=MemoryState("", {}, {})) for uid, one in state.held.items()
+    }
+    return Resumed(replace(state, kubelet=replace(fresh, node=node), held=held))
 
 
 def with_offline(kubelet: Kubelet, offline: int, displaced: Mapping[str, Mapping[int, int]]) -> Kubelet:

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from mooring.agent.nri.types import Container, PodSandbox
 from mooring.agent.reactor.answers import Outcome, Refused
-from mooring.agent.reactor.effects import Effect
+from mooring.agent.reactor.effects import Effect, Finding, Occasion
 from mooring.agent.reactor.found import found
 from mooring.agent.reactor.knowing import seen, with_sandbox
+from mooring.agent.reactor.opting_out import opt_out_unread
 from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, EMPTY_SHARED_POOL, text_of
+from mooring.agent.reactor.refusing import refusal_told
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Setting
 from mooring.agent.reactor.wanted import Wanted, difference, lift_of_container, lift_of_pod, write_of
@@ -23,6 +25,8 @@ def start_container(
 ) -> Outcome:
     """See to it that the container's cgroup is what it should be now, whatever became of updates since its creation.
 
+    Where that fails it is not started: :func:`mooring.agent.reactor.written.write_done` says when.
+
     Args:
         state: before.
         sandbox: of the pod.
@@ -34,22 +38,36 @@ def start_container(
     effects: tuple[Effect, ...] = ()
     if pod is not None:
         placed = found(state, sandbox, container, pod, observer)
+        unread = opt_out_unread(state, pod)
         if placed.rejection is not None:
-            return outcome(before, placed.state, Refused(text_of(placed.rejection)), placed.effects)
-        state, effects = placed.state, placed.effects
+            return outcome(before, placed.state, Refused(text_of(placed.rejection)), (*unread, *placed.effects))
+        state, effects = placed.state, (*unread, *placed.effects)
     state = seen(state, sandbox, container, Phase.STARTING)
     known = state.containers[container.id]
     wanted = Wanted.now(state).of(sandbox.uid, known.name)
     if not wanted.cpus and state.kubelet.settings.cpu is not None:
-        return outcome(before, state, Refused(text_of(Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE))), effects)
+        rejection = Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
+        told = refusal_told(state, sandbox.uid, known.name, rejection, Finding.START_REFUSED, known.id)
+        return outcome(before, told.state, Refused(text_of(rejection)), (*effects, *told.effects))
     state, changed = enforced(before, state.with_container(_written(known, wanted)))
     mine: tuple[Effect, ...] = (
-        write_of(known, wanted),
+        write_of(known, wanted, _occasion(before.containers.get(container.id), wanted)),
         *lift_of_container(known, wanted),
         *lift_of_pod(state, sandbox.uid),
     )
-    return outcome(before, state, None, (*changed, *mine, *effects))
+    return replace(outcome(before, state, None, (*changed, *mine, *effects)), starts=container.id)
 
 
 def _written(container: KnownContainer, wanted: Setting) -> KnownContainer:
-    return replace(container, written=None if difference(container.told, wanted) is None else wanted)
+    return replace(container, written=None if difference(container.told, wanted) is None else wanted, missed=None)
+
+
+def _occasion(before: KnownContainer | None, wanted: Setting) -> Occasion:
+    """Tell a lost update from what nobody has told the runtime yet.
+
+    The second is a container of whose creation nobody was told, or one for which something was decided since the last
+    reply that could have said so.
+    """
+    if before is None or difference(before.missed or before.told, wanted) is not None:
+        return Occasion.DECISION
+    return Occasion.CHECK

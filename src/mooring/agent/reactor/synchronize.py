@@ -1,26 +1,28 @@
 """Synchronize: the runtime tells everything that there is, and the state is brought in line with it.
 
-In this order: pods that are gone free their places; running pods keep the entries that they have; entries that were
-lost are taken over from the runtime's record; what is left is decided about in the order of the sandboxes. Updates of
-containers with CPUs of their own come before those of the shared pool. Nothing is dropped silently: whatever differed
-is reported.
+In this order: what the runtime does not list although it runs is kept; pods that are gone free their places; running
+pods keep the entries that they have; entries that were lost are taken over from the runtime's record; what is left is
+decided about in the order of the sandboxes. Updates of containers with CPUs of their own come before those of the
+shared pool. Nothing is dropped silently: whatever differed is reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from mooring.agent.nri.types import Container, ContainerState, PodSandbox
+from mooring.agent.nri.types import Container, PodSandbox
 from mooring.agent.reactor.answers import Accepted, Outcome
 from mooring.agent.reactor.assigned import swept, told_anew
-from mooring.agent.reactor.effects import Effect, Finding, Report
+from mooring.agent.reactor.effects import Effect, Finding, Occasion, Report
+from mooring.agent.reactor.listing import kept_sandboxes, listed
 from mooring.agent.reactor.placing import ended, opted_out, place, started, told_about
 from mooring.agent.reactor.recovery import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.resizing import missed, releases_resumed, resizes
 from mooring.agent.reactor.updates import outcome, refreshed
-from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Held, KnownContainer, Phase
-from mooring.agent.reactor.wanted import Wanted, difference, lift_of_pod, on_record, write_of
+from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Held, LastSeen, Phase
+from mooring.agent.reactor.wanted import Wanted, difference, lift_of_pod, write_of
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Container as PodContainer
@@ -29,13 +31,6 @@ from mooring.cpumanager.claimed import is_claim
 from mooring.cpumanager.hidden import is_hidden
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.memorymanager.requests import container_requests
-
-_PHASES = {
-    ContainerState.CREATED: Phase.CREATED,
-    ContainerState.PAUSED: Phase.RUNNING,
-    ContainerState.RUNNING: Phase.RUNNING,
-    ContainerState.STOPPED: Phase.ENDED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +42,12 @@ class Reconciled:
 
 
 def unknown_pods(
-    state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequence[Container]
+    state: AgentState,
+    sandboxes: Sequence[PodSandbox],
+    containers: Sequence[Container],
+    running: AbstractSet[str] = frozenset(),
 ) -> tuple[PodSandbox, ...]:
-    """Return the sandboxes whose pods :func:`synchronize` must be given.
+    """Return the sandboxes whose pods :func:`synchronize` must be given; its arguments.
 
     These have containers or entries, and nobody knows their pods, or not all of their containers.
     """
@@ -58,7 +56,7 @@ def unknown_pods(
     for container in containers:
         names.setdefault(container.pod_sandbox_id, set()).add(container.name)
     found = []
-    for sandbox in sandboxes:
+    for sandbox in (*sandboxes, *kept_sandboxes(state, sandboxes, containers, running)):
         pod = node.active.get(sandbox.uid) or state.remembered.get(sandbox.uid)
         live = names.get(sandbox.id, set())
         if pod is None:
@@ -77,6 +75,7 @@ def synchronize(
     pods: Mapping[str, Pod],
     observer: Observer | None = None,
     now: Moment | None = None,
+    running: AbstractSet[str] = frozenset(),
 ) -> Outcome:
     """Bring state and runtime together.
 
@@ -87,17 +86,19 @@ def synchronize(
         pods: by uid, for :func:`unknown_pods`.
         observer: hears of the engine's facts, for metrics.
         now: the present moment, for releases that go on or begin anew.
+        running: ids of those of :func:`~mooring.agent.reactor.listing.unlisted` that have processes.
     """
-    found = _listed(state, sandboxes, containers)
-    now = now or found.kubelet.node.moment
-    effects: list[Effect] = []
-    step = _without_gone(found, observer)
+    found = listed(state, sandboxes, containers, running)
+    now = now or found.state.kubelet.node.moment
+    effects: list[Effect] = [*found.reports]
+    step = _without_gone(found.state, observer)
     effects += step.effects
     step = _placed(step.state, {**pods, **state.remembered}, observer)
     effects += step.effects
     step = _with_grown(step.state, pods, observer)
     effects += step.effects
-    after = replace(step.state, kubelet=step.state.kubelet.settled().replanned(observer), remembered={})
+    kubelet = step.state.kubelet.settled().replanned(observer)
+    after = replace(step.state, kubelet=kubelet, remembered={}, last_seen=LastSeen())
     if resizes(after.kubelet):
         grown = missed(
             releases_resumed(replace(after, kubelet=after.kubelet.at(now)), observer), containers, now, observer
@@ -108,48 +109,13 @@ def synchronize(
     files = told_anew(after)
     after = files.state
     told = refreshed(after)
-    writes = _all_written(told.state)
+    writes = _all_written(after, told.state)
     lifts: list[Effect] = []
     for uid in dict.fromkeys(one.uid for one in after.containers.values() if one.phase in LIVE):
         lifts += lift_of_pod(after, uid)
     return outcome(
         state, told.state, Accepted(told.updates), (*files.before, *writes, *lifts, swept(told.state), *effects)
     )
-
-
-def _listed(state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequence[Container]) -> AgentState:
-    """Take over the runtime's lists; containers that are just being created are on none."""
-    known_sandboxes = {one.id: one for one in sandboxes}
-    known: dict[str, KnownContainer] = {}
-    for container in containers:
-        sandbox = known_sandboxes.get(container.pod_sandbox_id)
-        if sandbox is None:
-            continue
-        before = state.containers.get(container.id)
-        known[container.id] = KnownContainer(
-            id=container.id,
-            sandbox_id=sandbox.id,
-            uid=sandbox.uid,
-            name=container.name,
-            phase=_phase(before, container),
-            told=on_record(container.resources),
-            asked=container.resources if before is None else before.asked,
-            pid=container.pid,
-            cgroup=container.cgroups_path,
-            shown=None if before is None else before.shown,
-            claims=container.claims,
-        )
-    for one in state.containers.values():
-        if one.phase is Phase.CREATING and one.id not in known and one.sandbox_id in known_sandboxes:
-            known[one.id] = one
-    return replace(state, sandboxes=known_sandboxes, containers=known)
-
-
-def _phase(before: KnownContainer | None, container: Container) -> Phase:
-    phase = _PHASES.get(container.state, Phase.CREATED)
-    if phase is Phase.CREATED and (container.pid or (before is not None and before.phase is Phase.STARTING)):
-        return Phase.STARTING
-    return phase
 
 
 def _without_gone(state: AgentState, observer: Observer | None) -> Reconciled:
@@ -309,9 +275,17 @@ def _differences(state: AgentState) -> list[Effect]:
     return found
 
 
-def _all_written(state: AgentState) -> list[Effect]:
-    """Write the cgroups of all containers: the record may be wrong, and an update may miss the cgroup."""
+def _all_written(listed: AgentState, state: AgentState) -> list[Effect]:
+    """Write the cgroups of all containers: the record may be wrong, and an update may miss the cgroup.
+
+    Who has on record what he should have, and something else in his cgroup, has missed an update.
+    """
     wanted = Wanted.now(state)
     found = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
     found.sort(key=lambda one: (not wanted.is_exclusive(one.uid, one.name), wanted.is_mixed(one.uid, one.name)))
-    return [write_of(one, wanted.of(one.uid, one.name)) for one in found]
+    writes: list[Effect] = []
+    for one in found:
+        setting = wanted.of(one.uid, one.name)
+        was_told = difference(listed.containers[one.id].told, setting) is None
+        writes.append(write_of(one, setting, Occasion.CHECK if was_told else Occasion.DECISION))
+    return writes

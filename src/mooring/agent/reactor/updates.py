@@ -25,7 +25,7 @@ class Refreshed:
     updates: tuple[ContainerUpdate, ...]
     """Containers with CPUs of their own come first."""
     writes: tuple[WriteCPUSet, ...]
-    """For containers that an update may miss: about to run, or with a cgroup that the runtime does not know."""
+    """For containers that an update may miss: about to run, with a cgroup that the runtime does not know, unlisted."""
 
 
 def refreshed(state: AgentState, skip: str = "") -> Refreshed:
@@ -41,6 +41,10 @@ def refreshed(state: AgentState, skip: str = "") -> Refreshed:
     writes: list[WriteCPUSet] = []
     containers = dict(state.containers)
     for one in state.containers.values():
+        if one.phase is Phase.CREATING and one.id != skip:
+            # No update is sent, for it would be dropped; that it was due shows when the container starts.
+            due = wanted.of(one.uid, one.name)
+            containers[one.id] = replace(one, missed=None if difference(one.told, due) is None else due)
         if one.phase not in UPDATABLE or one.id == skip:
             continue
         setting = wanted.of(one.uid, one.name)
@@ -51,10 +55,10 @@ def refreshed(state: AgentState, skip: str = "") -> Refreshed:
         update = ContainerUpdate(one.id, resources, ignore_failure=True)
         has_own = wanted.is_exclusive(one.uid, one.name) and not wanted.is_mixed(one.uid, one.name)
         (own if has_own else shared).append(update)
-        containers[one.id] = replace(one, told=_after(one.told, setting), written=None)
-        if one.phase is Phase.STARTING or one.written is not None:
+        containers[one.id] = replace(one, told=_after(one.told, setting), written=None, missed=None)
+        if one.phase is Phase.STARTING or one.written is not None or one.unlisted:
             writes.append(write_of(one, setting))
-    if not own and not shared:
+    if not own and not shared and containers == state.containers:
         return Refreshed(state, (), ())
     return Refreshed(replace(state, containers=containers), (*own, *shared), tuple(writes))
 

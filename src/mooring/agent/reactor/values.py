@@ -89,6 +89,20 @@ class KnownContainer:
     """What its files say; None when it has none, or nobody knows."""
     claims: tuple[str, ...] = ()
     """Variables of its environment that stand for what it has of claims."""
+    missed: Setting | None = None
+    """What an update would have said while it was being made, when the runtime drops updates of it."""
+    unlisted: bool = False
+    """Whether it runs although the runtime did not list it at the last Synchronize: no update reaches its cgroup."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastSeen:
+    """What ran when the journal was written."""
+
+    sandboxes: Mapping[str, PodSandbox] = field(default_factory=dict)
+    """By id, without labels and annotations."""
+    containers: Mapping[str, KnownContainer] = field(default_factory=dict)
+    """By id; whether they run still nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +113,15 @@ class Held:
     rejection: Rejection
     cpu: CPUState
     memory: MemoryState
+
+
+@dataclass(frozen=True, slots=True)
+class Deviating:
+    """A container whose cgroup is not as decided, and could not be put right."""
+
+    text: str
+    is_known: bool
+    """Whether the kernel shows what it may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +157,16 @@ class AgentState:
     """Pods that wait, by uid."""
     remembered: Mapping[str, Pod] = field(default_factory=dict)
     """Pods of the journal, until the first Synchronize says which of them are there."""
+    last_seen: LastSeen = field(default_factory=LastSeen)
+    """Of the journal, until the first Synchronize too."""
     claim_users: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Uids of the pods for which each claim of the ledger is reserved, by its uid."""
     unverified: frozenset[str] = frozenset()
     """Containers with an update in the last reply, whose effect was not looked at yet."""
+    unstarted: Mapping[tuple[str, str], Rejection] = field(default_factory=dict)
+    """Why containers of placed pods were refused last, by pod uid and name, until they start: told once."""
+    deviating: Mapping[str, Deviating] = field(default_factory=dict)
+    """What was told of containers whose cgroups are not as decided, by id, until they are: told once."""
 
     def with_container(self, container: KnownContainer) -> AgentState:
         """Return the state with a container added or changed."""

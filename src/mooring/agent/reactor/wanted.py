@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.claimed import claimed_cpus
-from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
+from mooring.agent.reactor.effects import LiftQuota, Occasion, QuotaOf, WriteCPUSet
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Setting
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
@@ -137,9 +137,9 @@ def lift_of_container(container: KnownContainer, wanted: Setting) -> tuple[LiftQ
     return (LiftQuota(QuotaOf.CONTAINER, container.uid, container.id, container.pid, container.cgroup),)
 
 
-def write_of(container: KnownContainer, wanted: Setting) -> WriteCPUSet:
+def write_of(container: KnownContainer, wanted: Setting, occasion: Occasion = Occasion.DECISION) -> WriteCPUSet:
     """Return what brings a container's cgroup to its setting."""
-    return WriteCPUSet(container.id, container.pid, container.cgroup, wanted.cpus, wanted.mems)
+    return WriteCPUSet(container.id, container.pid, container.cgroup, wanted.cpus, wanted.mems, occasion)
 
 
 def expected(state: AgentState) -> Mapping[str, Setting]:

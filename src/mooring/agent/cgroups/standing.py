@@ -1,0 +1,72 @@
+"""What the kernel shows of a container, held against what was decided, in words for the reactor and for people."""
+
+from __future__ import annotations
+
+from mooring.agent.cgroups.cpuset import Cpuset, parsed
+from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, shows
+from mooring.agent.reactor.effects import WriteCPUSet
+from mooring.agent.reactor.written import Standing, Written
+
+
+def written_of(done: CPUSetWritten) -> Written:
+    """Return what came of a write."""
+    standing, wanted = _standing(done), done.wanted
+    had = ""
+    if done.wrote and done.before is not None and not shows(done.before, wanted):
+        had = differing(done.before, wanted)
+    if standing is Standing.UNKNOWN:
+        return Written(wanted, standing, had, unknown_text(wanted, done.trouble, done.problem))
+    if standing not in (Standing.WITHIN, Standing.BEYOND) or done.after is None:
+        return Written(wanted, standing, had)
+    why = f": {done.problem}" if done.problem else ", though it was written"
+    return Written(wanted, standing, had, f"has {differing(done.after, wanted)}{why}")
+
+
+def lasting_text(deviation: Deviation) -> str:
+    """Return what is to be told of a deviation that nobody can mend, as it continues the container's name."""
+    wanted = deviation.wanted
+    if deviation.found is None:
+        return unknown_text(wanted, deviation.trouble, deviation.problem)
+    return f"has {differing(deviation.found, wanted)}, though that is configured: offline, or missing in a group above"
+
+
+def differing(found: Cpuset, wanted: WriteCPUSet) -> str:
+    """Return in words what differs.
+
+    >>> from mooring.core.cpuset import CPUSet
+    >>> wanted = WriteCPUSet("c", 1, "/c", "1-2", "0")
+    >>> differing(Cpuset(CPUSet.parse("0-7"), CPUSet.parse("0")), wanted)
+    'CPUs 0-7 instead of 1-2'
+    """
+    parts = [
+        f"{what} {has or 'none'} instead of {right}"
+        for what, has, right in (("CPUs", found.cpus, wanted.cpus), ("memory nodes", found.mems, wanted.mems))
+        if right and has != parsed(right)
+    ]
+    return " and ".join(parts)
+
+
+def unknown_text(wanted: WriteCPUSet, trouble: Trouble | None, problem: str) -> str:
+    """Return what is to be told where nobody knows what a container may use."""
+    if trouble in (Trouble.GONE, Trouble.NOT_FOUND):
+        process = f"process {wanted.pid}" if wanted.pid else "no process is known"
+        return (
+            f"has no control group {wanted.cgroup or 'with a name'} that can be found ({process}); "
+            "the agent must see the control groups and processes of the host"
+        )
+    return f"has a control group that cannot be read or written: {problem or 'nobody knows why'}"
+
+
+def _standing(done: CPUSetWritten) -> Standing:
+    if done.after is not None:
+        return Standing.RIGHT if shows(done.after, done.wanted) else _beside(done.after, done.wanted)
+    if done.trouble is None:
+        return Standing.UNSEEN
+    return Standing.ENDED if done.trouble is Trouble.GONE else Standing.UNKNOWN
+
+
+def _beside(found: Cpuset, wanted: WriteCPUSet) -> Standing:
+    pairs = ((found.cpus, wanted.cpus), (found.mems, wanted.mems))
+    is_within = all(not right or has <= parsed(right) for has, right in pairs)
+    return Standing.WITHIN if is_within else Standing.BEYOND

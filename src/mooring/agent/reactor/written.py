@@ -1,0 +1,142 @@
+"""What came of writing a container's cpuset: repairs, what could not be put right, and whether its program may run.
+
+At StartContainer a container does not run unless the kernel shows that it stays within what was decided: nothing later
+could keep its program off somebody else's CPUs. A refusal fails the start, and the kubelet tries again. So it is with a
+group that cannot be found or read although its process lives, and on a node where none can be found no container
+starts: reason, readiness and event then say why. Not refused are containers
+
+* that have less than was decided (a CPU is offline, or a group above lacks it): they are in nobody's way, and reported;
+* whose process has ended: nothing would run, and the runtime finds out itself;
+* of a machine that is not this one, where nobody can look.
+
+Source: wire measurements on containerd 2.1.9: an update of a container that is being made is lost without a word, a
+refused start leaves an exited container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from mooring.agent.reactor.answers import Outcome, Refused
+from mooring.agent.reactor.effects import Effect, EventFor, Finding, Occasion, Report, WriteCPUSet
+from mooring.agent.reactor.placing import text_of
+from mooring.agent.reactor.refusing import refusal_told, without_refusal
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Deviating, KnownContainer, Phase
+from mooring.core.decision import Rejection
+
+CPUSET_NOT_ENFORCED = "CPUSetNotEnforced"
+_NO_PROCESS = "has no control group of its name, and the runtime does not name its process"
+
+
+class Standing(Enum):
+    """What the kernel shows after a write."""
+
+    RIGHT = "right"
+    """Exactly what is wanted."""
+    WITHIN = "within"
+    """A part of it: in nobody's way."""
+    BEYOND = "beyond"
+    """Something that it should not use."""
+    UNKNOWN = "unknown"
+    """Its group cannot be found or read, and it may have processes."""
+    ENDED = "ended"
+    """It has no group any more, and no process as far as can be seen."""
+    UNSEEN = "unseen"
+    """Nobody looks: the machine is not this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What came of a :class:`~mooring.agent.reactor.effects.WriteCPUSet`."""
+
+    write: WriteCPUSet
+    standing: Standing
+    had: str = ""
+    """In words, what was there before something was written; empty when nothing was."""
+    problem: str = ""
+    """In words, what is there and why; empty when it is right."""
+
+
+def write_done(outcome: Outcome, results: Collection[Written]) -> Outcome:
+    """Return an outcome after its cpusets were written: the state, the answer, and what is still to be told.
+
+    Args:
+        outcome: whose effects were done.
+        results: of its writes, in their order; the last one of a container counts.
+    """
+    state, answer = outcome.state, outcome.answer
+    effects: list[Effect] = []
+    for one in results:
+        known = state.containers.get(one.write.container_id)
+        if known is None:
+            continue
+        if one.had and one.standing is Standing.RIGHT and one.write.occasion is Occasion.CHECK:
+            effects += _repaired(state, known, one.had)
+    for one in {each.write.container_id: each for each in results}.values():
+        known = state.containers.get(one.write.container_id)
+        if known is None:
+            continue
+        if one.standing is Standing.RIGHT:
+            state = settled(state, (known.id,))
+        if known.id != outcome.starts or one.standing is Standing.WITHIN:
+            lasting = deviation_lasts(state, known.id, one.problem, is_known=one.standing is not Standing.UNKNOWN)
+            state, effects = lasting.state, [*effects, *lasting.effects]
+        if known.id != outcome.starts:
+            continue
+        if _keeps_from_running(one):
+            rejection = Rejection(CPUSET_NOT_ENFORCED, f"{known.name} {one.problem or _NO_PROCESS}")
+            refused = refusal_told(state, known.uid, known.name, rejection, Finding.START_REFUSED, known.id)
+            # Its program never runs; the runtime says so by an exited container.
+            state = refused.state.with_container(replace(known, phase=Phase.ENDED))
+            answer, effects = Refused(text_of(rejection)), [*effects, *refused.effects]
+        elif one.standing is not Standing.ENDED:
+            state = without_refusal(state, known.uid, known.name)
+    return Outcome(state, answer, tuple(effects))
+
+
+def deviation_lasts(state: AgentState, container_id: str, problem: str, *, is_known: bool = True) -> Outcome:
+    """Tell of a container whose cgroup is not as decided and could not be put right; once, until that changes.
+
+    Args:
+        state: now.
+        container_id: of the container.
+        problem: in words that continue its name; empty when there is none.
+        is_known: whether the kernel shows what it may use.
+    """
+    known = state.containers.get(container_id)
+    now = Deviating(problem, is_known)
+    if not problem or known is None or known.phase not in HAS_CGROUP or state.deviating.get(container_id) == now:
+        return Outcome(state)
+    there = {one: told for one, told in state.deviating.items() if one in state.containers}
+    text = f"{known.name} {problem}"
+    effects: list[Effect] = [Report(Finding.DEVIATION_LASTS, text, known.uid, container_id)]
+    effects += _event(state, known, "CPUSetDiffers", text)
+    return Outcome(replace(state, deviating={**there, container_id: now}), effects=tuple(effects))
+
+
+def settled(state: AgentState, container_ids: Collection[str]) -> AgentState:
+    """Return the state after cgroups were seen to be as decided: what deviates again is told again."""
+    if not any(one in state.deviating for one in container_ids):
+        return state
+    return replace(state, deviating={one: told for one, told in state.deviating.items() if one not in container_ids})
+
+
+def _keeps_from_running(one: Written) -> bool:
+    # Without a process nobody can tell one that has ended from one whose group has another name.
+    unsure = one.standing is Standing.ENDED and not one.write.pid
+    return unsure or one.standing in (Standing.BEYOND, Standing.UNKNOWN)
+
+
+def _repaired(state: AgentState, known: KnownContainer, had: str) -> list[Effect]:
+    text = f"{known.name} had {had}"
+    return [
+        Report(Finding.DEVIATION, text, known.uid, known.id),
+        *_event(state, known, "CPUSetRepaired", text),
+    ]
+
+
+def _event(state: AgentState, known: KnownContainer, reason: str, text: str) -> list[EventFor]:
+    pod = state.kubelet.node.active.get(known.uid)
+    return [] if pod is None else [EventFor(pod.uid, pod.namespace, pod.name, reason, text)]

@@ -1,0 +1,192 @@
+"""A kubelet that comes after the agent, or comes back with other flags, is seen; one that stays costs nothing."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from tests.agent.made_up_kubelets import Processes
+from tests.agent.nri.runtime_side import TIMEOUT
+from tests.agent.whole_agent import Node, start
+
+from mooring.agent.agent import Agent
+from mooring.agent.kubelet_beside import Look
+from mooring.agent.kubelet_care import REASON
+from mooring.agent.pods.outward import NoCluster
+from mooring.agent.run import run_agent
+from mooring.agent.setting_up import Asked
+from mooring.core.errors import InputError
+
+KUBELET = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Processes:
+    return Processes(tmp_path / "computer")
+
+
+def conflict(look: Look) -> str:
+    return "" if look.conflict is None else str(look.conflict)
+
+
+def test_a_static_kubelet_that_comes_later_is_seen_by_its_flags(processes: Processes) -> None:
+    beside = processes.beside()
+    assert beside.flags() is None
+    assert beside.look("") == Look()
+    processes.start(40, "--cpu-manager-policy=static")
+    assert conflict(beside.look("")).startswith("the kubelet's command line: cpuManagerPolicy: is static on this node")
+    assert conflict(beside.look("")), "as long as it is there"
+    processes.end(40)
+    assert beside.look("") == Look()
+
+
+def test_reading_the_configuration_meanwhile_does_not_hide_it(processes: Processes) -> None:
+    beside = processes.beside()
+    processes.start(40, "--memory-manager-policy=Static")
+    assert beside.flags() is not None
+    assert conflict(beside.look("")).startswith("the kubelet's command line: memoryManagerPolicy: is Static")
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["another-file-is-named", "no-file-is-named"])
+def test_it_is_seen_by_the_file_that_it_reads(named: bool, processes: Processes, tmp_path: Path) -> None:
+    file, other = tmp_path / "kubelet.yaml", tmp_path / "other.yaml"
+    file.write_text(KUBELET + "cpuManagerPolicy: static\n", encoding="utf-8")
+    other.write_text(KUBELET, encoding="utf-8")
+    beside = processes.beside()
+    processes.start(40, "--config", str(file))
+    assert conflict(beside.look(str(other) if named else "")).startswith(f"{file}: cpuManagerPolicy: is static on this")
+
+
+def test_a_file_that_changes_counts_when_the_kubelet_has_read_it(processes: Processes, tmp_path: Path) -> None:
+    file = tmp_path / "kubelet.yaml"
+    file.write_text(KUBELET, encoding="utf-8")
+    beside = processes.beside()
+    processes.start(40, "--config", str(file))
+    assert beside.look("") == Look()
+    file.write_text(KUBELET + "cpuManagerPolicy: static\n", encoding="utf-8")
+    assert beside.look("") == Look()
+    processes.end(40)
+    processes.start(41, "--config", str(file))
+    assert conflict(beside.look("")).startswith(f"{file}: cpuManagerPolicy")
+
+
+def test_a_file_that_cannot_be_read_is_left_to_the_kubelet(processes: Processes, tmp_path: Path) -> None:
+    beside = processes.beside()
+    processes.start(40, "--config", str(tmp_path / "none.yaml"))
+    assert beside.look(str(tmp_path / "neither.yaml")) == Look()
+
+
+def test_one_that_stays_is_not_looked_for_again_and_one_that_is_restarted_is(processes: Processes) -> None:
+    beside = processes.beside()
+    processes.start(40, "--v=2")
+    assert beside.look("") == Look()
+    before = processes.listings
+    for _ in range(5):
+        assert beside.look("") == Look()
+    assert processes.listings == before
+    processes.end(40)
+    processes.start(41, "--v=2", "--cpu-manager-policy=static")
+    assert conflict(beside.look(""))
+
+
+def test_other_words_about_the_node_are_a_reason_to_read_the_configuration_anew(
+    processes: Processes, tmp_path: Path
+) -> None:
+    file = tmp_path / "kubelet.yaml"
+    file.write_text(KUBELET, encoding="utf-8")
+    beside = processes.beside()
+    assert beside.flags() is None
+    processes.start(40, "--reserved-cpus=0-1")
+    assert beside.look(str(file)).is_told_otherwise
+    beside.flags()
+    processes.end(40)
+    processes.start(41, "--reserved-cpus=0-1", "--v=4")
+    assert beside.look(str(file)) == Look(), "it was told the same"
+    processes.end(41)
+    processes.start(42)
+    assert beside.look("") == Look(), "nothing is taken from a kubelet whose file nobody named"
+
+
+def test_a_program_with_the_kubelet_in_it_is_told(processes: Processes) -> None:
+    beside = processes.beside()
+    processes.start(40, name="k3s-server")
+    assert beside.look("") == Look(embedding="k3s-server")
+
+
+def look_every(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooring.agent.kubelet_care.PERIOD", seconds)
+
+
+def is_over_after_a_look(agent: Agent) -> bool:
+    agent.look_after()
+    return agent.is_over
+
+
+def test_the_agent_ends_and_leaves_containers_where_they_are(
+    node: Node, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_every(0, monkeypatch)
+    told: list[str] = []
+    monkeypatch.setattr(NoCluster, "event", lambda _, one: told.append(f"{one.about.name} {one.reason}: {one.note}"))
+    node.beside = processes.beside()
+    agent = node.agent()
+    runtime = node.listening.next()
+    runtime.synchronize()
+    own = start(node, runtime, "own", 2)
+    assert not is_over_after_a_look(agent)
+    processes.start(40, "--cpu-manager-policy=static")
+    assert is_over_after_a_look(agent)
+    assert is_over_after_a_look(agent)
+    assert isinstance(agent.failure, InputError), "the command ends with exit code 2"
+    assert told == [f"edge-7 {REASON}: the agent ends: {agent.failure}"]
+    node.agents.remove(agent)
+    agent.close()
+    assert node.cpus(own) == "1-2"
+
+
+def test_between_two_looks_nothing_is_looked_at_unless_somebody_asks(
+    node: Node, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_every(math.inf, monkeypatch)
+    node.beside = processes.beside()
+    agent = node.agent()
+    node.listening.next()
+    assert not is_over_after_a_look(agent)
+    processes.start(40, "--cpu-manager-policy=static")
+    assert not is_over_after_a_look(agent)
+    agent.reload()
+    assert is_over_after_a_look(agent)
+
+
+def test_the_flags_of_a_kubelet_that_came_later_are_taken_up(
+    node: Node, processes: Processes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    look_every(0, monkeypatch)
+    file = tmp_path / "kubelet.yaml"
+    file.write_text(KUBELET, encoding="utf-8")
+    node.beside = processes.beside()
+    agent = node.agent(f"kubeletConfig: {file}")
+    node.listening.next()
+    processes.start(40, "--max-pods=70")
+    agent.look_after()
+    assert agent.snapshot.configuration.generation == 2
+    assert agent.holder.state.kubelet.settings.config.max_pods == 70
+
+
+def test_the_command_ends_with_the_reason(node: Node, processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.beside = processes.beside()
+    made = node.beginning()
+    processes.start(40, "--cpu-manager-policy=static")
+    monkeypatch.setattr("mooring.agent.run.beginning_of", lambda _asked: made)
+    # One that goes on is told to stop, so that the test fails and does not hang.
+    impatience = threading.Timer(TIMEOUT, os.kill, (os.getpid(), signal.SIGTERM))
+    impatience.start()
+    try:
+        with pytest.raises(InputError, match="cpuManagerPolicy: is static on this node"):
+            run_agent(Asked("agent.yaml"), {})
+    finally:
+        impatience.cancel()

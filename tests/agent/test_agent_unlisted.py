@@ -1,0 +1,157 @@
+"""What the runtime leaves out of Synchronize keeps its place as long as its programs run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from tests.agent.nri.runtime_side import RuntimeSide
+from tests.agent.small_node import container, guaranteed, running, sandbox, shared, small_state
+from tests.agent.whole_agent import Node, pod, start
+
+from mooring.agent.journal import Writer, read_journal
+from mooring.agent.nri.types import Container
+from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.effects import Effect, Finding, Report, WriteCPUSet
+from mooring.agent.reactor.listing import Group, unlisted
+from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reactor.values import AgentState, LastSeen, Phase
+from mooring.agent.reactor.vanished import vanished
+
+
+def synchronized_again(node: Node, runtime: RuntimeSide, *, restarted: bool) -> RuntimeSide:
+    """Break the connection, with the agent or without, and return the next one before its Synchronize."""
+    runtime.close()
+    if restarted:
+        node.agents.pop().close()
+        node.agent()
+    return node.listening.next()
+
+
+def two_pods(node: Node) -> tuple[RuntimeSide, Container, Container]:
+    """Let a pod with two CPUs and one in the shared pool run."""
+    node.agent()
+    runtime = node.listening.next()
+    runtime.synchronize()
+    own, other = start(node, runtime, "own", 2), start(node, runtime, "shared", 0)
+    assert (node.cpus(own), node.cpus(other)) == ("1-2", "0,3-7")
+    return runtime, own, other
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["same-agent", "agent-restarted"])
+@pytest.mark.parametrize("listed", ["nothing", "sandbox", "container"])
+def test_a_pod_that_runs_unlisted_keeps_its_cpus(node: Node, listed: str, restarted: bool) -> None:
+    runtime, own, other = two_pods(node)
+    runtime = synchronized_again(node, runtime, restarted=restarted)
+    boxes = [pod("shared"), *([pod("own")] if listed == "sandbox" else [])]
+    runtime.synchronize(boxes, [other, *([own] if listed == "container" else [])])
+    assert node.status["cpus"]["exclusive"] == "1-2"
+    assert (node.cpus(own), node.cpus(other)) == ("1-2", "0,3-7")
+    state = node.agents[-1].holder.state
+    assert set(state.containers) == {own.id, other.id}
+    assert set(state.sandboxes) == {"sandbox-own", "sandbox-shared"}
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["same-agent", "agent-restarted"])
+def test_a_shared_container_that_runs_unlisted_is_narrowed_all_the_same(node: Node, restarted: bool) -> None:
+    runtime, own, other = two_pods(node)
+    runtime = synchronized_again(node, runtime, restarted=restarted)
+    node.write(other.id, other.cgroups_path, "0-7")
+    runtime.synchronize([pod("own"), pod("shared")], [own])
+    assert node.cpus(other) == "0,3-7"
+    runtime.stop(pod("own"), own)
+    assert node.agents[-1].snapshot.overlaps() == ()
+
+
+# What the reactor makes of it, and what the agent remembers.
+
+
+def state_of_two() -> AgentState:
+    """Return a node with a pod of two CPUs and one in the shared pool, both running."""
+    boxes, made = [sandbox("own"), sandbox("other")], [running("own", cpus="1-2"), running("other", cpus="0,3-7")]
+    return synchronize(small_state(), boxes, made, {"own": guaranteed("own", "2"), "other": shared("other")}).state
+
+
+def findings(effects: Iterable[Effect]) -> list[tuple[Finding, str]]:
+    return [(one.finding, one.uid) for one in effects if isinstance(one, Report)]
+
+
+def test_only_the_groups_of_what_is_missed_on_the_lists_are_asked() -> None:
+    state = state_of_two()
+    everything = [sandbox("own"), sandbox("other")], [running("own"), running("other")]
+    assert unlisted(state, *everything) == ()
+    assert {one.id for one in unlisted(state, [], everything[1])} == {"sandbox-own-0", "sandbox-other-0"}
+    made = state.with_container(replace(state.containers["own-main-0"], cgroup="/pods/own/c"))
+    assert Group("own-main-0", "/pods/own/c", 99) in unlisted(made, everything[0], [])
+    ended = made.with_container(replace(made.containers["own-main-0"], phase=Phase.ENDED))
+    assert unlisted(ended, everything[0], []) == ()
+
+
+def test_a_listed_container_keeps_its_sandbox_without_anybody_being_asked() -> None:
+    told = synchronize(state_of_two(), [sandbox("other")], [running("own", cpus="1-2"), running("other")], {})
+    assert told.state.kubelet.node.cpu.assignments == {"own": {"main": 0b110}}
+    assert (Finding.RUNS_UNLISTED, "own") in findings(told.effects)
+
+
+def test_what_has_no_processes_any_more_is_gone() -> None:
+    told = synchronize(state_of_two(), [sandbox("other")], [running("other")], {})
+    assert told.state.kubelet.node.cpu.assignments == {}
+    assert (Finding.POD_GONE, "own") in findings(told.effects)
+
+
+def test_what_runs_unlisted_is_reported_each_time_and_ends_with_its_group() -> None:
+    state = state_of_two()
+    for _ in range(2):
+        told = synchronize(state, [sandbox("other")], [running("other")], {}, running={"own-main-0"})
+        assert [one for one in findings(told.effects) if one[1] == "own"] == [(Finding.RUNS_UNLISTED, "own")] * 2
+        state = told.state
+    assert vanished(state, ["sandbox-own-0"]).state.kubelet.node.cpu.assignments == {}
+
+
+def test_a_sandbox_that_runs_alone_keeps_the_place_of_its_pod() -> None:
+    told = synchronize(state_of_two(), [sandbox("other")], [running("other")], {}, running={"sandbox-own-0"})
+    assert told.state.kubelet.node.cpu.assignments == {"own": {"main": 0b110}}
+
+
+def test_the_cgroup_of_an_unlisted_container_is_written_with_every_answer_that_concerns_it() -> None:
+    boxes = [sandbox("own"), sandbox("other")]
+    state = synchronize(state_of_two(), boxes, [running("own", cpus="1-2")], {}, running={"other-main-0"}).state
+    for uid, pool in (("new", "0,3,6-7"), ("more", "0,3")):
+        told = create_container(state, sandbox(uid), container(uid), guaranteed(uid, "2"))
+        writes = {one.container_id: one.cpus for one in told.effects if isinstance(one, WriteCPUSet)}
+        assert writes == {"other-main-0": pool}
+        state = told.state
+    again = synchronize(state, boxes, [running("own"), running("other")], {}).state
+    assert not again.containers["other-main-0"].unlisted
+
+
+def test_a_listed_container_of_a_sandbox_that_nobody_knows_is_reported() -> None:
+    told = synchronize(small_state(), [], [running("own")], {})
+    assert [one.container_id for one in told.effects if isinstance(one, Report)] == ["own-main-0"]
+
+
+def test_the_journal_of_an_agent_that_was_told_nothing_yet_keeps_what_ran() -> None:
+    state = state_of_two()
+    made = read_journal(Writer().text(state))
+    assert {*made.last_seen.sandboxes} == {*state.sandboxes}
+    assert {*made.last_seen.containers} == {*state.containers}
+    fresh = replace(small_state(), remembered=made.pods, last_seen=made.last_seen)
+    assert read_journal(Writer().text(fresh)).last_seen == made.last_seen
+    assert synchronize(fresh, [], [], {}).state.last_seen == LastSeen()
+
+
+def test_a_journal_from_before_has_no_sandboxes_and_is_read() -> None:
+    envelope = json.loads(Writer().text(state_of_two()))
+    del envelope["body"]["sandboxes"]
+    for row in envelope["body"]["containers"].values():
+        for name in {*row} - {"sandbox", "pod", "name", "cpus", "mems"}:
+            del row[name]
+    body = json.dumps(envelope["body"], separators=(",", ":"))
+    text = f"sha256:{hashlib.sha256(body.encode()).hexdigest()}"
+    whole_text = json.dumps({**envelope, "checksum": text, "body": 0}, separators=(",", ":"))
+    made = read_journal(whole_text.replace('"body":0', f'"body":{body}'))
+    assert made.last_seen.sandboxes == {}
+    assert made.last_seen.containers["own-main-0"].cgroup == ""
