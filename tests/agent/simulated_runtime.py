@@ -260,7 +260,9 @@ class Runtime:
                 self.loses_next_update = False
                 self.failed.add(made.id)
                 continue
-            self.failed.discard(made.id)
+            if update.resources.cpus:
+                # One that names no CPUs leaves on record what an update that failed has left there.
+                self.failed.discard(made.id)
             made.record = merged(made.record, update.resources)
             if made.stage is Stage.RUNNING and made.id not in self.unlisted:
                 made.cgroup = merged(made.cgroup, update.resources)

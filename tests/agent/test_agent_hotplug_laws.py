@@ -44,6 +44,7 @@ class HotplugLives(AgentLives):
         self._seen()
 
     def _connect(self) -> SimulatedAgent:
+        self._list_what_nobody_knows()
         agent = self.agent = SimulatedAgent(self.world, self.runtime, self.disk)
         agent.see_online(self.online)
         self.runtime.connect(agent)

@@ -60,12 +60,18 @@ class AgentLives(RuleBasedStateMachine):
         self._connect()
 
     def _connect(self) -> SimulatedAgent:
-        if self.disk.is_stale:
-            # What runs unlisted and is on no disk nobody can know.
-            self.runtime.unlisted = set()
+        self._list_what_nobody_knows()
         self.agent = SimulatedAgent(self.world, self.runtime, self.disk)
         self.runtime.connect(self.agent)
         return self.agent
+
+    def _list_what_nobody_knows(self) -> None:
+        """Let the runtime list everything again when an agent begins that has lost what it knew.
+
+        What runs unlisted and is on no disk nobody can know.
+        """
+        if self.disk.is_stale:
+            self.runtime.unlisted = set()
 
     @property
     def connected(self) -> bool:

@@ -89,7 +89,7 @@ def test_without_the_packages_of_the_extra_one_line_names_the_remedy(tmp_path: P
             sys.modules.pop(f"mooring.scheduling.extender.{name}", None)
         answer = mooring("extender", "--config", file)
     assert answer.code == 2
-    assert 'pip install "mooring[kube]"' in answer.complaint
+    assert "pip install '.[kube]' in a clone of Mooring" in answer.complaint
 
 
 def test_a_kubeconfig_that_cannot_be_used_is_told_before_anything_begins(tmp_path: Path) -> None:
