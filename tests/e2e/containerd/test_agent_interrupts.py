@@ -90,7 +90,7 @@ def test_interrupts_leave_the_cpu_of_a_container_and_come_back_after_it(
         own = node.cri.run(own_pod, "a", resources=whole_cpus(1))
         assert node.cri.recorded_cpus(own) == "1"
         until(lambda: on_second_cpu(shown()) - managed() == set(), "no interrupt goes to CPU 1")
-        assert numbers(agent, "moved") == concerned
+        until(lambda: numbers(agent, "moved") == concerned, "the agent says which it has moved")
         # Killed at any moment, the agent that comes again knows what it has moved.
         agent.end(signal.SIGKILL)
         agent.start()
