@@ -81,10 +81,7 @@ class Play:
         """Run a pod."""
         running = self.node.run_sandbox(wanted)
         self.open.add(wanted.name)
-        undisturbed, deaths = not self.away.is_set(), self.deaths
-        with self.doing:
-            self.order.append({"admit": wanted.manifest()})
-            self.node.create(running, sight.WITNESS)
+        undisturbed, deaths = self._create(running)
         self.live[wanted.name] = running
         self.node.cri.start(running.container)
         # What was started before the agent was killed is right; what was not is put right when it is back.
@@ -95,6 +92,20 @@ class Play:
                 assert found is not None
                 self.placed[wanted.name] = found
         return running
+
+    def _create(self, running: Running) -> tuple[bool, int]:
+        """Create a pod's container; return whether the agent was there, and how often it had died.
+
+        Who gets CPUs of its own waits until the agent is there: else it would be decided about later than it is noted.
+        """
+        while True:
+            with self.doing:
+                undisturbed = not self.away.is_set()
+                if undisturbed or not running.wanted.exclusive:
+                    self.order.append({"admit": running.wanted.manifest()})
+                    self.node.create(running, sight.WITNESS)
+                    return undisturbed, self.deaths
+            until(lambda: not self.away.is_set(), "the agent is back")
 
     def take(self, name: str) -> None:
         """Remove a pod."""
@@ -163,10 +174,11 @@ class Play:
         self.open.clear()
 
     def lose_agent(self) -> None:
-        """Kill the agent."""
-        self.away.set()
-        self.deaths += 1
-        self.node.kill_agent()
+        """Kill the agent, at a moment at which it decides about nobody."""
+        with self.doing:
+            self.away.set()
+            self.deaths += 1
+            self.node.kill_agent()
 
     def bring_agent_back(self) -> None:
         """Start the agent again and wait until it is ready."""

@@ -293,6 +293,9 @@ def test_an_older_kubelet_reads_the_state_file_of_a_pending_release(
                 # It reads the file when it starts, and ends where it cannot; of its pods nobody has told it.
                 assert json.loads(json.loads(kubelet.state("cpu"))["data"])["policyName"] == "static"
                 problems = [
-                    line for line in kubelet.log.splitlines() if "checkpoint" in line.lower() and line[0] in "EF"
+                    line
+                    for line in kubelet.log.splitlines()
+                    # A fresh kubelet misses the device manager's checkpoint, and says so sooner or later.
+                    if "checkpoint" in line.lower() and line[0] in "EF" and "kubelet_internal_checkpoint" not in line
                 ]
                 assert not problems, problems
