@@ -116,6 +116,15 @@ def test_cpus_and_quotas_are_the_kubelets_again_and_an_agent_that_returns_puts_e
     assert back == {own.id: "1-2", other.id: "0,3-7"}
 
 
+def test_who_runs_unlisted_has_every_cpu_again_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, other = pinned(node)
+    found: list[Left] = []
+    with leaving(node, monkeypatch, found) as runtime:
+        runtime.synchronize(*listing(other))
+    assert [one.containers for one in found] == [2]
+    assert (node.cpus(own), node.cpus(other)) == ("0-7", "0-7")
+
+
 def listing(*containers: Container) -> tuple[list[PodSandbox], list[Container]]:
     return [pod(one.name) for one in containers], [*containers]
 

@@ -24,6 +24,7 @@ from mooring.agent.pods.resolve import resolved
 from mooring.agent.pods.source import PodsAtHand
 from mooring.agent.reactor.effects import SweepAssigned
 from mooring.agent.reactor.hotplug import cpus_changed, is_watched
+from mooring.agent.reactor.listing import unlisted
 from mooring.agent.reactor.resume import resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.values import AgentState
@@ -100,7 +101,8 @@ def _left(beginning: Beginning, state: AgentState, around: Surroundings) -> Left
     found: list[Left] = []
 
     def updates(sandboxes: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
-        back = _decided(state, around, sandboxes, containers)
+        running = _running(state, beginning.cgroups, sandboxes, containers)
+        back = _decided(state, around, sandboxes, containers, running)
         left = _written(back, beginning.cgroups)
         # Nobody has anything for himself any more.
         problem = files.do(SweepAssigned(frozenset(), frozenset(one.id for one in containers)))
@@ -122,8 +124,20 @@ def _left(beginning: Beginning, state: AgentState, around: Surroundings) -> Left
     return found[0]
 
 
+def _running(
+    state: AgentState, cgroups: CGroups, sandboxes: Sequence[PodSandbox], containers: Sequence[Container]
+) -> frozenset[str]:
+    """Return who runs although the runtime does not list it."""
+    found = unlisted(state, sandboxes, containers)
+    return frozenset(one.id for one in found if cgroups.has_processes(one.cgroup, one.pid))
+
+
 def _decided(
-    state: AgentState, around: Surroundings, sandboxes: Sequence[PodSandbox], containers: Sequence[Container]
+    state: AgentState,
+    around: Surroundings,
+    sandboxes: Sequence[PodSandbox],
+    containers: Sequence[Container],
+    running: frozenset[str],
 ) -> GivenBack:
     of_sandbox: dict[str, list[Container]] = {}
     for one in containers:
@@ -131,9 +145,9 @@ def _decided(
     known = around.pods.known(sandboxes)
     specs = {
         one.uid: resolved(PodsAtHand(known), one, None, of_sandbox.get(one.id, ())).pod
-        for one in unknown_pods(state, sandboxes, containers)
+        for one in unknown_pods(state, sandboxes, containers, running)
     }
-    return given_back(synchronize(state, sandboxes, containers, specs).state, known)
+    return given_back(synchronize(state, sandboxes, containers, specs, running=running).state, known)
 
 
 def _written(back: GivenBack, cgroups: CGroups) -> Left:
