@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
+from tests.agent.small_node import STRICT, guaranteed, running, sandbox, shared, small_state
 from tests.agent.whole_agent import Node, pod, start, whole
 
 from mooring.agent.agent import Agent
@@ -17,6 +18,7 @@ from mooring.agent.health import unready
 from mooring.agent.nri.errors import RemoteError
 from mooring.agent.nri.types import Container, Event
 from mooring.agent.reactor.effects import EventFor, Evict
+from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import Phase
 
 PID = 77
@@ -287,3 +289,12 @@ def test_wishes_for_evictions_are_none_without_an_api_server(node: Node) -> None
         with pytest.raises(RemoteError):
             runtime.create(pod("wide"), whole("wide", 8))
     assert (agent.metrics.counts().rejections, agent.metrics.counts().evictions) == (1, 0)
+
+
+def test_who_runs_on_an_empty_shared_pool_when_the_agent_comes_is_told_to_the_cluster() -> None:
+    own = running("own", cpus="1-7", mems="0-1")
+    before = synchronize(small_state(STRICT), [sandbox("own")], [own], {"own": guaranteed("own", "7")}).state
+    boxes = [sandbox("own"), sandbox("other")]
+    found = synchronize(before, boxes, [own, running("other")], {"other": shared("other")})
+    events = [(one.uid, one.reason, one.message) for one in found.effects if isinstance(one, EventFor)]
+    assert events == [("other", "EmptySharedPool", "main runs on all CPUs, and the shared pool is empty")]

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from mooring.agent.nri.types import Container, PodSandbox
 from mooring.agent.reactor.answers import Accepted, Outcome
 from mooring.agent.reactor.assigned import swept, told_anew
-from mooring.agent.reactor.effects import Effect, Finding, Occasion, Report
+from mooring.agent.reactor.effects import Effect, EventFor, Finding, Occasion, Report
 from mooring.agent.reactor.listing import kept_sandboxes, listed
-from mooring.agent.reactor.placing import ended, opted_out, place, started, told_about
+from mooring.agent.reactor.placing import EMPTY_SHARED_POOL, ended, opted_out, place, started, told_about
 from mooring.agent.reactor.recovery import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.resizing import missed, releases_resumed, resizes
 from mooring.agent.reactor.updates import outcome, refreshed
@@ -265,6 +265,9 @@ def _differences(state: AgentState) -> list[Effect]:
         if not setting.cpus and state.kubelet.settings.cpu is not None:
             text = f"{one.name} runs on {one.told.cpus or 'all CPUs'}, and the shared pool is empty"
             found.append(Report(Finding.CONTAINER_UNPLACED, text, one.uid, one.id))
+            # Nobody can stop a program that runs: whoever looks at the pod has to learn of it.
+            pod = state.kubelet.node.active.get(one.uid)
+            found += [EventFor(pod.uid, pod.namespace, pod.name, EMPTY_SHARED_POOL, text)] if pod is not None else []
             continue
         change = difference(one.told, setting)
         if change is not None and (change.cpus or change.mems):
