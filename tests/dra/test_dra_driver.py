@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.agent.nri.runtime_side import RuntimeSide
-from tests.agent.whole_agent import Node, start
+from tests.agent.whole_agent import Node, start, until
 from tests.dra.claim_node import DRIVER, NODE, ClaimNode, MadeUpObjects, result
 
 from mooring.cluster.apiserver import ClusterError
@@ -15,9 +15,11 @@ from mooring.dra.ledger import Ledger, LedgerError
 
 def agent_on(node: Node) -> RuntimeSide:
     """Start an agent that takes claims, and let the runtime tell it everything."""
-    node.agent(f"claimsSocket: {node.folder}/claims.sock")
+    agent = node.agent(f"claimsSocket: {node.folder}/claims.sock")
     runtime = node.listening.next()
     runtime.synchronize()
+    # The runtime has its answer a moment before the agent says of itself that it was told.
+    until(lambda: agent.snapshot.runtime.synchronized, "the agent was told what runs")
     return runtime
 
 
@@ -157,7 +159,8 @@ def test_claims_are_not_given_before_the_runtime_has_told_what_runs(place: Claim
         with pytest.raises(LedgerError, match="waits for its container runtime"):
             kubelet.look_after()
         runtime.synchronize()
-        assert kubelet.prepare("c").error == ""
+        # As in agent_on.
+        until(lambda: kubelet.prepare("c").error == "", "the claim is prepared")
 
 
 def test_slices_follow_the_ledger_and_are_written_when_they_change(place: ClaimNode) -> None:
