@@ -18,6 +18,7 @@ from mooring.manifest.pod_files import load_pods
 from mooring.manifest.scenario import scenario
 from mooring.planner.capacity.capacity import capacity_of
 from mooring.planner.capacity.shape import Subject, described_pod
+from mooring.planner.capacity.standing import Standing
 from mooring.planner.explain.explain import explain
 from mooring.planner.explain.lines import story_lines
 from mooring.planner.picture import plan_rows, plan_view
@@ -178,6 +179,13 @@ def test_what_a_pod_that_ends_gives_back_stands_in(tmp_path: Path) -> None:
     db, _, web = replace(asked, leaving={"web": ("cache",)}).plan().answers
     assert str(db.decision.containers["app"].cpus) == "1,3-4"
     assert str(web.decision.containers["app"].cpus) == "8-14"
+
+
+def test_what_an_evicted_pod_gives_back_stands_in_before_a_replica_has_it(tmp_path: Path) -> None:
+    kubelet = planned(tmp_path, (("db", 3), ("cache", 4)), (), "2", CONFIG).kubelet
+    assert kubelet is not None
+    left = Standing.of(kubelet.node).without({"cache"})
+    assert str(CPUSet(left.node.cpu.assignments["db"]["app"])) == "1,3-4"
 
 
 def test_capacity_counts_without_offline_cpus_and_says_so(tmp_path: Path) -> None:

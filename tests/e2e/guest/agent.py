@@ -88,9 +88,7 @@ class Play:
         if undisturbed and self.deaths == deaths:
             self.open.discard(wanted.name)
             if wanted.exclusive:
-                found = sight.allowed(running.cgroup)
-                assert found is not None
-                self.placed[wanted.name] = found
+                self.placed[wanted.name] = sight.started(running.cgroup)
         return running
 
     def _create(self, running: Running) -> tuple[bool, int]:
@@ -209,6 +207,10 @@ def stray(name: str) -> Wanted:
     return Wanted(f"stray-{name}")
 
 
+def diagnosis() -> str:
+    return PLAY.node.diagnosis()
+
+
 def step_containerd_and_the_agent_come_up() -> str:
     PLAY.node.come_up(kubelet())
     machine = PLAY.node.machine()
@@ -229,8 +231,7 @@ def step_shared_pods_may_run_on_every_cpu() -> str:
 def step_the_shared_pool_shrinks_as_exclusive_pods_come() -> str:
     left = [online("cpu")]
     for wanted in exclusive_pods("x", values()["exclusive"]):
-        found = sight.allowed(PLAY.add(wanted).cgroup)
-        assert found is not None
+        found = sight.started(PLAY.add(wanted).cgroup)
         assert len(found.cpus) == wanted.exclusive, (wanted, found)
         assert len(found.mems) == 1, (wanted, found)
         assert found.cpus <= left[-1], (wanted, found, str(left[-1]))

@@ -268,6 +268,14 @@ class Node:
         path = RUN / f"{name}.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
+    def diagnosis(self) -> str:
+        """Say what became of the processes, and what they said last."""
+        ends = {name: process.poll() for name, process in self._processes.items()}
+        return "\n".join(
+            f"{name}: {'runs' if end is None else f'ended with {end}'}\n{self.log(name)[-2000:]}"
+            for name, end in ends.items()
+        )
+
     def run_sandbox(self, wanted: Wanted) -> Running:
         """Make the pod's group with its quota, and run its sandbox."""
         _make_group(wanted)
@@ -319,6 +327,9 @@ class Node:
             self._processes[name] = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), start_new_session=True
             )
+        # As their units have it. When a container's memory node is full the kernel takes the largest process that may
+        # use the node, and that would be one of these.
+        Path(f"/proc/{self._processes[name].pid}/oom_score_adj").write_text("-999", encoding="ascii")
 
     def _kill(self, name: str) -> None:
         process = self._processes[name]

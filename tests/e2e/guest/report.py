@@ -55,8 +55,13 @@ def steps_of(module: str) -> dict[str, Callable[[], str]]:
     }
 
 
-def run_steps(steps: Mapping[str, Callable[[], str]]) -> int:
-    """Run steps and report each; return the number of those that failed."""
+def run_steps(steps: Mapping[str, Callable[[], str]], diagnosis: Callable[[], str] = str) -> int:
+    """Run steps and report each; return the number of those that failed.
+
+    Args:
+        steps: by name.
+        diagnosis: says more about the guest when one has failed.
+    """
     failed = 0
     for name, function in steps.items():
         started = time.monotonic()
@@ -64,7 +69,7 @@ def run_steps(steps: Mapping[str, Callable[[], str]]) -> int:
             result: dict[str, Any] = {"ok": True, "told": function()}
         except Exception:  # noqa: BLE001 - whatever it is, the next step shall run and the host shall know
             failed += 1
-            result = {"ok": False, "told": traceback.format_exc(limit=-4)}
+            result = {"ok": False, "told": f"{traceback.format_exc(limit=-4)}\n{diagnosis()}"}
         tell("step", step=name, seconds=round(time.monotonic() - started, 1), **result)
     return failed
 
@@ -77,4 +82,5 @@ def _line() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_steps(steps_of(str(values()["scenario"]))))
+    scenario = str(values()["scenario"])
+    sys.exit(run_steps(steps_of(scenario), getattr(import_module(scenario), "diagnosis", str)))

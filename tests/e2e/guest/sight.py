@@ -19,7 +19,7 @@ from mooring.core.cpuset import CPUSet
 TOUCHED = 2**20
 """Bytes that the witness has touched."""
 PAGE = 4096
-_TOLD = "tmp/told"
+_TOLD, _READY = "tmp/told", "tmp/ready"
 WITNESS = (
     "sh",
     "-c",
@@ -40,6 +40,7 @@ tell() {
   echo "end: "
 }
 trap 'tell >/tmp/told' USR1
+: >/tmp/ready
 sleep 1000000 &
 while :; do wait; done
 """,
@@ -93,6 +94,18 @@ def allowed(group: Path) -> Allowed | None:
     return Allowed(found[0].pid, cpus, mems)
 
 
+def started(group: Path, *, seconds: float = 60) -> Allowed:
+    """Return where a container that was started may run: its program may come a moment after the runtime says so.
+
+    Raises:
+        AssertionError: no program comes.
+    """
+    until(lambda: allowed(group) is not None, f"a program runs in {group}", seconds=seconds, pause=0.01)
+    found = allowed(group)
+    assert found is not None, f"the program of {group} has ended"
+    return found
+
+
 def overlaps(exclusive: Sequence[Path], shared: Sequence[Path]) -> Iterator[tuple[Path, Path, CPUSet]]:
     """Yield groups of which the first has exclusive CPUs on which processes of the second may run.
 
@@ -117,6 +130,8 @@ def ask(group: Path, *, seconds: float = 60) -> Told:
     """
     pid = _pids(group)[0]
     answer = Path(f"/proc/{pid}/root", _TOLD)
+    # The first process of a container hears of no signal that it does not wait for.
+    until(Path(f"/proc/{pid}/root", _READY).exists, f"the witness of {group} listens", seconds=seconds, pause=0.01)
     answer.unlink(missing_ok=True)
     os.kill(pid, signal.SIGUSR1)
 
