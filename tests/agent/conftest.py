@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.cgroups.made_up_tree import made_up_machine
-from tests.agent.whole_agent import Listening, Node
+from tests.agent.whole_agent import Listening, Node, until
 
 
 @pytest.fixture
@@ -22,4 +22,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
         agent.close()
     made.listening.close()
     root.handlers = handlers
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("mooring-")]
+    until(
+        lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("mooring-")],
+        "the agents' threads have ended",
+    )

@@ -104,6 +104,9 @@ def _problem(error: Exception) -> str:
         return "no agent listens there"
     if isinstance(error, TimeoutError):
         return f"no answer within {SECONDS:.0f} seconds"
+    if isinstance(error, BrokenPipeError | ConnectionResetError):
+        # Who is turned away may be so before it has asked: then nothing is left to be read.
+        return "the agent closed the connection"
     words = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
     return f"the agent cannot be asked: {words.lower() or type(error).__name__}"
 
@@ -113,6 +116,8 @@ def _remedy(error: Exception) -> str:
         return "start mooring agent, or name its socket with --socket"
     if isinstance(error, PermissionError):
         return "ask as root, or as a member of the socket's group"
+    if isinstance(error, BrokenPipeError | ConnectionResetError):
+        return "try again"
     return "look at the agent's log"
 
 

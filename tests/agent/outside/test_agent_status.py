@@ -111,8 +111,28 @@ def test_many_ask_at_once_and_all_are_answered_or_turned_away(served: Published,
     for each in threads:
         each.join()
     assert len(answers) == 40
-    assert {answer for answer in answers if answer != "AgentStatus"} <= {f"{path}: the agent answers 503; try again"}
+    turned_away = {
+        f"{path}: {what}; try again" for what in ("the agent answers 503", "the agent closed the connection")
+    }
+    assert {answer for answer in answers if answer != "AgentStatus"} <= turned_away
     assert ask_status(path) == status_document(served.snapshot(), COUNTS)
+
+
+def test_who_is_turned_away_before_he_asked_is_told_to_try_again(path: str) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(path)
+        listening.listen()
+
+        def turn_away() -> None:
+            connection, _ = listening.accept()
+            connection.close()
+
+        turning_away = threading.Thread(target=turn_away)
+        turning_away.start()
+        with pytest.raises(InputError) as raised:
+            ask_status(path)
+        turning_away.join()
+    assert str(raised.value) == f"{path}: the agent closed the connection; try again"
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -235,7 +235,7 @@ def faulty_node(manners: Manners) -> Iterator[FaultyNode]:
         proxy.close()
         wired.close()
         shutil.rmtree(folder)
-    until(lambda: _handles() <= before, "threads and sockets are gone", seconds=10)
+    until(lambda: _handles() <= before, "threads and sockets are gone")
 
 
 def _handles() -> tuple[int, int]:
