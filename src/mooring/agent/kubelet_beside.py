@@ -12,7 +12,7 @@ from typing import Any
 
 from mooring.agent.configuration import refuse_kubelet_beside
 from mooring.core.errors import InputError
-from mooring.discovery.capture_process import KubeletProcess, embedding_program, running_kubelet, still_runs
+from mooring.discovery.capture_process import KubeletHere, KubeletProcess, kubelet_here, still_runs
 from mooring.discovery.tree import Tree, open_tree
 from mooring.manifest.kubelet_flags import KubeletFlags, kubelet_flags
 
@@ -45,7 +45,7 @@ class KubeletBeside:
 
     def flags(self) -> KubeletFlags | None:
         """Return what decides on the command line of the kubelet that runs; None when there is none."""
-        process = self._found(self._opened())
+        process = self._found(self._opened()).process
         flags = None if process is None else kubelet_flags(process.arguments)
         self._told = {} if flags is None else flags.fields
         return flags
@@ -56,10 +56,10 @@ class KubeletBeside:
         Args:
             kubelet_config: the file of the node's kubelet that was named to the agent, or an empty text.
         """
-        tree = self._opened()
-        process = self._found(tree)
+        found = self._found(self._opened())
+        process = found.process
         if process is None:
-            return Look(embedding=embedding_program(tree))
+            return Look(embedding=found.embedding)
         if process == self._judged:
             return Look()
         flags = kubelet_flags(process.arguments)
@@ -70,7 +70,9 @@ class KubeletBeside:
         self._judged = process
         return Look(is_told_otherwise=bool(kubelet_config) and flags.fields != self._told)
 
-    def _found(self, tree: Tree) -> KubeletProcess | None:
-        if self._process is None or not still_runs(tree, self._process):
-            self._process = running_kubelet(tree)
-        return self._process
+    def _found(self, tree: Tree) -> KubeletHere:
+        if self._process is not None and still_runs(tree, self._process):
+            return KubeletHere(self._process)
+        found = kubelet_here(tree)
+        self._process = found.process
+        return found

@@ -25,17 +25,30 @@ class KubeletProcess:
     """Without its own name."""
 
 
-def running_kubelet(tree: Tree) -> KubeletProcess | None:
-    """Return the kubelet that runs; None when there is none.
+@dataclass(frozen=True, slots=True)
+class KubeletHere:
+    """What a look through all processes found."""
 
-    Of several the one with the lowest process id is meant. Those of a cluster inside containers, which have a process
-    id of their own there, are no kubelets of this computer.
+    process: KubeletProcess | None = None
+    """The kubelet as a program of its own; of several the one with the lowest process id."""
+    embedding: str = ""
+    """Where there is none: the name of a program that has the kubelet in it."""
+
+
+def kubelet_here(tree: Tree) -> KubeletHere:
+    """Look through all processes, once, for the kubelet of this computer.
+
+    Those of a cluster inside containers, which have a process id of their own there, are no kubelets of this computer.
     """
-    for number in _named(tree, frozenset({NAME})):
-        arguments = _arguments(tree, number)
-        if arguments is not None and not _is_nested(tree, number):
-            return KubeletProcess(number, arguments)
-    return None
+    embedding = ""
+    for number, name in _named(tree, EMBEDDING | {NAME}):
+        if name == NAME:
+            arguments = _arguments(tree, number)
+            if arguments is not None and not _is_nested(tree, number):
+                return KubeletHere(KubeletProcess(number, arguments))
+        elif not embedding and not _is_nested(tree, number):
+            embedding = name
+    return KubeletHere(embedding=embedding)
 
 
 def still_runs(tree: Tree, process: KubeletProcess) -> bool:
@@ -45,22 +58,14 @@ def still_runs(tree: Tree, process: KubeletProcess) -> bool:
 
 def kubelet_arguments(tree: Tree) -> tuple[str, ...] | None:
     """Return the arguments of the running kubelet, without its own name; None when there is none."""
-    found = running_kubelet(tree)
+    found = kubelet_here(tree).process
     return None if found is None else found.arguments
 
 
-def embedding_program(tree: Tree) -> str:
-    """Return the name of a program that has the kubelet in it and runs; empty when there is none."""
-    for number in _named(tree, EMBEDDING):
-        if not _is_nested(tree, number):
-            return _name(tree, number)
-    return ""
-
-
-def _named(tree: Tree, names: frozenset[str]) -> Iterator[int]:
+def _named(tree: Tree, names: frozenset[str]) -> Iterator[tuple[int, str]]:
     for number in sorted(int(name) for name in tree.names("proc") if name.isascii() and name.isdigit()):
-        if _name(tree, number) in names:
-            yield number
+        if (name := _name(tree, number)) in names:
+            yield number, name
 
 
 def _name(tree: Tree, number: int) -> str:
