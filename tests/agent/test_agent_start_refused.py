@@ -77,6 +77,26 @@ def test_an_update_that_was_lost_is_a_repair_before_the_program_runs(
     assert agent.snapshot.overlaps() == ()
 
 
+def test_who_missed_making_room_has_left_before_the_program_of_the_newcomer_runs(node: Node) -> None:
+    agent, runtime = begun(node)
+    other = start(node, runtime, "shared", 0)
+    busy = threading.Event()
+    agent._afterwards.put(busy.wait)
+    try:
+        runtime.state_change(Event.RUN_POD_SANDBOX, pod("own"))
+        reply = runtime.create(pod("own"), whole("own", 2))
+        assert [one.container_id for one in reply.update] == [other.id]
+        made = node.running(whole("own", 2), "1-2", -1)
+        runtime.state_change(Event.POST_CREATE_CONTAINER, pod("own"), made)
+        assert node.cpus(other) == "0-7", "the runtime has failed to update it, and who looks for that is busy"
+        runtime.state_change(Event.START_CONTAINER, pod("own"), made)
+        assert node.cpus(other) == "0,3-7"
+        assert counted(agent, "repairs_total", kind="cpuset") == 1
+    finally:
+        busy.set()
+    assert agent.snapshot.overlaps() == ()
+
+
 def test_what_the_agent_carries_out_itself_is_no_repair(node: Node) -> None:
     agent, runtime = begun(node)
     first, second = start(node, runtime, "first", 0), start(node, runtime, "own", 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.agent.whole_agent import Node, pod, start, until, whole
+from tests.agent.whole_agent import Node, pod, start, whole
 
 from mooring.agent.nri.types import Event
 
@@ -20,9 +20,7 @@ def test_a_pod_without_a_uid_is_pinned_and_gives_everything_back(node: Node) -> 
     running = node.running(asked, "1-2", -1)
     for event in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER, Event.POST_START_CONTAINER):
         runtime.state_change(event, box, running)
-    assert node.cpus(running) == "1-2"
-    # The reply's updates were left to the agent, which writes what the runtime did not after its answer.
-    until(lambda: node.cpus(shared) == "0,3-7", "the shared container has left the pod's CPUs")
+    assert (node.cpus(running), node.cpus(shared)) == ("1-2", "0,3-7")
     second = replace(pod("second"), uid="")
     assert runtime.create(second, whole("second", 1)).adjust.linux.resources.cpu.cpus == "3"
     assert {*agent.holder.state.kubelet.node.active} == {"uid-shared", "sandbox-own", "sandbox-second"}

@@ -70,7 +70,7 @@ class Hands:
     afterwards: Afterwards
     log: Any
     verify: Callable[[tuple[str, ...]], object]
-    """Verifies containers; called in the thread of ``afterwards``."""
+    """Verifies containers; called in the thread of ``afterwards``, and before a program is let run."""
     announce: Callable[[EventFor | Evict], object]
     """Tells the cluster; called in the thread of ``afterwards``."""
     files: AssignedFiles
@@ -100,6 +100,8 @@ class Holder:
         self._unwritable = ""
         self._complained: set[tuple[str, str]] = set()
         self._troubled: Mapping[str, PluginTrouble] = {}
+        self._unseen: frozenset[str] = frozenset()
+        """Containers that are to be verified and were not yet."""
         self._publish()
 
     def apply(self, decide: Decide, uid: str = "") -> Outcome:
@@ -140,6 +142,13 @@ class Holder:
                 flying = self.in_flight()
                 self._effective.update({one: found for one, found in effective.items() if one not in flying})
                 self._publish()
+
+    def confirm(self) -> None:
+        """Verify at once who waits to be verified, if anybody does."""
+        with self._lock:
+            unseen = tuple(sorted(self._unseen))
+        if unseen:
+            self._verify(unseen)
 
     def show(self, **changes: Any) -> None:
         """Publish a snapshot with other fields changed."""
@@ -253,12 +262,20 @@ class Holder:
             case ResizeAnswered():
                 self._later(partial(log_resize, self._hands.log, effect))
             case Verify():
-                self._later(partial(self._hands.verify, effect.container_ids))
+                self._unseen |= {*effect.container_ids}
+                self._later(partial(self._verify, effect.container_ids))
             case Report():
                 self._later(partial(log_report, self._hands.log, effect))
             case EventFor() | Evict():
                 self._later(partial(self._hands.announce, effect))
         return None
+
+    def _verify(self, container_ids: tuple[str, ...]) -> None:
+        try:
+            self._hands.verify(container_ids)
+        finally:
+            with self._lock:
+                self._unseen -= {*container_ids}
 
     def _lift(self, effect: LiftQuota) -> None:
         self.lifted = time.monotonic()

@@ -122,6 +122,9 @@ class Shell:
         if isinstance(outcome.answer, Refused):
             raise RefusalError(outcome.answer.text)
         self._told = frozenset(one.container_id for one in told_by(outcome))
+        if outcome.starts:
+            # Nobody waits for updates: one that failed would let who had to make room run beside the newcomer.
+            self._holder.confirm()
         return outcome
 
     def _pod(self, sandbox: PodSandbox, container: Container | None, others: Sequence[Container]) -> Pod:
