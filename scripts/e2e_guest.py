@@ -64,7 +64,14 @@ export PATH=/usr/bin:/bin:/usr/sbin:/sbin PYTHONPATH=/opt/mooring:/opt/wheels HO
 /bin/busybox mount -t tmpfs run /run
 /bin/busybox ip link set lo up
 /usr/bin/python3 -m {module}
-echo "GUEST-RC=$?"
+code=$?
+if [ $code != 0 ]; then
+  # Who was killed for want of memory does not know it; the kernel does.
+  /bin/busybox dmesg |
+    /bin/busybox grep -oE "oom-kill:.*|Killed process.*|Node [0-9]+ [A-Z][A-Za-z0-9]+ free:[0-9]+kB" |
+    /bin/busybox tail -n 40
+fi
+echo "GUEST-RC=$code"
 /bin/busybox poweroff -f
 """
 

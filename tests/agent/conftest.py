@@ -7,11 +7,22 @@ from pathlib import Path
 
 import pytest
 from tests.agent.cgroups.made_up_tree import made_up_machine
+from tests.agent.nri.runtime_side import TIMEOUT
 from tests.agent.whole_agent import Listening, Node, until
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give whatever is waited for a test's time: on a machine that stands still for seconds nothing else must happen.
+
+    The agent goes on without the taint, without pods, or without the end of a thread when these are over.
+    """
+    for place in ("agent._TAINTING", "agent._PATIENCE", "sources._LISTING", "status.SECONDS", "serving.SECONDS"):
+        monkeypatch.setattr(f"mooring.agent.{place}", TIMEOUT)
+
+
+@pytest.fixture
+def node(tmp_path: Path, patience: None) -> Iterator[Node]:  # noqa: ARG001 - for what it does
     """A machine with a runtime; agents that a test has started are closed and leave no thread behind."""
     root = logging.getLogger()
     handlers = root.handlers

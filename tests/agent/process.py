@@ -36,6 +36,7 @@ assignedDir: {folder}/assigned
 statusSocket: {folder}/status.sock
 podResourcesSocket: ""
 metricsAddress: ""
+replyBudget: 20s
 nodeName: edge-9
 {more}
 """

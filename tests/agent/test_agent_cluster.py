@@ -130,9 +130,17 @@ def test_the_pod_of_the_api_server_decides_for_containers_that_the_runtime_has_n
     assert placed(agent, "uid-web") == {"first": "1-2", "app": "1-2"}
 
 
-def test_the_agent_lives_through_an_api_server_that_is_away_at_the_start_and_away_again(node: Node) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port on which nobody listens, and that nobody else is given meanwhile, not even for an end of a connection."""
+    with socket.socket() as kept:
+        # The server may have it beside this one, because it says the same.
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        yield kept.getsockname()[1]
+
+
+def test_the_agent_lives_through_an_api_server_that_is_away_at_the_start_and_away_again(node: Node, port: int) -> None:
     agent = node.agent(f"kubeconfig: {kubeconfig(node.folder / 'kubeconfig', port)}")
     runtime = connected(node)
     runtime.create(in_shop("early"), called("early", "first", 2))
@@ -166,11 +174,24 @@ def test_a_rejected_pod_is_evicted_and_the_cluster_is_told_why(cluster: FaultInj
     path = "POST /api/v1/namespaces/shop/pods/wide/eviction"
     event = "POST /apis/events.k8s.io/v1/namespaces/shop/events"
     until(lambda: cluster.asked(path) and cluster.asked(event), "eviction and event")
+    until(lambda: agent.metrics.counts().evictions == 1, "the one eviction that happened is counted")
+    all_is_tried(agent)
+    assert agent.metrics.counts().evictions == 1
     assert [one.body["deleteOptions"]["preconditions"]["uid"] for one in cluster.asked(path)] == ["uid-wide"]
     (told,) = [one.body for one in cluster.asked(event)]
     assert (told["reason"], told["regarding"]["uid"]) == ("UnexpectedAdmissionError", "uid-wide")
     assert told["reportingInstance"] == f"mooring-agent-{NODE}"
-    until(lambda: agent.metrics.counts().evictions == 1, "the one eviction that happened is counted")
+
+
+def all_is_tried(agent: Agent) -> ClusterWriter:
+    """Wait until the agent has told the cluster everything that it wanted to so far, or has tried to."""
+    writer = agent._around.outward
+    assert isinstance(writer, ClusterWriter)
+    passed_on = threading.Event()
+    agent._afterwards.put(passed_on.set)
+    assert passed_on.wait(TIMEOUT)
+    assert writer.wait_until_tried(TIMEOUT)
+    return writer
 
 
 def test_an_eviction_that_failed_for_a_while_is_asked_for_again_at_the_next_try(
@@ -194,10 +215,7 @@ def test_an_eviction_that_failed_for_a_while_is_asked_for_again_at_the_next_try(
     until(lambda: len(cluster.asked(path)) == MOST_TRIES + 1, "the pod is evicted")
     for _ in range(3):
         retried()
-    passed_on = threading.Event()
-    agent._afterwards.put(passed_on.set)
-    assert passed_on.wait(TIMEOUT)
-    assert writer.wait_until_tried(TIMEOUT)
+    all_is_tried(agent)
     assert len(cluster.asked(path)) == MOST_TRIES + 1, "who is evicted is not asked about again"
     counts = agent.metrics.counts()
     assert (counts.rejections, counts.evictions) == (1, 1)

@@ -55,8 +55,8 @@ def test_an_agent_whose_files_are_all_garbage_comes_back_to_the_same_placement(t
         assert world.synchronize(listening.next()) == []
         agent.until_ready()
         assert agent.status["cpus"]["exclusive"] == "1-2"
-        assert agent.findings[:2] == ["state-damaged", "state-refused"]
         agent.until_found("taken-over")
+        assert agent.findings[:2] == ["state-damaged", "state-refused"]
         runtime.close()
 
 

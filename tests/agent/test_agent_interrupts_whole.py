@@ -58,7 +58,7 @@ def agent_with(node: Node, more: str, extension: str = EXTENSION) -> Agent:
 
 
 def ended(node: Node) -> None:
-    """End the newest agent."""
+    """End the newest agent, after everything that it has begun."""
     node.agents.pop().close()
 
 
@@ -134,9 +134,10 @@ def test_without_the_extension_nobody_looks(node: Node, lines: MadeUpInterrupts)
     runtime.synchronize()
     start(node, runtime, "own", 2)
     agent.look_after()
+    assert "interrupts" not in node.status
+    ended(node)
     assert lines.cpus(24) == "0-7"
     assert agent.snapshot.interrupts is None
-    assert "interrupts" not in node.status
 
 
 def moved(node: Node) -> tuple[RuntimeSide, Container]:
@@ -171,6 +172,7 @@ def test_after_a_boot_the_memory_is_of_no_use(node: Node, lines: MadeUpInterrupt
     ended(node)
     lines.put("proc/sys/kernel/random/boot_id", "boot-2")
     agent_with(node, ON, extension="").look_after()
+    ended(node)
     assert lines.cpus(25) == "0"
 
 

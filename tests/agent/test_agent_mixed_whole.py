@@ -74,8 +74,8 @@ def test_what_somebody_takes_from_its_cpuset_comes_back(node: Node) -> None:
 def test_after_a_restart_it_goes_on(node: Node) -> None:
     _, runtime, poll = mixing(node)
     place = replace(pod("poll"), annotations={"mooring/mixed-cpus": "true"})
-    runtime.close()
     node.agents.pop().close()
+    runtime.close()
     node.agent("assigned: all")
     runtime = node.listening.next()
     reply = runtime.synchronize([place], [replace(poll, resources=replace(poll.resources, cpus="0-7", quota=-1))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from itertools import groupby
 from pathlib import Path
 
 from tests.agent.process import PATIENCE, Manager, World, agent_in, begun
@@ -16,7 +17,8 @@ AT_ONCE = "import mooring.agent.run as run; run._WAITING = 0.0; from mooring.cli
 
 
 def test_the_service_manager_hears_how_the_agent_is_from_the_start_to_the_end(tmp_path: Path) -> None:
-    said = {SOCKET: str(tmp_path / "notify"), WATCHDOG: "1000000"}
+    # The kernel keeps ten words for one who does not listen for a while, and more are lost.
+    said = {SOCKET: str(tmp_path / "notify"), WATCHDOG: "4000000"}
     with Manager(tmp_path / "notify") as manager, agent_in(tmp_path, environment=said) as (agent, listening):
         agent.start()
         runtime = listening.next()
@@ -34,7 +36,8 @@ def test_the_service_manager_hears_how_the_agent_is_from_the_start_to_the_end(tm
         agent.process.send_signal(signal.SIGHUP)
         manager.until("RELOADING=1\nMONOTONIC_USEC=")
         manager.until("READY=1")
-        assert agent.status["configuration"]["generation"] == 2
+        # The agent may have seen the file before the signal came, which asks for it all the same.
+        assert agent.status["configuration"]["generation"] in (2, 3)
         assert agent.status["node"] == "edge-9"
         assert agent.end() == 0
         manager.until("STOPPING=1")
@@ -96,7 +99,7 @@ def test_changes_of_the_file_are_taken_up_or_refused_while_containers_run(tmp_pa
         agent.configure("logLevel: debug")
         assert agent.process is not None
         agent.process.send_signal(signal.SIGHUP)
-        until(lambda: agent.status["configuration"]["generation"] == 2, "the good one is in force", seconds=PATIENCE)
+        until(lambda: agent.status["configuration"]["generation"] >= 2, "the good one is in force", seconds=PATIENCE)
         assert agent.status["configuration"]["refusal"] == ""
         agent.configure("pluginIndex: '07'")
         agent.process.send_signal(signal.SIGHUP)
@@ -106,7 +109,9 @@ def test_changes_of_the_file_are_taken_up_or_refused_while_containers_run(tmp_pa
             seconds=PATIENCE,
         )
         assert agent.end() == 0
-    assert [line["event"] for line in agent.log if "configuration" in line["event"]] == [
+    events = [line["event"] for line in agent.log if "configuration" in line["event"]]
+    # A file that the agent has seen before the signal came is read, and told of, twice.
+    assert [event for event, _ in groupby(events)] == [
         "the configuration stays",
         "another configuration is in force",
         "the configuration stays",

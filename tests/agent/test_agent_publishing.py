@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ def test_without_the_option_nothing_is_published(cluster: FaultInjector, node: N
     agent = node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}")
     node.listening.next().synchronize()
     until(lambda: cluster.asked("list"), "the pods are listed")
+    assert "mooring-publisher" not in [thread.name for thread in threading.enumerate()]
     assert not cluster.asked(STATE)
     assert "mooring_publish" not in agent.metrics.text()
 

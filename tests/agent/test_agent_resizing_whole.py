@@ -140,8 +140,8 @@ def test_after_the_agent_has_left_nobody_is_told_that_he_has_cpus(node: Node, mo
 def test_files_follow_the_extension_over_a_restart_and_strays_go(node: Node, is_on: bool) -> None:
     _, runtime = resizing(node, "0s")
     own = start(node, runtime, "own", 2)
-    runtime.close()
     node.agents.pop().close()
+    runtime.close()
     (node.folder / "assigned" / "gone").mkdir()
     node.kubelet = KUBELET.format(delay="0s")
     if not is_on:

@@ -7,6 +7,7 @@ import socket
 import threading
 
 import pytest
+from structlog.testing import capture_logs
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 from tests.agent.whole_agent import Node, pod, start, until, whole
 
@@ -40,8 +41,8 @@ def test_a_killed_agent_comes_back_to_the_same_placement_and_moves_who_came_mean
     runtime = node.listening.next()
     runtime.synchronize()
     own = start(node, runtime, "own", 2)
-    runtime.close()
     node.agents.pop().close()
+    runtime.close()
     stray = node.running(whole("stray", 0), "0-7")
     again = node.agent()
     runtime = node.listening.next()
@@ -209,8 +210,10 @@ def test_another_policy_in_the_file_is_taken_up_while_containers_run(node: Node)
     own = start(node, runtime, "own", 2)
     file = node.folder / "agent.yaml"
     file.write_text(file.read_text() + "onRejection: evict\nlogLevel: error\n", encoding="utf-8")
-    agent.reload()
-    agent.look_after()
+    with capture_logs() as said:
+        agent.reload()
+        agent.look_after()
+    assert [line["about"] for line in said if "instead of evicted" in line["event"]] == ["onRejection"]
     assert agent.snapshot.configuration.generation == 2
     assert agent.holder.state.options.evict
     file.write_text(file.read_text().replace('"0"', '"0-1"'), encoding="utf-8")

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +16,14 @@ from mooring.agent.journal import JournalError, Writer, read_journal
 from mooring.agent.podtext import pod_of_text, text_of_pod
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.effects import Finding
-from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.store import JOURNAL_FILE, Store
 from mooring.core.config import MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod
 from mooring.core.quantity import Quantity
+from mooring.planner.simulation import StateTexts
 
 
 def with_pod(state: AgentState, uid: str = "a", cpus: str = "2") -> AgentState:
@@ -166,6 +170,46 @@ def test_a_kubelets_folder_is_refused(tmp_path: Path, name: str) -> None:
         Store(tmp_path).check()
 
 
+def test_a_folder_below_a_kubelets_is_refused_though_it_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pods").mkdir()
+    Store(tmp_path / "mooring" / "state").check()
+    (tmp_path / "plugins_registry").mkdir()
+    with pytest.raises(InputError, match=f"lies in {tmp_path}, which looks like the root directory of a kubelet"):
+        Store(tmp_path / "mooring" / "state").check()
+    monkeypatch.setattr("mooring.agent.store.KUBELET_ROOT", tmp_path / "fresh")
+    (tmp_path / "pods").rmdir()
+    (tmp_path / "link").symlink_to(tmp_path / "fresh")
+    with pytest.raises(InputError, match=f"lies in {tmp_path / 'fresh'}, which is the root directory of the kubelet"):
+        Store(tmp_path / "link" / "mooring").check()
+
+
+def test_a_path_that_no_folder_can_have_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be the folder of the state: File name too long; name another"):
+        Store(tmp_path / ("x" * 300)).check()
+
+
+def test_a_disk_that_fails_does_not_keep_the_agent_from_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_path: Path) -> bool:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "exists", fails)
+    Store(tmp_path).check()
+
+
+def test_a_named_pipe_in_place_of_the_lock_does_not_hold_the_agent(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    holding = Store(tmp_path)
+    done = threading.Thread(target=holding.lock, daemon=True)
+    done.start()
+    done.join(60)
+    assert not done.is_alive()
+    holding.unlock()
+
+
 @pytest.mark.parametrize("broken", ["cpu", "memory", "both"])
 def test_state_that_the_engine_refuses_is_left_out_and_reported(tmp_path: Path, broken: str) -> None:
     state = with_pod(small_state())
@@ -184,8 +228,13 @@ def test_state_that_the_engine_refuses_is_left_out_and_reported(tmp_path: Path, 
 
 def test_a_configuration_that_is_refused_with_and_without_state_is_bad_input() -> None:
     info, config = SMALL
-    with pytest.raises(InputError, match="the engine does not start"):
-        resume(info, replace(config, reserved_system_cpus=""), MooringConfig())
+    with pytest.raises(InputError, match=r"^agent\.yaml: the engine does not start"):
+        resume(info, replace(config, reserved_system_cpus=""), MooringConfig(), source="agent.yaml")
+
+
+def test_an_empty_state_file_is_named_when_it_is_refused() -> None:
+    resumed = resume(*SMALL, MooringConfig(), Stored(StateTexts("", None)))
+    assert [one.message.partition(":")[0] for one in resumed.reports] == ["cpu_manager_state"]
 
 
 def test_only_one_agent_at_a_time_uses_a_folder(tmp_path: Path) -> None:

@@ -24,9 +24,11 @@ from mooring.agent.reactor.vanished import vanished
 
 def synchronized_again(node: Node, runtime: RuntimeSide, *, restarted: bool) -> RuntimeSide:
     """Break the connection, with the agent or without, and return the next one before its Synchronize."""
+    if restarted:
+        # First, so that it does not connect again.
+        node.agents.pop().close()
     runtime.close()
     if restarted:
-        node.agents.pop().close()
         node.agent()
     return node.listening.next()
 

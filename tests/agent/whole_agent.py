@@ -180,12 +180,21 @@ def whole(name: str, cpus: int) -> Container:
     )
 
 
+def rest(node: Node) -> None:
+    """Wait until the newest agent has done what it has put off, so that it looks at nothing that is changed next."""
+    done = threading.Event()
+    assert node.agents[-1]._afterwards.put(done.set)
+    assert done.wait(TIMEOUT), "the agent is still busy"
+
+
 def start(
     node: Node, runtime: RuntimeSide, name: str, cpus: int, annotations: Mapping[str, str] | None = None
 ) -> Container:
-    """Create and start a container as a runtime does, and return its message while it runs."""
+    """Create and start a container as a runtime does, and return its message while it runs and the agent rests."""
     asked, place = whole(name, cpus), replace(pod(name), annotations=annotations or {})
     runtime.state_change(Event.RUN_POD_SANDBOX, place)
+    # A look that was put off must not come between the answer and what the runtime does of it, however long that takes.
+    rest(node)
     reply = runtime.create(place, asked)
     for update in reply.update:
         name_of_other = update.container_id.removeprefix("c-")
@@ -195,4 +204,5 @@ def start(
     runtime.state_change(Event.POST_CREATE_CONTAINER, place, running)
     runtime.state_change(Event.START_CONTAINER, place, running)
     runtime.state_change(Event.POST_START_CONTAINER, place, running)
+    rest(node)
     return running

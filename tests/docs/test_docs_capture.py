@@ -11,6 +11,7 @@ import pytest
 from mooring.discovery.loader import load_machine
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "ask-what-a-node-will-do.md"
+MOST_LOOKS = 20
 
 
 @pytest.mark.skipif(not Path("/sys/devices/system/cpu").is_dir(), reason="this computer has no sysfs to capture")
@@ -18,8 +19,16 @@ def test_the_documented_capture_of_this_computer_is_this_computer(tmp_path: Path
     text = PAGE.read_text(encoding="utf-8")
     block = re.search(r"^## Capture the machine$.*?^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert block is not None
-    subprocess.run(block[1], shell=True, cwd=tmp_path, check=True)  # noqa: S602 - the page's own commands
-    captured, live = load_machine(str(tmp_path / "node.tar.gz")), load_machine("live")
-    assert captured.info.topology == live.info.topology
-    assert captured.info.memory_capacity == live.info.memory_capacity
-    assert captured.hardware == live.hardware
+    live: list[object] = []
+    # The memory of a virtual machine may change at any moment: what counts is a capture between two equal looks.
+    while len(live) < 2 or live[-1] != live[-2]:
+        assert len(live) < MOST_LOOKS, "this computer changes all the time"
+        live.append(described("live"))
+        subprocess.run(block[1], shell=True, cwd=tmp_path, check=True)  # noqa: S602 - the page's own commands
+        live.append(described("live"))
+    assert described(str(tmp_path / "node.tar.gz")) == live[-1]
+
+
+def described(machine: str) -> object:
+    found = load_machine(machine)
+    return found.info.topology, found.info.memory_capacity, found.hardware

@@ -12,6 +12,7 @@ import grpc
 import structlog
 from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node
+from tests.e2e.folders import short_folder
 
 from mooring.cluster.apiserver import ClusterError
 from mooring.dra.caretaker import Caretaker
@@ -114,14 +115,14 @@ class ClaimNode:
         driver = Driver(DRIVER, NODE, ledger, objects, self.specs, log)
         publisher = Publisher(Offer(DRIVER, NODE, self.grouping), objects, log)
         caretaker = Caretaker(driver, ledger, objects, self.specs, publisher, log, immediate=True)
-        root = self.node.folder / "k"
-        plugin = Plugin(driver, root / "p", root / "r", log)
-        kubelet = Kubelet(self, root / "r" / f"{DRIVER}-reg.sock", caretaker, publisher, plugin)
-        try:
-            yield kubelet
-        finally:
-            kubelet.close()
-            plugin.close()
+        with short_folder("dra-") as root:
+            plugin = Plugin(driver, root / "p", root / "r", log)
+            kubelet = Kubelet(self, root / "r" / f"{DRIVER}-reg.sock", caretaker, publisher, plugin)
+            try:
+                yield kubelet
+            finally:
+                kubelet.close()
+                plugin.close()
 
     def claims(self) -> dict[str, str]:
         """Return what the agent says: name -> CPUs."""

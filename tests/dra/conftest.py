@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.agent.conftest import node
+from tests.agent.conftest import node, patience
 
-__all__ = ["node"]
+__all__ = ["node", "patience"]

@@ -16,8 +16,9 @@ from mooring.agent.assigned import AssignedFiles
 from mooring.agent.claims import ClaimsService
 from mooring.agent.clock import present_moment
 from mooring.agent.cpu_care import CPUCare
+from mooring.agent.hands import Hands
 from mooring.agent.health import health_pages, unready
-from mooring.agent.holder import Hands, Holder
+from mooring.agent.holder import Holder
 from mooring.agent.interrupts.care import InterruptCare
 from mooring.agent.kubelet_care import KubeletCare
 from mooring.agent.listening import Listener
@@ -96,6 +97,7 @@ class Agent:
                 store.read(),
                 choices_of(options),
                 facts.append,
+                beginning.configuration.source,
             )
             self._published = Published(_first(beginning, resumed, facts))
             self.metrics = AgentMetrics(self._published)

@@ -8,12 +8,13 @@ kubelet's file (``kubeletConfig``); policies and options never do, because the k
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mooring.agent import options as own
-from mooring.agent.options import AgentOptions, agent_options
+from mooring.agent.options import AgentOptions, OnRejection, agent_options
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
@@ -59,6 +60,11 @@ class AgentConfiguration:
     findings: tuple[Finding, ...] = ()
     """What was odd in them."""
 
+    @property
+    def source(self) -> str:
+        """The files' names, for a mistake that may be in any of them."""
+        return " and ".join(self.files)
+
 
 def load_agent_configuration(path: str, flags: KubeletFlags | None = None) -> AgentConfiguration:
     """Read the agent's file and what it names.
@@ -70,6 +76,9 @@ def load_agent_configuration(path: str, flags: KubeletFlags | None = None) -> Ag
     Raises:
         InputError: a file cannot be used, or the kubelet of this node manages CPUs or memory itself.
     """
+    if os.path.isdir(path or os.curdir):  # noqa: PTH112 - a name in hand, and a Path cannot be empty
+        problem = "must be a file: changes of the files in a folder would not be seen"
+        raise InputError(problem, source=path or "an empty name", remedy="name the agent's file with --config")
     return agent_configuration(load_documents(path), path, flags)
 
 
@@ -101,6 +110,7 @@ def agent_configuration(
     kubelet.kubelet_config(named, source=source, report=findings.append)
     configuration = kubelet.kubelet_config(_merged(of_kubelet, named), source=source)
     findings += _idle(configuration, path)
+    findings += _unreachable(options, path)
     mooring = _mooring(parts)
     return AgentConfiguration(options, configuration, mooring, (path, *files), tuple(findings))
 
@@ -235,6 +245,20 @@ def _merged(of_kubelet: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str
     merged = {**taken, **{name: value for name, value in named.items() if value is not None}}
     gates = {**mapping_at(taken, "featureGates"), **mapping_at(named, "featureGates")}
     return {**merged, "featureGates": gates}
+
+
+def _unreachable(options: AgentOptions, path: str) -> list[Finding]:
+    """Say what is asked for and cannot be had without an API server."""
+    if options.kubeconfig:
+        return []
+    found = []
+    if options.fail_closed:
+        message = f"{path} names no kubeconfig: the node gets no taint, and pods are sent to it while the agent is away"
+        found.append(Finding("warning", "failClosed", message))
+    if options.on_rejection is OnRejection.EVICT:
+        message = f"{path} names no kubeconfig: rejected pods are held back instead of evicted"
+        found.append(Finding("warning", "onRejection", message))
+    return found
 
 
 def _idle(configuration: KubeletConfig, path: str) -> list[Finding]:

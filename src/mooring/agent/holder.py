@@ -9,17 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from threading import RLock
 from typing import Any, TypeAlias
 
-from mooring.agent.afterwards import Afterwards
-from mooring.agent.assigned import AssignedFiles
 from mooring.agent.cgroups.files import Trouble
-from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.cgroups.standing import written_of
-from mooring.agent.metrics import AgentMetrics
+from mooring.agent.hands import Hands
 from mooring.agent.plugin_trouble import PluginTrouble, with_trouble
 from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
 from mooring.agent.reactor.effects import (
@@ -43,7 +40,6 @@ from mooring.agent.reactor.values import LIVE, AgentState
 from mooring.agent.reactor.written import Written, write_done
 from mooring.agent.reporting import log_report, log_resize
 from mooring.agent.snapshot import EffectiveSet, Published
-from mooring.agent.store import Store
 from mooring.core.observer import Observer
 from mooring.core.plugins import PluginChoice
 from mooring.node.facts import AdmissionBegun
@@ -58,23 +54,6 @@ SETTLING_EACH = 0.02
 
 Decide: TypeAlias = Callable[[AgentState, Observer], Outcome]
 """An event for the reactor: the state now and who hears of the engine's facts -> what comes of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hands:
-    """What the effects are done with."""
-
-    store: Store
-    cgroups: CGroups
-    metrics: AgentMetrics
-    afterwards: Afterwards
-    log: Any
-    verify: Callable[[tuple[str, ...]], object]
-    """Verifies containers; called in the thread of ``afterwards``, and before a program is let run."""
-    announce: Callable[[EventFor | Evict], object]
-    """Tells the cluster; called in the thread of ``afterwards``."""
-    files: AssignedFiles
-    """Tell containers which CPUs they have."""
 
 
 class Holder:

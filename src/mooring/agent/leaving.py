@@ -71,6 +71,7 @@ def leave(asked: Asked) -> Left:
             beginning.configuration.mooring,
             store.read(),
             choices_of(options),
+            source=beginning.configuration.source,
         ).state
         online = OnlineCPUs(beginning.root).read() if beginning.root and is_watched(state) else None
         if online is not None:

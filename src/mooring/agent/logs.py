@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 import structlog
 
+from mooring.agent.log_lines import Lines
 from mooring.agent.options import LogFormat, LogLevel
 
 _LEVELS = {
@@ -23,7 +24,14 @@ AGENT = "mooring.agent"
 """Name of the agent's logger."""
 
 
-def start_log(form: LogFormat, level: LogLevel, stream: TextIO | None = None, *, name: str = AGENT) -> Any:
+class Stream(Protocol):
+    """Where lines go."""
+
+    def write(self, text: str, /) -> object:
+        """Write a line with its end."""
+
+
+def start_log(form: LogFormat, level: LogLevel, stream: Stream | None = None, *, name: str = AGENT) -> Any:
     """Set up the log of this process and return its logger.
 
     A line has ``time`` (RFC 3339, UTC), ``level``, ``logger``, ``event``, and whatever the event brings.
@@ -63,6 +71,29 @@ def start_log(form: LogFormat, level: LogLevel, stream: TextIO | None = None, *,
         wrapper_class=structlog.stdlib.BoundLogger,
     )
     return structlog.get_logger(name)
+
+
+def open_log(form: LogFormat, level: LogLevel, *, name: str = AGENT) -> tuple[Any, Lines]:
+    """Set up the log of a process that others wait for, as :func:`start_log` does; who logs waits for no reader.
+
+    Returns:
+        The logger, and the lines on their way to standard error, to be finished at the end.
+    """
+
+    def left_out(count: int) -> None:
+        log.warning("lines of the log were left out: nobody read it", lines=count)
+
+    lines = Lines(_standard_error(), left_out)
+    log = start_log(form, level, lines, name=name)
+    return log, lines
+
+
+def _standard_error() -> int:
+    """Return the descriptor of standard error, or -1: closed by whoever started the agent, 2 may be another file."""
+    try:
+        return -1 if sys.stderr is None else sys.stderr.fileno()
+    except OSError:
+        return -1
 
 
 def set_level(level: LogLevel, name: str = AGENT) -> None:

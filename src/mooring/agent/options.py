@@ -7,10 +7,11 @@ kubelet and the agent alike (:mod:`mooring.agent.configuration`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
+from mooring.agent.option_checks import node_name, opt_out_annotation, plugin_index, refuse_same
 from mooring.agent.reactor.values import Options, Telling
 from mooring.core.errors import InputError
 from mooring.manifest.durations import nanoseconds
@@ -21,9 +22,6 @@ API_VERSION = "mooring/v1alpha1"
 
 STATUS_SOCKET = "/run/mooring/status.sock"
 """Where the agent tells its status unless it is told otherwise; ``mooring status`` asks there too."""
-
-ANNOTATION_PREFIX = "mooring/"
-"""Annotations of pods that the agent keeps in memory begin with it."""
 
 _LONGEST_SOCKET = 107  # sun_path of Linux has 108 bytes, the last of them a zero
 _SHORTEST_SPAN = 10 * 10**6
@@ -182,9 +180,31 @@ def agent_options(content: Mapping[str, Any], *, source: str) -> AgentOptions:
     """
     try:
         _check(content)
-        return _options(content)
+        found = _options(content)
+        refuse_same(_sockets(found))
     except InputError as error:
         raise error.at(source) from None
+    return found
+
+
+def overridden(options: AgentOptions, *, state_dir: str = "", nri_socket: str = "") -> AgentOptions:
+    """Return the options with what the command line says in place of the document's; empty texts say nothing.
+
+    Raises:
+        InputError: as :func:`agent_options`.
+    """
+    said = {name: text for name, text in (("stateDir", state_dir), ("nriSocket", nri_socket)) if text}
+    try:
+        given = _options(said)
+        new = replace(options, **{FIELDS[name]: getattr(given, FIELDS[name]) for name in said})
+        refuse_same(_sockets(new))
+    except InputError as error:
+        raise error.at("the command line") from None
+    return new
+
+
+def _sockets(options: AgentOptions) -> dict[str, str]:
+    return {name: getattr(options, attribute) for name, attribute in FIELDS.items() if name.endswith("Socket")}
 
 
 def _check(content: Mapping[str, Any]) -> None:
@@ -199,13 +219,13 @@ def _options(content: Mapping[str, Any]) -> AgentOptions:
     return AgentOptions(
         state_dir=_path(content, "stateDir", usual.state_dir, required=True),
         nri_socket=_socket(content, "nriSocket", usual.nri_socket, required=True),
-        plugin_index=_index(content, usual.plugin_index),
+        plugin_index=plugin_index(text_at(content, "pluginIndex", usual.plugin_index)),
         kubelet_config=_path(content, "kubeletConfig", usual.kubelet_config),
-        node_name=text_at(content, "nodeName", usual.node_name),
+        node_name=node_name(text_at(content, "nodeName", usual.node_name)),
         kubeconfig=_path(content, "kubeconfig", usual.kubeconfig),
         pod_manifests=_path(content, "podManifests", usual.pod_manifests),
         on_rejection=choice_at(content, "onRejection", usual.on_rejection),
-        opt_out_annotation=_annotation(content),
+        opt_out_annotation=opt_out_annotation(text_at(content, "optOutAnnotation")),
         place_while_unwritable=flag_at(content, "placeWhileUnwritable", default=usual.place_while_unwritable),
         fail_closed=flag_at(content, "failClosed", default=usual.fail_closed),
         reply_budget_ns=_span(content, "replyBudget", usual.reply_budget_ns),
@@ -248,21 +268,6 @@ def _socket(content: Mapping[str, Any], field: str, default: str, *, required: b
     if len(path.encode(errors="surrogateescape")) > _LONGEST_SOCKET:
         raise InputError(f"longer than the {_LONGEST_SOCKET} bytes that a socket's path can have", field=field)
     return path
-
-
-def _index(content: Mapping[str, Any], default: str) -> str:
-    index = text_at(content, "pluginIndex", default)
-    if not (len(index) == 2 and index.isascii() and index.isdigit()):
-        raise InputError(f"{index!r:.40} is no index", field="pluginIndex", remedy='write two digits, such as "50"')
-    return index
-
-
-def _annotation(content: Mapping[str, Any]) -> str:
-    name = text_at(content, "optOutAnnotation")
-    if name and not (name.startswith(ANNOTATION_PREFIX) and len(name) > len(ANNOTATION_PREFIX)):
-        remedy = f"write one that begins with {ANNOTATION_PREFIX}, such as {ANNOTATION_PREFIX}opt-out"
-        raise InputError(f"{name!r:.60} is no annotation of the agent", field="optOutAnnotation", remedy=remedy)
-    return name
 
 
 def _span(content: Mapping[str, Any], field: str, default: int) -> int:

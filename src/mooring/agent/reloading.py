@@ -67,8 +67,10 @@ class Reloading:
         """Let the outside know what a change of the files came to."""
         is_taken = found.configuration is not None
         self._metrics.reloads.labels("taken" if is_taken else "refused").inc()
-        if is_taken:
+        if found.configuration is not None:
             self._log.info("another configuration is in force", generation=self._watch.generation)
+            for finding in found.configuration.findings:
+                self._log.warning(finding.message, about=finding.subject)
         else:
             self._log.warning("the configuration stays", why=found.refusal)
         since = time.time() if is_taken else self._published.snapshot().configuration.since

@@ -8,10 +8,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
+from typing import Any
 
 from mooring.agent.agent import Agent, ready_fields
-from mooring.agent.logs import start_log
+from mooring.agent.log_lines import LAST_LINES, Lines
+from mooring.agent.logs import open_log
 from mooring.agent.notify import notify, watchdog_seconds
 from mooring.agent.nri.errors import MisuseError
 from mooring.agent.nri.plugin import Given, given_by
@@ -22,6 +25,20 @@ PERIOD = 0.5
 """Seconds between two looks at what is due."""
 _WAITING = 10.0
 """Seconds after which a start counts as done without a runtime; the service manager is not kept waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asks:
+    """What signals have asked for."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    reload: threading.Event = field(default_factory=threading.Event)
+    begun: threading.Event = field(default_factory=threading.Event)
+    """Set once the agent is put together; before, a request to stop ends that."""
+
+
+class _StoppedError(BaseException):
+    """The agent was told to stop before it was put together; what it had opened is closed on the way out."""
 
 
 def run_agent(asked: Asked, environment: Mapping[str, str] | None = None) -> None:
@@ -35,36 +52,56 @@ def run_agent(asked: Asked, environment: Mapping[str, str] | None = None) -> Non
         InputError: the agent cannot begin.
     """
     environment = os.environ if environment is None else environment
-    beginning = beginning_of(asked)
-    options = beginning.configuration.options
-    given = _given(environment)
-    log = start_log(options.log_format, options.log_level)
-    agent = Agent(beginning, log, given)
-    stop, reload = threading.Event(), threading.Event()
-    with _signals(stop, reload):
-        log.info("the agent begins", node=beginning.node, machine=beginning.machine.name, state=options.state_dir)
-        for finding in beginning.configuration.findings:
-            log.warning(finding.message, about=finding.subject)
-        agent.start()
+    asks = _Asks()
+    with _signals(asks):
+        made: tuple[Agent, Any, Lines] | None = None
         try:
-            _until(agent, stop, reload, environment)
+            made = _put_together(asked, environment)
+            asks.begun.set()
+        except _StoppedError:
+            if made is None:
+                return
+            asks.begun.set()
+        agent, log, lines = made
+        try:
+            if not asks.stop.is_set():
+                agent.start()
+            _until(agent, asks, environment)
         finally:
             notify({"STOPPING": "1"}, environment)
             agent.close()
             log.info("the agent ends")
+            lines.finish(LAST_LINES)
     if agent.failure is not None:
         raise agent.failure
 
 
-def _until(agent: Agent, stop: threading.Event, reload: threading.Event, environment: Mapping[str, str]) -> None:
+def _put_together(asked: Asked, environment: Mapping[str, str]) -> tuple[Agent, Any, Lines]:
+    """Return an agent that has not begun to talk, its log, and where that is written."""
+    beginning = beginning_of(asked)
+    options = beginning.configuration.options
+    given = _given(environment)
+    log, lines = open_log(options.log_format, options.log_level)
+    try:
+        agent = Agent(beginning, log, given)
+        log.info("the agent begins", node=beginning.node, machine=beginning.machine.name, state=options.state_dir)
+        for finding in beginning.configuration.findings:
+            log.warning(finding.message, about=finding.subject)
+    except BaseException:
+        lines.finish(LAST_LINES)
+        raise
+    return agent, log, lines
+
+
+def _until(agent: Agent, asks: _Asks, environment: Mapping[str, str]) -> None:
     """Look after the agent until it is told to stop."""
     period = watchdog_seconds(environment)
     began = barked = time.monotonic()
     is_told = False
     status: Mapping[str, str] = {}
-    while not stop.wait(PERIOD) and not agent.is_over:
-        if reload.is_set():
-            reload.clear()
+    while not asks.stop.wait(PERIOD) and not agent.is_over:
+        if asks.reload.is_set():
+            asks.reload.clear()
             _reloaded(agent, environment)
         else:
             agent.look_after()
@@ -96,14 +133,17 @@ def _given(environment: Mapping[str, str]) -> Given | None:
 
 
 @contextmanager
-def _signals(stop: threading.Event, reload: threading.Event) -> Iterator[None]:
+def _signals(asks: _Asks) -> Iterator[None]:
     """Take signals as requests: to stop, and to read the configuration anew."""
 
     def ending(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
+        asks.stop.set()
+        # Before, nobody looks whether it is set: a file or a server may hold the agent for a long time.
+        if not asks.begun.is_set():
+            raise _StoppedError
 
     def reading(_number: int, _frame: FrameType | None) -> None:
-        reload.set()
+        asks.reload.set()
 
     wanted = {signal.SIGTERM: ending, signal.SIGINT: ending, signal.SIGHUP: reading}
     before = {number: signal.signal(number, handler) for number, handler in wanted.items()}

@@ -26,6 +26,8 @@ SECONDS = 5.0
 """Time for reading a request, and again for writing its answer."""
 LONGEST_REQUEST = 8 * 1024
 """Bytes of a request line with its headers."""
+POLLING = 1.0
+"""Seconds that closing takes at most, on a system where a socket that listens cannot be shut down."""
 CONNECTIONS = 8
 """Connections at once; more are answered with 503."""
 
@@ -60,15 +62,18 @@ class Server:
             path: of the Unix socket, removed at the end.
         """
         self._path = path
+        self._listener = listener
         self._server = _Bounded(listener, pages)
         self.address: Any = listener.getsockname()
         """Where it listens: host and port, or a path."""
-        # The interval of polling is how long closing takes at most.
-        self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="http", daemon=True)
+        self._thread = Thread(target=self._server.serve_forever, args=(POLLING,), name="http", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Stop serving and remove the socket's name."""
+        # Wakes the thread up, so that an idle server need not look ten times a second whether it is to end.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._server.shutdown()
         self._thread.join(SECONDS)
         self._server.server_close()
@@ -96,6 +101,8 @@ def serve_tcp(address: Address, pages: Pages) -> Server:
         listener = socket.create_server((address.host, address.port), family=family)
     except (OSError, OverflowError) as error:
         words = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        # The library adds the address, which is named already.
+        words = words.partition(" (while")[0]
         remedy = "choose another metricsAddress, or leave it empty"
         raise InputError(f"cannot be listened on: {words.lower()}", source=str(address), remedy=remedy) from None
     return Server(listener, pages)

@@ -14,7 +14,7 @@ from mooring.agent.cgroups.unseen import UnseenCGroups
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.known_machine import known_machine
 from mooring.agent.kubelet_beside import KubeletBeside
-from mooring.agent.options import AgentOptions
+from mooring.agent.options import overridden
 from mooring.core.config import CPU_HOTPLUG
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
@@ -64,7 +64,8 @@ def beginning_of(asked: Asked) -> Beginning:
         # At a boot the agent is there before the kubelet, so that its flags are asked for each time.
         flags = None if beside is None else beside.flags()
         configuration = load_agent_configuration(asked.config, flags)
-        return replace(configuration, options=_overridden(configuration.options, asked))
+        options = overridden(configuration.options, state_dir=asked.state_dir, nri_socket=asked.nri_socket)
+        return replace(configuration, options=options)
 
     configuration = load()
     machine = load_machine(asked.machine)
@@ -87,9 +88,3 @@ def with_known_cpus(configuration: AgentConfiguration, found: Machine) -> tuple[
         odd = Finding("warning", "the machine's description", known.problem)
         configuration = replace(configuration, findings=(*configuration.findings, odd))
     return configuration, known.machine
-
-
-def _overridden(options: AgentOptions, asked: Asked) -> AgentOptions:
-    return replace(
-        options, state_dir=asked.state_dir or options.state_dir, nri_socket=asked.nri_socket or options.nri_socket
-    )

@@ -54,7 +54,7 @@ def ask_status(path: str) -> dict[str, Any]:
     except ValueError:
         document = None
     if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise InputError("is answered by something else than an agent", source=path, remedy="name the agent's socket")
+        raise _stranger(path)
     return document
 
 
@@ -88,8 +88,10 @@ def _asked(path: str, page: str) -> bytes:
         connection.request("GET", page)
         answer = connection.getresponse()
         data = answer.read(LONGEST_ANSWER + 1)
-    except (OSError, ValueError, HTTPException) as error:
+    except (OSError, ValueError) as error:
         raise InputError(_problem(error), source=path, remedy=_remedy(error)) from None
+    except HTTPException:
+        raise _stranger(path) from None
     finally:
         connection.close()
     if answer.status != 200:
@@ -97,6 +99,10 @@ def _asked(path: str, page: str) -> bytes:
     if len(data) > LONGEST_ANSWER:
         raise InputError("the answer is too long", source=path, remedy="name the agent's socket")
     return data
+
+
+def _stranger(path: str) -> InputError:
+    return InputError("is answered by something else than an agent", source=path, remedy="name the agent's socket")
 
 
 def _problem(error: Exception) -> str:

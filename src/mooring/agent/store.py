@@ -7,6 +7,7 @@ journal is damaged. Reading never fails: what is missing or damaged is reported,
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -32,6 +33,8 @@ LOCK_PATIENCE = 3.0
 _LOCK_PAUSE = 0.05
 KUBELET_MARKS = ("pods", "plugins_registry", "kubelet_internal_checkpoint")
 """Names that stand in a kubelet's root directory."""
+KUBELET_ROOT = Path("/var/lib/kubelet")
+"""A kubelet's root directory unless it was told otherwise; at a boot of a new node the agent may be there first."""
 
 
 class Store:
@@ -85,18 +88,29 @@ class Store:
         return ""
 
     def check(self) -> None:
-        """Refuse a folder in which a kubelet lives.
+        """Refuse a folder in which a kubelet lives, and every folder below: nothing is written under its root.
 
         Raises:
-            InputError: it looks like a kubelet's root directory.
+            InputError: it is, or looks like, a kubelet's root directory or a folder in it; or its path cannot be one.
         """
-        found = [name for name in KUBELET_MARKS if (self.folder / name).exists()]
-        if found:
-            raise InputError(
-                f"looks like the root directory of a kubelet: it has {found[0]}",
-                source=str(self.folder),
-                remedy="give the agent a folder of its own",
-            )
+        try:
+            folder = self.folder.resolve()
+            marked = _marked(folder)
+        except (OSError, RuntimeError) as error:
+            # A disk that fails does not keep the agent from running; whoever writes there says so.
+            if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
+                return
+            problem = f"cannot be the folder of the state: {system_words(error)}"
+            raise InputError(problem, source=f"{self.folder!s:.120}", remedy="name another") from None
+        if marked is not None:
+            root, name = marked
+            problem = f"looks like the root directory of a kubelet: it has {name}"
+        elif folder.is_relative_to(KUBELET_ROOT):
+            root, problem = KUBELET_ROOT, "is the root directory of the kubelet"
+        else:
+            return
+        problem = problem if root == folder else f"lies in {root}, which {problem}"
+        raise InputError(problem, source=str(self.folder), remedy="give the agent a folder of its own")
 
     def lock(self, patience: float | None = None, pause: Callable[[float], object] | None = None) -> str:
         """Keep other agents out of the folder until this process ends, however it does.
@@ -114,7 +128,8 @@ class Store:
         try:
             make_folder(self.folder)
             # Opened for reading, it can be had in a folder that has become read-only, and does not keep it from that.
-            flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            # Without O_NONBLOCK a named pipe in its place would hold the agent for ever.
+            flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             self._lock = os.open(self.folder / LOCK_FILE, flags, 0o600)
             self._flock(LOCK_PATIENCE if patience is None else patience, pause or threading.Event().wait)
         except BlockingIOError:
@@ -172,3 +187,13 @@ class Store:
         except InputError as error:
             reports.append(Report(Finding.STATE_DAMAGED, str(error)))
             return None
+
+
+def _marked(folder: Path) -> tuple[Path, str] | None:
+    """Return a kubelet's root directory, a folder or one above it, and what it is known by; raises OSError."""
+    for one in (folder, *folder.parents):
+        found = [name for name in KUBELET_MARKS if (one / name).exists()]
+        # Folders above are many and not the agent's: one that has something called pods is not a kubelet's for that.
+        if len(found) > (one != folder):
+            return one, found[0]
+    return None

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from mooring.agent.logs import start_log
+from mooring.agent.log_lines import LAST_LINES
+from mooring.agent.logs import open_log
 from mooring.agent.options import Address, LogFormat, LogLevel
 from mooring.agent.serving import Page, serve_tcp
 from mooring.cluster.apiserver import configuration_of
@@ -74,7 +75,9 @@ def run_driver(asked: Asked, stop: threading.Event | None = None) -> None:
     with ExitStack() as opened:
         ledger = Ledger(asked.agent)
         now = _first_look(ledger, asked)
-        log = start_log(asked.log_format, asked.log_level, name="mooring.dra")
+        # The kubelet waits for the driver, so that the driver waits for no reader of its log.
+        log, lines = open_log(asked.log_format, asked.log_level, name="mooring.dra")
+        opened.callback(lines.finish, LAST_LINES)
         node = asked.node or now.node
         objects = Objects(open_config)
         opened.callback(objects.close)

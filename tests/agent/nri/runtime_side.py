@@ -213,7 +213,7 @@ def make_pair(handler: Pinning | None = None, options: PluginOptions | None = No
     """Return a session whose thread registers and answers until the connection ends; ``ended`` says why it did."""
     ours, theirs = socket.socketpair()
     handler, observer = handler or Pinning(), Listening()
-    session = Session(ours, handler, options or PluginOptions(budget=TIMEOUT), observer)
+    session = Session(ours, handler, options or PluginOptions(budget=TIMEOUT, call_timeout=TIMEOUT), observer)
     ended: queue.SimpleQueue[NRIError] = queue.SimpleQueue()
 
     def work() -> None:

@@ -19,7 +19,7 @@ from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.ttrpc import Server
 from mooring.agent.nri.types import ContainerUpdate, LinuxResources
 
-OPTIONS = PluginOptions(budget=TIMEOUT)
+OPTIONS = PluginOptions(budget=TIMEOUT, call_timeout=TIMEOUT)
 
 
 class Runtimes:
@@ -195,8 +195,16 @@ def test_updates_between_events_travel_as_the_answer_to_a_synchronize() -> None:
     assert not thread.is_alive()
 
 
-def test_a_runtime_that_never_synchronizes_is_given_up() -> None:
+def test_a_runtime_that_never_synchronizes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     runtimes = Runtimes()
+    register = Session.register
+
+    def patiently(session: Session) -> None:
+        # The same time counts for the answer to this, which comes.
+        session._options = OPTIONS
+        register(session)
+
+    monkeypatch.setattr(Session, "register", patiently)
     with pytest.raises(ConnectionLostError, match=r"no Synchronize within 0.05 s"):
         update_by_synchronizing(runtimes.connect, lambda *_: [], PluginOptions(call_timeout=0.05))
     runtimes.made.get(timeout=TIMEOUT).close()

@@ -21,6 +21,7 @@ from mooring.agent.options import (
     OnRejection,
     agent_options,
     choices_of,
+    overridden,
 )
 from mooring.agent.reactor.values import Options, Telling
 from mooring.core.errors import InputError
@@ -130,6 +131,10 @@ def test_what_is_not_said_has_its_default() -> None:
             "example.org/out",
             "'example.org/out' is no annotation of the agent; write one that begins",
         ),
+        ("optOutAnnotation", "mooring/opt out", "'mooring/opt out' is no annotation of the agent"),
+        ("nodeName", "../x", "nodeName: '../x' is no name of a node; write it as kubectl get nodes does"),
+        ("nodeName", "Node-7", "nodeName: 'Node-7' is no name of a node"),
+        ("statusSocket", "/var/run/nri/nri.sock", "statusSocket: is the path of nriSocket already; give each its own"),
         ("failClosed", "yes", "failClosed: must be true or false, not a text"),
         ("irqAffinity", "dry", "irqAffinity: 'dry' is not known; did you mean dry-run?"),
         ("irqAffinity", 1, "irqAffinity: must be a text, not a number; put it in quotes"),
@@ -250,3 +255,36 @@ def test_an_agent_without_a_policy_is_told_that_it_places_nothing(tmp_path: Path
     (finding,) = load(tmp_path, "kind: AgentConfiguration").findings
     assert finding.message.endswith("so that the agent places nothing")
     assert load(tmp_path, OWN).findings == ()
+
+
+def test_a_folder_is_no_file_of_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "agent.yaml").write_text(OWN, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for name in (str(tmp_path), ""):
+        with pytest.raises(InputError, match=r"must be a file: .*; name the agent's file with --config"):
+            load_agent_configuration(name)
+
+
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        ("failClosed: true", "names no kubeconfig: the node gets no taint, and pods are sent to it"),
+        ("onRejection: evict", "names no kubeconfig: rejected pods are held back instead of evicted"),
+    ],
+)
+def test_what_needs_an_api_server_and_has_none_is_a_warning(field: str, says: str, tmp_path: Path) -> None:
+    agents = f"kind: AgentConfiguration\n{field}\n"
+    (finding,) = load(tmp_path, OWN, agents).findings
+    assert (finding.severity, finding.subject) == ("warning", field.partition(":")[0])
+    assert says in finding.message
+    assert load(tmp_path, OWN, f"{agents}kubeconfig: /etc/kubernetes/kubelet.conf\n").findings == ()
+
+
+def test_the_command_line_is_judged_as_the_file_is() -> None:
+    options = overridden(AgentOptions(), state_dir="/srv/state", nri_socket="/run/nri.sock")
+    assert (options.state_dir, options.nri_socket) == ("/srv/state", "/run/nri.sock")
+    assert overridden(options) == options
+    with pytest.raises(InputError, match="the command line: nriSocket: longer than the 107 bytes"):
+        overridden(options, nri_socket="/" + "s" * 107)
+    with pytest.raises(InputError, match="the command line: statusSocket: is the path of nriSocket already"):
+        overridden(options, nri_socket=options.status_socket)

@@ -183,7 +183,7 @@ def test_the_command_ends_with_the_reason(node: Node, processes: Processes, monk
     processes.start(40, "--cpu-manager-policy=static")
     monkeypatch.setattr("mooring.agent.run.beginning_of", lambda _asked: made)
     # One that goes on is told to stop, so that the test fails and does not hang.
-    impatience = threading.Timer(TIMEOUT, os.kill, (os.getpid(), signal.SIGTERM))
+    impatience = threading.Timer(3 * TIMEOUT, os.kill, (os.getpid(), signal.SIGTERM))
     impatience.start()
     try:
         with pytest.raises(InputError, match="cpuManagerPolicy: is static on this node"):

@@ -270,6 +270,30 @@ def test_while_the_server_is_away_writes_wait_and_are_bounded(
         assert outside.told("the node has the taint")
 
 
+def test_a_write_that_fails_while_others_come_counts_among_those_that_wait(
+    injector: FaultInjector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mooring.agent.pods.writer.MOST_WAITING", 8)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def connect() -> Cluster:
+        begun.set()
+        assert goes_on.wait(PATIENCE)
+        raise ClusterError("refused")
+
+    with writing(injector, connect) as (writer, outside):
+        writer.evict(WEB, "no room")
+        assert begun.wait(PATIENCE)
+        for number in range(8):
+            writer.event(Happening(About("Pod", f"p{number}", f"u{number}", "shop"), "Held", ""))
+        most: list[int] = []
+        monkeypatch.setattr(outside, "report", lambda _: most.append(len(writer._waiting)))
+        monkeypatch.setattr(writer, "_report", outside.report)
+        goes_on.set()
+        until(lambda: most, "the failure is told")
+    assert max(most) <= 8
+
+
 def test_stopping_writes_what_waits_and_ends(injector: FaultInjector) -> None:
     outside = Outside(injector)
     writer = ClusterWriter(lambda: cluster_of(injector.config()), "node-1", report=outside.report)

@@ -45,6 +45,7 @@ nriSocket: {folder}/proxy.sock
 statusSocket: ""
 podResourcesSocket: ""
 metricsAddress: ""
+replyBudget: 20s
 """
 
 
@@ -120,11 +121,25 @@ class FaultyNode:
 
     def recover(self) -> None:
         """Wait until agent and runtime have found together again, and hold them to what must be then."""
+        until(self._is_used_again, "a pod lives without anybody being given up")
+        until(self._is_right, "a pod lives over a connection on which nobody is in a hurry")
+
+    def _is_right(self) -> bool:
+        """Let a pod live with patience, so that nothing is left out or refused for time, and hold both sides to it."""
+        with self.wired.waiting_long():
+            if not self._is_used_again():
+                return False
+            self.check()
+        return True
+
+    def _is_used_again(self) -> bool:
+        """Let a pod live over a connection, and tell whether it is still the same one afterwards."""
         until(self.is_settled, "agent and runtime are together again")
+        before = self.wired.synchronized
         assert self.overlaps() == []
         # A reply carries what the runtime's record lacks: that of this one's end.
         self.kubelet.end(self.kubelet.run("flush", 0))
-        self.check()
+        return self.is_settled() and self.wired.synchronized == before
 
     def overlaps(self) -> list[str]:
         """Return who may run on somebody else's exclusive CPUs."""

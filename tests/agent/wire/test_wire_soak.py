@@ -12,12 +12,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.agent.simulated_runtime import Stage
 from tests.agent.wire.lives import Kubelet
-from tests.agent.wire.wire_process import WireProcess, agent_process, until
+from tests.agent.wire.wire_process import PATIENCE, WireProcess, agent_process, until
 from tests.agent.wire.wired_runtime import NEW, WiredRuntime
 
 from mooring.core.cpuset import CPUSet
@@ -47,7 +48,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def test_memory_is_flat_and_nothing_drifts_over_many_lives_on_the_wire(folder: Path) -> None:
     draw = random.Random(1)  # noqa: S311 - the same lives every time
-    wired = WiredRuntime(folder / "nri.sock", NEW)
+    # Nobody is given up for what the machine is slow at.
+    wired = WiredRuntime(folder / "nri.sock", replace(NEW, timeout=PATIENCE, registration_timeout=PATIENCE))
     kubelet = Kubelet(wired)
     memory: list[int] = []
     began = time.monotonic()

@@ -35,6 +35,7 @@ assignedDir: {folder}/assigned
 statusSocket: {folder}/status.sock
 podResourcesSocket: {folder}/pods.sock
 metricsAddress: 127.0.0.1:0
+replyBudget: 20s
 logLevel: info
 """
 

@@ -10,13 +10,14 @@ import socket
 import threading
 import time
 from array import array
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
-from tests.agent.nri.runtime_side import RuntimeSide, about
+from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide, about
 from tests.agent.simulated_runtime import KilledError, Runtime
 
 from mooring.agent.nri.convert import container_to, pod_to, resources_from, resources_to, update_from
@@ -191,6 +192,16 @@ class WiredRuntime:
         """Do something as the runtime; what waits behind it are new plugins."""
         with self.lock:
             return work(self.runtime)
+
+    @contextmanager
+    def waiting_long(self) -> Iterator[None]:
+        """Have the patience of a test with whoever is connected, until the end of the block."""
+        with self.lock:
+            link = self._link
+        assert link is not None
+        link.manners = replace(self.manners, timeout=TIMEOUT)
+        yield
+        link.manners = self.manners
 
     @property
     def has_plugin(self) -> bool:

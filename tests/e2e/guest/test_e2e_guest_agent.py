@@ -16,7 +16,8 @@ from tests.cli.command import mooring
 from tests.e2e.guest.runner import Ran, Shape, e2e_guest, is_full, run, steps_of, why_not
 
 SCENARIO = "agent"
-SHAPE = Shape(node_memory=768)
+SHAPE = Shape(node_memory=2048 if is_full() else 768)
+"""The first node has the file system of the guest and a shim for each pod in it, besides the pods themselves."""
 SHORT = {"shared": 3, "exclusive": 8, "churned": 2, "late": 1, "leaving": 2}
 FULL = {"shared": 6, "exclusive": 30, "churned": 10, "late": 4, "leaving": 30}
 POLICIES = ("restricted", "best-effort") if is_full() else ("restricted",)

@@ -165,7 +165,8 @@ class ClusterWriter:
         with self._changed:
             while True:
                 now = self._clock()
-                self._waiting += [_Task(write) for write in self._book.due(now)]
+                for write in self._book.due(now):
+                    self._add(_Task(write))
                 for index, task in enumerate(self._waiting):
                     if self._stopping or task.due <= now:
                         self._busy = True
@@ -205,7 +206,7 @@ class ClusterWriter:
                 return
             if not self._stopping and error.may_pass and (lasting or task.tries + 1 < MOST_TRIES):
                 pause = max(pause_before(task.tries + 1, self._node), error.pause)
-                self._waiting.append(replace(task, tries=task.tries + 1, due=self._clock() + pause))
+                self._add(replace(task, tries=task.tries + 1, due=self._clock() + pause))
                 is_told = task.tries == 0 and not isinstance(task.what, EventWrite)
                 is_last = False
             else:

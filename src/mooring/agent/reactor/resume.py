@@ -54,6 +54,7 @@ def resume(
     stored: Stored | None = None,
     options: Options | None = None,
     observer: Observer | None = None,
+    source: str = "",
 ) -> Resumed:
     """Return the state of an agent that starts.
 
@@ -80,7 +81,8 @@ def resume(
             return Resumed(state, tuple(reports))
         problem = start if isinstance(start, str) else start.refusal.message if start.refusal else ""
         if texts == StateTexts():
-            raise InputError(f"the engine does not start: {problem}", remedy="check the agent's configuration")
+            problem = f"the engine does not start: {problem}"
+            raise InputError(problem, source=source, remedy="check the agent's configuration")
         reports.append(Report(Finding.STATE_REFUSED, f"{_named(texts)}: {problem}"))
     raise AssertionError("the last try has no texts")
 
@@ -147,5 +149,7 @@ def _start(
 
 def _named(texts: StateTexts) -> str:
     return " and ".join(
-        name for name, text in (("cpu_manager_state", texts.cpu), ("memory_manager_state", texts.memory)) if text
+        name
+        for name, text in (("cpu_manager_state", texts.cpu), ("memory_manager_state", texts.memory))
+        if text is not None
     )

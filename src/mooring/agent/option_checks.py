@@ -1,0 +1,70 @@
+"""What the texts of the agent's document may be, where the field alone or together with others says so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from mooring.core.errors import InputError
+
+ANNOTATION_PREFIX = "mooring/"
+"""Annotations of pods that the agent keeps in memory begin with it."""
+
+_ANNOTATION = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""The part of an annotation's name after the slash (Kubernetes, Labels and Selectors, syntax of keys)."""
+_NODE_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LONGEST_NODE = 253
+
+
+def plugin_index(text: str) -> str:
+    """Return an index of a plugin.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not (len(text) == 2 and text.isascii() and text.isdigit()):
+        raise InputError(f"{text!r:.40} is no index", field="pluginIndex", remedy='write two digits, such as "50"')
+    return text
+
+
+def opt_out_annotation(text: str) -> str:
+    """Return the name of an annotation that a pod can have; an empty text is one too.
+
+    Raises:
+        InputError: no pod can have it, or the agent would not keep it.
+    """
+    if text and not (text.startswith(ANNOTATION_PREFIX) and _ANNOTATION.fullmatch(text[len(ANNOTATION_PREFIX) :])):
+        remedy = f"write one that begins with {ANNOTATION_PREFIX}, such as {ANNOTATION_PREFIX}opt-out"
+        raise InputError(f"{text!r:.60} is no annotation of the agent", field="optOutAnnotation", remedy=remedy)
+    return text
+
+
+def node_name(text: str) -> str:
+    """Return the name of a node; an empty text is one too.
+
+    Raises:
+        InputError: no node of a cluster has such a name (RFC 1123, in lower case).
+
+    >>> node_name("node-7.example")
+    'node-7.example'
+    """
+    if text and (len(text) > _LONGEST_NODE or not all(_NODE_LABEL.fullmatch(one) for one in text.split("."))):
+        remedy = "write it as kubectl get nodes does: lower-case letters, digits, - and ."
+        raise InputError(f"{text!r:.60} is no name of a node", field="nodeName", remedy=remedy)
+    return text
+
+
+def refuse_same(paths: Mapping[str, str]) -> None:
+    """Refuse one path for two sockets: the agent would stand where the runtime is to be, and talk to itself.
+
+    Args:
+        paths: field -> path; empty ones are none.
+
+    Raises:
+        InputError: two are the same.
+    """
+    seen: dict[str, str] = {}
+    for field, path in paths.items():
+        if path and path in seen:
+            raise InputError(f"is the path of {seen[path]} already", field=field, remedy="give each its own")
+        seen[path] = field

@@ -1,0 +1,106 @@
+"""The log has a reader that may stop reading; the agent goes on all the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.agent.process import PATIENCE, agent_in, begun
+from tests.patience import until
+
+from mooring.agent import run
+from mooring.agent.configuration import AgentConfiguration
+from mooring.agent.log_lines import Lines
+from mooring.agent.run import run_agent
+from mooring.agent.setting_up import Asked
+
+
+@pytest.fixture
+def full() -> Iterator[tuple[int, int, int]]:
+    """A pipe without room: its ends, and how many bytes are in it."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    filled = 0
+    with suppress(BlockingIOError):
+        while True:
+            filled += os.write(writer, b"x" * 512)
+    os.set_blocking(writer, True)
+    yield reader, writer, filled
+    os.close(reader)
+    with suppress(OSError):
+        os.close(writer)
+
+
+def read(reader: int, count: int) -> str:
+    data = b""
+    while len(data) < count:
+        data += os.read(reader, count - len(data))
+    return data.decode()
+
+
+def test_lines_wait_for_their_reader_and_what_is_too_much_is_counted(full: tuple[int, int, int]) -> None:
+    reader, writer, filled = full
+    told: list[int] = []
+    lines = Lines(writer, told.append, size=2)
+    lines.write("a\n")
+    until(lines._waiting.empty, "the first line is on its way")
+    for line in "bcde":
+        lines.write(f"{line}\n")
+    assert told == []
+    read(reader, filled)
+    assert read(reader, 6) == "a\nb\nc\n"
+    until(lambda: told == [2], "both that were left out are told")
+    lines.write("f\n")
+    lines.finish(PATIENCE)
+    assert (read(reader, 2), told) == ("f\n", [2])
+
+
+def test_a_descriptor_that_is_none_takes_everything() -> None:
+    lines = Lines(-1, lambda _count: None)
+    lines.write("a\n")
+    lines.finish(PATIENCE)
+    assert not lines._thread.is_alive()
+
+
+def test_the_runtime_is_answered_and_the_agent_ends_though_nobody_reads_its_log(
+    full: tuple[int, int, int], tmp_path: Path
+) -> None:
+    _reader, writer, _filled = full
+    with agent_in(tmp_path, more="logLevel: debug") as (agent, listening):
+        agent.start = lambda: setattr(  # type: ignore[method-assign]
+            agent, "process", subprocess.Popen(agent.words(), stdin=subprocess.DEVNULL, stderr=writer)
+        )
+        world, runtime = begun(agent, listening)
+        assert world.create(runtime, "db", 2)
+        assert agent.end() == 0
+
+
+def test_signals_before_the_agent_is_together_end_it_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    unheard: list[int] = []
+    numbers = (signal.SIGHUP, signal.SIGTERM)
+    before = {one: signal.signal(one, lambda number, _frame: unheard.append(number)) for one in numbers}
+    closed: list[str] = []
+
+    def slow(*_: object) -> None:
+        try:
+            for one in numbers:
+                signal.raise_signal(one)
+        finally:
+            closed.append("what was opened")
+
+    beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
+    monkeypatch.setattr(run, "beginning_of", lambda _asked: beginning)
+    monkeypatch.setattr(run, "open_log", lambda *_: (None, Lines(-1, lambda _count: None)))
+    monkeypatch.setattr(run, "Agent", slow)
+    try:
+        run_agent(Asked("agent.yaml"), {})
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert (unheard, closed) == ([], ["what was opened"])
