@@ -195,13 +195,19 @@ class WiredRuntime:
 
     @contextmanager
     def waiting_long(self) -> Iterator[None]:
-        """Have the patience of a test with whoever is connected, until the end of the block."""
+        """Have the patience of a test with whoever is connected or comes, until the end of the block."""
+        usual = self.manners
+        self._behave(replace(usual, timeout=TIMEOUT))
+        try:
+            yield
+        finally:
+            self._behave(usual)
+
+    def _behave(self, manners: Manners) -> None:
         with self.lock:
-            link = self._link
-        assert link is not None
-        link.manners = replace(self.manners, timeout=TIMEOUT)
-        yield
-        link.manners = self.manners
+            self.manners = manners
+            if self._link is not None:
+                self._link.manners = manners
 
     @property
     def has_plugin(self) -> bool:
