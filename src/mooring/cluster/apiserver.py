@@ -8,7 +8,6 @@ cannot be interrupted.
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from lightkube.config import client_adapter
 from lightkube.config.kubeconfig import SingleConfig
 from lightkube.core.exceptions import ConfigError
 
+from mooring.cluster.kubeconfig import refuse_kubeconfig
 from mooring.core.errors import InputError, MooringError
 
 ANSWER_TIME = 10.0
@@ -165,8 +165,7 @@ def cut(response: httpx2.Response) -> None:
 def _configuration_errors(source: str) -> Iterator[None]:
     try:
         yield
-    except (ConfigError, ssl.SSLError, OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+    except Exception as error:  # noqa: BLE001 - the YAML library has error classes of its own
+        refuse_kubeconfig(source)
         problem = f"is no usable kubeconfig: {type(error).__name__}: {error}"
         raise InputError(problem, source=source, remedy="try it with kubectl --kubeconfig") from None
-    except Exception as error:  # noqa: BLE001 - the YAML library has error classes of its own
-        raise InputError(f"is no usable kubeconfig: {error}", source=source) from None
