@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.containerd.agent_process import agent_on, pod_on, whole_cpus
+from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
 from tests.e2e.containerd.cri import CRIError, Pod
 from tests.e2e.containerd.runtime import Containerd, read_cgroup
 from tests.patience import until
@@ -31,6 +31,12 @@ def shim_of(node: Containerd, pod: Pod, container: str) -> int:
     """Return the process that looks after a container: the parent of its first."""
     pid = read_cgroup(node.container_cgroup(pod, container), "cpuset", "cgroup.procs").split()[0]
     return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
+
+
+def told(agent: AgentProcess) -> set[tuple[str, str]]:
+    """Return of which pods and containers the log says that they run unlisted."""
+    found = [one for one in agent.events("finding") if one["finding"] == "runs-unlisted"]
+    return {(one["pod"], one.get("container", "")) for one in found}
 
 
 @contextlib.contextmanager
@@ -63,7 +69,10 @@ def test_a_pod_that_the_runtime_does_not_list_keeps_its_cpus_until_it_ends(node:
         with restarted_beside(node, shim_of(node, own_pod, own)):
             until(lambda: agent.status()["counts"]["reconnects"] == 1 and agent.status()["ready"], "connected again")
             assert node.cri.containers() == {own: "UNKNOWN", shared: "RUNNING"}
-            assert {one["pod"] for one in agent.events("finding") if one["finding"] == "runs-unlisted"} == {"uid-own"}
+            until(
+                lambda: told(agent) == {("uid-own", ""), ("uid-own", own)},
+                "both are told of: the sandbox and who is in it",
+            )
             for _ in range(2):
                 assert (cpus(node, own_pod, own), cpus(node, shared_pod, shared)) == ("1", "0")
                 assert agent.status()["cpus"]["exclusive"] == "1"
