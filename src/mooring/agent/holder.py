@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.standing import written_of
 from mooring.agent.hands import Hands
+from mooring.agent.looks import Looks
 from mooring.agent.plugin_trouble import PluginTrouble, with_trouble
 from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
 from mooring.agent.reactor.effects import (
@@ -79,8 +80,7 @@ class Holder:
         self._unwritable = ""
         self._complained: set[tuple[str, str]] = set()
         self._troubled: Mapping[str, PluginTrouble] = {}
-        self._unseen: frozenset[str] = frozenset()
-        """Containers that are to be verified and were not yet."""
+        self._looks = Looks(hands.verify)
         self._publish()
 
     def apply(self, decide: Decide, uid: str = "") -> Outcome:
@@ -123,11 +123,8 @@ class Holder:
                 self._publish()
 
     def confirm(self) -> None:
-        """Verify at once who waits to be verified, if anybody does."""
-        with self._lock:
-            unseen = tuple(sorted(self._unseen))
-        if unseen:
-            self._verify(unseen)
+        """Return once everybody is verified who is to be after earlier events."""
+        self._looks.make_all()
 
     def show(self, **changes: Any) -> None:
         """Publish a snapshot with other fields changed."""
@@ -241,20 +238,13 @@ class Holder:
             case ResizeAnswered():
                 self._later(partial(log_resize, self._hands.log, effect))
             case Verify():
-                self._unseen |= {*effect.container_ids}
-                self._later(partial(self._verify, effect.container_ids))
+                self._looks.ask(effect.container_ids)
+                self._later(partial(self._looks.make, effect.container_ids))
             case Report():
                 self._later(partial(log_report, self._hands.log, effect))
             case EventFor() | Evict():
                 self._later(partial(self._hands.announce, effect))
         return None
-
-    def _verify(self, container_ids: tuple[str, ...]) -> None:
-        try:
-            self._hands.verify(container_ids)
-        finally:
-            with self._lock:
-                self._unseen -= {*container_ids}
 
     def _lift(self, effect: LiftQuota) -> None:
         self.lifted = time.monotonic()

@@ -1,0 +1,94 @@
+"""Each look that was asked for is made once, and none is lost."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from tests.agent.nri.runtime_side import TIMEOUT
+from tests.patience import until
+
+from mooring.agent.looks import Looks
+
+
+class Watched:
+    """A lock that tells how many have wanted it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.wanted = 0
+
+    def __enter__(self) -> None:
+        self.wanted += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_who_was_asked_for_is_looked_at_once_whoever_comes_first() -> None:
+    made: list[tuple[str, ...]] = []
+    looks = Looks(made.append)
+    looks.make_all()
+    looks.ask(("a", "b"))
+    looks.ask(("c",))
+    looks.make_all()
+    looks.make(("a", "b"))
+    looks.make(("c",))
+    assert made == [("a", "b", "c")]
+
+
+def test_who_is_asked_for_again_while_somebody_looks_is_looked_at_again() -> None:
+    made: list[tuple[str, ...]] = []
+
+    def verify(ids: tuple[str, ...]) -> None:
+        made.append(ids)
+        if len(made) == 1:
+            looks.ask(("a",))
+
+    looks = Looks(verify)
+    looks.ask(("a", "b"))
+    looks.make(("a", "b"))
+    looks.make(("a",))
+    assert made == [("a", "b"), ("a",)]
+
+
+def test_a_look_that_somebody_else_makes_is_waited_for_and_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, ...]] = []
+    began, go_on = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def verify(ids: tuple[str, ...]) -> None:
+        began.set()
+        assert go_on.wait(TIMEOUT)
+        made.append(ids)
+        order.append("looked")
+
+    def confirm() -> None:
+        looks.make_all()
+        order.append("confirmed")
+
+    looks, looking = Looks(verify), Watched()
+    monkeypatch.setattr(looks, "_looking", looking)
+    looks.ask(("a",))
+    first = threading.Thread(target=looks.make, args=(("a",),))
+    first.start()
+    assert began.wait(TIMEOUT)
+    second = threading.Thread(target=confirm)
+    second.start()
+    until(lambda: looking.wanted == 2 or order, "the second waits, or has not waited")
+    go_on.set()
+    first.join(TIMEOUT)
+    second.join(TIMEOUT)
+    assert (made, order) == ([("a",)], ["looked", "confirmed"])
+
+
+def test_a_look_that_fails_is_not_made_for_ever() -> None:
+    def verify(_ids: tuple[str, ...]) -> None:
+        raise OSError("broken")
+
+    looks = Looks(verify)
+    looks.ask(("a",))
+    with pytest.raises(OSError, match="broken"):
+        looks.make(("a",))
+    looks.make_all()
