@@ -16,7 +16,7 @@ help:
 	@echo "make test          run the tests"
 	@echo "make test-browser  run the tests of the HTML report in headless Chromium"
 	@echo "make e2e           run the tests of the node agent against real containerd (root on Debian)"
-	@echo "make e2e-faults    break the connection of agent and runtime at every frame and in every way (half an hour)"
+	@echo "make e2e-faults    break the connection of agent and runtime at every frame and in every way (an hour or more)"
 	@echo "make e2e-numa      boot guests with 64 CPUs and 8 NUMA nodes in QEMU: control groups, then the agent with containerd and runc"
 	@echo "make e2e-resize    resize pods in guests with 16 CPUs: the cases of KEP-6122, and a program that follows its CPUs"
 	@echo "make e2e-kubelet   run kubelet, API server and agent against each other on machines that are played (root on Debian, Go)"

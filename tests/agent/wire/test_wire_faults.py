@@ -1,7 +1,7 @@
 """The agent's main loop against a runtime whose connection goes wrong, at every frame and in every way.
 
 After each fault agent and runtime find together again, nobody runs on CPUs of others, and the state is the runtime's
-record. The tests take some frames; ``MOORING_WIRE=all`` takes every one (some minutes).
+record. The tests take some frames; ``MOORING_WIRE=all`` takes every one (ten minutes).
 """
 
 from __future__ import annotations
