@@ -115,7 +115,9 @@ class Client:
 
     def __init__(self, socket: Path, *, timeout: float = 30.0) -> None:
         self._timeout = timeout
-        options = [("grpc.default_authority", "localhost")]
+        # One that was refused while containerd was away must not sit that out when it is back.
+        backoff = [(f"grpc.{which}_reconnect_backoff_ms", 100) for which in ("initial", "min", "max")]
+        options = [("grpc.default_authority", "localhost"), *backoff]
         self._channel = grpc.insecure_channel(f"unix:{socket}", options=options)
 
     def close(self) -> None:

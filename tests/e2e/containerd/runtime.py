@@ -191,6 +191,7 @@ class Containerd:
         until(lambda: self._ended() or self.log.count("successfully booted") > booted, "containerd has booted")
         if self._ended():
             raise RuntimeError(f"containerd {self.parts.version} did not start:\n{self.log[-3000:]}")
+        until(self._answers, "containerd answers")
 
     def kill(self, sign: signal.Signals = signal.SIGKILL) -> None:
         """End containerd; its containers live on."""
@@ -226,6 +227,13 @@ class Containerd:
 
     def _ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
+
+    def _answers(self) -> bool:
+        """Tell whether the client answers, which another thread may have made while nobody listened."""
+        try:
+            return bool(self.cri.version())
+        except CRIError:
+            return False
 
     def _inside(self) -> list[str]:
         spaces = Path("/proc") / str(self._holder.pid) / "ns"
