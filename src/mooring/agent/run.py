@@ -18,7 +18,7 @@ from mooring.agent.logs import open_log
 from mooring.agent.notify import notify, watchdog_seconds
 from mooring.agent.nri.errors import MisuseError
 from mooring.agent.nri.plugin import Given, given_by
-from mooring.agent.setting_up import Asked, beginning_of
+from mooring.agent.setting_up import Asked, Beginning, beginning_of
 from mooring.core.errors import InputError
 
 PERIOD = 0.5
@@ -35,6 +35,17 @@ class _Asks:
     reload: threading.Event = field(default_factory=threading.Event)
     begun: threading.Event = field(default_factory=threading.Event)
     """Set once the agent is put together; before, a request to stop ends that."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """An agent that has not begun to talk."""
+
+    beginning: Beginning
+    agent: Agent
+    log: Any
+    lines: Lines
+    """Of the log, on their way."""
 
 
 class _StoppedError(BaseException):
@@ -54,7 +65,7 @@ def run_agent(asked: Asked, environment: Mapping[str, str] | None = None) -> Non
     environment = os.environ if environment is None else environment
     asks = _Asks()
     with _signals(asks):
-        made: tuple[Agent, Any, Lines] | None = None
+        made: _Made | None = None
         try:
             made = _put_together(asked, environment)
             asks.begun.set()
@@ -62,8 +73,12 @@ def run_agent(asked: Asked, environment: Mapping[str, str] | None = None) -> Non
             if made is None:
                 return
             asks.begun.set()
-        agent, log, lines = made
+        agent, log, beginning = made.agent, made.log, made.beginning
         try:
+            state = beginning.configuration.options.state_dir
+            log.info("the agent begins", node=beginning.node, machine=beginning.machine.name, state=state)
+            for finding in beginning.configuration.findings:
+                log.warning(finding.message, about=finding.subject)
             if not asks.stop.is_set():
                 agent.start()
             _until(agent, asks, environment)
@@ -71,26 +86,23 @@ def run_agent(asked: Asked, environment: Mapping[str, str] | None = None) -> Non
             notify({"STOPPING": "1"}, environment)
             agent.close()
             log.info("the agent ends")
-            lines.finish(LAST_LINES)
+            made.lines.finish(LAST_LINES)
     if agent.failure is not None:
         raise agent.failure
 
 
-def _put_together(asked: Asked, environment: Mapping[str, str]) -> tuple[Agent, Any, Lines]:
-    """Return an agent that has not begun to talk, its log, and where that is written."""
+def _put_together(asked: Asked, environment: Mapping[str, str]) -> _Made:
+    """Return an agent with its log."""
     beginning = beginning_of(asked)
     options = beginning.configuration.options
     given = _given(environment)
     log, lines = open_log(options.log_format, options.log_level)
     try:
-        agent = Agent(beginning, log, given)
-        log.info("the agent begins", node=beginning.node, machine=beginning.machine.name, state=options.state_dir)
-        for finding in beginning.configuration.findings:
-            log.warning(finding.message, about=finding.subject)
+        # Nothing may come after it: who is stopped there would leave its sockets behind.
+        return _Made(beginning, Agent(beginning, log, given), log, lines)
     except BaseException:
         lines.finish(LAST_LINES)
         raise
-    return agent, log, lines
 
 
 def _until(agent: Agent, asks: _Asks, environment: Mapping[str, str]) -> None:

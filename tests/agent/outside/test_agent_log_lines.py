@@ -104,3 +104,19 @@ def test_signals_before_the_agent_is_together_end_it_in_order(monkeypatch: pytes
         for number, handler in before.items():
             signal.signal(number, handler)
     assert (unheard, closed) == ([], ["what was opened"])
+
+
+def test_a_signal_as_soon_as_the_agent_is_together_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    agent = SimpleNamespace(failure=None, start=lambda: done.append("started"), close=lambda: done.append("closed"))
+
+    def told(event: str, **_fields: object) -> None:
+        if event == "the agent begins":
+            signal.raise_signal(signal.SIGTERM)
+
+    beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
+    monkeypatch.setattr(run, "beginning_of", lambda _asked: beginning)
+    monkeypatch.setattr(run, "open_log", lambda *_: (SimpleNamespace(info=told), Lines(-1, lambda _count: None)))
+    monkeypatch.setattr(run, "Agent", lambda *_: agent)
+    run_agent(Asked("agent.yaml"), {})
+    assert done == ["closed"]
