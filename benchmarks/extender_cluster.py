@@ -9,7 +9,7 @@ from shapes import machine, pod, started, whole
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.checkpoint.memory_file import memory_state_text
 from mooring.core.config import MooringConfig
-from mooring.planner.simulation import Kubelet, StateTexts
+from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.scheduling.extender.answers import Answers
 from mooring.scheduling.extender.deciding import Decider
 from mooring.scheduling.extender.pods import Seen, Shapes

@@ -11,8 +11,8 @@ from mooring.core.config import MooringConfig
 from mooring.cpumanager.hints import generate_hints
 from mooring.cpumanager.rules import TakeRules
 from mooring.cpumanager.take import take
+from mooring.kubelet.kubelet import StateTexts, start_kubelet
 from mooring.node import Node
-from mooring.planner.simulation import StateTexts, start_kubelet
 
 SHAPES = [(2, 32), (4, 32), (8, 32), (8, 128)]
 

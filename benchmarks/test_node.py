@@ -15,8 +15,8 @@ from shapes import gpu_tray, machine, pod, rich_node, rich_pod, started, whole
 
 from mooring.checkpoint.store import StateFolder
 from mooring.core.pod import Pod
+from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Node
-from mooring.planner.simulation import Kubelet
 
 
 @pytest.mark.parametrize("share", [0.0, 0.8], ids=["empty", "80-percent-full"])

@@ -21,8 +21,8 @@ from mooring.cluster.podresources_messages import MESSAGES
 from mooring.core.config import MooringConfig
 from mooring.core.pod import Container, Pod
 from mooring.devicemanager.state import Device
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.planner.podresources import pod_resources_document
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 from mooring.scheduling.facts_document import digest_of, essential, facts_document, facts_of
 from mooring.scheduling.fingerprint import fingerprint
 from mooring.scheduling.node_topology import topology_document

@@ -18,8 +18,8 @@ from mooring.agent.snapshot import Published, Snapshot
 from mooring.core.config import MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.manifest.findings import ignore
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 from mooring.scheduling.state_document import state_of
 
 STATE = f"PATCH /apis/mooring.dev/v1alpha1/nodestates/{NODE}"

@@ -57,8 +57,8 @@ from mooring.core.errors import KubeletCrashError
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import ContainerKind, Pod, QoS
+from mooring.kubelet.kubelet import Kubelet, Start, StateTexts
 from mooring.node import Decision
-from mooring.planner.simulation import Kubelet, Start, StateTexts
 
 INIT, APP = ContainerKind.INIT, ContainerKind.APP
 

@@ -23,7 +23,7 @@ from mooring.core.config import MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod
 from mooring.core.quantity import Quantity
-from mooring.planner.simulation import StateTexts
+from mooring.kubelet.kubelet import StateTexts
 
 
 def with_pod(state: AgentState, uid: str = "a", cpus: str = "2") -> AgentState:

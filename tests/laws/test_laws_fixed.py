@@ -14,8 +14,8 @@ from tests.laws.stories import configurations, machines, pods
 from mooring.core.config import FIXABLE_DEFECTS, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.machineinfo import MachineInfo
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.node import Node
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 
 
 class Story(RuleBasedStateMachine):

@@ -9,10 +9,10 @@ from mooring.core.bits import list_text
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.claimed import claim_of, claims_of, is_claim, owner_of
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.node import Node
 from mooring.node.claims import Claim, Share, claim, claimable, release
 from mooring.planner.held import held_by_others
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 
 # Two NUMA nodes with four cores each; CPU n and n + 8 are siblings; CPU 0 is reserved.
 INFO = machine()

@@ -13,8 +13,8 @@ from tests.laws.strategies_whole_node import configurations, hardware, pods
 from mooring.core.config import MooringConfig
 from mooring.core.topology import Topology
 from mooring.cpumanager.claimed import HeldClaim, claims_of, is_claim
+from mooring.kubelet.kubelet import StateTexts, start_kubelet
 from mooring.node.claims import Claim, Share, claimable
-from mooring.planner.simulation import StateTexts, start_kubelet
 
 FIXED = MooringConfig(fixed_defects=frozenset({"pod-restart"}))
 

@@ -18,6 +18,7 @@ from mooring.cpumanager.facts import CPUsAssigned, CPUsReleased, CPUsTaken
 from mooring.cpumanager.pod_restore import POD_RESTART
 from mooring.cpumanager.policy import available_cpus
 from mooring.devicemanager.state import DeviceState
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.node import Decision, Readmission
@@ -25,7 +26,6 @@ from mooring.node.facts import KubeletStarted
 from mooring.node.metrics import NUMA_GAUGE, Metrics, MetricsObserver
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.planner.scenario_machines import load_machines
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 
 EVERY = 4
 """One scenario of so many is run."""

@@ -25,10 +25,10 @@ from mooring.core.decision import StartRefusal
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.pod import Pod
 from mooring.cpumanager.state import CPUState
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.memorymanager.start import DIFFERENT
 from mooring.node import Decision, Node
 from mooring.node.settings import Settings, build_settings
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 from mooring.topologymanager.hints import IMPOSSIBLE, Hints
 
 TWO = machine(2, 4)

@@ -11,11 +11,11 @@ from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import MachineInfo
 from mooring.devicemanager.state import DeviceState
+from mooring.kubelet.kubelet import StateTexts, start_kubelet
 from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.planner.question import Question
 from mooring.planner.scenario_machines import load_machines
-from mooring.planner.simulation import StateTexts, start_kubelet
 
 
 @dataclass(frozen=True, slots=True)

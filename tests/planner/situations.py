@@ -11,10 +11,10 @@ from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
 from mooring.discovery.compact import parse_compact
+from mooring.kubelet.kubelet import StateTexts
 from mooring.planner.explain.explain import explain
 from mooring.planner.explain.story import Story
 from mooring.planner.plan import Plan, make_plan
-from mooring.planner.simulation import StateTexts
 
 TWO_NODES = replace(parse_compact("sockets=2 cores=8 threads=2 memory=32Gi"), findings=())
 """Two NUMA nodes of 8 CPUs and 16 GiB each; a core has two threads."""

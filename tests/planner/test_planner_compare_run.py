@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.planner.compared import SMALL, STATIC, machine, pod, pods, trace, varied
 
 from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.kubelet.kubelet import StateTexts, start_kubelet
 from mooring.planner.compare import run, workers
 from mooring.planner.compare.alignment import Alignment
 from mooring.planner.compare.combinations import ALL_OPTIONS, Dimension, option_sets
@@ -26,7 +27,6 @@ from mooring.planner.compare.ranking import MEASURES, rank_key
 from mooring.planner.compare.run import compare
 from mooring.planner.compare.stranded import Stranded
 from mooring.planner.compare.variant import Variant, changes_between
-from mooring.planner.simulation import StateTexts, start_kubelet
 
 ASKED = trace([*pods(3, 8, 2), pod("with-init", 2, init=4), pod("huge", 40)])
 

@@ -16,6 +16,7 @@ from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machine import Machine
 from mooring.core.pod import Pod, QoS
 from mooring.discovery.machineinfo_json import machines_of_lines
+from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.planner.compare.combinations import ALL_OPTIONS
 from mooring.planner.compare.measures import digest, measure
@@ -24,7 +25,6 @@ from mooring.planner.compare.trial import Trial, run_trial
 from mooring.planner.compare.variant import Variant
 from mooring.planner.plan import make_plan
 from mooring.planner.replay import replay_scenario
-from mooring.planner.simulation import StateTexts
 
 CORPORA = Path(__file__).resolve().parents[1] / "corpora"
 VARIANTS = varied(machine(), STATIC, *ALL_OPTIONS)

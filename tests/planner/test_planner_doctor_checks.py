@@ -14,6 +14,7 @@ from mooring.core.machine import Machine
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.state import CPUState
+from mooring.kubelet.kubelet import StateTexts
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.replay import replayed
 from mooring.memorymanager.state import Block, MemoryState
@@ -21,7 +22,6 @@ from mooring.node.settings import Settings, build_settings
 from mooring.planner.doctor.diagnosis import Diagnosis, diagnose
 from mooring.planner.doctor.problem import Holder
 from mooring.planner.question import Question
-from mooring.planner.simulation import StateTexts
 
 
 def looked_at(

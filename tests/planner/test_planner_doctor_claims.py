@@ -15,10 +15,10 @@ from mooring.core.machineinfo import Core, MachineInfo, Node
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.state import CPUState
+from mooring.kubelet.kubelet import StateTexts
 from mooring.planner.doctor.diagnosis import Diagnosis, diagnose
 from mooring.planner.doctor.problem import Problem
 from mooring.planner.question import Question
-from mooring.planner.simulation import StateTexts
 
 NODE: KubeletConfig = replace(CONFIG, memory_manager_policy="None", reserved_memory=())
 """Four CPUs, of which 0 is reserved."""

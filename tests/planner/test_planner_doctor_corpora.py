@@ -17,8 +17,8 @@ from tests.planner.recordings import CORPORA
 from tests.planner.refused_starts import RecordedStart, recorded_starts
 
 from mooring.core.cpuset import CPUSet
+from mooring.kubelet.kubelet import StateTexts, start_kubelet
 from mooring.planner.doctor.diagnosis import Diagnosis, diagnose, with_repairs
-from mooring.planner.simulation import StateTexts, start_kubelet
 
 RECORDINGS = {"state-files.jsonl.gz": 363, "admission-lifecycle-restart.jsonl.gz": 199}
 """File -> refused starts."""

@@ -12,9 +12,9 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.cpumanager.state import CPUState
 from mooring.discovery.compact import parse_compact
+from mooring.kubelet.kubelet import StateTexts
 from mooring.planner.doctor.diagnosis import Diagnosis, diagnose
 from mooring.planner.question import Question
-from mooring.planner.simulation import StateTexts
 
 CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
 

@@ -19,6 +19,7 @@ from mooring.core.machine import Machine
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import start as start_cpu
+from mooring.kubelet.kubelet import StateTexts, start_kubelet
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.replay import replayed
 from mooring.memorymanager.start import start as start_memory
@@ -28,7 +29,6 @@ from mooring.planner.doctor.cpu_repair import repaired_cpu
 from mooring.planner.doctor.diagnosis import diagnose, with_repairs
 from mooring.planner.doctor.memory_repair import repaired_memory
 from mooring.planner.question import Question
-from mooring.planner.simulation import StateTexts, start_kubelet
 
 
 def made(found: KubeletConfig) -> Settings:

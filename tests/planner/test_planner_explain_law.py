@@ -14,6 +14,7 @@ from mooring.core.config import MooringConfig
 from mooring.core.machineinfo import MachineInfo
 from mooring.cpumanager.facts import ExistingCPUsKept, PodShareCut
 from mooring.devicemanager.state import DeviceState
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.node.facts import PodWithdrawn
@@ -24,7 +25,6 @@ from mooring.planner.explain.explain import story_of
 from mooring.planner.explain.picture import decision_view
 from mooring.planner.explain.story import ADMITTED, CRASH, ENDLESS, REJECTED, Story, Taking
 from mooring.planner.scenario_machines import load_machines
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 from mooring.render.decision_svg import decision_svg
 
 EVERY = 40

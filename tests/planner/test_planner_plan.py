@@ -18,13 +18,13 @@ from mooring.core.quantity import Quantity
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import Device
 from mooring.discovery.compact import parse_compact
+from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.scenario import Admit, Scenario, load_scenarios
 from mooring.planner.picture import plan_rows, plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.plan_document import plan_document
 from mooring.planner.replay import replay_scenario
 from mooring.planner.scenario_machines import load_machines
-from mooring.planner.simulation import StateTexts
 
 MACHINE = replace(
     parse_compact("sockets=2 numa=4 cores=16 threads=2 memory=16Gi distances=10,12,20"),

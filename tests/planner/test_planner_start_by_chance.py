@@ -13,10 +13,10 @@ from mooring.core.machine import Machine
 from mooring.core.machineinfo import HugePages, MachineInfo
 from mooring.core.pod import Pod, QoS
 from mooring.core.quantity import Quantity
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.memorymanager.account import charge
 from mooring.memorymanager.state import Block, MemoryState
 from mooring.planner.plan import Plan, make_plan
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 
 CONFIG = managed("best-effort", "container", memory=True)
 MEMORY = 1 << 30

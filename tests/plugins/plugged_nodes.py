@@ -21,9 +21,9 @@ from mooring.cpumanager.hidden import hidden_of_pod, is_hidden, pod_of
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.discovery.compact import parse_compact
 from mooring.discovery.loader import load_machine
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.manifest.plugins import plugin_choice
 from mooring.node import Decision, Node
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 
 SNAPSHOTS = Path(__file__).parents[2].parent / "shared" / "machines"
 

@@ -24,8 +24,8 @@ from tests.plugins.plugged_nodes import (
 from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
+from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.plugins import plugin_choice
-from mooring.planner.simulation import Kubelet
 from mooring.plugins.facts import PluginFailed, PluginFiltered
 
 HYBRID = (

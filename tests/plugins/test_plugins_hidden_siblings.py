@@ -27,6 +27,7 @@ from mooring.core.pod import ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.hidden import without_hidden
 from mooring.cpumanager.state import CPUState
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.planner.doctor.diagnosis import diagnose
 from mooring.planner.explain.explain import explain
 from mooring.planner.explain.lines import story_lines
@@ -37,7 +38,6 @@ from mooring.planner.plan import Plan, make_plan
 from mooring.planner.plan_document import plan_document
 from mooring.planner.podresources import pod_resources_document
 from mooring.planner.question import Question
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 
 SMT = "sockets=2 cores=8 threads=2 memory=16Gi"
 """Eight cores; CPUs n and n + 8 share one."""

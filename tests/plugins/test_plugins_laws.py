@@ -19,8 +19,8 @@ from mooring.core.plugins import PluginChoice
 from mooring.core.pod import ContainerKind, Pod
 from mooring.cpumanager.hidden import hidden_of, pod_of
 from mooring.cpumanager.requests import exclusive_cpus
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.node import Decision, Node
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 from mooring.plugins.facts import PluginsChose
 
 

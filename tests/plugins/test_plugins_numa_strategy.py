@@ -11,9 +11,9 @@ from tests.plugins.plugged_nodes import STATIC, breaks, cpus_of, machine_named, 
 
 from mooring.core.config import KubeletConfig
 from mooring.core.errors import InputError
+from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.plugins import plugin_choice
 from mooring.node.settings import Settings
-from mooring.planner.simulation import Kubelet
 
 MACHINES = (
     "sockets=2 numa=2 cores=16 threads=2 memory=32Gi",

@@ -10,8 +10,8 @@ from tests.plugins.plugged_nodes import STATIC, breaks, cpus_of, machine_named, 
 from mooring.core.bits import mask_of
 from mooring.core.cpuset import CPUSet
 from mooring.core.topology import Topology
+from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Decision
-from mooring.planner.simulation import Kubelet
 from mooring.plugins.facts import PluginFiltered
 
 EPYC = ("epyc-7763-2s-nps4", "synth-epyc7763-2s-nps1")

@@ -9,7 +9,7 @@ from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.discovery.compact import parse_compact
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.scheduling.extender.deciding import Decider
 from mooring.scheduling.extender.pods import Seen
 from mooring.scheduling.extender.view import ClusterView

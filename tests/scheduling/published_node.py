@@ -16,7 +16,7 @@ from mooring.core.machine import Finding
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.discovery.compact import parse_compact
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.scheduling.publisher.engine_source import EngineObserver
 from mooring.scheduling.publisher.observation import Observation
 from mooring.scheduling.publisher.pace import Rhythm

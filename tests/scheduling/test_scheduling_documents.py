@@ -18,7 +18,7 @@ from mooring.core.errors import InputError
 from mooring.core.machineinfo import Cache, MemoryModules
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.discovery.compact import parse_compact
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.scheduling.facts_document import digest_of, facts_document, facts_of
 from mooring.scheduling.objects import LARGEST_OBJECT, encoded
 from mooring.scheduling.state_document import ExclusiveCPUs, state_document, state_of

@@ -15,7 +15,7 @@ from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device, DeviceState
-from mooring.planner.simulation import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts, start_kubelet
 from mooring.scheduling.extender.deciding import Decider
 from mooring.scheduling.extender.outlook import UNPUBLISHED, UNREADABLE, Outlooks, Situation, anonymous
 from mooring.scheduling.extender.pods import Shapes, seen_pod

@@ -13,7 +13,7 @@ from tests.scheduling.extender_cluster import facts_with, guaranteed, started, s
 from tests.scheduling.extender_requests import Recorder, ask, ready_extender
 
 from mooring.cluster.apiserver import ClusterError
-from mooring.planner.simulation import Kubelet
+from mooring.kubelet.kubelet import Kubelet
 from mooring.scheduling.extender.options import ExtenderOptions
 from mooring.scheduling.extender.pods import Seen, Shapes, seen_pod
 from mooring.scheduling.extender.run import Extender

@@ -10,7 +10,7 @@ from tests.node.hotpluggable import pod
 from mooring.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.discovery.compact import parse_compact
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.scheduling.prediction_restored import Kind, kind_of, restored
 from mooring.scheduling.publisher.engine_source import EngineObserver
 from mooring.scheduling.state_document import state_document, state_of

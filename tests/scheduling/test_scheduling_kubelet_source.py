@@ -20,7 +20,7 @@ from mooring.core.machine import Machine
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.scheduling.publisher.api_names import names_of
 from mooring.scheduling.publisher.device_checkpoint import held_devices
 from mooring.scheduling.publisher.kubelet_source import ASKING, KubeletSource, UnsettledError

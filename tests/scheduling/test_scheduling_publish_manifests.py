@@ -14,7 +14,7 @@ from tests.scheduling.manifests import mistakes
 from mooring.cli.verbs import publish
 from mooring.core.config import MooringConfig
 from mooring.devicemanager.state import Device, DeviceState
-from mooring.planner.simulation import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts, start_kubelet
 from mooring.scheduling.facts_document import digest_of, facts_document
 from mooring.scheduling.objects import API_VERSION, FACTS, GROUP, PLURALS, STATE, VERSION
 from mooring.scheduling.publisher.observation import Observation, publication_of

@@ -13,7 +13,7 @@ from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.discovery.compact import parse_compact
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.scheduling.node_topology import topology_document
 from mooring.scheduling.state_document import ExclusiveCPUs
 from mooring.scheduling.values import NodeState, PodKey

@@ -19,7 +19,7 @@ from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import MooringError
 from mooring.core.pod import Pod
-from mooring.planner.simulation import StateTexts
+from mooring.kubelet.kubelet import StateTexts
 
 KIND = "AgentJournal"
 VERSION = 1

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from mooring.agent.snapshot import SnapshotProvider
 from mooring.cluster.apiserver import Cluster, cluster_of, configuration_of
 from mooring.core.errors import InputError
+from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.findings import Report
-from mooring.planner.simulation import Kubelet
 from mooring.scheduling.publisher.counts import Counts
 from mooring.scheduling.publisher.engine_source import EngineObserver
 from mooring.scheduling.publisher.metrics import PublisherMetrics

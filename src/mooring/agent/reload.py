@@ -15,9 +15,9 @@ from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.options import FIELDS, AgentOptions
 from mooring.core.config import CPU_HOTPLUG, MIXED_CPUS, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
 from mooring.core.errors import InputError, KubeletCrashError
+from mooring.kubelet.kubelet import Kubelet, start_kubelet
 from mooring.manifest.gates import DELAY_GATE, PodGates
 from mooring.node import Node
-from mooring.planner.simulation import Kubelet, start_kubelet
 
 RESTART: Mapping[str, str] = {
     "stateDir": "the state of the running containers is in the old folder",

@@ -24,13 +24,13 @@ from mooring.core.pod import Pod
 from mooring.cpumanager.claimed import HeldClaim, claims_of
 from mooring.cpumanager.offline import backwards, effective_pool, exchanged
 from mooring.cpumanager.state import CPUState
+from mooring.kubelet.kubelet import Kubelet
 from mooring.node.isolation import cpu_isolation
 from mooring.node.node import numa_of_blocks
 from mooring.node.resize import releases_of
 from mooring.planner.picture import policies
 from mooring.planner.plan import free_cpus, reserved_cpus
 from mooring.planner.plan_document import numa_fields
-from mooring.planner.simulation import Kubelet
 
 API_VERSION = "mooring/v1alpha1"
 KIND = "AgentStatus"

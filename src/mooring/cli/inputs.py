@@ -15,11 +15,11 @@ from mooring.core.machine import Finding
 if TYPE_CHECKING:
     from mooring.core.machine import Machine
     from mooring.core.pod import Pod
+    from mooring.kubelet.kubelet import StateTexts
     from mooring.manifest.configuration import NodeConfiguration
     from mooring.planner.nodearchive.reader import NodeArchive
     from mooring.planner.plan import Plan
     from mooring.planner.question import Question
-    from mooring.planner.simulation import StateTexts
 
 STANDARD_INPUT = "-"
 
@@ -220,7 +220,7 @@ def read_state(folder: str) -> StateTexts:
     Raises:
         InputError: there is no such directory, or a file in it cannot be read.
     """
-    from mooring.planner.simulation import StateTexts  # noqa: PLC0415 - with the engine behind it
+    from mooring.kubelet.kubelet import StateTexts  # noqa: PLC0415 - with the engine behind it
 
     if not folder:
         return StateTexts()

@@ -9,12 +9,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for, width_for
+from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.holdings import holding_lines
 from mooring.planner.mixed import mixed_lines
 from mooring.planner.picture import plan_rows, plan_view, policies
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.planner.releases import resize_lines
-from mooring.planner.simulation import Kubelet
 from mooring.render.tables import numa_table, placements_table
 from mooring.render.wording import clean, plural
 

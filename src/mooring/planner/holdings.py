@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mooring.devicemanager.state import Device
+from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.plan import Plan
-from mooring.planner.simulation import Kubelet
 from mooring.render.wording import size
 
 HUGEPAGES = "hugepages-"

@@ -6,9 +6,9 @@ The lines stand under the picture and under the tables of a plan.
 from __future__ import annotations
 
 from mooring.core.pod import Pod
+from mooring.kubelet.kubelet import Kubelet
 from mooring.node.mixed import is_mixed
 from mooring.planner.plan import Plan
-from mooring.planner.simulation import Kubelet
 
 
 def mixed_containers(kubelet: Kubelet, pod: Pod) -> tuple[str, ...]:

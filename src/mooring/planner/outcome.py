@@ -13,9 +13,9 @@ from typing import Any
 from mooring.core.bits import list_text, members
 from mooring.core.decision import Placement
 from mooring.core.moment import Moment
+from mooring.kubelet.kubelet import StateTexts
 from mooring.node import Decision
 from mooring.node.resize import Resize
-from mooring.planner.simulation import StateTexts
 from mooring.topologymanager.entries import AnyHints, ResourceHints
 from mooring.topologymanager.hints import Hint, Hints
 from mooring.topologymanager.wide import Family

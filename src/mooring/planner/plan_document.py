@@ -8,12 +8,12 @@ from typing import Any
 from mooring import KUBELET_VERSION
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import Node as NUMANode
+from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.answering import Answer
 from mooring.planner.hotplug_fields import offline_fields
 from mooring.planner.mixed import mixed_containers
 from mooring.planner.outcome import decision_fields, device_fields, state_fields
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
-from mooring.planner.simulation import Kubelet
 
 API_VERSION = "mooring/v1alpha1"
 KIND = "Plan"

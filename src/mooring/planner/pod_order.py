@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
-from mooring.planner.simulation import Kubelet
+from mooring.kubelet.kubelet import Kubelet
 from mooring.plugins.host import failures
 
 

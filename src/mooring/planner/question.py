@@ -13,8 +13,8 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding, Machine
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device
+from mooring.kubelet.kubelet import StateTexts
 from mooring.planner.plan import Plan, make_plan
-from mooring.planner.simulation import StateTexts
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from mooring.core.bits import list_text
 from mooring.core.moment import SECOND, Moment
 from mooring.cpumanager.state import PreAssignment
+from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.plan import Plan
-from mooring.planner.simulation import Kubelet
 
 
 def resize_lines(plan: Plan, now: Moment | None = None) -> list[str]:

@@ -17,6 +17,7 @@ from mooring.core.errors import InputError, KubeletCrashError, UnsupportedError
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment
 from mooring.devicemanager.state import DeviceState
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.manifest.devices import device_table
 from mooring.manifest.fields import inside
 from mooring.manifest.gates import PodGates
@@ -29,7 +30,6 @@ from mooring.node.resize import Resize
 from mooring.node.resizing import resize_state
 from mooring.planner.hotplug_fields import change_fields, check_known, standing_fields
 from mooring.planner.outcome import decision_fields, device_fields, resize_fields, span_text, state_fields
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 from mooring.planner.timeline import Timeline, advanced, resized, retried
 from mooring.topologymanager import merge_hints
 

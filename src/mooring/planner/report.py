@@ -13,12 +13,12 @@ from dataclasses import replace
 from mooring import KUBELET_VERSION
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
+from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.answering import Answer
 from mooring.planner.holdings import device_holders, holding_lines
 from mooring.planner.picture import admitted_rows, machine_view, owners_of, plan_view, pod_name, pools_of, verdict_of
 from mooring.planner.plan import Plan
 from mooring.planner.report_facts import distances_of, settings_facts
-from mooring.planner.simulation import Kubelet
 from mooring.render.build import Owner, cpu_views, owner_views
 from mooring.render.places import survey
 from mooring.render.report import (

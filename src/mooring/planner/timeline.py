@@ -16,8 +16,8 @@ from mooring.core.decision import Rejection
 from mooring.core.moment import SECOND, Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
+from mooring.kubelet.kubelet import Kubelet, Start
 from mooring.node.resize import DEFERRED, Resize, Waiting, retry_order
-from mooring.planner.simulation import Kubelet, Start
 
 FIRST_RETRY = 30 * SECOND
 """After its start the kubelet tries waiting resizes for the first time, when it knows all of its pods."""

@@ -13,11 +13,11 @@ from mooring.core.decision import StartRefusal
 from mooring.core.errors import MooringError
 from mooring.core.pod import Container, Pod, QoS
 from mooring.cpumanager.policy import STATIC
+from mooring.kubelet.kubelet import StateTexts, start_understood
 from mooring.node import Node
 from mooring.node.hotplug import remembered
 from mooring.node.settings import Settings, build_settings
 from mooring.planner.capacity.standing import Standing
-from mooring.planner.simulation import StateTexts, start_understood
 from mooring.scheduling.values import NodeFacts, NodeState
 
 _MEMORY_STATIC = "Static"

@@ -17,7 +17,7 @@ from mooring.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import HIGHEST_NODE
 from mooring.devicemanager.state import Device, DeviceState, Holdings
-from mooring.planner.simulation import StateTexts
+from mooring.kubelet.kubelet import StateTexts
 from mooring.scheduling.objects import STATE, new_object, read_object
 from mooring.scheduling.values import NodeState, PodKey
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machineinfo import MachineInfo
 from mooring.devicemanager.state import DeviceState
-from mooring.planner.simulation import StateTexts
+from mooring.kubelet.kubelet import StateTexts
 
 
 @dataclass(frozen=True, slots=True)

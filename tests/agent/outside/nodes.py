@@ -13,10 +13,10 @@ from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
 from mooring.discovery.loader import load_machine
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.manifest.pods import pod_from_object
 from mooring.node.metrics import Metrics, fold
 from mooring.node.node import numa_of_blocks
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 
 NOON = 1_770_000_000.0
 MACHINE = "sockets=2 numa=2 cores=8 threads=2 memory=32Gi"

@@ -17,8 +17,8 @@ from tests.agent.outside.nodes import STATIC, Told, busy, partitioned, pod, snap
 from mooring.agent.podresources import PodResourcesService
 from mooring.agent.snapshot import Published
 from mooring.core.errors import InputError
+from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.podresources import pod_resources_document
-from mooring.planner.simulation import Kubelet
 
 # Field number -> name and kind, from the specification (pod-level.md section 5); a reader of its own, so that a wrong
 # table of the server cannot agree with itself.

@@ -22,8 +22,8 @@ from mooring.agent.status_document import status_document
 from mooring.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
 from mooring.core.moment import SECOND, Moment
 from mooring.discovery.loader import load_machine
+from mooring.kubelet.kubelet import StateTexts, start_kubelet
 from mooring.node.metrics import Metrics
-from mooring.planner.simulation import StateTexts, start_kubelet
 from mooring.schemas import COMMON, kinds, schema
 
 CONFIG = replace(

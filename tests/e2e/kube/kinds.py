@@ -11,8 +11,8 @@ from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.machineinfo import HugePages, MachineInfo
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.discovery.loader import load_machine
+from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.node.resources import allocatable
-from mooring.planner.simulation import Kubelet, StateTexts, start_kubelet
 
 DEVICE = "example.com/nic"
 HUGE_PAGE_KIB = 2048

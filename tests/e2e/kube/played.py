@@ -18,8 +18,8 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Rejection
 from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
+from mooring.kubelet.kubelet import Kubelet
 from mooring.node.resources import check_fit
-from mooring.planner.simulation import Kubelet
 from mooring.scheduling.publisher.engine_source import EngineObserver
 from mooring.scheduling.publisher.observation import Observation
 

@@ -21,8 +21,8 @@ from mooring.agent.reactor.values import HAS_CGROUP, AgentState
 from mooring.agent.reactor.wanted import Wanted, write_of
 from mooring.core.bits import list_text
 from mooring.core.observer import Observer
+from mooring.kubelet.kubelet import Kubelet
 from mooring.node.hotplug import Broken, CPUsChanged, Restored, known_cpus
-from mooring.planner.simulation import Kubelet
 
 
 def is_watched(state: AgentState) -> bool:

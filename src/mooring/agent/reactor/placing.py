@@ -17,7 +17,7 @@ from mooring.core.errors import MooringError
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.offline import effective_pool
-from mooring.planner.simulation import Kubelet
+from mooring.kubelet.kubelet import Kubelet
 
 EMPTY_SHARED_POOL = "EmptySharedPool"
 EMPTY_POOL_MESSAGE = "no CPU is left in the shared pool for containers without CPUs of their own"

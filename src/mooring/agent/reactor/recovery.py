@@ -16,7 +16,7 @@ from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.pod import Pod
 from mooring.cpumanager.requests import exclusive_cpus
-from mooring.planner.simulation import Kubelet, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, start_kubelet
 
 
 def recoverable(state: AgentState, pod: Pod, taken: int) -> Mapping[str, int]:

@@ -26,8 +26,8 @@ from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod, QoS
 from mooring.cpumanager.resume import is_resized
+from mooring.kubelet.kubelet import Kubelet
 from mooring.node.resize import DEFERRED
-from mooring.planner.simulation import Kubelet
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.state import CPUState
+from mooring.kubelet.kubelet import Kubelet, Start, StateTexts, start_kubelet
 from mooring.memorymanager.state import MemoryState
 from mooring.node.hotplug import remembered
-from mooring.planner.simulation import Kubelet, Start, StateTexts, start_kubelet
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from mooring.agent.nri.types import LinuxResources, PodSandbox
 from mooring.core.decision import Rejection
 from mooring.core.pod import Pod
 from mooring.cpumanager.state import CPUState
+from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.state import MemoryState
-from mooring.planner.simulation import Kubelet
 
 
 class Phase(Enum):

@@ -17,10 +17,10 @@ from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager.offline import effective_pool
+from mooring.kubelet.kubelet import Kubelet
 from mooring.node.isolation import container_runs_without_quota, pod_runs_without_quota
 from mooring.node.mixed import is_mixed
 from mooring.node.node import numa_of_blocks
-from mooring.planner.simulation import Kubelet
 
 NO_QUOTA = -1
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
+from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.scenario import Admit, Reboot, Remove, Restart, Scenario, Step
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.node.resources import pod_requests
 from mooring.planner.question import Question
-from mooring.planner.simulation import StateTexts
 
 
 @dataclass(frozen=True, slots=True)

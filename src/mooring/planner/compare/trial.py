@@ -13,6 +13,7 @@ from mooring.core.decision import Rejection, StartRefusal
 from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import ContainerKind, Pod
 from mooring.devicemanager.state import DeviceState
+from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.scenario import Admit, Remove, Step
 from mooring.memorymanager.state import Block
 from mooring.node import Decision
@@ -23,7 +24,6 @@ from mooring.planner.compare.trace import Trace
 from mooring.planner.compare.variant import Variant
 from mooring.planner.held import adopted, held_by_others
 from mooring.planner.plan import started
-from mooring.planner.simulation import Kubelet
 
 CRASH = "crash"
 ENDLESS = "endless"

@@ -20,8 +20,8 @@ from mooring.checkpoint.salvage import DEPTH, json_of
 from mooring.core.config import KubeletConfig
 from mooring.core.gates import FeatureGates
 from mooring.cpumanager.state import CPUState
+from mooring.kubelet.kubelet import StateTexts
 from mooring.memorymanager.state import MemoryState
-from mooring.planner.simulation import StateTexts
 
 POD_LEVEL_GATE = "PodLevelResourceManagers"
 BASELINE_GATE = "InPlacePodVerticalScalingExclusiveCPUs"

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from mooring.codes.pages import page
 from mooring.core.pod import Pod
+from mooring.kubelet.kubelet import Kubelet
 from mooring.node.facts import AdmissionBegun, StaleStateRemoved
 from mooring.planner import reason as code
 from mooring.planner.answering import Answer
@@ -18,7 +19,6 @@ from mooring.planner.picture import policies
 from mooring.planner.plan import Plan
 from mooring.planner.reason import Reason
 from mooring.planner.remarks import all_remarks
-from mooring.planner.simulation import Kubelet
 
 
 def explain(plan: Plan, pod: Pod, container: str = "") -> Story:

@@ -12,6 +12,7 @@ from mooring.core.machine import Finding, Machine
 from mooring.core.pod import Pod
 from mooring.discovery.loader import machine_of
 from mooring.discovery.tree import Tree, open_tree
+from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.configuration import NodeConfiguration, configuration_of
 from mooring.manifest.document import Document
 from mooring.manifest.documents import documents_in
@@ -30,7 +31,6 @@ from mooring.planner.nodearchive.layout import (
     STATE_PART,
 )
 from mooring.planner.nodearchive.releases import release_findings
-from mooring.planner.simulation import StateTexts
 
 INCOMPLETE: Final = "MOOR-581"
 

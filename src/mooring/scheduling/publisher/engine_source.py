@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machineinfo import MachineInfo
-from mooring.planner.simulation import Kubelet
+from mooring.kubelet.kubelet import Kubelet
 from mooring.scheduling.facts_document import digest_of, essential
 from mooring.scheduling.publisher.observation import Observation
 from mooring.scheduling.values import NodeFacts, NodeState, PodKey

@@ -16,9 +16,9 @@ from typing import Final, Protocol
 from mooring.checkpoint.store import StateFolder
 from mooring.core.errors import MooringError
 from mooring.devicemanager.state import Device
+from mooring.kubelet.kubelet import StateTexts
 from mooring.node import Node
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
-from mooring.planner.simulation import StateTexts
 from mooring.scheduling.facts_document import digest_of
 from mooring.scheduling.prediction_restored import Kind, kind_of, rejoined, restored
 from mooring.scheduling.publisher.device_checkpoint import FILE as DEVICE_FILE
