@@ -16,8 +16,6 @@ from lightkube import Client
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, whole
 
-from mooring.cluster.apiserver import Cluster
-from mooring.cluster.podresources_messages import MESSAGES
 from mooring.core.config import MooringConfig
 from mooring.core.pod import Container, Pod
 from mooring.devicemanager.state import Device
@@ -33,6 +31,8 @@ from mooring.scheduling.publisher.observation import Observation
 from mooring.scheduling.publisher.pace import Rhythm
 from mooring.scheduling.publisher.publisher import Publisher
 from mooring.scheduling.values import NodeFacts
+from mooring.service.cluster.apiserver import Cluster
+from mooring.service.podresources_messages import MESSAGES
 
 EXCLUSIVE, SHARING = 40, 210
 CONFIG = whole("best-effort", 256)

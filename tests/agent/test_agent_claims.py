@@ -32,7 +32,6 @@ from mooring.agent.reactor.wanted import expected
 from mooring.agent.snapshot import Snapshot
 from mooring.agent.status_document import status_document
 from mooring.cli.status_text import status_text
-from mooring.cluster.claims_messages import MESSAGES
 from mooring.core.config import MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
@@ -42,6 +41,7 @@ from mooring.cpumanager.claimed import claim_of, owner_of
 from mooring.node.claims import Claim, Share
 from mooring.render.terminal import terminal_text
 from mooring.schemas import COMMON, kinds, schema
+from mooring.service.claims_messages import MESSAGES
 
 NUMA1 = 0xF0
 TWO = Claim("u-1", "shop", "two", (Share("fast", "numa1", 2, NUMA1), Share("slow", "numa1", 1, NUMA1)))

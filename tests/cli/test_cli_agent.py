@@ -64,7 +64,7 @@ def file(tmp_path: Path) -> Path:
 def test_without_the_packages_of_the_extra_one_line_names_the_missing_one_and_the_remedy(file: Path) -> None:
     with mock.patch.dict(sys.modules, {"structlog": None, "mooring.agent.run": None}):
         sys.modules.pop("mooring.agent.run")
-        sys.modules.pop("mooring.agent.logs", None)
+        sys.modules.pop("mooring.service.logs", None)
         answer = mooring("agent", "--config", file)
     assert answer.code == 2
     assert answer.complaint == (

@@ -14,12 +14,12 @@ from tests.agent.pods.fault_injector import Fault, FaultInjector, kubeconfig
 from tests.cli.command import mooring
 
 from mooring.cli.verbs.publish import _address, _serving
-from mooring.cluster.apiserver import Cluster
 from mooring.scheduling.facts_document import facts_of
 from mooring.scheduling.publisher.engine_source import Still
 from mooring.scheduling.publisher.observation import Observation
 from mooring.scheduling.publisher.publisher import Publisher
 from mooring.scheduling.state_document import state_of
+from mooring.service.cluster.apiserver import Cluster
 
 MACHINE = "cores=8 memory=8Gi l3=1"
 STATE = "PATCH /apis/mooring.dev/v1alpha1/nodestates/node-1"

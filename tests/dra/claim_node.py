@@ -14,7 +14,6 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node
 from tests.e2e.folders import short_folder
 
-from mooring.cluster.apiserver import ClusterError
 from mooring.dra.caretaker import Caretaker
 from mooring.dra.cdi import Specs
 from mooring.dra.devices import Grouping
@@ -23,6 +22,7 @@ from mooring.dra.ledger import Ledger
 from mooring.dra.messages import DRA, DRA_SERVICE, REGISTRATION, REGISTRATION_SERVICE
 from mooring.dra.plugin import Plugin
 from mooring.dra.publishing import Offer, Publisher
+from mooring.service.cluster.apiserver import ClusterError
 
 DRIVER, NODE = "cpu.example", "edge-7"
 

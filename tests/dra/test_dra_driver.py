@@ -9,8 +9,8 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node, start, until
 from tests.dra.claim_node import DRIVER, NODE, ClaimNode, MadeUpObjects, result
 
-from mooring.cluster.apiserver import ClusterError
 from mooring.dra.ledger import Ledger, LedgerError
+from mooring.service.cluster.apiserver import ClusterError
 
 
 def agent_on(node: Node) -> RuntimeSide:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mooring.cluster.apiserver import Cluster, ClusterError
 from mooring.scheduling.extender.options import ExtenderOptions
 from mooring.scheduling.extender.run import Extender, extender_with
 from mooring.scheduling.extender.wire import BindArguments
+from mooring.service.cluster.apiserver import Cluster, ClusterError
 
 PATIENT = 60.0
 """Seconds for a request, on a machine that may stand still for some of them."""

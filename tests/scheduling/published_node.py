@@ -9,7 +9,6 @@ import httpx2
 from lightkube import Client
 from tests.agent.pods.fault_injector import FaultInjector
 
-from mooring.cluster.apiserver import Cluster
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import MooringError
 from mooring.core.machine import Finding
@@ -21,6 +20,7 @@ from mooring.scheduling.publisher.engine_source import EngineObserver
 from mooring.scheduling.publisher.observation import Observation
 from mooring.scheduling.publisher.pace import Rhythm
 from mooring.scheduling.publisher.publisher import Publisher
+from mooring.service.cluster.apiserver import Cluster
 
 NODE = "node-1"
 FACTS = "POST /apis/mooring.dev/v1alpha1/nodefacts"

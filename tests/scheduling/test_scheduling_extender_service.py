@@ -12,13 +12,13 @@ import pytest
 from tests.scheduling.extender_cluster import facts_with, guaranteed, started, state_of_node
 from tests.scheduling.extender_requests import Recorder, ask, ready_extender
 
-from mooring.cluster.apiserver import ClusterError
 from mooring.kubelet.kubelet import Kubelet
 from mooring.scheduling.extender.options import ExtenderOptions
 from mooring.scheduling.extender.pods import Seen, Shapes, seen_pod
 from mooring.scheduling.extender.run import Extender
 from mooring.scheduling.facts_document import digest_of
 from mooring.scheduling.values import NodeFacts
+from mooring.service.cluster.apiserver import ClusterError
 
 WIRE = Path(__file__).parents[3] / "shared" / "wire"
 FACTS = facts_with("sockets=2 numa=2 cores=64 threads=1 memory=64Gi", topology_manager_policy="single-numa-node")

@@ -10,19 +10,19 @@ import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector, pod_object
 from tests.patience import until
 
-from mooring.cluster.apiserver import cluster_of
-from mooring.cluster.following import Follower
 from mooring.scheduling.extender.pods import Shapes
 from mooring.scheduling.extender.view import ClusterView
 from mooring.scheduling.extender.watches import PodListener, StateListener
+from mooring.service.cluster.apiserver import cluster_of
+from mooring.service.cluster.following import Follower
 
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
 
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.cluster.following.pause_before", lambda _tries, _name: 0.01)
-    monkeypatch.setattr("mooring.cluster.following.QUIET_PAUSE", 0.01)
+    monkeypatch.setattr("mooring.service.cluster.following.pause_before", lambda _tries, _name: 0.01)
+    monkeypatch.setattr("mooring.service.cluster.following.QUIET_PAUSE", 0.01)
 
 
 @pytest.fixture

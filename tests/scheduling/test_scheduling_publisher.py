@@ -9,10 +9,10 @@ import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector
 from tests.scheduling.published_node import FACTS, NODE, STATE, TOPOLOGY, Node
 
-from mooring.cluster.apiserver import ClusterError
 from mooring.scheduling.facts_document import facts_of
 from mooring.scheduling.publisher.publisher import LOOKING
 from mooring.scheduling.state_document import state_of
+from mooring.service.cluster.apiserver import ClusterError
 
 
 @pytest.fixture

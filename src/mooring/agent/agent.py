@@ -34,7 +34,6 @@ from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.resume import Resumed, resume
 from mooring.agent.releasing import release, tell_late
 from mooring.agent.reloading import Reloading
-from mooring.agent.serving import serve_tcp, serve_unix
 from mooring.agent.setting_up import Beginning
 from mooring.agent.shell import Shell
 from mooring.agent.snapshot import Heartbeat, InForce, Published, Snapshot
@@ -45,6 +44,7 @@ from mooring.agent.verification import SandboxLook, verify, verify_quotas, verif
 from mooring.core.machine import Finding
 from mooring.manifest.gates import PodGates
 from mooring.node.metrics import Metrics, fold
+from mooring.service.http import serve_tcp, serve_unix
 
 if TYPE_CHECKING:
     from mooring.agent.publishing import Publishing

@@ -13,14 +13,12 @@ import grpc
 import msgspec
 from google.protobuf.message import Message
 
-from mooring.agent.grpc_socket import GRPCSocket
 from mooring.agent.holder import Holder
 from mooring.agent.reactor.answers import Outcome, Refused
 from mooring.agent.reactor.claimed import variables
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.snapshot import Snapshot, SnapshotProvider
-from mooring.cluster.claims_messages import MESSAGES, SERVICE
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
@@ -28,6 +26,8 @@ from mooring.core.observer import Observer
 from mooring.cpumanager.claimed import HeldClaim, claim_of, claims_of, owner_of
 from mooring.discovery.machineinfo_json import machine_info_document
 from mooring.node.claims import Claim, Share, claimable
+from mooring.service.claims_messages import MESSAGES, SERVICE
+from mooring.service.grpc_socket import GRPCSocket
 
 MOST_SHARES: Final = 64
 """Shares of one claim; the API server allows 32 devices."""

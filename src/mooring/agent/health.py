@@ -12,8 +12,8 @@ from http import HTTPStatus
 
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState
 from mooring.agent.reactor.written import CPUSET_NOT_ENFORCED
-from mooring.agent.serving import Page, Pages
 from mooring.agent.snapshot import Heartbeat, Snapshot, SnapshotProvider
+from mooring.service.http import Page, Pages
 
 LONGEST_PAUSE = 30.0
 """Seconds without a heartbeat after which the agent counts as dead; a reconciliation takes two at most."""

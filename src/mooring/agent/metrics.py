@@ -20,11 +20,11 @@ from mooring.agent.overlap import exclusive_cpus
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.effects import Effect, Finding, Report, ResizeAnswered
 from mooring.agent.reactor.values import LIVE
-from mooring.agent.serving import Page
 from mooring.agent.snapshot import Snapshot, SnapshotProvider
 from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.offline import broken_sets
 from mooring.planner.exposition import exposition
+from mooring.service.http import Page
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REPLY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)

@@ -16,12 +16,16 @@ from mooring.agent.reactor.values import Options, Telling
 from mooring.core.errors import InputError
 from mooring.manifest.durations import nanoseconds
 from mooring.manifest.fields import check_names, choice_at, flag_at, inside, text_at
+from mooring.service.options import Address, LogFormat, LogLevel
 
 KIND = "AgentConfiguration"
 API_VERSION = "mooring/v1alpha1"
 
 STATUS_SOCKET = "/run/mooring/status.sock"
 """Where the agent tells its status unless it is told otherwise; ``mooring status`` asks there too."""
+
+METRICS_ADDRESS = Address("127.0.0.1", 9477)
+"""Where metrics and health are served by default."""
 
 _LONGEST_SOCKET = 107  # sun_path of Linux has 108 bytes, the last of them a zero
 _SHORTEST_SPAN = 10 * 10**6
@@ -44,33 +48,6 @@ class IRQAffinity(Enum):
     DRY_RUN = "dry-run"
     """It says what it would write."""
     ON = "on"
-
-
-class LogFormat(Enum):
-    """Form of a line in the log."""
-
-    JSON = "json"
-    CONSOLE = "console"
-
-
-class LogLevel(Enum):
-    """The least important lines that are written."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A TCP address to listen on."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +75,7 @@ class AgentOptions:
     """Whether the node is tainted while the agent is not ready."""
     reply_budget_ns: int = 500 * 10**6
     """Nanoseconds within which the runtime is answered."""
-    metrics_address: Address | None = Address("127.0.0.1", 9477)
+    metrics_address: Address | None = METRICS_ADDRESS
     per_container_metrics: bool = False
     telling: Telling = Telling.ANNOTATED
     """Which containers are told their CPUs, with the extension assigned-cpuset."""
@@ -229,7 +206,7 @@ def _options(content: Mapping[str, Any]) -> AgentOptions:
         place_while_unwritable=flag_at(content, "placeWhileUnwritable", default=usual.place_while_unwritable),
         fail_closed=flag_at(content, "failClosed", default=usual.fail_closed),
         reply_budget_ns=_span(content, "replyBudget", usual.reply_budget_ns),
-        metrics_address=_within("metricsAddress", _address, text_at(content, "metricsAddress", "127.0.0.1:9477")),
+        metrics_address=_within("metricsAddress", _address, text_at(content, "metricsAddress", str(METRICS_ADDRESS))),
         per_container_metrics=flag_at(content, "perContainerMetrics", default=usual.per_container_metrics),
         telling=choice_at(content, "assigned", usual.telling),
         assigned_dir=_folder(content, "assignedDir", usual.assigned_dir),

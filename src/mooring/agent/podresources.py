@@ -15,11 +15,11 @@ import grpc
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
-from mooring.agent.grpc_socket import GRPCSocket
 from mooring.agent.snapshot import SnapshotProvider
-from mooring.cluster.podresources_messages import MESSAGES, SERVICE
 from mooring.node import Node
 from mooring.planner.podresources import pod_resources_document
+from mooring.service.grpc_socket import GRPCSocket
+from mooring.service.podresources_messages import MESSAGES, SERVICE
 
 _Make = Callable[[Node, Message], dict[str, Any] | None]
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 
 from mooring.agent.snapshot import SnapshotProvider
-from mooring.cluster.apiserver import Cluster, cluster_of, configuration_of
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.findings import Report
@@ -20,6 +19,7 @@ from mooring.scheduling.publisher.metrics import PublisherMetrics
 from mooring.scheduling.publisher.observation import Observation
 from mooring.scheduling.publisher.pace import Rhythm
 from mooring.scheduling.publisher.publisher import Publisher
+from mooring.service.cluster.apiserver import Cluster, cluster_of, configuration_of
 
 
 class AgentSource:

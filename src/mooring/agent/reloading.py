@@ -8,13 +8,13 @@ from typing import Any
 from mooring.agent.clock import present_moment
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.holder import Holder
-from mooring.agent.logs import set_level
 from mooring.agent.metrics import AgentMetrics
 from mooring.agent.reactor.answers import Refused
 from mooring.agent.reload import ConfigurationWatch, Reload, engine_refusal
 from mooring.agent.setting_up import Beginning
 from mooring.agent.snapshot import InForce, Published
 from mooring.agent.taking_up import under
+from mooring.service.logs import set_level
 
 
 class Reloading:

@@ -13,13 +13,13 @@ from types import FrameType
 from typing import Any
 
 from mooring.agent.agent import Agent, ready_fields
-from mooring.agent.log_lines import LAST_LINES, Lines
-from mooring.agent.logs import open_log
-from mooring.agent.notify import notify, watchdog_seconds
 from mooring.agent.nri.errors import MisuseError
 from mooring.agent.nri.plugin import Given, given_by
 from mooring.agent.setting_up import Asked, Beginning, beginning_of
 from mooring.core.errors import InputError
+from mooring.service.log_lines import LAST_LINES, Lines
+from mooring.service.logs import open_log
+from mooring.service.notify import notify, watchdog_seconds
 
 PERIOD = 0.5
 """Seconds between two looks at what is due."""

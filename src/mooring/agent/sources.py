@@ -57,7 +57,7 @@ def surroundings(
     # Half of the agent's memory, which a node without API server does not need.
     from mooring.agent.pods.api import APIPods  # noqa: PLC0415 - as said above
     from mooring.agent.pods.writer import ClusterWriter  # noqa: PLC0415 - as above
-    from mooring.cluster.apiserver import Cluster, cluster_of, configuration_of  # noqa: PLC0415 - as above
+    from mooring.service.cluster.apiserver import Cluster, cluster_of, configuration_of  # noqa: PLC0415 - as above
 
     def connect() -> Cluster:
         return cluster_of(configuration_of(options.kubeconfig))

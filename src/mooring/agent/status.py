@@ -14,12 +14,12 @@ from typing import Any
 
 from mooring.agent.clock import present_moment
 from mooring.agent.counts import Counts
-from mooring.agent.serving import JSON, Page, Pages
 from mooring.agent.snapshot import SnapshotProvider
 from mooring.agent.status_document import KIND, status_document
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
+from mooring.service.http import JSON, Page, Pages
 
 STATUS = "/status"
 MACHINE = "/machine"

@@ -12,10 +12,10 @@ from mooring.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mooring.cluster.apiserver import Cluster
     from mooring.planner.plan import Plan
     from mooring.scheduling.publisher.observation import Source
     from mooring.scheduling.values import NodeFacts
+    from mooring.service.cluster.apiserver import Cluster
 
 KUBELET_ROOT = "/var/lib/kubelet"
 _SOCKET = "pod-resources/kubelet.sock"
@@ -96,7 +96,7 @@ def connector(kubeconfig: str) -> Callable[[], Cluster]:
     Raises:
         InputError: the kubeconfig cannot be used.
     """
-    from mooring.cluster.apiserver import cluster_of, configuration_of  # noqa: PLC0415 - needs the extra
+    from mooring.service.cluster.apiserver import cluster_of, configuration_of  # noqa: PLC0415 - needs the extra
 
     configuration_of(kubeconfig or None)  # a mistake is told now
     return lambda: cluster_of(configuration_of(kubeconfig or None))

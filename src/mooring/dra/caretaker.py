@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mooring.cluster.apiserver import ClusterError
 from mooring.core.errors import MooringError
 from mooring.dra.allocation import Allocation, allocation_of
 from mooring.dra.cdi import Specs
@@ -14,6 +13,7 @@ from mooring.dra.immediate import allocation_for, is_allocated, is_asked_for
 from mooring.dra.ledger import Ledger, LedgerError, NodeNow
 from mooring.dra.objects import Objects
 from mooring.dra.publishing import Publisher
+from mooring.service.cluster.apiserver import ClusterError
 
 IMMEDIATE_PERIOD: Final = 5.0
 """Seconds between two looks at claims that want immediate allocation."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from mooring.cluster.apiserver import ClusterError
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
@@ -21,6 +20,7 @@ from mooring.dra.cdi import Given, Prepared, Specs
 from mooring.dra.devices import device_cpus
 from mooring.dra.ledger import Ledger
 from mooring.dra.objects import Objects
+from mooring.service.cluster.apiserver import ClusterError
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import grpc
 
-from mooring.cluster.claims_messages import MESSAGES, SERVICE
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import MooringError
 from mooring.core.machineinfo import MachineInfo
@@ -16,6 +15,7 @@ from mooring.cpumanager.claimed import HeldClaim, HeldShare
 from mooring.discovery.machineinfo_json import parse_machine_info
 from mooring.dra.cdi import Given
 from mooring.dra.slices import Room
+from mooring.service.claims_messages import MESSAGES, SERVICE
 
 SECONDS: Final = 10.0
 """How long an answer may take; the kubelet waits for 45."""

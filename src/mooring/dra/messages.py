@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from google.protobuf.message import Message
 
-from mooring.cluster.schema import build_messages
+from mooring.service.protobuf import build_messages
 
 DRA_PACKAGE = "k8s.io.kubelet.pkg.apis.dra.v1"
 DRA_SERVICE = f"{DRA_PACKAGE}.DRAPlugin"

@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 from lightkube.config.kubeconfig import SingleConfig
 
-from mooring.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors, cluster_of
+from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors, cluster_of
 
 GROUP: Final = "apis/resource.k8s.io/v1"
 MANAGER: Final = "mooring-dra"

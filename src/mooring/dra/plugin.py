@@ -18,10 +18,10 @@ from typing import Any, Final, TypeAlias
 import grpc
 from google.protobuf.message import Message
 
-from mooring.agent import sockets
 from mooring.core.errors import InputError, MooringError
 from mooring.dra.driver import ClaimName, Driver
 from mooring.dra.messages import DRA, DRA_SERVICE, DRA_VERSION, REGISTRATION, REGISTRATION_SERVICE
+from mooring.service import sockets
 
 THREADS: Final = 4
 WAITING: Final = 64

@@ -14,11 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from mooring.agent.log_lines import LAST_LINES
-from mooring.agent.logs import open_log
-from mooring.agent.options import Address, LogFormat, LogLevel
-from mooring.agent.serving import Page, serve_tcp
-from mooring.cluster.apiserver import configuration_of
 from mooring.core.errors import InputError, MooringError
 from mooring.core.hardware import Hardware
 from mooring.dra.caretaker import Caretaker
@@ -30,6 +25,11 @@ from mooring.dra.objects import Objects
 from mooring.dra.owner import refuse_static_kubelet
 from mooring.dra.plugin import Plugin
 from mooring.dra.publishing import Offer, Publisher
+from mooring.service.cluster.apiserver import configuration_of
+from mooring.service.http import Page, serve_tcp
+from mooring.service.log_lines import LAST_LINES
+from mooring.service.logs import open_log
+from mooring.service.options import Address, LogFormat, LogLevel
 
 DRIVER: Final = "cpu.mooring.dev"
 CLAIMS_SOCKET: Final = "/run/mooring/claims.sock"

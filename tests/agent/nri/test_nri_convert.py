@@ -33,7 +33,7 @@ from mooring.agent.nri.types import (
     Mount,
     PodSandbox,
 )
-from mooring.cluster.schema import build_messages
+from mooring.service.protobuf import build_messages
 
 WIRE = Path(__file__).parent / "wire"
 REQUESTS = {

@@ -12,20 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
-from mooring.agent.options import (
-    FIELDS,
-    Address,
-    AgentOptions,
-    IRQAffinity,
-    LogLevel,
-    OnRejection,
-    agent_options,
-    choices_of,
-    overridden,
-)
+from mooring.agent.options import FIELDS, AgentOptions, IRQAffinity, OnRejection, agent_options, choices_of, overridden
 from mooring.agent.reactor.values import Options, Telling
 from mooring.core.errors import InputError
 from mooring.manifest.kubelet_flags import kubelet_flags
+from mooring.service.options import Address, LogLevel
 
 FULL: dict[str, Any] = {
     "apiVersion": "mooring/v1alpha1",

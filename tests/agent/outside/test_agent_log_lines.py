@@ -16,9 +16,9 @@ from tests.patience import until
 
 from mooring.agent import run
 from mooring.agent.configuration import AgentConfiguration
-from mooring.agent.log_lines import Lines
 from mooring.agent.run import run_agent
 from mooring.agent.setting_up import Asked
+from mooring.service.log_lines import Lines
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node, pod, start
 
 from mooring.agent.nri.types import Event
-from mooring.cluster.podresources_messages import MESSAGES, SERVICE
+from mooring.service.podresources_messages import MESSAGES, SERVICE
 
 METHODS = {"List": "ListPodResources", "Get": "GetPodResources", "GetAllocatableResources": "AllocatableResources"}
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from mooring.agent.logs import set_level, start_log
-from mooring.agent.notify import notify, watchdog_seconds
-from mooring.agent.options import AgentOptions, LogFormat, LogLevel
+from mooring.agent.options import AgentOptions
+from mooring.service.logs import set_level, start_log
+from mooring.service.notify import notify, watchdog_seconds
+from mooring.service.options import LogFormat, LogLevel
 
 UNIT = Path(__file__).resolve().parents[3] / "packaging" / "systemd" / "mooring-agent.service"
 

@@ -15,10 +15,11 @@ import pytest
 from tests.agent.nri.runtime_side import TIMEOUT
 from tests.patience import until
 
-from mooring.agent import serving, sockets
-from mooring.agent.options import Address
-from mooring.agent.serving import Page, Server, serve_tcp, serve_unix
 from mooring.core.errors import InputError
+from mooring.service import http as serving
+from mooring.service import sockets
+from mooring.service.http import Page, Server, serve_tcp, serve_unix
+from mooring.service.options import Address
 
 PAGES = {"/hello": lambda: Page(b"hello\n"), "/broken": lambda: Page(str(1 // 0).encode())}
 

@@ -25,7 +25,6 @@ from tests.patience import until
 
 from mooring.agent.counts import Counts
 from mooring.agent.picture import status_view
-from mooring.agent.serving import Page, serve_unix
 from mooring.agent.snapshot import EffectiveSet, InForce, Published, RuntimeLink, Snapshot
 from mooring.agent.status import ask_machine, ask_status, status_pages
 from mooring.agent.status_document import status_document
@@ -34,6 +33,7 @@ from mooring.core.errors import InputError
 from mooring.discovery.loader import load_machine
 from mooring.render.terminal import terminal_text
 from mooring.schemas import COMMON, kinds, schema
+from mooring.service.http import Page, serve_unix
 
 COUNTS = Counts(replies=1200, reply_seconds=0.9, rejections=3, repairs=1, reconnects=2)
 REGISTRY: Registry[Any] = Registry().with_resources(

@@ -15,7 +15,6 @@ from tests.cli.command import mooring
 
 from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.counts import Counts
-from mooring.agent.serving import serve_unix
 from mooring.agent.snapshot import Published
 from mooring.agent.status import status_pages
 from mooring.agent.status_document import status_document
@@ -25,6 +24,7 @@ from mooring.discovery.loader import load_machine
 from mooring.kubelet.kubelet import StateTexts, start_kubelet
 from mooring.node.metrics import Metrics
 from mooring.schemas import COMMON, kinds, schema
+from mooring.service.http import serve_unix
 
 CONFIG = replace(
     STATIC,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mooring.cluster.apiserver import cluster_of, configuration_of
 from mooring.core.errors import InputError
+from mooring.service.cluster.apiserver import cluster_of, configuration_of
 
 
 def document(**changes: Any) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from mooring.agent.pods.events import About, Happening
 from mooring.agent.pods.outward import NoCluster, about_node, about_pod, announce
 from mooring.agent.pods.writer import MOST_TRIES, ClusterWriter
 from mooring.agent.reactor.effects import EventFor, Evict
-from mooring.cluster.apiserver import Cluster, ClusterError, cluster_of
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
+from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of
 
 WEB = About("Pod", "web-0", "uid-web-0", "shop")
 HELD = Happening(WEB, "TopologyAffinityError", "Resources cannot be allocated with Topology locality")

@@ -26,10 +26,10 @@ from mooring.agent.pods.api import APIPods
 from mooring.agent.pods.events import About, EventWrite, Happening
 from mooring.agent.pods.writer import ClusterWriter
 from mooring.agent.pods.writes import TAINT, evict_pod, set_taint, write_event
-from mooring.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
-from mooring.cluster.watching import PODS, Pages, mapping_of, pods_of, watch_lines
 from mooring.core.machine import Finding
 from mooring.core.pod import ContainerKind, QoS
+from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
+from mooring.service.cluster.watching import PODS, Pages, mapping_of, pods_of, watch_lines
 
 KUBECONFIG = os.environ.get("MOORING_E2E_KUBECONFIG", "")
 PATIENCE = 30.0

@@ -13,7 +13,10 @@ import msgspec
 from tests.e2e.kube.played import PlayedNode
 from tests.e2e.kubelet.apiserver import APIServer
 
-from mooring.cluster.apiserver import (
+from mooring.core.machine import Finding
+from mooring.manifest.pods import pod_from_object
+from mooring.scheduling.publisher.publisher import LOOKING, Publisher
+from mooring.service.cluster.apiserver import (
     Cluster,
     ClusterError,
     check_response,
@@ -21,11 +24,8 @@ from mooring.cluster.apiserver import (
     cluster_of,
     configuration_of,
 )
-from mooring.cluster.following import Follower
-from mooring.cluster.watching import PODS
-from mooring.core.machine import Finding
-from mooring.manifest.pods import pod_from_object
-from mooring.scheduling.publisher.publisher import LOOKING, Publisher
+from mooring.service.cluster.following import Follower
+from mooring.service.cluster.watching import PODS
 
 _MERGE = {"Content-Type": "application/merge-patch+json"}
 

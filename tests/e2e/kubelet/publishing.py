@@ -10,7 +10,6 @@ from typing import Any
 
 from tests.e2e.kubelet.apiserver import APIServer
 
-from mooring.cluster.apiserver import cluster_of, configuration_of
 from mooring.core.machine import Finding
 from mooring.discovery.loader import load_machine
 from mooring.manifest.configuration import load_config
@@ -21,6 +20,7 @@ from mooring.scheduling.publisher.pace import Rhythm
 from mooring.scheduling.publisher.podresources import PodResourcesClient
 from mooring.scheduling.publisher.publisher import Publisher
 from mooring.scheduling.values import NodeFacts
+from mooring.service.cluster.apiserver import cluster_of, configuration_of
 
 
 @contextlib.contextmanager

@@ -36,11 +36,11 @@ from tests.e2e.kubelet.pinning import Pinned, pinned
 from tests.e2e.kubelet.placements import containers, given
 from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of
 
-from mooring.cluster.apiserver import cluster_of, configuration_of
 from mooring.core.cpuset import CPUSet
 from mooring.core.topology import discover_topology
 from mooring.discovery.loader import load_machine
 from mooring.dra.devices import Grouping, device_cpus, devices_of
+from mooring.service.cluster.apiserver import cluster_of, configuration_of
 
 CASE: Case = cases()[0]
 """Eight NUMA nodes of 32 CPUs each."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf.message import Message as ProtoMessage
 
-from mooring.cluster.schema import build_messages
+from mooring.service.protobuf import build_messages
 
 PACKAGE = "nri.pkg.api.v1alpha1"
 PLUGIN_SERVICE = f"{PACKAGE}.Plugin"

@@ -13,9 +13,6 @@ from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.allocated import pod_of_object, wanted_pod
 from mooring.agent.pods.known import KnownPods
 from mooring.agent.pods.source import is_static
-from mooring.cluster.apiserver import Cluster, ClusterError
-from mooring.cluster.following import Follower
-from mooring.cluster.watching import CACHED, PODS, mapping_of, pods_of
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
@@ -24,6 +21,9 @@ from mooring.manifest.findings import Report, ignore
 from mooring.manifest.gates import PodGates
 from mooring.manifest.pod_files import FINISHED
 from mooring.manifest.pods import DEFAULT_GATES, MIRROR
+from mooring.service.cluster.apiserver import Cluster, ClusterError
+from mooring.service.cluster.following import Follower
+from mooring.service.cluster.watching import CACHED, PODS, mapping_of, pods_of
 
 PATIENCE = 0.1
 """Seconds that a pod is waited for, out of the reply budget of half a second."""

@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 
 from mooring.agent.pods.events import About, EventBook, EventWrite, Happening
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
-from mooring.cluster.apiserver import Cluster, ClusterError
-from mooring.cluster.watching import pause_before
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.manifest.findings import Report, ignore
+from mooring.service.cluster.apiserver import Cluster, ClusterError
+from mooring.service.cluster.watching import pause_before
 
 MOST_WAITING = 256
 """Writes that may wait; the oldest is given up for the newest."""

@@ -17,7 +17,7 @@ from lightkube.resources.events_v1 import Event
 from lightkube.types import PatchType
 
 from mooring.agent.pods.events import LONGEST_NOTE, About, EventWrite
-from mooring.cluster.apiserver import Cluster, ClusterError, cluster_errors
+from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_errors
 
 CONTROLLER = "mooring/agent"
 """Who the events are from."""

@@ -13,7 +13,7 @@ from mooring.cli.candidates import complete_file, complete_folder
 from mooring.core.errors import InputError
 
 if TYPE_CHECKING:
-    from mooring.agent.options import Address
+    from mooring.service.options import Address
 
 GROUPS = ("numa", "socket", "l3", "cpu")
 
@@ -122,11 +122,11 @@ def command(
     With --machine, for tests and simulations, kinds of cores are those of another machine.
     """
     try:
-        from mooring.agent.options import LogFormat, LogLevel  # noqa: PLC0415 - needs the extra, and nobody else does
         from mooring.discovery.loader import load_machine  # noqa: PLC0415 - as above
         from mooring.dra.devices import Grouping  # noqa: PLC0415 - as above
         from mooring.dra.pcie import pcie_roots as found_roots  # noqa: PLC0415 - as above
         from mooring.dra.run import Asked, run_driver  # noqa: PLC0415 - as above
+        from mooring.service.options import LogFormat, LogLevel  # noqa: PLC0415 - needs the extra, and nobody else does
 
         asked = Asked(
             agent=agent,

@@ -14,12 +14,12 @@ from mooring.cli.publish_inputs import Asked, connector, described_node, kubelet
 from mooring.core.errors import InputError, MooringError
 
 if TYPE_CHECKING:
-    from mooring.agent.options import Address
-    from mooring.agent.serving import Server
     from mooring.core.machine import Finding
     from mooring.scheduling.publisher.observation import Observation, Source
     from mooring.scheduling.publisher.pace import Rhythm
     from mooring.scheduling.publisher.publisher import Publisher
+    from mooring.service.http import Server
+    from mooring.service.options import Address
 
 EPILOG = """\b
 Examples:
@@ -176,9 +176,9 @@ def _shown(seen: Observation, form: str, to: str) -> int:
 
 
 def _publisher(asked: Asked, source: Source, rhythm: Rhythm) -> Publisher:
-    from mooring.agent.logs import start_log  # noqa: PLC0415 - needs the extra
-    from mooring.agent.options import LogFormat, LogLevel  # noqa: PLC0415 - as above
     from mooring.scheduling.publisher.publisher import Publisher  # noqa: PLC0415 - as above
+    from mooring.service.logs import start_log  # noqa: PLC0415 - needs the extra
+    from mooring.service.options import LogFormat, LogLevel  # noqa: PLC0415 - as above
 
     connect = connector(asked.kubeconfig)
     log = start_log(LogFormat.JSON, LogLevel.INFO, name="mooring.publish")
@@ -211,8 +211,8 @@ def _serving(publisher: Publisher, address: Address) -> Server:
     """
     import time  # noqa: PLC0415 - only where something runs on
 
-    from mooring.agent.serving import Page, serve_tcp  # noqa: PLC0415 - needs the extra
     from mooring.scheduling.publisher.metrics import CONTENT_TYPE, PublisherMetrics  # noqa: PLC0415 - as above
+    from mooring.service.http import Page, serve_tcp  # noqa: PLC0415 - needs the extra
 
     metrics = PublisherMetrics(publisher.counts, time.monotonic)
     return serve_tcp(address, {"/metrics": lambda: Page(metrics.text(), CONTENT_TYPE)})

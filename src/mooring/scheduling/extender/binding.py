@@ -13,13 +13,13 @@ from typing import Any, Protocol
 import httpx2
 import msgspec
 
-from mooring.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.scheduling.extender.deciding import Verdict
 from mooring.scheduling.extender.pods import Shapes, seen_pod
 from mooring.scheduling.extender.view import ClusterView
 from mooring.scheduling.extender.wire import BindAnswer, BindArguments
+from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors
 
 WAIT = 5.0
 """Seconds for which a node is waited for to which another pod is just being bound."""

@@ -13,8 +13,6 @@ from typing import Any
 
 import structlog
 
-from mooring.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
-from mooring.cluster.following import Follower
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.scheduling.extender.answers import Answers
@@ -28,6 +26,8 @@ from mooring.scheduling.extender.serving import listener_of, server_of
 from mooring.scheduling.extender.view import ClusterView
 from mooring.scheduling.extender.watches import Report, followers
 from mooring.scheduling.prediction import shape_of
+from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
+from mooring.service.cluster.following import Follower
 
 _TIDY_PERIOD = 5.0
 """Seconds between two times that what is over is forgotten."""

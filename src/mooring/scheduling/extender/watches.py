@@ -8,9 +8,6 @@ from typing import Any
 
 import msgspec
 
-from mooring.cluster.apiserver import Cluster, ClusterError
-from mooring.cluster.following import Follower
-from mooring.cluster.watching import PODS
 from mooring.core.errors import InputError
 from mooring.manifest.pods import MIRROR
 from mooring.scheduling.extender.pods import Seen, Shapes, seen_pod
@@ -18,6 +15,9 @@ from mooring.scheduling.extender.view import ClusterView
 from mooring.scheduling.facts_document import facts_of
 from mooring.scheduling.objects import FACTS, GROUP, PLURALS, STATE, VERSION
 from mooring.scheduling.state_document import state_of
+from mooring.service.cluster.apiserver import Cluster, ClusterError
+from mooring.service.cluster.following import Follower
+from mooring.service.cluster.watching import PODS
 
 Report = Callable[[str, str], object]
 """Takes what something is about, and what is the matter."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mooring.cluster.apiserver import Cluster, ClusterError
-from mooring.cluster.watching import CACHED, PODS, Pages, mapping_of, pods_of
 from mooring.manifest.pods import MIRROR
 from mooring.scheduling.publisher.naming import Names
+from mooring.service.cluster.apiserver import Cluster, ClusterError
+from mooring.service.cluster.watching import CACHED, PODS, Pages, mapping_of, pods_of
 
 
 class APINames:

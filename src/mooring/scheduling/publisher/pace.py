@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mooring.cluster.watching import pause_before
+from mooring.service.cluster.watching import pause_before
 
 LEAST_WAKING: Final = 5.0
 """Seconds between two times at which waiting pods are tried again: each time the scheduler tries all of them."""

@@ -13,12 +13,12 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import Message
 
-from mooring.cluster.podresources_messages import MESSAGES, SERVICE
 from mooring.core.bits import mask_of
 from mooring.core.cpuset import HIGHEST_CPU
 from mooring.core.errors import MooringError
 from mooring.core.machineinfo import HIGHEST_NODE
 from mooring.devicemanager.state import Device
+from mooring.service.podresources_messages import MESSAGES, SERVICE
 
 ANSWER_TIME: Final = 5.0
 """Seconds for an answer."""

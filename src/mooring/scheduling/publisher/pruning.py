@@ -8,8 +8,8 @@ from typing import Any, Final
 import httpx2
 import msgspec
 
-from mooring.cluster.apiserver import ClusterError, check_response, cluster_errors
 from mooring.scheduling.objects import API_VERSION, FACTS, PLURALS, STATE
+from mooring.service.cluster.apiserver import ClusterError, check_response, cluster_errors
 
 YOUNGEST: Final = 3600.0
 """Seconds for which facts stay in any case: a publisher makes them just before the state that names them."""

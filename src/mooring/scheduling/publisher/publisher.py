@@ -13,8 +13,6 @@ from typing import Final
 
 import httpx2
 
-from mooring.cluster.apiserver import Cluster, ClusterError
-from mooring.cluster.watching import pause_before
 from mooring.core.errors import MooringError
 from mooring.core.machine import Finding
 from mooring.manifest.findings import Report, ignore
@@ -24,6 +22,8 @@ from mooring.scheduling.publisher.observation import Observation, Publication, S
 from mooring.scheduling.publisher.pace import Pace, Rhythm
 from mooring.scheduling.publisher.waking import Waking, room_of, wake
 from mooring.scheduling.publisher.writing import apply, create_once, node_uid
+from mooring.service.cluster.apiserver import Cluster, ClusterError
+from mooring.service.cluster.watching import pause_before
 
 LOOKING: Final = 0.25
 """Seconds between two looks at the source."""

@@ -17,11 +17,11 @@ from typing import Final
 
 import httpx2
 
-from mooring.cluster.apiserver import check_response, cluster_errors
 from mooring.scheduling.objects import GROUP
 from mooring.scheduling.publisher.observation import Observation
 from mooring.scheduling.publisher.writing import MANAGER
 from mooring.scheduling.zones import exclusive_cpus_of, zones_of
+from mooring.service.cluster.apiserver import check_response, cluster_errors
 
 ANNOTATION: Final = f"{GROUP}/room"
 """Its value is the sequence of the state that has more room."""

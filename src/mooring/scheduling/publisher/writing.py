@@ -11,9 +11,9 @@ from typing import Any, Final
 import httpx2
 import msgspec
 
-from mooring.cluster.apiserver import ClusterError, check_response, cluster_errors
 from mooring.scheduling import node_topology, objects
 from mooring.scheduling.objects import FACTS, STATE, encoded
+from mooring.service.cluster.apiserver import ClusterError, check_response, cluster_errors
 
 MANAGER: Final = "mooring"
 _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}

@@ -8,8 +8,8 @@ from concurrent import futures
 import grpc
 from google.protobuf.message import Message
 
-from mooring.agent import sockets
 from mooring.core.errors import InputError
+from mooring.service import sockets
 
 THREADS = 2
 WAITING = 16

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from google.protobuf.message import Message
 
-from mooring.cluster.schema import build_messages
+from mooring.service.protobuf import build_messages
 
 PACKAGE = "v1"
 SERVICE = f"{PACKAGE}.PodResourcesLister"

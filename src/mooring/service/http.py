@@ -18,9 +18,9 @@ from http.server import BaseHTTPRequestHandler
 from threading import BoundedSemaphore, Thread
 from typing import Any
 
-from mooring.agent import sockets
-from mooring.agent.options import Address
 from mooring.core.errors import InputError
+from mooring.service import sockets
+from mooring.service.options import Address
 
 SECONDS = 5.0
 """Time for reading a request, and again for writing its answer."""

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 import httpx2
 import msgspec
 
-from mooring.cluster.apiserver import Cluster, ClusterError, cut
-from mooring.cluster.watching import Pages, pause_before, watch_lines
+from mooring.service.cluster.apiserver import Cluster, ClusterError, cut
+from mooring.service.cluster.watching import Pages, pause_before, watch_lines
 
 QUIET_PAUSE: Final = 1.0
 """Seconds between a watch that brought nothing and the next."""

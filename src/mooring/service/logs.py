@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import structlog
 
-from mooring.agent.log_lines import Lines
-from mooring.agent.options import LogFormat, LogLevel
+from mooring.service.log_lines import Lines
+from mooring.service.options import LogFormat, LogLevel
 
 _LEVELS = {
     LogLevel.DEBUG: logging.DEBUG,

@@ -13,7 +13,7 @@ from zlib import crc32
 import httpx2
 import msgspec
 
-from mooring.cluster.apiserver import ANSWER_TIME, check_response, cluster_errors
+from mooring.service.cluster.apiserver import ANSWER_TIME, check_response, cluster_errors
 
 PODS: Final = "api/v1/pods"
 CACHED: Final = {"resourceVersion": "0"}

@@ -21,8 +21,8 @@ from lightkube.config import client_adapter
 from lightkube.config.kubeconfig import SingleConfig
 from lightkube.core.exceptions import ConfigError
 
-from mooring.cluster.kubeconfig import refuse_kubeconfig
 from mooring.core.errors import InputError, MooringError
+from mooring.service.cluster.kubeconfig import refuse_kubeconfig
 
 ANSWER_TIME = 10.0
 """Seconds for an ordinary request."""

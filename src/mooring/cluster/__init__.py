@@ -1,1 +1,0 @@
-"""What Mooring's programs speak with outside: the API server, and messages of the kubelet's sockets."""
