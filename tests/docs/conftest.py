@@ -34,3 +34,8 @@ def documented() -> ModuleType:
 @pytest.fixture(scope="session")
 def draw_pictures() -> ModuleType:
     return script("draw_pictures")
+
+
+@pytest.fixture(scope="session")
+def specification() -> ModuleType:
+    return script("specification")

@@ -1,6 +1,8 @@
 """Bit masks as sets of small numbers: bit *i* set means that *i* is a member.
 
 One Python integer serves a set of any width, so a machine of 4096 CPUs needs no other path than one of 4.
+
+Source: kubelet v1.37.1, topologymanager/bitmask/bitmask.go; spec: topology-manager.md section 6.
 """
 
 from __future__ import annotations

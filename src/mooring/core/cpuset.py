@@ -1,6 +1,7 @@
 """CPU sets: the immutable value in which everything about CPUs is said.
 
-Source: k8s.io/utils/cpuset as used by kubelet v1.37.1 (text form and parse errors).
+Source: k8s.io/utils/cpuset as used by kubelet v1.37.1 (text form and parse errors);
+spec: topology.md section 6.
 """
 
 from __future__ import annotations

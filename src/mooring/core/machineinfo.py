@@ -2,6 +2,8 @@
 
 Field names and units are cAdvisor's (library 0.60.5, the one in kubelet v1.37.1). This is *not* always what the
 hardware is: see :mod:`mooring.core.hardware` for that, and ``docs/reference/machines.md`` for where the two part.
+
+spec: topology.md section 1.
 """
 
 from __future__ import annotations

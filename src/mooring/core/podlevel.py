@@ -1,6 +1,6 @@
 """Pods with pod-level resources: which gates decide about them, and which of their containers may be exclusive.
 
-Source: kubelet v1.37.1 and KEP-5526; spec: pod-level.md section 1, README.md glossary.
+Source: kubelet v1.37.1 and KEP-5526; spec: pod-level.md sections 1 and 2, README.md section 3.
 """
 
 from __future__ import annotations
