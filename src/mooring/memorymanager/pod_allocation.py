@@ -1,6 +1,7 @@
 """Memory for a whole pod with pod-level resources, and its partition among the containers.
 
-Source: kubelet v1.37.1, memorymanager policy_static.go (AllocatePod), KEP-5526; spec: pod-level.md sections 2 and 4, memory-manager.md section 9.
+Source: kubelet v1.37.1, memorymanager policy_static.go (AllocatePod), KEP-5526;
+spec: pod-level.md sections 2 and 4, memory-manager.md section 9.
 """
 
 from __future__ import annotations
