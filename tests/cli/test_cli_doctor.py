@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.cli.command import Answered, mooring
 
-from mooring.codes.pages import all_codes
 from mooring.core.machineinfo import HIGHEST_NODE
+from mooring.explain.codes.pages import all_codes
 from mooring.planner.doctor import claim_checks, cpu_checks, diagnosis, entry_checks, memory_checks, reading, restart
 
 CONFIG = """

@@ -14,8 +14,8 @@ from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.state import CPUState
 from mooring.discovery.compact import parse_compact
+from mooring.explain.remedies import refusal_code
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
-from mooring.planner.remedies import refusal_code
 
 INFO = parse_compact("cores=16 threads=1").info
 CPUS = "InPlacePodVerticalScalingExclusiveCPUs"

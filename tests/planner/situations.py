@@ -11,9 +11,9 @@ from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
 from mooring.discovery.compact import parse_compact
+from mooring.explain.story import Story
 from mooring.kubelet.kubelet import StateTexts
 from mooring.planner.explain.explain import explain
-from mooring.planner.explain.story import Story
 from mooring.planner.plan import Plan, make_plan
 
 TWO_NODES = replace(parse_compact("sockets=2 cores=8 threads=2 memory=32Gi"), findings=())

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.codes.pages import all_codes, is_code, page
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
+from mooring.explain.codes.pages import all_codes, is_code, page
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "mooring"
 CODE = re.compile(r'"(MOOR-\d{3})"')

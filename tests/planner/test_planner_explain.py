@@ -24,11 +24,11 @@ from mooring.core.pod import Container, ContainerKind
 from mooring.cpumanager.facts import CPUPinningFailed, PodShareCut, WholeCoresChecked
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.devicemanager.state import Device
+from mooring.explain.chapters import takings
+from mooring.explain.story import NOT_STARTED, REJECTED, Chapter, Merge, Opinion, Story, Taking
+from mooring.explain.tree import NO, walk
 from mooring.memorymanager.facts import MemoryAssigned
-from mooring.planner.explain.chapters import takings
 from mooring.planner.explain.lines import story_lines
-from mooring.planner.explain.story import NOT_STARTED, REJECTED, Chapter, Merge, Opinion, Story, Taking
-from mooring.planner.explain.tree import NO, walk
 
 FULL = [simple("one", "4"), simple("two", "4")]
 """Leaves 2 CPUs on NUMA node 0 and 4 on NUMA node 1."""

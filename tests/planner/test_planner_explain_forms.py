@@ -11,17 +11,17 @@ from types import ModuleType
 import pytest
 from tests.planner.situations import container, planned, pod, policy, simple, told, with_memory
 
-from mooring.codes.pages import all_codes
 from mooring.core.errors import InputError
 from mooring.cpumanager import facts as cpu_facts
 from mooring.devicemanager import facts as device_facts
+from mooring.explain import reason
+from mooring.explain.codes.pages import all_codes
+from mooring.explain.tree import Line, walk, without_details
 from mooring.memorymanager import facts as memory_facts
 from mooring.node import facts as node_facts
-from mooring.planner import reason
 from mooring.planner.explain.facts_document import FACTS, fact_document
 from mooring.planner.explain.find import find, first_refused, pods_of
 from mooring.planner.explain.picture import decision_view
-from mooring.planner.explain.tree import Line, walk, without_details
 from mooring.render.decision import SIGNS, Mark
 from mooring.render.decision_svg import decision_svg
 from mooring.topologymanager import facts as topology_facts

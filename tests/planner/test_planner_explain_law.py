@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from tests.planner.recordings import CORPORA, MACHINES
 
-from mooring.codes.pages import all_codes
 from mooring.core.config import MooringConfig
 from mooring.core.machineinfo import MachineInfo
 from mooring.cpumanager.facts import ExistingCPUsKept, PodShareCut
 from mooring.devicemanager.state import DeviceState
+from mooring.explain.codes.pages import all_codes
+from mooring.explain.story import ADMITTED, CRASH, ENDLESS, REJECTED, Story, Taking
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
@@ -23,7 +24,6 @@ from mooring.planner.answering import Answer, answered
 from mooring.planner.explain.document import explanation_document
 from mooring.planner.explain.explain import story_of
 from mooring.planner.explain.picture import decision_view
-from mooring.planner.explain.story import ADMITTED, CRASH, ENDLESS, REJECTED, Story, Taking
 from mooring.planner.scenario_machines import load_machines
 from mooring.render.decision_svg import decision_svg
 

@@ -8,7 +8,7 @@ import pytest
 from tests.planner.recordings import recorded
 
 from mooring.core.decision import StartRefusal
-from mooring.planner.remedies import remedy
+from mooring.explain.remedies import remedy
 
 WITHOUT_ADVICE = (
     "unknown policy",  # the text says all there is

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.render.wording import clean, core_kind_name, owner_marks, shorten, size
+from mooring.explain.phrases import size
+from mooring.render.wording import clean, core_kind_name, owner_marks, shorten
 
 
 @given(st.text())

@@ -10,13 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.core.cpuset import CPUSet
+from mooring.explain.phrases import size
 from mooring.planner.capacity.fragmentation import HUGEPAGES, Fragmentation, NodeShare
 from mooring.planner.capacity.replicas import Replica
 from mooring.render.bars import NARROWEST_BAR, bar
 from mooring.render.breaking import Breaking
 from mooring.render.console import STYLES
 from mooring.render.view import PlacementRow
-from mooring.render.wording import clean, numbers, size
+from mooring.render.wording import clean, numbers
 
 _GAP = 2
 _BAR = 10

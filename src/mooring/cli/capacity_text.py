@@ -13,14 +13,14 @@ from mooring.cli.capacity_tables import fragmentation_tables, groups_table
 from mooring.cli.plan_text import plan_text
 from mooring.cli.terminal import text_for, width_for
 from mooring.core.pod import Pod
+from mooring.explain.phrases import joined, nodes, size
 from mooring.planner.answering import Answer
 from mooring.planner.capacity.capacity import ADMITTED, EMPTY_REFUSES, NOBODY, Advice, Capacity
 from mooring.planner.capacity.eviction import Evicted, Eviction
 from mooring.planner.capacity.shape import DESCRIBED
-from mooring.planner.phrases import joined, nodes
 from mooring.planner.picture import plan_rows, plan_view, policies
 from mooring.render.tables import placements_table
-from mooring.render.wording import clean, plural, size
+from mooring.render.wording import clean, plural
 
 _INDENT = (0, 0, 0, 2)
 _ORDER = (

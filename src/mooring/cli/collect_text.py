@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
+from mooring.explain.phrases import size
 from mooring.planner.nodearchive.about import About
 from mooring.render.console import STYLES
-from mooring.render.wording import clean, plural, size
+from mooring.render.wording import clean, plural
 
 
 def collect_text(about: About, packed: int, written: str) -> str:

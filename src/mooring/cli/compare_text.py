@@ -11,10 +11,10 @@ from rich.text import Text
 
 from mooring.cli.compare_rows import Columns, chosen_columns, wide_lines
 from mooring.cli.terminal import text_for, width_for
+from mooring.explain.phrases import count
 from mooring.planner.compare.comparison import Comparison, LeftOut
 from mooring.planner.compare.entries import Row, machines_of, not_started, rows_of, variant_words
 from mooring.planner.compare.words import change_words, reasons_words
-from mooring.planner.phrases import count
 from mooring.planner.picture import machine_view
 from mooring.render.wording import clean
 

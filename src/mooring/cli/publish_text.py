@@ -9,10 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
+from mooring.explain.phrases import size
 from mooring.node import Node
 from mooring.render.breaking import Breaking
 from mooring.render.console import STYLES
-from mooring.render.wording import clean, plural, size
+from mooring.render.wording import clean, plural
 from mooring.scheduling.publisher.observation import Observation
 from mooring.scheduling.zones import Amount, exclusive_cpus_of, zones_of
 

@@ -13,6 +13,7 @@ from mooring.cli.plan_text import plan_text
 from mooring.cli.terminal import text_for, width_for
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container
+from mooring.explain.phrases import size
 from mooring.manifest.resizing import Amounts
 from mooring.node.resize import Resize
 from mooring.planner.outcome import span_text
@@ -20,7 +21,7 @@ from mooring.planner.picture import plan_view, policies
 from mooring.planner.resize.resize import Largest, Resized
 from mooring.render.breaking import Breaking
 from mooring.render.tables import numa_table
-from mooring.render.wording import clean, plural, size
+from mooring.render.wording import clean, plural
 
 _INDENT = (0, 0, 0, 2)
 _KEPT = (

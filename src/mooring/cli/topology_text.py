@@ -13,8 +13,9 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.core.hardware import Hardware, HardwareNode
 from mooring.core.machine import Finding, Machine
 from mooring.discovery.machine_document import hardware_as_told
+from mooring.explain.phrases import size
 from mooring.render.build import build_view
-from mooring.render.wording import clean, core_kind_name, size
+from mooring.render.wording import clean, core_kind_name
 
 
 def topology_text(machine: Machine, to: str = "") -> str:

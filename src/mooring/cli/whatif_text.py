@@ -12,6 +12,7 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.core.pod import Pod
+from mooring.explain.phrases import joined, size
 from mooring.planner.changes.change import Change
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.difference import (
@@ -29,13 +30,12 @@ from mooring.planner.changes.difference import (
 )
 from mooring.planner.changes.proposal import Proposal
 from mooring.planner.changes.words import sentence
-from mooring.planner.phrases import joined
 from mooring.planner.picture import policies
 from mooring.planner.plan import Plan
 from mooring.planner.question import Question
 from mooring.render.breaking import Breaking
 from mooring.render.console import STYLES
-from mooring.render.wording import clean, numbers, plural, size
+from mooring.render.wording import clean, numbers, plural
 
 _STATES = {
     ADMITTED: "admitted",

@@ -8,10 +8,10 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Placement
 from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
+from mooring.explain.why import Circumstances, why, why_crash, why_out_of
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.node import Decision
 from mooring.node.resources import check_fit
-from mooring.planner.why import Circumstances, why, why_crash, why_out_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mooring.devicemanager.state import Device
+from mooring.explain.phrases import size
 from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.plan import Plan
-from mooring.render.wording import size
 
 HUGEPAGES = "hugepages-"
 

@@ -11,10 +11,10 @@ from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.offline_facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.cpumanager.policy import withheld
 from mooring.cpumanager.requests import exclusive_cpus
+from mooring.explain.phrases import nodes
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.metrics import Metrics, fold
 from mooring.planner.hotplug_fields import check_known
-from mooring.planner.phrases import nodes
 
 if TYPE_CHECKING:
     from mooring.planner.answering import Answer

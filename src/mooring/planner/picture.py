@@ -11,6 +11,7 @@ from mooring.core.moment import Moment
 from mooring.core.topology import Topology
 from mooring.cpumanager.claimed import holder_name, is_claim
 from mooring.cpumanager.hidden import hidden_name, hidden_of, is_hidden, pod_of
+from mooring.explain.phrases import nodes_of
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.isolation import Isolation, cpu_isolation
 from mooring.node.node import numa_of_blocks
@@ -18,7 +19,6 @@ from mooring.planner.answering import Answer
 from mooring.planner.holdings import holding_lines
 from mooring.planner.hotplug_fields import hotplug_lines
 from mooring.planner.mixed import mixed_containers, mixed_lines
-from mooring.planner.phrases import nodes_of
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.planner.releases import resize_lines
 from mooring.render.build import Owner, Pools, build_view

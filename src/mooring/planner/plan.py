@@ -18,6 +18,7 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.policy import available_cpus
 from mooring.devicemanager.state import Device, DeviceState
+from mooring.explain.remedies import refusal_code, remedy
 from mooring.kubelet.kubelet import Kubelet, Start, StateTexts, start_kubelet
 from mooring.node.hotplug_findings import hotplug_findings
 from mooring.node.metrics import Metrics, fold
@@ -26,7 +27,6 @@ from mooring.planner.held import Held, adopted, held_by_others, held_findings
 from mooring.planner.offline_cpus import corrected, with_left_out, without_cpus
 from mooring.planner.plan_findings import chance_findings, device_findings, plugin_findings, unasked_finding
 from mooring.planner.pod_order import in_order
-from mooring.planner.remedies import refusal_code, remedy
 
 NO_CPUS = CPUSet()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
+from mooring.explain.phrases import size
 from mooring.render.nesting import boxes_of, offline_box
 from mooring.render.places import Places, survey
 from mooring.render.view import (
@@ -21,7 +22,7 @@ from mooring.render.view import (
     OwnerView,
     RejectedPod,
 )
-from mooring.render.wording import clean, meaning, owner_marks, plural, size
+from mooring.render.wording import clean, meaning, owner_marks, plural
 
 
 @dataclass(frozen=True, slots=True)

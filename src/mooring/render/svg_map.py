@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import ceil
 
+from mooring.explain.phrases import size
 from mooring.render.layout import PlacedBox, PlacedCell, PlacedRow
 from mooring.render.measure import Insets, Metrics
 from mooring.render.palette import owner_style, use_style
 from mooring.render.svg_elements import GAP, MONO, fitting, group, rect, text, text_width
 from mooring.render.svg_style import NODE_SIZE, SMALL_SIZE, SOCKET_SIZE, TEXT_SIZE
 from mooring.render.view import BoxKind, BoxView, CPUUse, MemoryUse, NodeView, NUMAView
-from mooring.render.wording import Title, box_titles, free_bytes, memory_sentence, owner_texts, size, wanted_title
+from mooring.render.wording import Title, box_titles, free_bytes, memory_sentence, owner_texts, wanted_title
 
 CELL_PAD = 4
 """Room between the border of a cell and its texts, in pixels."""

@@ -9,13 +9,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from mooring.explain.phrases import size
 from mooring.render.bars import BAR_WIDTH, NARROWEST_BAR, bar
 from mooring.render.breaking import Breaking
 from mooring.render.console import STYLES
 from mooring.render.palette import owner_style, use_style
 from mooring.render.placements import placements_table
 from mooring.render.view import CPUUse, NodeView, NUMAView
-from mooring.render.wording import MARKS, free_bytes, numbers, size
+from mooring.render.wording import MARKS, free_bytes, numbers
 
 __all__ = ["numa_table", "owners_table", "placements_table"]
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from mooring.explain.phrases import size
 from mooring.render.view import BoxKind, BoxLabel, BoxView, CPUUse, CPUView, NodeView, NUMAView
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 MARKS = {
     CPUUse.CONTESTED: "!",
@@ -81,20 +80,6 @@ def core_kind_name(rank: int, ranks: Sequence[int]) -> str:
         return "performance cores" if rank == ranks[-1] else "efficiency cores"
     place = {ranks[0]: ", slowest", ranks[-1]: ", fastest"}.get(rank, "")
     return f"core kind {rank}{place}"
-
-
-def size(count: int) -> str:
-    """Return a number of bytes in the largest binary unit, with at most one decimal.
-
-    >>> size(137438953472), size(1610612736), size(0)
-    ('128 GiB', '1.5 GiB', '0 B')
-    """
-    unit = 0
-    while unit + 1 < len(_UNITS) and count >= 1024 << (10 * unit):
-        unit += 1
-    tenths = (count * 10 + (1 << (10 * unit)) // 2) >> (10 * unit)
-    whole, tenth = divmod(tenths, 10)
-    return f"{whole}.{tenth} {_UNITS[unit]}" if tenth else f"{whole} {_UNITS[unit]}"
 
 
 def plural(count: int, noun: str) -> str:

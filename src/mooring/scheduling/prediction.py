@@ -15,13 +15,13 @@ from typing import Generic, TypeVar
 from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod, ResourceList
 from mooring.devicemanager.state import DeviceState
+from mooring.explain.circumstances import Circumstances
+from mooring.explain.why import why, why_crash, why_out_of
 from mooring.memorymanager.state import MemoryTable
 from mooring.node import Decision, Node
 from mooring.node.resources import check_amounts, pod_requests
 from mooring.node.settings import Settings
 from mooring.planner.capacity.standing import Standing
-from mooring.planner.circumstances import Circumstances
-from mooring.planner.why import why, why_crash, why_out_of
 
 ASKED = "mooring.asked"
 """Uid of the pod about which nodes are asked: one answer serves all pods of its shape."""

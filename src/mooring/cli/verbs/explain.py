@@ -10,11 +10,11 @@ from mooring.cli import options
 from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
 from mooring.cli.destination import check_destination
 from mooring.cli.inputs import NodeOptions, question_of
-from mooring.codes.pages import is_code
+from mooring.explain.codes.pages import is_code
 
 if TYPE_CHECKING:
+    from mooring.explain.story import Story
     from mooring.planner.changes.proposal import Proposal
-    from mooring.planner.explain.story import Story
     from mooring.planner.plan import Plan
     from mooring.planner.question import Question
 
@@ -87,7 +87,7 @@ def _check_pods(node: NodeOptions) -> None:
 
 
 def _explain_code(name: str, form: str, to: str) -> None:
-    from mooring.codes.pages import page  # noqa: PLC0415 - only for codes
+    from mooring.explain.codes.pages import page  # noqa: PLC0415 - only for codes
 
     found = page(name)
     if form == "json":

@@ -12,11 +12,11 @@ from heapq import nsmallest
 from itertools import combinations, islice
 
 from mooring.core.pod import Pod
+from mooring.explain.phrases import nodes_of
 from mooring.node import Node
 from mooring.node.node import numa_of_blocks
 from mooring.node.resources import pod_requests
 from mooring.planner.capacity.standing import Standing
-from mooring.planner.phrases import nodes_of
 
 MOST_SHOWN = 3
 """Proposals that are returned."""

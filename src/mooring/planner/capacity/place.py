@@ -9,8 +9,8 @@ from mooring.core.bits import mask_of, members
 from mooring.core.cpuset import CPUSet
 from mooring.core.topology import Topology
 from mooring.devicemanager.state import Device
+from mooring.explain.phrases import nodes_of
 from mooring.node import Decision
-from mooring.planner.phrases import nodes_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from mooring.core.pod import Pod
 from mooring.core.quantity import Quantity
+from mooring.explain.phrases import joined
 from mooring.planner.changes.change import (
     CPU_OPTIONS,
     Amount,
@@ -20,7 +21,6 @@ from mooring.planner.changes.change import (
     Turn,
 )
 from mooring.planner.changes.naming import pods_of
-from mooring.planner.phrases import joined
 from mooring.planner.question import Question
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from mooring import KUBELET_VERSION
 from mooring.core.config import KubeletConfig, with_defaults
 from mooring.core.machine import Finding
+from mooring.explain.remedies import refusal_code
 from mooring.planner.compare.comparison import Comparison, Result
 from mooring.planner.compare.measures import Measures
 from mooring.planner.compare.variant import options_on
 from mooring.planner.plan_document import API_VERSION
-from mooring.planner.remedies import refusal_code
 
 KIND = "Comparison"
 

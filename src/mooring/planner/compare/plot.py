@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 
+from mooring.explain.phrases import count
 from mooring.planner.compare.comparison import Comparison
 from mooring.planner.compare.entries import Row, machines_of, not_started, rows_of, variant_words
-from mooring.planner.phrases import count
 from mooring.planner.picture import machine_view
 from mooring.render.plot import Kind, Plot, PlotRow, Share
 from mooring.render.wording import clean

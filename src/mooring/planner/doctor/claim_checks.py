@@ -13,9 +13,9 @@ from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.claimed import is_claim, parts_of
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
+from mooring.explain.phrases import joined
 from mooring.node.refusals import CPU_FILE
 from mooring.planner.doctor.problem import Holder, Problem, cpus_text
-from mooring.planner.phrases import joined
 
 BAD_CLAIM = "MOOR-323"
 

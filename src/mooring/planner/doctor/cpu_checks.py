@@ -13,10 +13,10 @@ from mooring.cpumanager.claimed import is_claim
 from mooring.cpumanager.hidden import pod_of
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
+from mooring.explain.phrases import count
 from mooring.node.refusals import CPU_FILE
 from mooring.planner.doctor.claim_checks import check_claims
 from mooring.planner.doctor.problem import Holder, Problem, Severity, cpus_text
-from mooring.planner.phrases import count
 
 EMPTY_POOL = "MOOR-310"
 OVERLAPS_POOL = "MOOR-311"

@@ -15,6 +15,7 @@ from mooring.core.errors import KubeletCrashError
 from mooring.cpumanager.claimed import is_claim
 from mooring.cpumanager.hidden import is_hidden
 from mooring.cpumanager.state import CPUState
+from mooring.explain.remedies import refusal_code, remedy
 from mooring.kubelet.kubelet import StateTexts, start_kubelet
 from mooring.memorymanager.state import MemoryState
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
@@ -35,7 +36,6 @@ from mooring.planner.doctor.reports import (
 )
 from mooring.planner.doctor.restart import Afterwards, restarted
 from mooring.planner.question import Question
-from mooring.planner.remedies import refusal_code, remedy
 
 BEFORE_THE_FILES = "MOOR-350"
 UNEXPLAINED = "MOOR-351"

@@ -14,12 +14,12 @@ from mooring.cpumanager.claimed import is_claim
 from mooring.cpumanager.hidden import is_hidden, pod_of
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.state import CPUState
+from mooring.explain.phrases import count
 from mooring.memorymanager.state import MemoryState
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.node.settings import Settings
 from mooring.planner.doctor.problem import Holder, Problem
 from mooring.planner.doctor.reports import Report
-from mooring.planner.phrases import count
 
 POD_ENTRIES_IGNORED = "MOOR-320"
 POD_SET_ALONE = "MOOR-321"

@@ -14,13 +14,13 @@ from dataclasses import replace
 from mooring.checkpoint.contents import MemoryContents
 from mooring.core.errors import KubeletCrashError
 from mooring.core.machineinfo import HIGHEST_NODE
+from mooring.explain.phrases import joined, sizes
 from mooring.memorymanager.facts import StartLeftToChance
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.start import start
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
 from mooring.node.refusals import MEMORY_FILE
 from mooring.planner.doctor.problem import Holder, Problem, Severity, numa_text
-from mooring.planner.phrases import joined, sizes
 
 NODES_DIFFER = "MOOR-330"
 TYPES_DIFFER = "MOOR-331"

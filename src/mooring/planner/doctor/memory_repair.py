@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from mooring.core.errors import KubeletCrashError
+from mooring.explain.phrases import joined, size
 from mooring.memorymanager.policy import STATIC, MemoryPolicy
 from mooring.memorymanager.replay import replayed
 from mooring.memorymanager.start import start
@@ -21,8 +22,6 @@ from mooring.memorymanager.state import Block, MemoryState, NodeState
 from mooring.planner.doctor.charging import charging_order
 from mooring.planner.doctor.cpu_repair import Dropped
 from mooring.planner.doctor.problem import Holder, numa_text
-from mooring.planner.phrases import joined
-from mooring.render.wording import size
 
 Blocks = tuple[Block, ...]
 

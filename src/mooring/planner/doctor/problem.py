@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import HIGHEST_NODE
-from mooring.planner.phrases import nodes as node_words
+from mooring.explain.phrases import nodes as node_words
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 """``error``: the kubelet does not start, or promises what is not so. ``warning``: it starts, and somebody should know.

@@ -14,8 +14,8 @@ from mooring.checkpoint.formats import describe_format
 from mooring.checkpoint.goscan import JSONObject, parse_prefix
 from mooring.checkpoint.salvage import DEPTH, Salvage, containers_in, member, salvaged, unknown_members
 from mooring.core.gotext import quote
+from mooring.explain.phrases import count, joined
 from mooring.planner.doctor.problem import Holder, Problem
-from mooring.planner.phrases import count, joined
 
 NOT_JSON = "MOOR-301"
 WRONG_TYPE = "MOOR-302"

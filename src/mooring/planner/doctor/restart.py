@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from mooring.explain.phrases import count, joined
 from mooring.planner.doctor.problem import Holder, Problem
-from mooring.planner.phrases import count, joined
 from mooring.planner.question import Question
 
 REFUSED_AT_START = "MOOR-344"

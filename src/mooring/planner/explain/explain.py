@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mooring.codes.pages import page
 from mooring.core.pod import Pod
+from mooring.explain import reason as code
+from mooring.explain import story as tell
+from mooring.explain.chapters import chapters_of
+from mooring.explain.circumstances import Circumstances
+from mooring.explain.codes.pages import page
+from mooring.explain.reason import Reason
+from mooring.explain.remarks import all_remarks
+from mooring.explain.story import Story
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.facts import AdmissionBegun, StaleStateRemoved
-from mooring.planner import reason as code
 from mooring.planner.answering import Answer
-from mooring.planner.circumstances import Circumstances
-from mooring.planner.explain import story as tell
-from mooring.planner.explain.chapters import chapters_of
 from mooring.planner.explain.held_claims import claims_told
-from mooring.planner.explain.story import Story
 from mooring.planner.picture import policies
 from mooring.planner.plan import Plan
-from mooring.planner.reason import Reason
-from mooring.planner.remarks import all_remarks
 
 
 def explain(plan: Plan, pod: Pod, container: str = "") -> Story:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from mooring.core.bits import list_text
 from mooring.core.pod import Pod
 from mooring.cpumanager.claimed import HeldClaim, claims_of
+from mooring.explain.phrases import count, joined
+from mooring.explain.story import ClaimsTold
+from mooring.explain.tree import NO, Line
 from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.answering import Answer, answered
-from mooring.planner.explain.story import ClaimsTold
-from mooring.planner.explain.tree import NO, Line
-from mooring.planner.phrases import count, joined
 
 MOST_NAMED = 6
 """How many claims one line names."""

@@ -8,14 +8,14 @@ from dataclasses import replace
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import PodShareCut
 from mooring.cpumanager.offline_facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
+from mooring.explain.opinion_lines import merge_line, opinion_line
+from mooring.explain.phrases import count, joined
+from mooring.explain.step_lines import step_line
+from mooring.explain.story import REJECTED, Chapter, Story
+from mooring.explain.tree import NO, Line
 from mooring.node.facts import PodWithdrawn
 from mooring.planner.explain.held_claims import claim_lines
-from mooring.planner.explain.opinion_lines import merge_line, opinion_line
-from mooring.planner.explain.step_lines import step_line
-from mooring.planner.explain.story import REJECTED, Chapter, Story
-from mooring.planner.explain.tree import NO, Line
 from mooring.planner.offline_cpus import left_out_words, loss_words
-from mooring.planner.phrases import count, joined
 
 
 def story_lines(story: Story, topology: Topology | None) -> tuple[Line, ...]:

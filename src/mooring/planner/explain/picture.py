@@ -7,16 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from mooring.core.bits import list_text, mask_of
 from mooring.core.topology import Topology
 from mooring.devicemanager.facts import DevicesTaken
+from mooring.explain.opinion_lines import merge_line
+from mooring.explain.phrases import amounts_text, count, joined, size
+from mooring.explain.step_lines import step_line
+from mooring.explain.story import Chapter, Merge, Opinion, Step, Story, Taking
+from mooring.explain.tree import NO
 from mooring.memorymanager.facts import MemoryAssigned
 from mooring.memorymanager.reserved import is_memory
 from mooring.planner.explain.lines import chapter_title
-from mooring.planner.explain.opinion_lines import merge_line
-from mooring.planner.explain.step_lines import step_line
-from mooring.planner.explain.story import Chapter, Merge, Opinion, Step, Story, Taking
-from mooring.planner.explain.tree import NO
-from mooring.planner.phrases import amounts_text, count, joined
 from mooring.render.decision import DecisionCell, DecisionPanel, DecisionRow, DecisionView, Mark
-from mooring.render.wording import size
 
 
 def decision_view(

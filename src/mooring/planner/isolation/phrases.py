@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mooring.core.cpuset import CPUSet
-from mooring.planner.phrases import joined
+from mooring.explain.phrases import joined
 
 NAMED = 4
 """How many things a sentence names before it counts the rest."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from mooring.core.decision import Rejection
 from mooring.cpumanager import resize as cpu_resize
+from mooring.explain import reason as code
+from mooring.explain.reason import Reason
+from mooring.explain.why import why_out_of
 from mooring.memorymanager import resize as memory_resize
 from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
-from mooring.planner import reason as code
-from mooring.planner.reason import Reason
-from mooring.planner.why import why_out_of
 
 _REASONS: dict[str, Reason] = {
     "guaranteed_pod_cpu_manager_static_policy": Reason(

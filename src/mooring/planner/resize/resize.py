@@ -12,6 +12,7 @@ from mooring.core.decision import Placement
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod, QoS
 from mooring.core.quantity import Quantity
+from mooring.explain.reason import Reason
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.gates import PodGates
 from mooring.manifest.resizing import Amounts, Resizing, resized_pod
@@ -21,7 +22,6 @@ from mooring.planner.answering import Answer
 from mooring.planner.explain.find import Named, find, pods_of
 from mooring.planner.plan import Plan
 from mooring.planner.question import Question
-from mooring.planner.reason import Reason
 from mooring.planner.resize.asked import CPU, MEMORY, Wanted, resizing_of
 from mooring.planner.resize.reasons import why_refused
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 
-from mooring.codes.pages import page
 from mooring.core.decision import StartRefusal
 from mooring.core.pod import Pod
 from mooring.core.podlevel import PodLevelGates
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.devicemanager.state import DeviceState
+from mooring.explain.codes.pages import page
 from mooring.node import Node
 from mooring.scheduling.extender.outlook import Outlook, View
 from mooring.scheduling.extender.scoring import Merit, merit_of

@@ -12,11 +12,11 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.pod import ContainerKind
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import DistributionChosen, SharePicked, TakeBegun
+from mooring.explain import reason as code
+from mooring.explain.circumstances import Circumstances
+from mooring.explain.phrases import count, fewest_elements, fewest_nodes, nodes, nodes_of
+from mooring.explain.reason import Reason
 from mooring.node import Decision
-from mooring.planner import reason as code
-from mooring.planner.circumstances import Circumstances
-from mooring.planner.phrases import count, fewest_elements, fewest_nodes, nodes, nodes_of
-from mooring.planner.reason import Reason
 from mooring.topologymanager.merge import BEST_EFFORT, NONE
 
 

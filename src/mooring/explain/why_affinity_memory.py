@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mooring.explain import reason as code
+from mooring.explain.circumstances import Circumstances, last
+from mooring.explain.opinions import is_impossible, narrowest
+from mooring.explain.phrases import amounts_text, count, joined, nodes, per_node, sizes
+from mooring.explain.reason import Reason
+from mooring.explain.why_allocation import nothing_to_share
 from mooring.memorymanager.facts import MemoryHintsAsked
 from mooring.memorymanager.pod_budget import shared_pool_error
 from mooring.memorymanager.requests import pod_requests
 from mooring.memorymanager.reserved import MEMORY
 from mooring.node import Decision
-from mooring.planner import reason as code
-from mooring.planner.circumstances import Circumstances, last
-from mooring.planner.opinions import is_impossible, narrowest
-from mooring.planner.phrases import amounts_text, count, joined, nodes, per_node, sizes
-from mooring.planner.reason import Reason
-from mooring.planner.why_allocation import nothing_to_share
 from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 

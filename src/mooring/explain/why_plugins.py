@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mooring.core.bits import list_text
-from mooring.planner.reason import Reason
+from mooring.explain.reason import Reason
 from mooring.plugins.facts import PluginFiltered, PluginMadeRoom
 
 

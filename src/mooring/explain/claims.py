@@ -5,8 +5,8 @@ from __future__ import annotations
 from mooring.core.pod import Container, Pod, QoS, ResourceList
 from mooring.core.podlevel import guaranteed_equivalent
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.explain.story import Claim
 from mooring.node.settings import Settings
-from mooring.planner.explain.story import Claim
 from mooring.topologymanager.merge import NONE
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mooring.core.bits import members
+from mooring.explain.phrases import count, node_sets, nodes, per_node, size
+from mooring.explain.story import Merge, Opinion
+from mooring.explain.tree import NO, YES, Line
 from mooring.memorymanager.reserved import is_memory
-from mooring.planner.explain.story import Merge, Opinion
-from mooring.planner.explain.tree import NO, YES, Line
-from mooring.planner.phrases import count, node_sets, nodes, per_node
-from mooring.render.wording import size
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 
 

@@ -6,12 +6,12 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.pod import QoS
 from mooring.core.topology import Topology
 from mooring.devicemanager.state import Device
+from mooring.explain import reason as code
+from mooring.explain.circumstances import Circumstances
+from mooring.explain.phrases import count, joined, nodes, nodes_of
+from mooring.explain.reason import Reason
+from mooring.explain.remarks import spoken_remarks
 from mooring.node import Decision
-from mooring.planner import reason as code
-from mooring.planner.circumstances import Circumstances
-from mooring.planner.phrases import count, joined, nodes, nodes_of
-from mooring.planner.reason import Reason
-from mooring.planner.remarks import spoken_remarks
 from mooring.topologymanager.merge import NONE
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from mooring.core.bits import list_text, mask_of, members
 from mooring.core.quantity import Quantity
 from mooring.core.topology import Topology
-from mooring.render.wording import size
 
 NAMED_SETS = 3
 """How many sets of NUMA nodes a sentence names."""
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def count(number: int, noun: str) -> str:
@@ -99,6 +100,20 @@ def fewest_elements(masks: Iterable[int], need: int, reserved: int = 0) -> int:
         if total >= need:
             return number
     return 0
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in the largest binary unit, with at most one decimal.
+
+    >>> size(137438953472), size(1610612736), size(0)
+    ('128 GiB', '1.5 GiB', '0 B')
+    """
+    unit = 0
+    while unit + 1 < len(_UNITS) and count >= 1024 << (10 * unit):
+        unit += 1
+    tenths = (count * 10 + (1 << (10 * unit)) // 2) >> (10 * unit)
+    whole, tenth = divmod(tenths, 10)
+    return f"{whole}.{tenth} {_UNITS[unit]}" if tenth else f"{whole} {_UNITS[unit]}"
 
 
 def sizes(*amounts: int) -> Callable[[int], str]:

@@ -16,8 +16,8 @@ from mooring.cpumanager.facts import (
     WholeCoresChecked,
 )
 from mooring.devicemanager.facts import DevicesTaken
+from mooring.explain.story import Pick, PluginStep, Run, Step, Taking, failed
 from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
-from mooring.planner.explain.story import Pick, PluginStep, Run, Step, Taking, failed
 
 
 def steps_of(facts: Iterable[object]) -> Iterator[Step]:

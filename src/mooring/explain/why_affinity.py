@@ -11,13 +11,10 @@ from dataclasses import replace
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.devicemanager.facts import DeviceHintsAsked
-from mooring.memorymanager.reserved import is_memory
-from mooring.node import Decision
-from mooring.node.facts import HintsGiven
-from mooring.planner import reason as code
-from mooring.planner.circumstances import Circumstances, last, last_merge
-from mooring.planner.opinions import is_impossible, is_indifferent, narrowest, suffices, wanted_sets
-from mooring.planner.phrases import (
+from mooring.explain import reason as code
+from mooring.explain.circumstances import Circumstances, last, last_merge
+from mooring.explain.opinions import is_impossible, is_indifferent, narrowest, suffices, wanted_sets
+from mooring.explain.phrases import (
     count,
     fewest_nodes,
     joined,
@@ -28,9 +25,12 @@ from mooring.planner.phrases import (
     per_node,
     who,
 )
-from mooring.planner.reason import Reason
-from mooring.planner.why_affinity_memory import MAKE_ROOM, why_memory
-from mooring.planner.why_allocation import nothing_to_share
+from mooring.explain.reason import Reason
+from mooring.explain.why_affinity_memory import MAKE_ROOM, why_memory
+from mooring.explain.why_allocation import nothing_to_share
+from mooring.memorymanager.reserved import is_memory
+from mooring.node import Decision
+from mooring.node.facts import HintsGiven
 from mooring.topologymanager.distances import NUMAInfo
 from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE

@@ -8,16 +8,16 @@ from __future__ import annotations
 import re
 
 from mooring.core.decision import Rejection
+from mooring.explain import reason as code
+from mooring.explain.circumstances import Circumstances
+from mooring.explain.phrases import size
+from mooring.explain.reason import Reason
+from mooring.explain.why_admitted import why_admitted
+from mooring.explain.why_affinity import why_affinity
+from mooring.explain.why_allocation import why_empty_shared_pool, why_smt, why_unexpected
+from mooring.explain.why_plugins import with_withheld
 from mooring.node import Decision
 from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
-from mooring.planner import reason as code
-from mooring.planner.circumstances import Circumstances
-from mooring.planner.reason import Reason
-from mooring.planner.why_admitted import why_admitted
-from mooring.planner.why_affinity import why_affinity
-from mooring.planner.why_allocation import why_empty_shared_pool, why_smt, why_unexpected
-from mooring.planner.why_plugins import with_withheld
-from mooring.render.wording import size
 
 __all__ = ["Circumstances", "Reason", "why", "why_crash", "why_out_of"]
 

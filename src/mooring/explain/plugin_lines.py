@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mooring.core.bits import list_text, members
-from mooring.planner.explain.story import PluginStep
-from mooring.planner.explain.tree import Line
-from mooring.planner.phrases import count, nodes
+from mooring.explain.phrases import count, nodes
+from mooring.explain.story import PluginStep
+from mooring.explain.tree import Line
 from mooring.plugins.facts import (
     Candidate,
     PluginChoseAffinity,

@@ -34,7 +34,7 @@ def is_code(text: str) -> bool:
 
 def all_codes() -> list[str]:
     """Return every code, ascending."""
-    names = (entry.name for entry in (files("mooring.codes") / "pages").iterdir())
+    names = (entry.name for entry in (files("mooring.explain.codes") / "pages").iterdir())
     return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
 
 
@@ -48,6 +48,6 @@ def page(code: str) -> Page:
     if wanted not in known:
         near = get_close_matches(wanted, known, n=1, cutoff=0.8)
         raise InputError("no such code", source=code, remedy=f"did you mean {near[0]}?" if near else "")
-    text = (files("mooring.codes") / "pages" / f"{wanted}.md").read_text(encoding="utf-8")
+    text = (files("mooring.explain.codes") / "pages" / f"{wanted}.md").read_text(encoding="utf-8")
     heading = text.partition("\n")[0]
     return Page(wanted, heading.removeprefix(f"# {wanted}: "), text)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mooring.core.pod import Pod
+from mooring.explain.claims import claim_of
+from mooring.explain.opinions import merges_of
+from mooring.explain.story import Chapter, Merge, Opinion, Step, Taking
+from mooring.explain.takings import steps_of
 from mooring.node.settings import Settings
-from mooring.planner.explain.claims import claim_of
-from mooring.planner.explain.opinions import merges_of
-from mooring.planner.explain.story import Chapter, Merge, Opinion, Step, Taking
-from mooring.planner.explain.takings import steps_of
 
 POD = ""
 """The key of the chapter about the pod as a whole."""

@@ -1,4 +1,4 @@
-"""From the hints of a merge and the facts behind them to what each provider said."""
+"""What the hints of one resource amount to when they stand alone."""
 
 from __future__ import annotations
 
@@ -9,19 +9,54 @@ from itertools import islice
 from mooring.core.bits import mask_of, members
 from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.devicemanager.facts import DeviceHintsAsked
+from mooring.explain.circumstances import last
+from mooring.explain.phrases import nodes_of
+from mooring.explain.story import Merge, Opinion
 from mooring.memorymanager.facts import MemoryHintsAsked
 from mooring.memorymanager.reserved import is_memory
 from mooring.node.facts import HintsGiven
 from mooring.node.settings import Settings
-from mooring.planner.circumstances import last
-from mooring.planner.explain.story import Merge, Opinion
-from mooring.planner.opinions import is_indifferent, narrowest, suffices
-from mooring.planner.phrases import nodes_of
+from mooring.topologymanager.distances import NUMAInfo
 from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.facts import HintsMerged
-from mooring.topologymanager.hints import DONT_CARE, Hints
-from mooring.topologymanager.merge import reach
+from mooring.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hints
+from mooring.topologymanager.merge import SINGLE_NUMA_NODE, merge, reach
 from mooring.topologymanager.wide import Family
+
+
+def is_impossible(hints: AnyHints) -> bool:
+    """Tell whether no set of NUMA nodes will do."""
+    return isinstance(hints, Hints) and not hints
+
+
+def is_indifferent(hints: AnyHints) -> bool:
+    """Tell whether any set of NUMA nodes will do."""
+    return isinstance(hints, Hints) and True in hints.nil
+
+
+def suffices(hints: AnyHints, policy: str, numa: NUMAInfo) -> bool:
+    """Tell whether the policy would admit on these hints alone."""
+    return merge(policy, [hints or NOT_POSSIBLE], numa).admitted
+
+
+def wanted_sets(hints: AnyHints, policy: str, numa: NUMAInfo) -> Sequence[int]:
+    """Return the sets of NUMA nodes (masks) that the policy would admit; of many just the best one."""
+    if isinstance(hints, Hints):
+        return [mask for mask in hints.preferred if policy != SINGLE_NUMA_NODE or mask.bit_count() == 1]
+    best = merge(policy, [hints], numa)
+    return [best.hint.mask] if best.admitted and best.hint.mask is not None else []
+
+
+def narrowest(hints: AnyHints) -> int:
+    """Return the size of the smallest set that will do; 0 when none will.
+
+    >>> narrowest(Hints(preferred=(0b11,), others=(0b111,)))
+    2
+    """
+    if isinstance(hints, Hints):
+        return min((mask.bit_count() for mask in (*hints.preferred, *hints.others)), default=0)
+    return hints.narrowest()
+
 
 CPU = "cpu"
 MEMORY = "memory"

@@ -16,8 +16,8 @@ from mooring.cpumanager.facts import (
     WholeCoresChecked,
 )
 from mooring.devicemanager.facts import DevicesTaken
+from mooring.explain.reason import Reason
 from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
-from mooring.planner.reason import Reason
 from mooring.plugins.facts import (
     PluginChoseAffinity,
     PluginFailed,

@@ -9,17 +9,17 @@ from mooring.core.bits import members
 from mooring.core.pod import ContainerKind
 from mooring.cpumanager.facts import CPUsTaken, WholeCoresChecked
 from mooring.devicemanager.facts import DevicesTaken
+from mooring.explain import reason as code
+from mooring.explain.circumstances import Circumstances, last
+from mooring.explain.phrases import amounts_text, count, nodes, only, sizes, who
+from mooring.explain.reason import Reason
+from mooring.explain.why_plugins import withheld_sentences
 from mooring.memorymanager import static as memory_static
 from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
 from mooring.memorymanager.hints import free_in
 from mooring.memorymanager.requests import container_requests, pod_requests
 from mooring.memorymanager.reserved import MEMORY
 from mooring.node import Decision
-from mooring.planner import reason as code
-from mooring.planner.circumstances import Circumstances, last
-from mooring.planner.phrases import amounts_text, count, nodes, only, sizes, who
-from mooring.planner.reason import Reason
-from mooring.planner.why_plugins import withheld_sentences
 
 REMOVE_OR_LESS_MEMORY = "Ask for less memory, or remove a pod."
 KEEP_APART = (

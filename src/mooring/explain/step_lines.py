@@ -8,11 +8,11 @@ from mooring.core.bits import list_text, members
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import CPUPinningFailed, ExistingCPUsKept, PodShareCut, WholeCoresChecked
 from mooring.devicemanager.facts import DevicesTaken
+from mooring.explain.phrases import amounts_text, count, joined, nodes, nodes_of
+from mooring.explain.plugin_lines import plugin_line
+from mooring.explain.story import Pick, Run, Step, Taking
+from mooring.explain.tree import NO, YES, Line
 from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
-from mooring.planner.explain.plugin_lines import plugin_line
-from mooring.planner.explain.story import Pick, Run, Step, Taking
-from mooring.planner.explain.tree import NO, YES, Line
-from mooring.planner.phrases import amounts_text, count, joined, nodes, nodes_of
 
 _RULES = {
     "sockets": ("a whole socket", "whole sockets"),
