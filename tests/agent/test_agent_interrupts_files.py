@@ -15,7 +15,7 @@ from mooring.agent.interrupts.files import IRQFiles, Trouble, mask_text
 from mooring.agent.interrupts.journal import FILE, InterruptJournal
 from mooring.agent.interrupts.writing import Writer
 from mooring.core.cpuset import CPUSet
-from mooring.discovery.kernelfiles import parse_mask
+from mooring.discovery.hardware.kernelfiles import parse_mask
 from mooring.node.interrupts import Owner, Room
 from mooring.node.steering import NEW, Kept, Memory, Step, steer
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.cadvisor import read_machine_info
+from mooring.discovery.cadvisor.machine import read_machine_info
 from mooring.discovery.machineinfo_json import machine_info_document
 from mooring.discovery.tree import open_tree
 

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.core.machineinfo import Cache, MachineInfo
 from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.cadvisor import CadvisorAnswer, read_machine_info
+from mooring.discovery.cadvisor.machine import CadvisorAnswer, read_machine_info
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"

@@ -11,16 +11,16 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.discovery.archive import ArchiveTree, read_archive
-from mooring.discovery.capture import Capture, capture_isolation, capture_machine
-from mooring.discovery.capture_archive import archive_bytes
-from mooring.discovery.capture_filters import kept
-from mooring.discovery.capture_process import (
+from mooring.discovery.capture.archive import archive_bytes
+from mooring.discovery.capture.patterns import kept
+from mooring.discovery.capture.process import (
     KubeletHere,
     KubeletProcess,
     kubelet_arguments,
     kubelet_here,
     still_runs,
 )
+from mooring.discovery.capture.reading import Capture, capture_isolation, capture_machine
 from mooring.discovery.isolation import read_isolation
 from mooring.discovery.loader import machine_of
 from mooring.discovery.tree import FolderTree, Tree, open_tree
@@ -169,7 +169,7 @@ def test_an_archive_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_an_archive_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.discovery.capture_archive.MOST_BYTES", 3)
+    monkeypatch.setattr("mooring.discovery.capture.archive.MOST_BYTES", 3)
     with pytest.raises(InputError, match="4 bytes together"):
         archive_bytes("top", {"a": b"12", "b": b"34"})
 

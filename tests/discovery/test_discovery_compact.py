@@ -10,9 +10,9 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.core.topology import discover_topology
 from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.cadvisor import read_machine_info
+from mooring.discovery.cadvisor.machine import read_machine_info
 from mooring.discovery.compact import parse_compact
-from mooring.discovery.hardware import read_hardware
+from mooring.discovery.hardware.machine import read_hardware
 
 GIB = 2**30
 EXAMPLE = "sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi"

@@ -16,7 +16,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import CPUKind, Hardware, HardwareNode
 from mooring.core.machineinfo import Cache, Core, MachineInfo, Node
 from mooring.discovery.compact import parse_compact
-from mooring.discovery.differences import differences
+from mooring.discovery.differences.comparison import differences
 from mooring.discovery.loader import load_machine
 
 MACHINES = Path(__file__).parents[2].parent / "shared" / "machines"

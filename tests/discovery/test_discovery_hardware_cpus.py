@@ -8,7 +8,7 @@ from mooring.core.bits import mask_of
 from mooring.core.errors import InputError
 from mooring.core.hardware import Hardware, HardwareCPU
 from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.hardware import read_hardware
+from mooring.discovery.hardware.machine import read_hardware
 
 CPUS = "sys/devices/system/cpu"
 X86 = {"proc/hwloc-nofile-info": "Architecture: x86_64\n"}

@@ -6,7 +6,7 @@ import pytest
 
 from mooring.core.hardware import CPUKind
 from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.hardware import read_hardware
+from mooring.discovery.hardware.machine import read_hardware
 
 CPUS = "sys/devices/system/cpu"
 X86 = {"proc/hwloc-nofile-info": "Architecture: x86_64\n"}

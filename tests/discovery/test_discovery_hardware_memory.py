@@ -7,7 +7,7 @@ import pytest
 from mooring.core.bits import list_text, mask_of
 from mooring.core.hardware import Hardware, HardwareNode, HardwarePages
 from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.hardware import read_hardware
+from mooring.discovery.hardware.machine import read_hardware
 
 SYSTEM = "sys/devices/system"
 NODES = f"{SYSTEM}/node"

@@ -14,9 +14,9 @@ from mooring.core.errors import InputError
 from mooring.core.hardware import Hardware
 from mooring.core.machine import Finding
 from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.hardware import read_hardware
+from mooring.discovery.hardware.findings import hardware_findings
+from mooring.discovery.hardware.machine import read_hardware
 from mooring.discovery.hardware_document import hardware_document
-from mooring.discovery.hardware_findings import hardware_findings
 
 CPUS = "sys/devices/system/cpu"
 NODES = "sys/devices/system/node"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from mooring.core.errors import InputError
-from mooring.discovery.hardware import read_hardware
+from mooring.discovery.hardware.findings import hardware_findings
+from mooring.discovery.hardware.machine import read_hardware
 from mooring.discovery.hardware_document import hardware_document
-from mooring.discovery.hardware_findings import hardware_findings
 from mooring.discovery.tree import open_tree
 
 MACHINES = Path(__file__).parents[3] / "shared" / "machines"

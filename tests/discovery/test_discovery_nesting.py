@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.core.bits import members
-from mooring.discovery.nesting import Nest
+from mooring.discovery.hardware.nesting import Nest
 
 MASKS = st.lists(st.integers(1, 255), max_size=30)
 

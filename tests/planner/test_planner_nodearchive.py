@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.capture_archive import archive_bytes
+from mooring.discovery.capture.archive import archive_bytes
 from mooring.discovery.tree import Tree
 from mooring.manifest.configuration import NodeConfiguration
 from mooring.manifest.document import Document

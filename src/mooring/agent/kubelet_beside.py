@@ -12,7 +12,7 @@ from typing import Any
 
 from mooring.agent.configuration import refuse_kubelet_beside
 from mooring.core.errors import InputError
-from mooring.discovery.capture_process import KubeletHere, KubeletProcess, kubelet_here, still_runs
+from mooring.discovery.capture.process import KubeletHere, KubeletProcess, kubelet_here, still_runs
 from mooring.discovery.tree import Tree, open_tree
 from mooring.manifest.kubelet_flags import KubeletFlags, kubelet_flags
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from mooring.cli.inputs import STANDARD_INPUT, check_open
 from mooring.cli.kubectl import ask_cluster, installed_version
 from mooring.core.errors import InputError
-from mooring.discovery.capture_process import kubelet_arguments
+from mooring.discovery.capture.process import kubelet_arguments
 from mooring.discovery.tree import FolderTree, LiveTree, Tree, open_tree
 from mooring.manifest.documents import load_documents
 from mooring.manifest.kubelet_flags import KubeletFlags, kubelet_flags

@@ -2,5 +2,5 @@
 
 Everything ends as one :class:`mooring.core.machine.Machine`, made by :func:`mooring.discovery.loader.load_machine`.
 What the kubelet sees (``cadvisor``) and what the hardware is (``hardware``) are read apart and compared
-(``differences``).
+(``differences``). ``capture`` reads off a computer what a node archive needs.
 """

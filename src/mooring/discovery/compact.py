@@ -32,7 +32,7 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import HugePages
 from mooring.core.quantity import Quantity, QuantitySyntaxError
-from mooring.discovery.differences import differences
+from mooring.discovery.differences.comparison import differences
 from mooring.discovery.shape import Distances, Shape, Siblings, views_of
 
 MAX_CPUS: Final = 65536

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
-from mooring.discovery.kernelfiles import read_mask
+from mooring.discovery.hardware.kernelfiles import read_mask
 from mooring.discovery.pci import DEVICES
 from mooring.discovery.tree import Tree
 from mooring.node.interrupts import Interrupt

@@ -12,8 +12,8 @@ from typing import Final
 
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.cgroups import ControlGroup, read_control_groups
+from mooring.discovery.hardware.kernelfiles import parse_mask, read_mask
 from mooring.discovery.interrupts import Modes, cpu_list, no_modes, read_interrupts, read_new_interrupts
-from mooring.discovery.kernelfiles import parse_mask, read_mask
 from mooring.discovery.kernelwords import KernelWords, kernel_words
 from mooring.discovery.tree import Tree
 from mooring.node.interrupts import Interrupt

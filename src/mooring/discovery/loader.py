@@ -15,7 +15,7 @@ from mooring.core.machine import Finding, Machine
 from mooring.core.machineinfo import HIGHEST_NODE, MachineInfo
 
 if TYPE_CHECKING:
-    from mooring.discovery.cadvisor import CadvisorAnswer
+    from mooring.discovery.cadvisor.machine import CadvisorAnswer
     from mooring.discovery.tree import Tree
 
 LIVE: Final = "live"
@@ -93,10 +93,10 @@ def machine_of(tree: Tree, name: str = "") -> Machine:
     Raises:
         InputError: the tree holds no machine that can be understood.
     """
-    from mooring.discovery.cadvisor import read_machine_info  # noqa: PLC0415 - as above
-    from mooring.discovery.differences import differences  # noqa: PLC0415 - as above
-    from mooring.discovery.hardware import read_hardware  # noqa: PLC0415 - as above
-    from mooring.discovery.hardware_findings import hardware_findings  # noqa: PLC0415 - as above
+    from mooring.discovery.cadvisor.machine import read_machine_info  # noqa: PLC0415 - as above
+    from mooring.discovery.differences.comparison import differences  # noqa: PLC0415 - as above
+    from mooring.discovery.hardware.findings import hardware_findings  # noqa: PLC0415 - as above
+    from mooring.discovery.hardware.machine import read_hardware  # noqa: PLC0415 - as above
     from mooring.discovery.pci import read_pci_devices  # noqa: PLC0415 - as above
 
     hardware = read_hardware(tree)

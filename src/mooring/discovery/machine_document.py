@@ -11,8 +11,8 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import Hardware, HardwareCPU, HardwareNode, HardwarePages
 from mooring.core.machine import Finding, Machine
 from mooring.core.machineinfo import Core, MachineInfo, Node
+from mooring.discovery.differences.kubeletview import kubelet_view
 from mooring.discovery.hardware_document import hardware_document
-from mooring.discovery.kubeletview import kubelet_view
 
 API_VERSION = "mooring/v1alpha1"
 """Version of the document."""

@@ -15,9 +15,9 @@ from mooring import __version__
 from mooring.checkpoint.store import SIZE_LIMIT
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
-from mooring.discovery.capture import Capture, capture_isolation, capture_machine
-from mooring.discovery.capture_archive import archive_bytes
-from mooring.discovery.probe import read_problem
+from mooring.discovery.cadvisor.probe import read_problem
+from mooring.discovery.capture.archive import archive_bytes
+from mooring.discovery.capture.reading import Capture, capture_isolation, capture_machine
 from mooring.discovery.tree import Tree
 from mooring.manifest.document import Document
 from mooring.manifest.kubelet_flags import KubeletFlags

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mooring.discovery.nesting import Nest
-from mooring.discovery.numanodes import Node
+from mooring.discovery.hardware.nesting import Nest
+from mooring.discovery.hardware.numanodes import Node
 
 _CLUSTER_RANK: Final = 100
 _DDR_BANDWIDTH: Final = 90_000

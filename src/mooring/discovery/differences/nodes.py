@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.hardware import Hardware
 from mooring.core.machine import Finding
-from mooring.discovery.kubeletview import KubeletView, ids_text, text_of_cpus, text_of_nodes
+from mooring.discovery.differences.kubeletview import KubeletView, ids_text, text_of_cpus, text_of_nodes
 
 
 def node_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:

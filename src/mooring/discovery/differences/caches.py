@@ -12,7 +12,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import Hardware
 from mooring.core.machine import Finding
 from mooring.core.machineinfo import Node
-from mooring.discovery.kubeletview import (
+from mooring.discovery.differences.kubeletview import (
     L3_LEVEL,
     KubeletView,
     likewise,

@@ -1,8 +1,8 @@
-"""Which CPUs there are, and how they form cores, clusters, dies, packages, books and drawers.
+"""Which CPUs there are, how they form cores, clusters, dies, packages, books and drawers, and which share caches.
 
 Source: kernel Documentation/ABI/stable/sysfs-devices-system-cpu and admin-guide/cputopology.rst for the files; hwloc
 2.14 (topology-linux.c, look_sysfscpu) for which of them count. Every set is read at its smallest CPU only, and only
-online CPUs count in it.
+online CPUs count in it. Caches: Documentation/ABI/testing/sysfs-devices-system-cpu (cache/index*).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 
 from mooring.core.bits import members
 from mooring.core.errors import InputError
-from mooring.discovery.kernelfiles import HIGHEST_ID, read_int, read_list, read_mask
-from mooring.discovery.nesting import Nest
-from mooring.discovery.quirks import Quirks
+from mooring.discovery.hardware.kernelfiles import HIGHEST_ID, read_int, read_list, read_mask, read_uint
+from mooring.discovery.hardware.nesting import Nest
+from mooring.discovery.hardware.quirks import Quirks
 from mooring.discovery.tree import Tree
 
 CPUS: Final = "sys/devices/system/cpu"
@@ -170,3 +170,37 @@ def _smallest(mask: int) -> int:
 
 def _unless_single(mask: int | None) -> int | None:
     return None if mask is not None and mask.bit_count() == 1 else mask
+
+
+_INDEXES: Final = frozenset(f"index{index}" for index in range(10))
+"""hwloc looks no further; real machines have four or five."""
+_LEVELS: Final = range(1, 6)
+_INSTRUCTION_LEVELS: Final = range(1, 4)
+
+
+def place_caches(tree: Tree, quirks: Quirks, cpus: CPUs, cpu: int, nest: Nest) -> None:
+    """Put the caches into ``nest`` of which ``cpu`` is the smallest member.
+
+    The ``id`` file is not asked: firmware gets it wrong (some virtual machines give every CPU its own), and older
+    kernels, ARM and POWER have none. Sharing alone tells caches apart.
+    """
+    folder = f"{CPUS}/cpu{cpu}/cache"
+    for index in tree.names(folder):
+        if index not in _INDEXES:
+            continue
+        shared = read_mask(tree, f"{folder}/{index}/shared_cpu_map")
+        if shared == 0:
+            # ia64 kernels leave it empty for caches of one core.
+            shared = read_mask(tree, f"{CPUS}/cpu{cpu}/topology/{cpus.core_file}")
+        shared = (shared or 0) & cpus.online
+        if shared & -shared != 1 << cpu:
+            continue
+        level = read_uint(tree, f"{folder}/{index}/level")
+        # Knights Landing tells of an L3 without size that does not exist.
+        if level == 3 and quirks.is_knights_landing and not read_uint(tree, f"{folder}/{index}/size"):
+            continue
+        is_instruction = (tree.read(f"{folder}/{index}/type") or "").startswith("Instruction")
+        if is_instruction and level in _INSTRUCTION_LEVELS:
+            nest.add(shared, f"l{level}i")
+        elif not is_instruction and level in _LEVELS:
+            nest.add(shared, f"l{level}")

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from mooring.discovery.kernelfiles import read_list
+from mooring.discovery.hardware.kernelfiles import read_list
 from mooring.discovery.tree import Tree
 
 _LINE_CHARS: Final = 4096

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import Hardware
 from mooring.core.machine import Finding
-from mooring.discovery.kubeletview import KubeletView, likewise, parts_text, regrouping, text_of_cpus, union
+from mooring.discovery.differences.kubeletview import KubeletView, likewise, parts_text, regrouping, text_of_cpus, union
 
 
 def cpu_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:

@@ -12,9 +12,9 @@ from mooring.core.bits import list_text, mask_of
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import Hardware, HardwareNode
 from mooring.core.machine import Finding
-from mooring.discovery.cores import CPUS
-from mooring.discovery.kernelfiles import parse_list, read_list, read_mask
-from mooring.discovery.numanodes import NODES, list_nodes, read_distances
+from mooring.discovery.hardware.cores import CPUS
+from mooring.discovery.hardware.kernelfiles import parse_list, read_list, read_mask
+from mooring.discovery.hardware.numanodes import NODES, list_nodes, read_distances
 from mooring.discovery.tree import Tree
 
 

@@ -13,10 +13,17 @@ from typing import Final
 
 from mooring.core.gotext import GoSyntaxError, atoi
 from mooring.core.machineinfo import Core, Node
-from mooring.discovery.cadvisor_caches import SharedCache, place_caches, read_caches
-from mooring.discovery.cadvisor_memory import huge_pages, node_distances, node_memory
-from mooring.discovery.online import OnlineCPUs
-from mooring.discovery.probe import CPUS, NODES, ProbeError, attribute, cpu_entries, number_attribute
+from mooring.discovery.cadvisor.caches import SharedCache, place_caches, read_caches
+from mooring.discovery.cadvisor.memory import huge_pages, node_distances, node_memory
+from mooring.discovery.cadvisor.probe import (
+    CPUS,
+    NODES,
+    OnlineCPUs,
+    ProbeError,
+    attribute,
+    cpu_entries,
+    number_attribute,
+)
 from mooring.discovery.tree import Tree
 
 _NODE_ENTRY: Final = re.compile("node.*[0-9]", re.DOTALL)

@@ -12,8 +12,8 @@ from typing import Final
 
 from mooring.core.gotext import GoSyntaxError
 from mooring.core.machineinfo import Cache, Core
-from mooring.discovery.gonumbers import UINT64_MAX, parse_uint, scan_int, scan_uint, trim
-from mooring.discovery.probe import CPUS
+from mooring.discovery.cadvisor.gonumbers import UINT64_MAX, parse_uint, scan_int, scan_uint, trim
+from mooring.discovery.cadvisor.probe import CPUS
 from mooring.discovery.tree import Tree
 
 _CORE_LEVELS: Final = 2

@@ -3,10 +3,15 @@
 Sources: cpufreq and acpi_cppc (clocks), cpu_capacity (relative speed on ARM and others), midr_el1 (ARM model), and the
 performance counters ``cpu_core``, ``cpu_atom``, ``cpu_lowpower`` of hybrid Intel processors. hwloc 2.14
 (topology-linux.c, look_sysfscpukinds; cpukinds.c) decides what makes a kind and which kind is faster.
+
+Sources of the files: kernel Documentation/admin-guide/pm/cpufreq.rst (cpuinfo_max_freq), intel_pstate.rst
+(base_frequency), acpi/cppc_sysfs.rst (nominal_freq), ABI/testing/sysfs-devices-system-cpu (cpu_capacity),
+arch/arm64/cpu-feature-registers.rst with the Arm Architecture Reference Manual (MIDR_EL1).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,11 +19,9 @@ from typing import Final
 from mooring.core.bits import members
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import CPUKind
-from mooring.discovery.armmodels import describe, read_model
-from mooring.discovery.clocks import Clocks, read_clocks
-from mooring.discovery.cores import CPUS
-from mooring.discovery.kernelfiles import read_list, read_uint
-from mooring.discovery.quirks import Quirks
+from mooring.discovery.hardware.cores import CPUS
+from mooring.discovery.hardware.kernelfiles import read_list, read_uint
+from mooring.discovery.hardware.quirks import Quirks
 from mooring.discovery.tree import Tree
 
 _INTEL_TYPES: Final = (("cpu_atom", "IntelAtom"), ("cpu_core", "IntelCore"), ("cpu_lowpower", "IntelLowPower"))
@@ -129,3 +132,91 @@ def _speeds_by_type_and_clock(kinds: Iterable[_Kind]) -> list[int]:
 
 def _finished(kind: _Kind, efficiency: int) -> CPUKind:
     return CPUKind(efficiency, CPUSet(kind.cpus), tuple(kind.infos))
+
+
+_TOLERANCE_PERCENT: Final = 10
+"""Highest clocks of cores with one base clock may differ by less than this and still mean one kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Figures of one CPU; 0 is unknown."""
+
+    highest: int = 0
+    """Highest clock in kHz that the hardware reaches."""
+    base: int = 0
+    """Clock in kHz that the hardware sustains."""
+    capacity: int = 0
+    """Relative speed; the fastest CPU of a machine has 1024."""
+
+
+def read_clocks(tree: Tree, online: int) -> dict[int, Clocks]:
+    """Read the figures of every online CPU, with favoured cores of one kind made equal.
+
+    The base clock comes from intel_pstate; ACPI's nominal clock stands in only where the first CPU does not have that
+    file, since it is wrong on several Intel processors. Processors with Turbo Boost Max 3.0 let some of their equal
+    cores clock higher: where every CPU tells a base clock, small differences among equal base clocks are levelled.
+    """
+    clocks: dict[int, Clocks] = {}
+    nominal: bool | None = None  # not decided yet
+    for cpu in members(online):
+        folder = f"{CPUS}/cpu{cpu}"
+        has_folder = tree.is_dir(f"{folder}/cpufreq")
+        base = read_uint(tree, f"{folder}/cpufreq/base_frequency") if has_folder and nominal is not True else None
+        if base is not None:
+            nominal = False
+        if nominal is not False:
+            nominal_mhz = read_uint(tree, f"{folder}/acpi_cppc/nominal_freq") or 0
+            nominal = nominal_mhz > 0
+            base = nominal_mhz * 1000
+        highest = read_uint(tree, f"{folder}/cpufreq/cpuinfo_max_freq") if has_folder else None
+        capacity = read_uint(tree, f"{folder}/cpu_capacity")
+        clocks[cpu] = Clocks(highest or 0, base or 0, capacity or 0)
+    if all(clock.base for clock in clocks.values() if clock.highest):
+        return _levelled(clocks)
+    return clocks
+
+
+def _levelled(clocks: dict[int, Clocks]) -> dict[int, Clocks]:
+    """Give CPUs of one base clock the lowest of their highest clocks and capacities, if those clocks are close."""
+    lowest: dict[int, Clocks] = {}
+    for base in {clock.base for clock in clocks.values()}:
+        alike = [clock for clock in clocks.values() if clock.base == base]
+        low, high = min(clock.highest for clock in alike), max(clock.highest for clock in alike)
+        if low < high and (high - low) * 100 < _TOLERANCE_PERCENT * low:
+            lowest[base] = Clocks(low, base, min(clock.capacity for clock in alike))
+    return {cpu: lowest.get(clock.base, clock) for cpu, clock in clocks.items()}
+
+
+_ARCHITECTURES: Final = {1: "4", 2: "4T", 3: "5", 4: "5T", 5: "5TE", 6: "5TEJ", 7: "6", 15: "8"}
+_NUMBER: Final = re.compile(r"[ \t]*(0[xX][0-9a-fA-F]{1,19}|[0-9]{1,20})")
+
+_FIELDS: Final[tuple[tuple[str, int, int, Callable[[int], str]], ...]] = (
+    ("CPUImplementer", 24, 0xFF, "0x{:02x}".format),
+    ("CPUArchitecture", 16, 0xF, lambda value: _ARCHITECTURES.get(value, "unknown")),
+    ("CPUVariant", 20, 0xF, "0x{:x}".format),
+    ("CPUPart", 4, 0xFFF, "0x{:03x}".format),
+    ("CPURevision", 0, 0xF, "{}".format),
+)
+"""Name, lowest bit, mask and printed form of each field."""
+
+
+def read_model(tree: Tree, cpu: int) -> int:
+    """Return the CPU's identification register; 0 when it is not shown."""
+    match = _NUMBER.match((tree.read(f"{CPUS}/cpu{cpu}/regs/identification/midr_el1") or "")[:21])
+    if match is None:
+        return 0
+    return int(match[1], 16) if match[1][:2] in {"0x", "0X"} else int(match[1])
+
+
+def describe(model: int, models: Iterable[int]) -> dict[str, str]:
+    """Return the fields of ``model`` in which ``models`` differ from one another.
+
+    >>> describe(0x410FD871, [0x410FD871, 0x410FD851])
+    {'CPUPart': '0xd87'}
+    """
+    return {
+        name: form(model >> low & mask)
+        for name, low, mask, form in _FIELDS
+        if len({other >> low & mask for other in models}) > 1
+    }

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from mooring.core.hardware import Hardware
 from mooring.core.machine import Finding
 from mooring.core.machineinfo import MachineInfo
-from mooring.discovery.differences_caches import cache_differences
-from mooring.discovery.differences_cpus import cpu_differences
-from mooring.discovery.differences_nodes import node_differences
-from mooring.discovery.kubeletview import kubelet_view, text_of_cpus
+from mooring.discovery.differences.caches import cache_differences
+from mooring.discovery.differences.cpus import cpu_differences
+from mooring.discovery.differences.kubeletview import kubelet_view, text_of_cpus
+from mooring.discovery.differences.nodes import node_differences
 
 
 def differences(info: MachineInfo, hardware: Hardware) -> tuple[Finding, ...]:

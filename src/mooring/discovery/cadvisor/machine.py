@@ -2,22 +2,26 @@
 
 Source: cAdvisor library 0.60.5, machine.Info, the version in kubelet v1.37.1; spec: topology.md section 3. No rule here
 knows a machine; where cAdvisor is wrong about one, the same rule makes the same mistake.
+
+cAdvisor behaves differently on s390x (books and drawers, caches without ids) and needs no clock speed on ARM, MIPS,
+RISC-V and s390x. A kubelet knows its architecture from its own binary and from ``uname``; a snapshot tells it only by
+its files.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from mooring.core.machineinfo import MachineInfo, Node
-from mooring.discovery.architecture import architecture
-from mooring.discovery.cadvisor_counts import clock_speed, distinct_elements, vendor
-from mooring.discovery.cadvisor_memory import huge_pages, memory_by_type, memory_capacity, swap_capacity
-from mooring.discovery.cadvisor_topology import TopologyReader, read_topology
-from mooring.discovery.online import online_cpus
-from mooring.discovery.probe import ProbeError, read_or_fail
-from mooring.discovery.tree import Tree
+from mooring.discovery.cadvisor.counts import clock_speed, distinct_elements, vendor
+from mooring.discovery.cadvisor.memory import huge_pages, memory_by_type, memory_capacity, swap_capacity
+from mooring.discovery.cadvisor.probe import ProbeError, online_cpus, read_or_fail
+from mooring.discovery.cadvisor.topology import TopologyReader, read_topology
+from mooring.discovery.tree import LiveTree, Tree
 
 _LONGEST_ERROR: Final = 160
 """cAdvisor quotes whole files in some errors; more than this is cut, so that an error stays one readable line."""
@@ -103,3 +107,38 @@ def _value_or_zero(tree: Tree, read: Callable[[Tree], int]) -> int:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}..."
+
+
+_DECLARED: Final = re.compile(r"^Architecture:[ \t]*(\S+)", re.MULTILINE)
+_CPUINFO_SIGNS: Final = (
+    ("s390x", re.compile(r"^vendor_id\s*:\s*IBM/S390", re.MULTILINE)),
+    ("ia64", re.compile(r"^arch\s*:\s*IA-64", re.MULTILINE)),
+    ("x86_64", re.compile(r"^flags\s*:.*\blm\b", re.MULTILINE)),
+    ("i686", re.compile(r"^(?:flags\s*:|fdiv_bug\s*:)", re.MULTILINE)),
+    ("riscv64", re.compile(r"^isa\s*:\s*rv64", re.MULTILINE)),
+    ("loongarch64", re.compile(r"^(?:ISA|CPU Family)\s*:\s*[Ll]oong", re.MULTILINE)),
+    ("mips64", re.compile(r"^cpu model\s*:\s*(?:MIPS|Loongson|ICT|Cavium)", re.MULTILINE)),
+    ("aarch64", re.compile(r"^CPU architecture\s*:\s*(?:8|9|AArch64)", re.MULTILINE)),
+    ("arm", re.compile(r"^CPU (?:architecture|implementer)\s*:|^Processor\s*:\s*ARM", re.MULTILINE)),
+    ("ppc64", re.compile(r"^revision\s*:.*\bpvr\b", re.MULTILINE)),
+)
+"""Lines that only one architecture's /proc/cpuinfo has (kernel sources, arch/*/kernel: show_cpuinfo), surest first."""
+
+
+def architecture(tree: Tree) -> str:
+    """Return what ``uname -m`` says on the tree's machine (such as ``x86_64``), or "" when nothing tells.
+
+    The running machine is asked itself. A snapshot is searched in this order: the note that hwloc-gather-topology
+    leaves in ``proc/hwloc-nofile-info``, lines of ``proc/cpuinfo`` that only one architecture prints, and a sysfs
+    attribute that exists on s390x alone.
+    """
+    if isinstance(tree, LiveTree):
+        return os.uname().machine
+    declared = _DECLARED.search(tree.read("proc/hwloc-nofile-info") or "")
+    if declared:
+        return declared[1]
+    cpuinfo = tree.read("proc/cpuinfo") or ""
+    for name, sign in _CPUINFO_SIGNS:
+        if sign.search(cpuinfo):
+            return name
+    return "s390x" if tree.exists("sys/devices/system/cpu/cpu0/topology/book_id") else ""

@@ -1,6 +1,6 @@
 """Reading off a computer what a node archive needs of it.
 
-Only what :mod:`mooring.discovery.capture_patterns` names is read, and links are followed as a :class:`Tree` does:
+Only what :mod:`mooring.discovery.capture.patterns` names is read, and links are followed as a :class:`Tree` does:
 never out of it.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
-from mooring.discovery.capture_filters import kept
-from mooring.discovery.capture_patterns import (
+from mooring.discovery.cadvisor.probe import read_problem
+from mooring.discovery.capture.patterns import (
     CPU_LINKS,
     GROUP_FILES,
     INITIATORS,
@@ -21,10 +21,10 @@ from mooring.discovery.capture_patterns import (
     MACHINE,
     NAMES,
     PROCESS,
+    kept,
 )
 from mooring.discovery.cgroups import ROOT as GROUPS
-from mooring.discovery.cpusets import cpuset_files
-from mooring.discovery.probe import read_problem
+from mooring.discovery.hardware.cpusets import cpuset_files
 from mooring.discovery.tree import LiveTree, Tree
 
 NOTE: Final = "proc/hwloc-nofile-info"

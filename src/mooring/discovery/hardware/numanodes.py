@@ -13,8 +13,8 @@ from typing import Final
 
 from mooring.core.bits import list_text, members
 from mooring.core.hardware import HardwarePages
-from mooring.discovery.kernelfiles import HIGHEST_ID, c_number, read_list, read_mask
-from mooring.discovery.quirks import Quirks
+from mooring.discovery.hardware.kernelfiles import HIGHEST_ID, c_number, read_list, read_mask
+from mooring.discovery.hardware.quirks import Quirks
 from mooring.discovery.tree import Tree
 
 NODES: Final = "sys/devices/system/node"

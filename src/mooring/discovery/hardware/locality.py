@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from mooring.discovery.nesting import Nest
-from mooring.discovery.numanodes import NODES, Node
+from mooring.discovery.hardware.nesting import Nest
+from mooring.discovery.hardware.numanodes import NODES, Node
 from mooring.discovery.tree import Tree
 
 MEMORY_RANK: Final = 1001

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from mooring.core.bits import members
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import Hardware, HardwareCPU, HardwareNode
-from mooring.discovery.caches import place_caches
-from mooring.discovery.cores import CPUS, find_cpus, place_cpu
-from mooring.discovery.cpukinds import read_kinds
-from mooring.discovery.cpusets import read_allowed
-from mooring.discovery.kernelfiles import parse_list
-from mooring.discovery.memory import read_memory
-from mooring.discovery.nesting import Branch, Nest
-from mooring.discovery.quirks import read_quirks
+from mooring.discovery.hardware.cores import CPUS, find_cpus, place_caches, place_cpu
+from mooring.discovery.hardware.cpukinds import read_kinds
+from mooring.discovery.hardware.cpusets import read_allowed
+from mooring.discovery.hardware.kernelfiles import parse_list
+from mooring.discovery.hardware.memory import read_memory
+from mooring.discovery.hardware.nesting import Branch, Nest
+from mooring.discovery.hardware.quirks import read_quirks
 from mooring.discovery.tree import Tree
 
 

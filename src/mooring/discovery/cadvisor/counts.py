@@ -11,9 +11,8 @@ import re
 from typing import Final
 
 from mooring.core.gotext import quote
-from mooring.discovery.gonumbers import UINT64_MAX, scan_uint, trim
-from mooring.discovery.online import OnlineCPUs
-from mooring.discovery.probe import CPUS, ProbeError, cpu_entries, read_or_fail
+from mooring.discovery.cadvisor.gonumbers import UINT64_MAX, scan_uint, trim
+from mooring.discovery.cadvisor.probe import CPUS, OnlineCPUs, ProbeError, cpu_entries, read_or_fail
 from mooring.discovery.tree import Tree
 
 _VENDOR: Final = re.compile(r"vendor_id[\t\n\f\r ]*:[\t\n\f\r ]*([0-9A-Za-z_]+)")
