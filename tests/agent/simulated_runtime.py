@@ -99,6 +99,8 @@ class Runtime:
     failed: set[str] = field(default_factory=set)
     """Containers whose record is not what the plugin was led to believe."""
     refusals: list[str] = field(default_factory=list)
+    ignores_refusals: bool = False
+    """Whether it starts a container whose start was refused, as CRI-O does."""
     stuck: set[str] = field(default_factory=set)
     """Containers from which the kernel takes no CPUs."""
     files: dict[str, str] = field(default_factory=dict)
@@ -167,8 +169,9 @@ class Runtime:
             self._tell(Event.START_CONTAINER, made.sandbox, made)
         except RefusalError as error:
             self.refusals.append(str(error))
-            self.exit(container)
-            return False
+            if not self.ignores_refusals:
+                self.exit(container)
+                return False
         return True
 
     def started(self, container: str) -> None:

@@ -42,7 +42,7 @@ def any_pods(draw: st.DrawFn, uid: str) -> Pod:
 class AgentLives(RuleBasedStateMachine):
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
-        self.runtime = Runtime()
+        self.runtime = Runtime(ignores_refusals=data.draw(st.booleans()))
         self.agent: SimulatedAgent | None = None
         self.disk = Disk()
         while True:

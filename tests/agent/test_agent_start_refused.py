@@ -165,18 +165,88 @@ def test_a_write_that_is_not_permitted_keeps_the_program_from_running(
     assert unready(agent.snapshot) == ()
 
 
-def test_a_refused_container_has_ended_and_leaves_nothing_behind(node: Node) -> None:
+def test_a_refused_container_leaves_nothing_behind(node: Node) -> None:
     agent, runtime = begun(node)
     made = with_lost_update(node, runtime)
     shadow(node, made, "0-7")
     refused(runtime, made)
-    assert agent.holder.state.containers[made.id].phase is Phase.ENDED
+    assert (agent.holder.state.containers[made.id].phase, agent.snapshot.overlaps()) == (Phase.REFUSED, ())
     runtime.stop(pod("shared"), made)
     runtime.state_change(Event.REMOVE_CONTAINER, pod("shared"), made)
     runtime.state_change(Event.STOP_POD_SANDBOX, pod("shared"))
     state = agent.holder.state
     assert (set(state.containers), set(state.kubelet.node.active)) == ({"c-own"}, {"uid-own"})
     assert unready(agent.snapshot) == ()
+
+
+def not_permitted(path: str, _text: str) -> None:
+    raise GroupError(Trouble.NOT_PERMITTED, path, "Read-only file system")
+
+
+def test_a_container_that_runs_although_its_start_was_refused_is_reported_until_it_is_corrected(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, runtime = begun(node)
+    told = Told(agent, monkeypatch)
+    made = with_lost_update(node, runtime)
+    with monkeypatch.context() as patched:
+        patched.setattr(cpuset, "write", not_permitted)
+        refused(runtime, made)
+        # CRI-O logs the refusal and starts the container.
+        runtime.state_change(Event.POST_START_CONTAINER, pod("shared"), made)
+        assert [(one.container_id, one.owner_id, str(one.cpus)) for one in agent.snapshot.overlaps()] == [
+            ("c-shared", "c-own", "1-2")
+        ]
+        assert "CPUSetNotEnforced" in told.reasons()[1:]
+        assert counted(agent, "reports_total", kind="started-despite-refusal") == 1
+        reasons = unready(agent.snapshot)
+        assert reasons[0].startswith("containers run although their start was refused (1), for the newest shared has ")
+        assert reasons[1:] == ("1 container may run on exclusive CPUs of others",)
+    agent.verify_all()
+    assert (node.cpus(made), agent.snapshot.overlaps(), unready(agent.snapshot)) == ("0,3-7", (), ())
+    assert counted(agent, "repairs_total", kind="cpuset") == 1
+    runtime.stop(pod("shared"), made)
+    assert agent.holder.state.containers[made.id].phase is Phase.ENDED
+
+
+def test_a_container_that_runs_although_its_start_was_refused_is_corrected_at_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, runtime = begun(node)
+    made = with_lost_update(node, runtime)
+    with monkeypatch.context() as patched:
+        patched.setattr(cpuset, "write", not_permitted)
+        refused(runtime, made)
+    runtime.state_change(Event.POST_START_CONTAINER, pod("shared"), made)
+    assert (node.cpus(made), agent.snapshot.overlaps(), unready(agent.snapshot)) == ("0,3-7", (), ())
+    assert counted(agent, "repairs_total", kind="cpuset") == 1
+
+
+def test_a_pod_without_room_that_runs_although_it_was_refused_stays_in_the_shared_pool(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, runtime = begun(node)
+    told = Told(agent, monkeypatch)
+    start(node, runtime, "own", 2)
+    # Created while the agent did not answer: its start is the first that the agent knows of it.
+    made = node.running(whole("wide", 7), "0-7", 700_000)
+    runtime.state_change(Event.RUN_POD_SANDBOX, pod("wide"))
+    assert refused(runtime, made, "wide").startswith("UnexpectedAdmissionError: ")
+    runtime.state_change(Event.POST_START_CONTAINER, pod("wide"), made)
+    assert (node.cpus(made), agent.snapshot.overlaps()) == ("0,3-7", ())
+    assert told.reasons() == ["UnexpectedAdmissionError", "UnexpectedAdmissionError"]
+    assert counted(agent, "reports_total", kind="started-despite-refusal") == 1
+
+
+def test_a_container_that_ended_before_its_start_is_reported_stays_ended(node: Node) -> None:
+    agent, runtime = begun(node)
+    made = with_lost_update(node, runtime)
+    shadow(node, made, "0-7")
+    refused(runtime, made)
+    runtime.stop(pod("shared"), made)
+    runtime.state_change(Event.POST_START_CONTAINER, pod("shared"), made)
+    assert agent.holder.state.containers[made.id].phase is Phase.ENDED
+    assert agent.snapshot.overlaps() == ()
 
 
 def shadow(node: Node, made: Container, cpus: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Phase
 from mooring.agent.reactor.written import CPUSET_NOT_ENFORCED
 from mooring.agent.snapshot import Heartbeat, Snapshot, SnapshotProvider
 from mooring.service.http import Page, Pages
@@ -56,11 +56,18 @@ def unready(snapshot: Snapshot) -> tuple[str, ...]:
 def _unenforced(state: AgentState) -> Iterator[str]:
     """Yield why the kernel is not known to do what was decided: nobody could say then that no container overlaps."""
     pods = {one.uid for one in state.sandboxes.values()}
-    refused = [
-        why.message for (uid, _), why in state.unstarted.items() if why.reason == CPUSET_NOT_ENFORCED and uid in pods
-    ]
-    if refused:
-        yield f"containers are not started ({len(refused)}), the newest because {refused[-1]}"
+    running = {(one.uid, one.name): one.id for one in state.containers.values() if one.phase is Phase.RUNNING}
+    refused = {
+        key: why.message for key, why in state.unstarted.items() if why.reason == CPUSET_NOT_ENFORCED and key[0] in pods
+    }
+    waiting = [message for key, message in refused.items() if key not in running]
+    if waiting:
+        yield f"containers are not started ({len(waiting)}), the newest because {waiting[-1]}"
+    started = [key for key in refused if key in running]
+    if started:
+        now = state.deviating.get(running[started[-1]])
+        why = refused[started[-1]] if now is None else f"{started[-1][1]} {now.text}"
+        yield f"containers run although their start was refused ({len(started)}), for the newest {why}"
     lost = [
         f"{state.containers[one].name} {told.text}"
         for one, told in state.deviating.items()

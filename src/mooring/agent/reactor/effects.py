@@ -39,6 +39,8 @@ class Finding(Enum):
     START_REFUSED = "start-refused"
     """A container of a pod that has its place was not started: there is no CPU for it, or its cgroup is not as decided.
     """
+    STARTED_DESPITE_REFUSAL = "started-despite-refusal"
+    """The runtime started a container although its start was refused; its cgroup is checked at once."""
     OPT_OUT_UNREAD = "opt-out-unread"
     """The value of a pod's opt-out annotation is neither ``true`` nor ``false``, and counts as ``false``."""
     QUOTA_DEVIATION = "quota-deviation"

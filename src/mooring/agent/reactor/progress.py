@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from mooring.agent.nri.types import Container, PodSandbox
 from mooring.agent.reactor.answers import Outcome
-from mooring.agent.reactor.effects import Effect, Occasion
+from mooring.agent.reactor.effects import Effect, Occasion, Verify
 from mooring.agent.reactor.found import found
 from mooring.agent.reactor.knowing import believed, seen, with_sandbox
-from mooring.agent.reactor.updates import enforced, outcome
+from mooring.agent.reactor.refusing import started_despite_refusal
+from mooring.agent.reactor.updates import enforced, outcome, with_write
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Phase
-from mooring.agent.reactor.wanted import Wanted, lift_of_pod, on_record, write_of
+from mooring.agent.reactor.wanted import Wanted, lift_of_container, lift_of_pod, on_record, write_of
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 
@@ -40,9 +41,26 @@ def container_created(
 
 
 def container_started(state: AgentState, sandbox: PodSandbox, container: Container) -> Outcome:
-    """Learn that a container's program runs. Of a very short one its end was told before."""
+    """Record that a container runs. For a very short one the end was reported before.
+
+    A container that should not have been started is checked and corrected at once: CRI-O logs an error of
+    StartContainer and starts the container (CRI-O 1.37.0, read and measured). The same holds where no answer was
+    decided because the agent failed.
+    """
+    before = state.containers.get(container.id)
     after = seen(with_sandbox(state, sandbox), sandbox, container, Phase.RUNNING)
-    return outcome(state, after)
+    if before is not None and before.phase in (Phase.STARTING, Phase.RUNNING, Phase.ENDED):
+        return outcome(state, after)
+    known = after.containers[container.id]
+    wanted = Wanted.now(after).of(known.uid, known.name)
+    effects: tuple[Effect, ...] = (
+        write_of(known, wanted, Occasion.CHECK),
+        *lift_of_container(known, wanted),
+        *lift_of_pod(after, sandbox.uid),
+        *(started_despite_refusal(after, known) if before is not None and before.phase is Phase.REFUSED else ()),
+        Verify((container.id,)),
+    )
+    return outcome(state, after.with_container(with_write(known, wanted)), None, effects)
 
 
 def container_updated(state: AgentState, sandbox: PodSandbox, container: Container | None = None) -> Outcome:

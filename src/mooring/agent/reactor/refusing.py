@@ -11,7 +11,7 @@ from dataclasses import replace
 from mooring.agent.reactor.answers import Outcome
 from mooring.agent.reactor.effects import Effect, EventFor, Finding, Report
 from mooring.agent.reactor.placing import text_of
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.reactor.values import AgentState, KnownContainer
 from mooring.core.decision import Rejection
 
 
@@ -41,6 +41,26 @@ def refusal_told(
     if pod is not None:
         effects.append(EventFor(pod.uid, pod.namespace, pod.name, rejection.reason, rejection.message))
     return Outcome(replace(state, unstarted={**unstarted, (uid, name): rejection}), effects=tuple(effects))
+
+
+def started_despite_refusal(state: AgentState, container: KnownContainer) -> tuple[Effect, ...]:
+    """Return what reports a container that runs although its start was refused.
+
+    Args:
+        state: in which it runs.
+        container: of it.
+    """
+    held = state.held.get(container.uid)
+    rejection = state.unstarted.get((container.uid, container.name), held.rejection if held is not None else None)
+    if rejection is None:
+        return ()
+    pod = state.kubelet.node.active.get(container.uid, held.pod if held is not None else None)
+    place = container.uid if pod is None else f"{pod.namespace}/{pod.name}"
+    text = f"{container.name} runs although its start was refused: {rejection.message or rejection.reason}"
+    report = Report(Finding.STARTED_DESPITE_REFUSAL, f"{place}: {text}", container.uid, container.id, rejection.reason)
+    if pod is None:
+        return (report,)
+    return report, EventFor(pod.uid, pod.namespace, pod.name, rejection.reason, text)
 
 
 def without_refusal(state: AgentState, uid: str, name: str) -> AgentState:

@@ -12,7 +12,7 @@ from mooring.agent.reactor.knowing import seen, with_sandbox
 from mooring.agent.reactor.opting_out import opt_out_unread
 from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, EMPTY_SHARED_POOL, text_of
 from mooring.agent.reactor.refusing import refusal_told
-from mooring.agent.reactor.updates import enforced, outcome
+from mooring.agent.reactor.updates import enforced, outcome, with_write
 from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Setting
 from mooring.agent.reactor.wanted import Wanted, difference, lift_of_container, lift_of_pod, write_of
 from mooring.core.decision import Rejection
@@ -40,7 +40,8 @@ def start_container(
         placed = found(state, sandbox, container, pod, observer)
         unread = opt_out_unread(state, pod)
         if placed.rejection is not None:
-            return outcome(before, placed.state, Refused(text_of(placed.rejection)), (*unread, *placed.effects))
+            refused, write = _kept_in_pool(seen(placed.state, sandbox, container, Phase.REFUSED), container.id)
+            return outcome(before, refused, Refused(text_of(placed.rejection)), (*write, *unread, *placed.effects))
         state, effects = placed.state, (*unread, *placed.effects)
     state = seen(state, sandbox, container, Phase.STARTING)
     known = state.containers[container.id]
@@ -48,8 +49,9 @@ def start_container(
     if not wanted.cpus and state.kubelet.settings.cpu is not None:
         rejection = Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
         told = refusal_told(state, sandbox.uid, known.name, rejection, Finding.START_REFUSED, known.id)
-        return outcome(before, told.state, Refused(text_of(rejection)), (*effects, *told.effects))
-    state, changed = enforced(before, state.with_container(_written(known, wanted)))
+        refused = told.state.with_container(replace(known, phase=Phase.REFUSED))
+        return outcome(before, refused, Refused(text_of(rejection)), (*effects, *told.effects))
+    state, changed = enforced(before, state.with_container(with_write(known, wanted)))
     mine: tuple[Effect, ...] = (
         write_of(known, wanted, _occasion(before.containers.get(container.id), wanted)),
         *lift_of_container(known, wanted),
@@ -58,8 +60,11 @@ def start_container(
     return replace(outcome(before, state, None, (*changed, *mine, *effects)), starts=container.id)
 
 
-def _written(container: KnownContainer, wanted: Setting) -> KnownContainer:
-    return replace(container, written=None if difference(container.told, wanted) is None else wanted, missed=None)
+def _kept_in_pool(state: AgentState, container_id: str) -> tuple[AgentState, tuple[Effect, ...]]:
+    """Return what keeps a refused container off the CPUs of others on a runtime that starts it nevertheless."""
+    known = state.containers[container_id]
+    wanted = Wanted.now(state).of(known.uid, known.name)
+    return state.with_container(with_write(known, wanted)), (write_of(known, wanted),)
 
 
 def _occasion(before: KnownContainer | None, wanted: Setting) -> Occasion:

@@ -12,7 +12,7 @@ from mooring.agent.nri.types import ContainerUpdate
 from mooring.agent.reactor import assigned
 from mooring.agent.reactor.answers import Accepted, Adjusted, Answer, Outcome
 from mooring.agent.reactor.effects import Effect, Persist, Verify, WriteCPUSet
-from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, Phase, Setting
+from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, KnownContainer, Phase, Setting
 from mooring.agent.reactor.wanted import Wanted, change_of, difference, lift_of_container, lift_of_pod, write_of
 from mooring.core.cpuset import CPUSet
 
@@ -91,6 +91,11 @@ def enforced(before: AgentState, after: AgentState) -> tuple[AgentState, tuple[E
     for uid in lifted:
         effects += lift_of_pod(after, uid)
     return replace(after, containers=containers), tuple(effects)
+
+
+def with_write(container: KnownContainer, wanted: Setting) -> KnownContainer:
+    """Return a container whose cgroup is written past the runtime, where the runtime has something else on record."""
+    return replace(container, written=None if difference(container.told, wanted) is None else wanted, missed=None)
 
 
 def _turn(had: str, gets: str) -> int:

@@ -24,6 +24,8 @@ class Phase(Enum):
     STARTING = "starting"
     """Its task is made and its program is about to run. Updates may change the record and miss the cgroup."""
     RUNNING = "running"
+    REFUSED = "refused"
+    """Its start was refused. containerd ends it; CRI-O starts it nevertheless, and PostStartContainer says so."""
     ENDED = "ended"
 
 

@@ -1,8 +1,9 @@
 """What came of writing a container's cpuset: repairs, what could not be put right, and whether its program may run.
 
 At StartContainer a container does not run unless the kernel shows that it stays within what was decided: nothing later
-could keep its program off somebody else's CPUs. A refusal fails the start, and the kubelet tries again. So it is with a
-group that cannot be found or read although its process lives, and on a node where none can be found no container
+could keep its program off somebody else's CPUs. On containerd a refusal fails the start, and the kubelet tries again.
+CRI-O ignores it: what starts is checked at PostStartContainer (:mod:`mooring.agent.reactor.progress`). The same holds
+for a group that cannot be found or read although its process lives, and on a node where none can be found no container
 starts: reason, readiness and event then say why. Not refused are containers
 
 * that have less than was decided (a CPU is offline, or a group above lacks it): they are in nobody's way, and reported;
@@ -78,8 +79,9 @@ def write_done(outcome: Outcome, results: Collection[Written]) -> Outcome:
         known = state.containers.get(one.write.container_id)
         if known is None:
             continue
-        if one.standing is Standing.RIGHT:
-            state = settled(state, (known.id,))
+        if one.standing in (Standing.RIGHT, Standing.WITHIN):
+            state = settled(state, (known.id,)) if one.standing is Standing.RIGHT else state
+            state = without_refusal(state, known.uid, known.name) if known.phase is Phase.RUNNING else state
         if known.id != outcome.starts or one.standing is Standing.WITHIN:
             lasting = deviation_lasts(state, known.id, one.problem, is_known=one.standing is not Standing.UNKNOWN)
             state, effects = lasting.state, [*effects, *lasting.effects]
@@ -88,8 +90,8 @@ def write_done(outcome: Outcome, results: Collection[Written]) -> Outcome:
         if _keeps_from_running(one):
             rejection = Rejection(CPUSET_NOT_ENFORCED, f"{known.name} {one.problem or _NO_PROCESS}")
             refused = refusal_told(state, known.uid, known.name, rejection, Finding.START_REFUSED, known.id)
-            # Its program never runs; the runtime says so by an exited container.
-            state = refused.state.with_container(replace(known, phase=Phase.ENDED))
+            # containerd ends it now; a runtime that starts it nevertheless says so by PostStartContainer.
+            state = refused.state.with_container(replace(known, phase=Phase.REFUSED))
             answer, effects = Refused(text_of(rejection)), [*effects, *refused.effects]
         elif one.standing is not Standing.ENDED:
             state = without_refusal(state, known.uid, known.name)
@@ -120,6 +122,11 @@ def settled(state: AgentState, container_ids: Collection[str]) -> AgentState:
     """Return the state after cgroups were seen to be as decided: what deviates again is told again."""
     if not any(one in state.deviating for one in container_ids):
         return state
+    for one in container_ids:
+        known = state.containers.get(one)
+        if known is not None and known.phase is Phase.RUNNING:
+            # A container that runs within its set is no longer refused, whatever made it so.
+            state = without_refusal(state, known.uid, known.name)
     return replace(state, deviating={one: told for one, told in state.deviating.items() if one not in container_ids})
 
 
