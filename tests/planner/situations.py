@@ -13,7 +13,7 @@ from mooring.devicemanager.state import Device
 from mooring.discovery.compact import parse_compact
 from mooring.explain.story import Story
 from mooring.kubelet.kubelet import StateTexts
-from mooring.planner.explain.explain import explain
+from mooring.planner.explanation import explain
 from mooring.planner.plan import Plan, make_plan
 
 TWO_NODES = replace(parse_compact("sockets=2 cores=8 threads=2 memory=32Gi"), findings=())

@@ -25,10 +25,10 @@ from mooring.cpumanager.facts import CPUPinningFailed, PodShareCut, WholeCoresCh
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.devicemanager.state import Device
 from mooring.explain.chapters import takings
+from mooring.explain.lines import story_lines
 from mooring.explain.story import NOT_STARTED, REJECTED, Chapter, Merge, Opinion, Story, Taking
 from mooring.explain.tree import NO, walk
 from mooring.memorymanager.facts import MemoryAssigned
-from mooring.planner.explain.lines import story_lines
 
 FULL = [simple("one", "4"), simple("two", "4")]
 """Leaves 2 CPUs on NUMA node 0 and 4 on NUMA node 1."""
@@ -246,7 +246,7 @@ def test_devices_are_told_with_their_numa_nodes() -> None:
 
 
 def test_a_story_about_one_container_leaves_the_others_out() -> None:
-    from mooring.planner.explain.explain import explain  # noqa: PLC0415 - the others ask for whole pods
+    from mooring.planner.explanation import explain  # noqa: PLC0415 - the others ask for whole pods
 
     pair = pod("pair", container("left", "2"), container("right", "2"))
     plan = planned(policy("restricted"), [pair])

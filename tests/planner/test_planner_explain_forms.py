@@ -20,9 +20,8 @@ from mooring.explain.tree import Line, walk, without_details
 from mooring.memorymanager import facts as memory_facts
 from mooring.node import facts as node_facts
 from mooring.planner.explain.facts_document import FACTS, fact_document
-from mooring.planner.explain.find import find, first_refused, pods_of
-from mooring.planner.explain.picture import decision_view
-from mooring.render.decision import SIGNS, Mark
+from mooring.planner.pod_names import find, first_refused, pods_of
+from mooring.render.decision import SIGNS, Mark, decision_view
 from mooring.render.decision_svg import decision_svg
 from mooring.topologymanager import facts as topology_facts
 from mooring.topologymanager.distances import NUMAInfo

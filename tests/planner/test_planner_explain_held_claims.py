@@ -17,12 +17,12 @@ from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.claimed import entry_of, owner_of
 from mooring.cpumanager.state import CPUState
+from mooring.explain.lines import story_lines
 from mooring.explain.story import Story
 from mooring.explain.tree import walk
 from mooring.kubelet.kubelet import StateTexts, start_kubelet
 from mooring.planner.explain.document import explanation_document
-from mooring.planner.explain.explain import explain
-from mooring.planner.explain.lines import story_lines
+from mooring.planner.explanation import explain
 from mooring.planner.question import Question
 
 NODE: KubeletConfig = replace(CONFIG, memory_manager_policy="None", reserved_memory=())

@@ -22,9 +22,9 @@ from mooring.node.facts import PodWithdrawn
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.planner.answering import Answer, answered
 from mooring.planner.explain.document import explanation_document
-from mooring.planner.explain.explain import story_of
-from mooring.planner.explain.picture import decision_view
+from mooring.planner.explanation import story_of
 from mooring.planner.scenario_machines import load_machines
+from mooring.render.decision import decision_view
 from mooring.render.decision_svg import decision_svg
 
 EVERY = 40

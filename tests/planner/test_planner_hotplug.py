@@ -12,6 +12,7 @@ from mooring.core.config import MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.discovery.compact import parse_compact
+from mooring.explain.lines import story_lines
 from mooring.manifest.configuration import load_config
 from mooring.manifest.gates import PodGates
 from mooring.manifest.pod_files import load_pods
@@ -19,8 +20,7 @@ from mooring.manifest.scenario import scenario
 from mooring.planner.capacity.capacity import capacity_of
 from mooring.planner.capacity.shape import Subject, described_pod
 from mooring.planner.capacity.standing import Standing
-from mooring.planner.explain.explain import explain
-from mooring.planner.explain.lines import story_lines
+from mooring.planner.explanation import explain
 from mooring.planner.picture import plan_rows, plan_view
 from mooring.planner.plan import Plan
 from mooring.planner.question import Question

@@ -14,11 +14,11 @@ from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
+from mooring.explain.lines import story_lines
 from mooring.explain.tree import walk
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.plugins import plugin_choice
-from mooring.planner.explain.explain import explain
-from mooring.planner.explain.lines import story_lines
+from mooring.planner.explanation import explain
 from mooring.planner.plan import make_plan
 from mooring.plugins.facts import PluginChoseAffinity
 

@@ -15,13 +15,13 @@ from tests.plugins.plugged_nodes import STATIC, WHOLE, machine_named, named, plu
 
 from mooring.core.config import MooringConfig
 from mooring.core.plugins import ChosenPlugin, PluginChoice
+from mooring.explain.lines import story_lines
 from mooring.explain.plugin_lines import plugin_line
 from mooring.explain.tree import walk
 from mooring.node.facts import PodAdmitted
 from mooring.planner.explain.document import explanation_document
-from mooring.planner.explain.explain import explain
 from mooring.planner.explain.facts_document import FACTS
-from mooring.planner.explain.lines import story_lines
+from mooring.planner.explanation import explain
 from mooring.planner.plan import Plan, make_plan
 from mooring.plugins import facts
 from mooring.plugins.facts import Candidate, PluginMadeRoom, PluginsChose, PluginScored

@@ -27,11 +27,11 @@ from mooring.core.pod import ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.hidden import without_hidden
 from mooring.cpumanager.state import CPUState
+from mooring.explain.lines import story_lines
 from mooring.explain.tree import walk
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.planner.doctor.diagnosis import diagnose
-from mooring.planner.explain.explain import explain
-from mooring.planner.explain.lines import story_lines
+from mooring.planner.explanation import explain
 from mooring.planner.isolation.holders import assignments_of
 from mooring.planner.picture import plan_rows, plan_view
 from mooring.planner.plan import Plan, make_plan

@@ -14,9 +14,9 @@ from mooring.cli.destination import STANDARD_OUTPUT
 from mooring.cli.terminal import text_for
 from mooring.core.topology import Topology
 from mooring.explain.codes.pages import Page
+from mooring.explain.lines import story_lines
 from mooring.explain.story import ADMITTED, CRASH, ENDLESS, NOT_ASKED, NOT_STARTED, REJECTED, Story
 from mooring.explain.tree import NO, YES, Line, without_details
-from mooring.planner.explain.lines import story_lines
 from mooring.planner.plan import Plan
 from mooring.render.wording import clean
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
+from mooring.core.bits import list_text, members
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import ContainerKind
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import DistributionChosen, SharePicked, TakeBegun
+from mooring.cpumanager.offline_facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.explain import reason as code
 from mooring.explain.circumstances import Circumstances
 from mooring.explain.phrases import count, fewest_elements, fewest_nodes, nodes, nodes_of
@@ -179,3 +181,37 @@ def _empty_pool(decision: Decision) -> Reason | None:
         "the shared pool is empty now: containers without CPUs of their own have nowhere to run but on those of others",
         "Reserve CPUs without strict-cpu-reservation, so that some always stay in the shared pool.",
     )
+
+
+def left_out_words(fact: OfflineCPUsLeftOut) -> str:
+    """Say which CPUs a pod could not be given.
+
+    >>> left_out_words(OfflineCPUsLeftOut("uid", 0b1000, 0b110))
+    'CPU 3 is offline; CPUs 1-2 are not to be had until others are back'
+    """
+    parts = [f"{_cpus(fact.offline)} {_are(fact.offline)} offline"] if fact.offline else []
+    parts += [f"{_cpus(fact.kept)} {_are(fact.kept)} not to be had until others are back"] if fact.kept else []
+    return "; ".join(parts)
+
+
+def _are(mask: int) -> str:
+    return "is" if mask.bit_count() == 1 else "are"
+
+
+def loss_words(fact: CPUsBroken | CPUsReplaced) -> str:
+    """Say what a set lost and what stands in, as a clause that begins a sentence.
+
+    >>> loss_words(CPUsBroken("uid", "main", 0b110, 0b10, "1 needed, 0 free"))
+    'main lost CPU 1, which is offline, and nothing stands in for it: 1 needed, 0 free'
+    """
+    who = fact.container or "The pod"
+    if isinstance(fact, CPUsReplaced):
+        lost, taken = fact.before & ~fact.after, fact.after & ~fact.before
+        where = nodes(members(fact.nodes)) if fact.nodes else "any NUMA node"
+        return f"{who} lost {_cpus(lost)} and has {list_text(taken)} instead for now; it was given {where}"
+    are, them = ("is", "it") if fact.lost.bit_count() == 1 else ("are", "them")
+    return f"{who} lost {_cpus(fact.lost)}, which {are} offline, and nothing stands in for {them}: {fact.why}"
+
+
+def _cpus(mask: int) -> str:
+    return f"CPU{'s' if mask.bit_count() > 1 else ''} {list_text(mask)}"

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.offline_facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.cpumanager.policy import withheld
 from mooring.cpumanager.requests import exclusive_cpus
-from mooring.explain.phrases import nodes
+from mooring.explain.remarks import left_out_words, loss_words
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.metrics import Metrics, fold
 from mooring.planner.hotplug_fields import check_known
@@ -72,41 +71,3 @@ def with_left_out(kubelet: Kubelet, answer: Answer) -> Answer:
     if not fact.offline and not fact.kept:
         return answer
     return replace(answer, why=f"{answer.why} {left_out_words(fact)}.", facts=(*answer.facts, fact))
-
-
-def left_out_words(fact: OfflineCPUsLeftOut) -> str:
-    """Say which CPUs a pod could not be given.
-
-    >>> left_out_words(OfflineCPUsLeftOut("uid", 0b1000, 0b110))
-    'CPU 3 is offline; CPUs 1-2 are not to be had until others are back'
-    """
-    parts = [f"{_cpus(fact.offline)} {_are(fact.offline)} offline"] if fact.offline else []
-    parts += [f"{_cpus(fact.kept)} {_are(fact.kept)} not to be had until others are back"] if fact.kept else []
-    return "; ".join(parts)
-
-
-def _are(mask: int) -> str:
-    return "is" if mask.bit_count() == 1 else "are"
-
-
-def loss_words(fact: CPUsBroken | CPUsReplaced) -> str:
-    """Say what a set lost and what stands in, as a clause that begins a sentence.
-
-    >>> loss_words(CPUsBroken("uid", "main", 0b110, 0b10, "1 needed, 0 free"))
-    'main lost CPU 1, which is offline, and nothing stands in for it: 1 needed, 0 free'
-    """
-    who = fact.container or "The pod"
-    if isinstance(fact, CPUsReplaced):
-        lost, taken = fact.before & ~fact.after, fact.after & ~fact.before
-        where = nodes(_members(fact.nodes)) if fact.nodes else "any NUMA node"
-        return f"{who} lost {_cpus(lost)} and has {list_text(taken)} instead for now; it was given {where}"
-    are, them = ("is", "it") if fact.lost.bit_count() == 1 else ("are", "them")
-    return f"{who} lost {_cpus(fact.lost)}, which {are} offline, and nothing stands in for {them}: {fact.why}"
-
-
-def _cpus(mask: int) -> str:
-    return f"CPU{'s' if mask.bit_count() > 1 else ''} {list_text(mask)}"
-
-
-def _members(mask: int) -> list[int]:
-    return list(CPUSet(mask))

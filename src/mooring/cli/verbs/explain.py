@@ -109,8 +109,8 @@ def _story(plan: Plan, name: str) -> Story | None:
         InputError: the name means nothing, or too much, or there is no pod at all.
     """
     from mooring.core.errors import InputError  # noqa: PLC0415 - after the options are known to be good
-    from mooring.planner.explain.explain import explain  # noqa: PLC0415 - as above
-    from mooring.planner.explain.find import find, first_refused, pods_of  # noqa: PLC0415 - as above
+    from mooring.planner.explanation import explain  # noqa: PLC0415 - as above
+    from mooring.planner.pod_names import find, first_refused, pods_of  # noqa: PLC0415 - as above
 
     pods = pods_of(plan)
     if not pods:
@@ -147,7 +147,7 @@ def _tell_people(
     topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
     nearest = [_in_words(proposal) for proposal in found]
     if form == "svg":
-        from mooring.planner.explain.picture import decision_view  # noqa: PLC0415 - only for this format
+        from mooring.render.decision import decision_view  # noqa: PLC0415 - only for this format
         from mooring.render.decision_svg import decision_svg  # noqa: PLC0415 - as above
 
         nodes = sorted(node.node_id for node in plan.machine.info.topology)

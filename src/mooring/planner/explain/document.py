@@ -10,10 +10,10 @@ from mooring.core.bits import list_text
 from mooring.core.topology import Topology
 from mooring.cpumanager.claimed import HeldClaim
 from mooring.explain.codes.pages import Page
+from mooring.explain.lines import story_lines
 from mooring.explain.story import Story
 from mooring.explain.tree import Line
 from mooring.planner.explain.facts_document import fact_document
-from mooring.planner.explain.lines import story_lines
 from mooring.planner.plan import Plan
 from mooring.planner.plan_document import API_VERSION
 

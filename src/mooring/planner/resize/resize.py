@@ -19,8 +19,8 @@ from mooring.manifest.resizing import Amounts, Resizing, resized_pod
 from mooring.node.resize import Resize
 from mooring.node.resizing import resize, resize_state
 from mooring.planner.answering import Answer
-from mooring.planner.explain.find import Named, find, pods_of
 from mooring.planner.plan import Plan
+from mooring.planner.pod_names import Named, find, pods_of
 from mooring.planner.question import Question
 from mooring.planner.resize.asked import CPU, MEMORY, Wanted, resizing_of
 from mooring.planner.resize.reasons import why_refused

@@ -1,10 +1,16 @@
-"""The story of one pod of a plan."""
+"""The story of one pod of a plan, with the claims of dynamic resource allocation that concern it.
+
+A claim is an owner of CPUs besides pods (:mod:`mooring.node.claims`). Whether claims are why a rejected pod lacks room
+is not estimated from sums: the engine is asked again without them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from mooring.core.pod import Pod
+from mooring.cpumanager.claimed import HeldClaim, claims_of
 from mooring.explain import reason as code
 from mooring.explain import story as tell
 from mooring.explain.chapters import chapters_of
@@ -12,11 +18,10 @@ from mooring.explain.circumstances import Circumstances
 from mooring.explain.codes.pages import page
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import all_remarks
-from mooring.explain.story import Story
+from mooring.explain.story import ClaimsTold, Story
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.facts import AdmissionBegun, StaleStateRemoved
-from mooring.planner.answering import Answer
-from mooring.planner.explain.held_claims import claims_told
+from mooring.planner.answering import Answer, answered
 from mooring.planner.picture import policies
 from mooring.planner.plan import Plan
 
@@ -120,3 +125,41 @@ def _untold(plan: Plan, pod: Pod, container: str) -> Story:
         dropped=(),
         facts=(),
     )
+
+
+def claims_told(answer: Answer, before: Kubelet) -> ClaimsTold:
+    """Return what is to be told of claims.
+
+    Args:
+        answer: about the pod.
+        before: the kubelet that was asked, as it was then.
+    """
+    held = claims_of(before.node.cpu)
+    by_name = {(claim.namespace, claim.name): claim for claim in held.values()}
+    own = [by_name.get((answer.pod.namespace, name)) for name in answer.pod.claims]
+    nowhere = tuple(name for name, claim in zip(answer.pod.claims, own, strict=True) if claim is None)
+    return ClaimsTold(
+        own=tuple(claim for claim in own if claim is not None),
+        nowhere=nowhere,
+        in_the_way=() if answer.admitted or not held else _in_the_way(answer, before, tuple(held.values())),
+        held=sum(claim.cpus.bit_count() for claim in held.values()),
+    )
+
+
+def _in_the_way(answer: Answer, before: Kubelet, held: tuple[HeldClaim, ...]) -> tuple[HeldClaim, ...]:
+    """Return a set of claims without which the pod is admitted, and no smaller part of it; empty when none helps."""
+    if not _is_admitted(answer, before, held):
+        return ()
+    gone = list(held)
+    # Small claims are the first that are left where they are, so that few large ones remain.
+    for claim in sorted(held, key=lambda one: (one.cpus.bit_count(), one.namespace, one.name, one.uid)):
+        rest = [one for one in gone if one is not claim]
+        if _is_admitted(answer, before, rest):
+            gone = rest
+    return tuple(sorted(gone, key=lambda one: (one.namespace, one.name, one.uid)))
+
+
+def _is_admitted(answer: Answer, before: Kubelet, without: Iterable[HeldClaim]) -> bool:
+    for claim in without:
+        before = before.release(claim.uid)
+    return answered(before, answer.pod, running=answer.running)[1].admitted

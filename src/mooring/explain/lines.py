@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from mooring.core.bits import list_text
+from mooring.core.pod import Pod
 from mooring.core.topology import Topology
+from mooring.cpumanager.claimed import HeldClaim
 from mooring.cpumanager.facts import PodShareCut
 from mooring.cpumanager.offline_facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.explain.opinion_lines import merge_line, opinion_line
 from mooring.explain.phrases import count, joined
+from mooring.explain.remarks import left_out_words, loss_words
 from mooring.explain.step_lines import step_line
-from mooring.explain.story import REJECTED, Chapter, Story
+from mooring.explain.story import REJECTED, Chapter, ClaimsTold, Story
 from mooring.explain.tree import NO, Line
 from mooring.node.facts import PodWithdrawn
-from mooring.planner.explain.held_claims import claim_lines
-from mooring.planner.offline_cpus import left_out_words, loss_words
+
+MOST_NAMED = 6
+"""How many claims one line names."""
 
 
 def story_lines(story: Story, topology: Topology | None) -> tuple[Line, ...]:
@@ -82,3 +87,32 @@ def _body(chapter: Chapter, topology: Topology | None) -> Iterator[Line]:
         yield merge_line(merge)
     for step in chapter.steps:
         yield step_line(step, topology)
+
+
+def claim_lines(told: ClaimsTold, pod: Pod) -> Iterator[Line]:
+    """Yield what there is to tell, the cause of a refusal first."""
+    if told.in_the_way:
+        several = len(told.in_the_way) > 1
+        claims = f"{count(len(told.in_the_way), 'claim')} {'hold' if several else 'holds'}"
+        below = tuple(Line(_claim_text(claim)) for claim in told.in_the_way[:MOST_NAMED])
+        if len(told.in_the_way) > MOST_NAMED:
+            below += (Line(f"and {len(told.in_the_way) - MOST_NAMED} more"),)
+        them = "them" if several else "that claim"
+        yield Line(f"{claims} CPUs that the pod needs: it would be admitted without {them}", below, mark=NO)
+    elif told.held and not told.own:
+        yield Line(f"claims hold {count(told.held, 'CPU')} of the node", detail=True)
+    for claim in told.own:
+        shares = tuple(
+            Line(f"request {share.request}: CPUs {list_text(share.cpus)} of {share.device}")
+            for share in claim.shares
+            if share.device
+        )
+        yield Line(f"its {_claim_text(claim)}", shares)
+    if told.nowhere:
+        names = joined([f"{pod.namespace}/{name}" for name in told.nowhere])
+        yield Line(f"no CPUs of this node are held for {names}, which the pod names as claims", detail=True)
+
+
+def _claim_text(claim: HeldClaim) -> str:
+    name = f"{claim.namespace}/{claim.name}" if claim.name else claim.uid
+    return f"claim {name} holds CPUs {list_text(claim.cpus)}"
