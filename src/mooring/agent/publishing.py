@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from mooring.agent.pods.accounts import Account, connector, own_accounts
 from mooring.agent.snapshot import SnapshotProvider
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import Kubelet
@@ -19,7 +20,7 @@ from mooring.scheduling.publisher.metrics import PublisherMetrics
 from mooring.scheduling.publisher.observation import Observation
 from mooring.scheduling.publisher.pace import Rhythm
 from mooring.scheduling.publisher.publisher import Publisher
-from mooring.service.cluster.apiserver import Cluster, cluster_of, configuration_of
+from mooring.service.cluster.apiserver import Cluster
 
 
 class AgentSource:
@@ -100,5 +101,5 @@ def publishing(provider: SnapshotProvider, kubeconfig: str, node: str, report: R
     """
     if not kubeconfig:
         raise InputError("needs the API server", field="publish", remedy="write kubeconfig, or publish: false")
-    configuration_of(kubeconfig)
-    return Publishing(provider, lambda: cluster_of(configuration_of(kubeconfig)), node, report)
+    connect = own_accounts(kubeconfig).get(Account.PUBLISH) or connector(kubeconfig)
+    return Publishing(provider, connect, node, report)

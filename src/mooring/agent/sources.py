@@ -55,17 +55,14 @@ def surroundings(
     if not options.kubeconfig:
         return Surroundings(PodSources(static), NoCluster(report), static)
     # Half of the agent's memory, which a node without API server does not need.
-    from mooring.agent.pods.api import APIPods  # noqa: PLC0415 - as said above
+    from mooring.agent.pods.accounts import Account, connector, own_accounts  # noqa: PLC0415 - as said above
+    from mooring.agent.pods.api import APIPods  # noqa: PLC0415 - as above
     from mooring.agent.pods.writer import ClusterWriter  # noqa: PLC0415 - as above
-    from mooring.service.cluster.apiserver import Cluster, cluster_of, configuration_of  # noqa: PLC0415 - as above
 
-    def connect() -> Cluster:
-        return cluster_of(configuration_of(options.kubeconfig))
-
-    # A mistake is told now, not in a thread.
-    configuration_of(options.kubeconfig)
-    api = APIPods(connect, node, gates=gates, report=report)
-    writer = ClusterWriter(connect, node, report=report, evicted=evicted)
+    # A mistake in the file is reported now, not by a thread.
+    connect, own = connector(options.kubeconfig), own_accounts(options.kubeconfig)
+    api = APIPods(own.get(Account.PODS, connect), node, gates=gates, report=report)
+    writer = ClusterWriter(connect, node, own=own, report=report, evicted=evicted)
     api.start()
     writer.start()
     api.wait_until_tried(_LISTING)

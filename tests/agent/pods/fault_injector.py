@@ -33,6 +33,7 @@ class Request:
     path: str
     query: dict[str, str]
     body: Any = None
+    token: str = ""
 
     @property
     def what(self) -> str:
@@ -70,6 +71,8 @@ class FaultInjector:
     generation: int = 0
     bookmarks: int = 0
     is_away: bool = False
+    tokens: frozenset[str] | None = None
+    """The only ones that are accepted; None for any."""
 
     def __enter__(self) -> Self:
         self.server = ThreadingHTTPServer(("127.0.0.1", self.port), type("Handler", (_Handler,), {"injector": self}))
@@ -195,9 +198,11 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         size = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(size)) if size else None
-        request = Request(self.command, parts.path, dict(parse_qsl(parts.query)), body)
+        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        request = Request(self.command, parts.path, dict(parse_qsl(parts.query)), body, token)
         with self.injector.changed:
-            fault = self.injector.fault(request.what)
+            accepted = self.injector.tokens is None or token in self.injector.tokens
+            fault = self.injector.fault(request.what) if accepted else Fault(401)
             self.injector.requests.append(request)
             self.generation = self.injector.generation
             self.injector.changed.notify_all()

@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from mooring.agent.pods.accounts import Account
 from mooring.agent.pods.events import About, EventBook, EventWrite, Happening
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
 from mooring.core.errors import InputError
@@ -55,6 +56,7 @@ class ClusterWriter:
         connect: Callable[[], Cluster],
         node: str,
         *,
+        own: Mapping[Account, Callable[[], Cluster]] | None = None,
         report: Report = ignore,
         evicted: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
@@ -66,6 +68,7 @@ class ClusterWriter:
         Args:
             connect: opens the way to the API server, again after every failure.
             node: name of the node.
+            own: the same for writes that have an account of their own.
             report: receives what was done and what was given up; called by the thread.
             evicted: is called for every eviction that the API server has accepted, by the thread too.
             clock: seconds that never go back.
@@ -73,6 +76,7 @@ class ClusterWriter:
             wait: waits for a condition, for some seconds of the clock or for ever.
         """
         self._connect = connect
+        self._own = own or {}
         self._node = node
         self._report = report
         self._evicted = evicted
@@ -87,7 +91,7 @@ class ClusterWriter:
         self._stopping = False
         self._busy = False
         self._number = int(now().timestamp() * 1e6)
-        self._cluster: Cluster | None = None
+        self._clusters: dict[Account | None, Cluster] = {}
         self._thread = threading.Thread(target=self._run, name="mooring-outward", daemon=True)
 
     def start(self) -> None:
@@ -179,19 +183,18 @@ class ClusterWriter:
                 self._wait(self._changed, max(min(times) - now, 0.0) if times else None)
 
     def _do(self, task: _Task) -> None:
-        if self._cluster is None:
-            self._cluster = self._connect()
         what = task.what
+        cluster = self._connected(_account(what))
         if isinstance(what, EventWrite):
-            write_event(self._cluster, what, self._node, self._now())
+            write_event(cluster, what, self._node, self._now())
         elif isinstance(what, _Eviction):
-            there = evict_pod(self._cluster, what.about)
+            there = evict_pod(cluster, what.about)
             self._given_up.pop(what.about.uid, None)
             if there:
                 self._evicted()
             became = f"was evicted: {what.message}" if there else "is gone already and needs no eviction"
             self._tell("info", f"{what.about.namespace}/{what.about.name} {became}")
-        elif set_taint(self._cluster, self._node, present=what.present):
+        elif set_taint(cluster, self._node, present=what.present):
             self._tell(
                 "info", f"the node {'has' if what.present else 'has lost'} the taint of an agent that is not ready"
             )
@@ -235,13 +238,26 @@ class ClusterWriter:
         if isinstance(task.what, _Eviction):
             self._evictions.pop(task.what.about.uid, None)
 
+    def _connected(self, account: Account) -> Cluster:
+        """Return the way to the API server for an account; accounts without one of their own share it."""
+        key = account if account in self._own else None
+        if key not in self._clusters:
+            self._clusters[key] = self._own.get(account, self._connect)()
+        return self._clusters[key]
+
     def _disconnect(self) -> None:
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
+        for cluster in self._clusters.values():
+            cluster.close()
+        self._clusters = {}
 
     def _tell(self, severity: str, message: str) -> None:
         self._report(Finding(severity, "API server", message))
+
+
+def _account(what: EventWrite | _Eviction | _Taint) -> Account:
+    if isinstance(what, EventWrite):
+        return Account.EVENTS
+    return Account.EVICT if isinstance(what, _Eviction) else Account.TAINT
 
 
 def _named(task: _Task) -> str:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 import httpx2
+import msgspec
 from lightkube import Client, KubeConfig
 from lightkube.config import client_adapter
 from lightkube.config.kubeconfig import SingleConfig
@@ -52,7 +53,8 @@ class ClusterError(MooringError):
     @property
     def may_pass(self) -> bool:
         """Whether the same request can succeed later."""
-        return self.code in (0, 408, 409, 429) or self.code >= 500
+        # 401: the token expires while its replacement is on the way.
+        return self.code in (0, 401, 408, 409, 429) or self.code >= 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +86,33 @@ def cluster_of(config: SingleConfig, *, answer_time: float = ANSWER_TIME) -> Clu
         InputError: its certificates or credentials cannot be used.
     """
     timeout = httpx2.Timeout(answer_time)
-    with _configuration_errors(str(config.fname or "")):
+    with _configuration_errors(str(config.fname or ""), config.context_name):
+        config = _with_absolute_token_file(config)
         return Cluster(
             client_adapter.Client(config, client_adapter.ConnectionParams(timeout=timeout)),
             Client(config=config, timeout=timeout, field_manager="mooring-agent"),
         )
 
 
-def configuration_of(kubeconfig: str | None) -> SingleConfig:
+def contexts_of(kubeconfig: str) -> frozenset[str]:
+    """Return the names of all contexts of a file.
+
+    Raises:
+        InputError: it cannot be used.
+    """
+    with _configuration_errors(kubeconfig):
+        return frozenset(KubeConfig.from_file(kubeconfig).contexts)
+
+
+def configuration_of(kubeconfig: str | None, context: str | None = None) -> SingleConfig:
     """Return the configuration of a file, or of the service account of the pod in which the agent runs.
 
-    Files that a file names, such as certificates that are renewed, are read when a cluster is opened.
+    Certificates that the file names are read when a cluster is opened; a token file is read at the first request, and
+    again when the API server answers 401.
+
+    Args:
+        kubeconfig: path of the file.
+        context: name of a context in it; the current one by default.
 
     Raises:
         InputError: there is none, or it cannot be used.
@@ -105,14 +123,22 @@ def configuration_of(kubeconfig: str | None) -> SingleConfig:
             source="kubeconfig",
             remedy="give one with --kubeconfig FILE, or as kubeconfig in the configuration",
         )
-    with _configuration_errors(kubeconfig or "service account"):
+    with _configuration_errors(kubeconfig or "service account", context):
         found = KubeConfig.from_file(kubeconfig) if kubeconfig else KubeConfig.from_service_account()
-        config = found.get()
+        config = found.get(context)
     if config is None or config.user is None:
         raise InputError(
             "the kubeconfig names no user", source=kubeconfig or "", remedy="set users and current-context"
         )
     return config
+
+
+def _with_absolute_token_file(config: SingleConfig) -> SingleConfig:
+    """Resolve a token file against the folder of the kubeconfig (client-go, clientcmd), as lightkube does not."""
+    user = config.user
+    if user is None or user.token_file is None:
+        return config
+    return config._replace(user=msgspec.structs.replace(user, token_file=str(config.abs_file(user.token_file))))
 
 
 @contextmanager
@@ -162,10 +188,10 @@ def cut(response: httpx2.Response) -> None:
 
 
 @contextmanager
-def _configuration_errors(source: str) -> Iterator[None]:
+def _configuration_errors(source: str, context: str | None = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - the YAML library has error classes of its own
-        refuse_kubeconfig(source)
+        refuse_kubeconfig(source, context)
         problem = f"is no usable kubeconfig: {type(error).__name__}: {error}"
         raise InputError(problem, source=source, remedy="try it with kubectl --kubeconfig") from None

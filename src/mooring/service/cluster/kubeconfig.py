@@ -16,15 +16,17 @@ from mooring.core.errors import InputError
 
 _SECTIONS = {"contexts": "context", "clusters": "cluster", "users": "user"}
 """Lists of named entries, and the key in each that holds what is named (client-go, tools/clientcmd/api/v1)."""
-_FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
+_FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key")}
+"""Files that are read when a connection is opened; a token file may come later."""
 _PRINT = "compare it with what kubectl config view prints"
 
 
-def refuse_kubeconfig(path: str) -> None:
+def refuse_kubeconfig(path: str, context: str | None = None) -> None:
     """Look for a mistake in a kubeconfig.
 
     Args:
         path: of the file. A relative path in it is seen from its folder, as kubectl sees it.
+        context: that is used; the current one by default.
 
     Raises:
         InputError: there is one that a person can mend; returns when none of these is found.
@@ -34,7 +36,7 @@ def refuse_kubeconfig(path: str) -> None:
     except (OSError, ValueError):
         return
     try:
-        _refuse(_document(text), Path(path).parent)
+        _refuse(_document(text), Path(path).parent, context)
     except InputError as error:
         raise error.at(path) from None
 
@@ -52,8 +54,8 @@ def _document(text: str) -> Mapping[str, Any]:
     return found
 
 
-def _refuse(document: Mapping[str, Any], folder: Path) -> None:
-    name = document.get("current-context")
+def _refuse(document: Mapping[str, Any], folder: Path, context_name: str | None) -> None:
+    name = context_name or document.get("current-context")
     if not isinstance(name, str) or not name:
         raise InputError("names no context", field="current-context", remedy="kubectl config use-context NAME sets it")
     context = _entry(document, "contexts", name, "current-context")
