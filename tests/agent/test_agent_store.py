@@ -185,6 +185,12 @@ def test_a_folder_below_a_kubelets_is_refused_though_it_is_not_there(
         Store(tmp_path / "link" / "mooring").check()
 
 
+def test_a_link_to_a_folder_of_the_system_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc")
+    with pytest.raises(InputError, match="link: is /etc, a folder of the system; give the agent a folder of its own"):
+        Store(tmp_path / "link").check()
+
+
 def test_a_path_that_no_folder_can_have_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be the folder of the state: File name too long; name another"):
         Store(tmp_path / ("x" * 300)).check()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+import structlog
 from tests.agent.small_node import CONFIG, INFO
 
 from mooring.agent.podresources import PodResourcesService
@@ -98,7 +99,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKubelet
     assert start.kubelet is not None
     one = RunningKubelet(root, start.kubelet.with_devices(DeviceState(DEVICES)))
     one.write()
-    service = PodResourcesService(str(one.socket), one)
+    service = PodResourcesService(str(one.socket), one, structlog.get_logger("test"))
     yield one
     service.close()
 
@@ -250,7 +251,7 @@ def test_configuration_is_read_again_when_the_kubelet_starts_anew_and_not_before
     running.now += 100
     assert looking.look() is first
     other = running.root / "other.sock"
-    service = PodResourcesService(str(other), running)
+    service = PodResourcesService(str(other), running, structlog.get_logger("test"))
     other.replace(running.socket)
     running.now += 100
     seen = looking.look()

@@ -270,9 +270,9 @@ class Agent:
             opened.callback(server.close)
             self.metrics_address = server.address
         if options.pod_resources_socket:
-            opened.callback(PodResourcesService(options.pod_resources_socket, self._published).close)
+            opened.callback(PodResourcesService(options.pod_resources_socket, self._published, self._log).close)
         if options.claims_socket:
-            opened.callback(ClaimsService(options.claims_socket, self._published, self.holder).close)
+            opened.callback(ClaimsService(options.claims_socket, self._published, self.holder, self._log).close)
 
     def _publish(self, node: str) -> Publishing:
         # Needs the client of the API server, half of the agent's memory.

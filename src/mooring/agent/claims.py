@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-import grpc
 import msgspec
 from google.protobuf.message import Message
 
@@ -27,7 +26,7 @@ from mooring.cpumanager.claimed import HeldClaim, claim_of, claims_of, owner_of
 from mooring.discovery.machineinfo_json import machine_info_document
 from mooring.node.claims import Claim, Share, claimable
 from mooring.service.claims_messages import MESSAGES, SERVICE
-from mooring.service.grpc_socket import GRPCSocket
+from mooring.service.grpc_socket import GRPCSocket, Method
 
 MOST_SHARES: Final = 64
 """Shares of one claim; the API server allows 32 devices."""
@@ -39,13 +38,14 @@ _REQUEST = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?", re.ASCII)
 class ClaimsService:
     """Serves Prepare, Unprepare and Node on a Unix socket until it is closed."""
 
-    def __init__(self, path: str, provider: SnapshotProvider, holder: Holder) -> None:
+    def __init__(self, path: str, provider: SnapshotProvider, holder: Holder, log: Any) -> None:
         """Begin to serve.
 
         Args:
             path: of the socket.
             provider: knows the node.
             holder: has the state.
+            log: of the agent.
 
         Raises:
             InputError: there can be no such socket.
@@ -56,7 +56,7 @@ class ClaimsService:
             "Unprepare": _method("Unprepare", self._unprepare),
             "Node": _method("Node", lambda _request: node_message(self._provider.snapshot())),
         }
-        self._socket = GRPCSocket(path, SERVICE, methods, what="claims", option="claimsSocket")
+        self._socket = GRPCSocket(path, SERVICE, methods, log, what="claims", option="claimsSocket")
 
     def close(self) -> None:
         """Stop serving and remove the socket's name."""
@@ -149,17 +149,8 @@ def _shares(claim: HeldClaim) -> list[Message]:
     ]
 
 
-def _method(name: str, answer: Callable[[Any], Message]) -> grpc.RpcMethodHandler[Message, Message]:
-    def called(asked: Message, _context: grpc.ServicerContext) -> Message:
-        return answer(asked)
-
-    return grpc.unary_unary_rpc_method_handler(
-        called, request_deserializer=MESSAGES[f"{name}Request"].FromString, response_serializer=_serialized
-    )
-
-
-def _serialized(message: Message) -> bytes:
-    return message.SerializeToString()
+def _method(name: str, answer: Callable[[Any], Message]) -> Method:
+    return Method(MESSAGES[f"{name}Request"], answer)
 
 
 def _check(text: str, pattern: re.Pattern[str], field: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
 
@@ -14,6 +15,38 @@ _ANNOTATION = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 """The part of an annotation's name after the slash (Kubernetes, Labels and Selectors, syntax of keys)."""
 _NODE_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LONGEST_NODE = 253
+
+_SYSTEM_FOLDERS = re.compile(
+    r"/|/(dev/shm|etc|home|media|mnt|opt|root|run|srv|tmp|var)|/var/(cache|lib|log|mail|opt|run|spool|tmp)"
+)
+"""Folders of the Filesystem Hierarchy Standard that programs share: a folder of the agent may lie in one of them."""
+_SYSTEM_TREES = re.compile(r"/(bin|boot|dev(?!/shm/)|lib|lib32|lib64|libx32|proc|sbin|sys|usr)(/.*)?")
+"""Folders in which nothing of the agent may lie."""
+
+
+def is_of_system(folder: str) -> bool:
+    """Return whether a folder belongs to the operating system and cannot be the agent's own.
+
+    Args:
+        folder: an absolute path.
+
+    >>> is_of_system("/"), is_of_system("/var/lib/"), is_of_system("/proc/1/cwd"), is_of_system("/var/lib/mooring")
+    (True, True, True, False)
+    """
+    path = "/" + posixpath.normpath(folder).lstrip("/")
+    return bool(_SYSTEM_FOLDERS.fullmatch(path) or _SYSTEM_TREES.fullmatch(path))
+
+
+def state_folder(text: str) -> str:
+    """Return the folder of the state.
+
+    Raises:
+        InputError: the agent would write its files in a folder of the system.
+    """
+    if is_of_system(text):
+        remedy = "name a folder of the agent's own, such as /var/lib/mooring"
+        raise InputError(f"{text!r:.80} is a folder of the system", field="stateDir", remedy=remedy)
+    return text
 
 
 def plugin_index(text: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
-from mooring.agent.option_checks import node_name, opt_out_annotation, plugin_index, refuse_same
+from mooring.agent.option_checks import node_name, opt_out_annotation, plugin_index, refuse_same, state_folder
 from mooring.agent.reactor.values import Options, Telling
 from mooring.core.errors import InputError
 from mooring.manifest.durations import nanoseconds
@@ -194,7 +194,7 @@ def _check(content: Mapping[str, Any]) -> None:
 def _options(content: Mapping[str, Any]) -> AgentOptions:
     usual = AgentOptions()
     return AgentOptions(
-        state_dir=_path(content, "stateDir", usual.state_dir, required=True),
+        state_dir=state_folder(_path(content, "stateDir", usual.state_dir, required=True)),
         nri_socket=_socket(content, "nriSocket", usual.nri_socket, required=True),
         plugin_index=plugin_index(text_at(content, "pluginIndex", usual.plugin_index)),
         kubelet_config=_path(content, "kubeletConfig", usual.kubelet_config),

@@ -9,7 +9,7 @@ Source: kubelet v1.37.1, pkg/kubelet/apis/podresources; spec: pod-level.md secti
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 from google.protobuf.json_format import ParseDict
@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from mooring.agent.snapshot import SnapshotProvider
 from mooring.node import Node
 from mooring.planner.podresources import pod_resources_document
-from mooring.service.grpc_socket import GRPCSocket
+from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method
 from mooring.service.podresources_messages import MESSAGES, SERVICE
 
 _Make = Callable[[Node, Message], dict[str, Any] | None]
@@ -27,12 +27,13 @@ _Make = Callable[[Node, Message], dict[str, Any] | None]
 class PodResourcesService:
     """Serves List, Get and GetAllocatableResources on a Unix socket until it is closed."""
 
-    def __init__(self, path: str, provider: SnapshotProvider) -> None:
+    def __init__(self, path: str, provider: SnapshotProvider, log: Any) -> None:
         """Begin to serve.
 
         Args:
             path: of the socket.
             provider: knows the node.
+            log: of the agent.
 
         Raises:
             InputError: there can be no such socket.
@@ -43,27 +44,25 @@ class PodResourcesService:
             "Get": self._method("GetPodResources", _one),
             "GetAllocatableResources": self._method("AllocatableResources", _allocatable),
         }
-        self._socket = GRPCSocket(path, SERVICE, methods, what="the PodResources API", option="podResourcesSocket")
+        self._socket = GRPCSocket(path, SERVICE, methods, log, what="the PodResources API", option="podResourcesSocket")
 
     def close(self) -> None:
         """Stop serving and remove the socket's name."""
         self._socket.close()
 
-    def _method(self, name: str, make: _Make) -> grpc.RpcMethodHandler[Message, Message]:
-        request, response = MESSAGES[f"{name}Request"], MESSAGES[f"{name}Response"]
+    def _method(self, name: str, make: _Make) -> Method:
+        response = MESSAGES[f"{name}Response"]
 
-        def answer(asked: Message, context: grpc.ServicerContext) -> Message:
+        def answer(asked: Message) -> Message:
             state = self._provider.snapshot().state
             if state is None:
-                _refuse(context, grpc.StatusCode.UNAVAILABLE, "the agent has no state yet")
+                raise CallRefusedError(grpc.StatusCode.UNAVAILABLE, "the agent has no state yet")
             content = make(state.kubelet.node, asked)
             if content is None:
-                _refuse(context, grpc.StatusCode.UNKNOWN, _not_found(asked))
+                raise CallRefusedError(grpc.StatusCode.UNKNOWN, _not_found(asked))
             return ParseDict(content, response())
 
-        return grpc.unary_unary_rpc_method_handler(
-            answer, request_deserializer=request.FromString, response_serializer=_serialized
-        )
+        return Method(MESSAGES[f"{name}Request"], answer)
 
 
 def _listed(node: Node, _asked: Message) -> dict[str, Any]:
@@ -91,12 +90,3 @@ def _name(asked: Message) -> tuple[str, str]:
 def _not_found(asked: Message) -> str:
     namespace, name = _name(asked)
     return f"pod {name} in namespace {namespace} not found"
-
-
-def _serialized(message: Message) -> bytes:
-    return message.SerializeToString()
-
-
-def _refuse(context: grpc.ServicerContext, code: grpc.StatusCode, text: str) -> NoReturn:
-    context.abort(code, text)
-    raise AssertionError("abort does not return")

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mooring.agent.journal import Journal, JournalError, Writer, read_journal
+from mooring.agent.option_checks import is_of_system
 from mooring.agent.reactor.effects import Finding, Report
 from mooring.agent.reactor.resume import Stored
 from mooring.agent.reactor.values import AgentState
@@ -102,6 +103,10 @@ class Store:
                 return
             problem = f"cannot be the folder of the state: {system_words(error)}"
             raise InputError(problem, source=f"{self.folder!s:.120}", remedy="name another") from None
+        if is_of_system(str(folder)):
+            # A symbolic link that the configuration does not show.
+            problem = f"is {folder}, a folder of the system"
+            raise InputError(problem, source=str(self.folder), remedy="give the agent a folder of its own")
         if marked is not None:
             root, name = marked
             problem = f"looks like the root directory of a kubelet: it has {name}"

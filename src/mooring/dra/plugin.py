@@ -9,26 +9,20 @@ NodePrepareResources at a pod's start, NodeUnprepareResources after its end.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent import futures
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-import grpc
 from google.protobuf.message import Message
 
-from mooring.core.errors import InputError, MooringError
+from mooring.core.errors import MooringError
 from mooring.dra.driver import ClaimName, Driver
 from mooring.dra.messages import DRA, DRA_SERVICE, DRA_VERSION, REGISTRATION, REGISTRATION_SERVICE
-from mooring.service import sockets
+from mooring.service.grpc_socket import GRPCSocket, Limits, Method
 
-THREADS: Final = 4
-WAITING: Final = 64
-"""Calls at once; more are refused with RESOURCE_EXHAUSTED, and the kubelet asks again."""
-_GRACE = 2.0  # seconds for calls under way at the end
-
-Methods: TypeAlias = "dict[str, grpc.RpcMethodHandler[Message, Message]]"
+LIMITS: Final = Limits(threads=4, waiting=64, grace=2.0)
+"""The kubelet repeats a call that is refused because too many are under way."""
 
 
 class Plugin:
@@ -51,25 +45,29 @@ class Plugin:
         """Set when the kubelet has taken the driver."""
         self._endpoint = str(plugin_folder / "dra.sock")
         with ExitStack() as opened:
-            opened.callback(_serve(self._endpoint, DRA_SERVICE, self._dra()))
+            opened.callback(self._served(self._endpoint, DRA_SERVICE, self._dra()).close)
             place = str(registry / f"{driver.name}-reg.sock")
-            opened.callback(_serve(place, REGISTRATION_SERVICE, self._registration()))
+            opened.callback(self._served(place, REGISTRATION_SERVICE, self._registration()).close)
             self._closing = opened.pop_all()
 
     def close(self) -> None:
         """Stop serving and remove the sockets' names."""
         self._closing.close()
 
-    def _dra(self) -> Methods:
+    def _served(self, path: str, service: str, methods: Mapping[str, Method]) -> GRPCSocket:
+        what = "the kubelet's plugin interface"
+        return GRPCSocket(path, service, methods, self._log, what=what, option="--kubelet-root", limits=LIMITS)
+
+    def _dra(self) -> Mapping[str, Method]:
         return {
             "NodePrepareResources": _method(DRA, "NodePrepareResources", self._prepare),
             "NodeUnprepareResources": _method(DRA, "NodeUnprepareResources", self._unprepare),
         }
 
-    def _registration(self) -> Methods:
+    def _registration(self) -> Mapping[str, Method]:
         return {
-            "GetInfo": _handler(REGISTRATION["InfoRequest"], self._info),
-            "NotifyRegistrationStatus": _handler(REGISTRATION["RegistrationStatus"], self._notified),
+            "GetInfo": Method(REGISTRATION["InfoRequest"], self._info),
+            "NotifyRegistrationStatus": Method(REGISTRATION["RegistrationStatus"], self._notified),
         }
 
     def _info(self, _request: Any) -> Message:
@@ -116,38 +114,5 @@ class Plugin:
         return response  # type: ignore[no-any-return]
 
 
-def _serve(path: str, service: str, methods: Methods) -> Callable[[], object]:
-    """Serve a socket; return what ends that."""
-    place = sockets.socket_path(path)
-    first = sockets.beside(place)
-    server = grpc.server(futures.ThreadPoolExecutor(THREADS, "dra"), maximum_concurrent_rpcs=WAITING)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
-    try:
-        server.add_insecure_port(f"unix:{first}")
-        server.start()
-        sockets.put_in_place(first, place)
-    except (OSError, RuntimeError) as error:
-        server.stop(None)
-        sockets.remove(str(first))
-        raise InputError(f"no socket can be made there: {error}", source=path, remedy="check --kubelet-root") from None
-
-    def end() -> None:
-        sockets.remove(path)
-        server.stop(_GRACE).wait()
-
-    return end
-
-
-def _method(
-    messages: Mapping[str, type[Message]], name: str, answer: Callable[[Any], Message]
-) -> grpc.RpcMethodHandler[Message, Message]:
-    return _handler(messages[f"{name}Request"], answer)
-
-
-def _handler(request: type[Message], answer: Callable[[Any], Message]) -> grpc.RpcMethodHandler[Message, Message]:
-    def called(asked: Message, _context: grpc.ServicerContext) -> Message:
-        return answer(asked)
-
-    return grpc.unary_unary_rpc_method_handler(
-        called, request_deserializer=request.FromString, response_serializer=lambda message: message.SerializeToString()
-    )
+def _method(messages: Mapping[str, type[Message]], name: str, answer: Callable[[Any], Message]) -> Method:
+    return Method(messages[f"{name}Request"], answer)

@@ -113,6 +113,10 @@ def test_what_is_not_said_has_its_default() -> None:
         ("stateDir", "state", "stateDir: 'state' is no absolute path; begin it with /"),
         ("stateDir", "", "stateDir: must not be empty"),
         ("nriSocket", "/" + "s" * 107, "nriSocket: longer than the 107 bytes that a socket's path can have"),
+        *(
+            ("stateDir", path, f"stateDir: '{path}' is a folder of the system; name a folder of the agent's own")
+            for path in ("/", "//", "/var/lib/", "/var/lib/../../etc", "/proc/self/cwd", "/usr/local/mooring", "/dev/x")
+        ),
         ("pluginIndex", "7", "pluginIndex: '7' is no index; write two digits, such as \"50\""),
         ("pluginIndex", 50, "pluginIndex: must be a text, not a number; put it in quotes"),
         ("onRejection", "evicts", "onRejection: 'evicts' is not known; did you mean evict?"),

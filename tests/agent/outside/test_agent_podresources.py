@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 from tests.agent.outside.nodes import STATIC, Told, busy, partitioned, pod, snapshot_of, started
 
 from mooring.agent.podresources import PodResourcesService
@@ -125,7 +126,7 @@ NODES: dict[str, Callable[[], Told]] = {
 def test_the_answers_are_those_of_the_json_form(name: str, path: str, channel: grpc.Channel) -> None:
     told = NODES[name]()
     document = pod_resources_document(told.kubelet.node)
-    service = PodResourcesService(path, Published(snapshot_of(told)))
+    service = PodResourcesService(path, Published(snapshot_of(told)), structlog.get_logger("test"))
     try:
         assert decoded(ask(channel, "List"), LIST) == without_defaults(document["List"])
         allocatable = decoded(ask(channel, "GetAllocatableResources"), ALLOCATABLE)
@@ -138,7 +139,7 @@ def test_the_answers_are_those_of_the_json_form(name: str, path: str, channel: g
 
 
 def test_a_pod_that_is_not_there_is_told_in_the_kubelets_words(path: str, channel: grpc.Channel) -> None:
-    service = PodResourcesService(path, Published(snapshot_of(busy())))
+    service = PodResourcesService(path, Published(snapshot_of(busy())), structlog.get_logger("test"))
     try:
         with pytest.raises(grpc.RpcError) as refused:
             ask(channel, "Get", named("db", "other"))
@@ -149,7 +150,7 @@ def test_a_pod_that_is_not_there_is_told_in_the_kubelets_words(path: str, channe
 
 
 def test_before_the_engine_runs_nothing_is_answered(path: str, channel: grpc.Channel) -> None:
-    service = PodResourcesService(path, Published(snapshot_of(busy(), state=None)))
+    service = PodResourcesService(path, Published(snapshot_of(busy(), state=None)), structlog.get_logger("test"))
     try:
         with pytest.raises(grpc.RpcError) as refused:
             ask(channel, "List")
@@ -161,7 +162,7 @@ def test_before_the_engine_runs_nothing_is_answered(path: str, channel: grpc.Cha
 def test_many_clients_get_the_newest_state_while_it_changes(path: str, channel: grpc.Channel) -> None:
     told = started()
     published = Published(snapshot_of(told))
-    service = PodResourcesService(path, published)
+    service = PodResourcesService(path, published, structlog.get_logger("test"))
     states: list[Kubelet] = [told.kubelet]
     try:
         with ThreadPoolExecutor(4) as clients:
@@ -182,11 +183,11 @@ def test_the_socket_has_its_permissions_and_goes_with_the_service(path: str) -> 
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(path)
     dead.close()
-    service = PodResourcesService(path, Published(snapshot_of(started())))
+    service = PodResourcesService(path, Published(snapshot_of(started())), structlog.get_logger("test"))
     try:
         assert stat.S_IMODE(Path(path).stat().st_mode) == 0o660
         with pytest.raises(InputError, match="somebody listens there already"):
-            PodResourcesService(path, Published(snapshot_of(started())))
+            PodResourcesService(path, Published(snapshot_of(started())), structlog.get_logger("test"))
     finally:
         service.close()
     assert list(Path(path).parent.iterdir()) == []

@@ -1,0 +1,93 @@
+"""A peer that may connect to a gRPC socket and sends nonsense gets an error and costs one line of the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+
+from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method
+from mooring.service.protobuf import build_messages
+
+SERVICE = "example.Echo"
+TEXT = build_messages("example", {"Text": "1 text string"})["Text"]
+TIMEOUT = 60
+
+
+@dataclass
+class Lines:
+    """A daemon's log."""
+
+    found: list[dict[str, Any]] = field(default_factory=list)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self.found.append({"event": event, **fields})
+
+    exception = warning
+
+
+def echo(asked: Any) -> Message:
+    if asked.text == "refuse":
+        raise CallRefusedError(grpc.StatusCode.NOT_FOUND, "not here")
+    if asked.text == "break":
+        raise ZeroDivisionError
+    return TEXT(text=asked.text)
+
+
+@pytest.fixture
+def lines() -> Lines:
+    return Lines()
+
+
+@pytest.fixture
+def channel(tmp_path: Path, lines: Lines) -> Iterator[grpc.Channel]:
+    path = str(tmp_path / "echo.sock")
+    served = GRPCSocket(path, SERVICE, {"Echo": Method(TEXT, echo)}, lines, what="echoes", option="echoSocket")
+    with grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as opened:
+        yield opened
+    served.close()
+
+
+def ask(channel: grpc.Channel, data: bytes) -> bytes:
+    call: Any = channel.unary_unary(f"/{SERVICE}/Echo")
+    answer: bytes = call(data, timeout=TIMEOUT)
+    return answer
+
+
+def refused(channel: grpc.Channel, data: bytes) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        ask(channel, data)
+    return caught.value.code(), caught.value.details() or ""
+
+
+def test_a_malformed_request_is_one_line_without_a_traceback(
+    channel: grpc.Channel, lines: Lines, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        code, text = refused(channel, b"\xff\xff\xff")
+    assert (code, text[:25]) == (grpc.StatusCode.INVALID_ARGUMENT, "3 bytes are no Text: Erro")
+    (line,) = lines.found
+    assert (line["method"], "exc_info" in line) == (f"{SERVICE}/Echo", False)
+    assert "\n" not in line["problem"]
+    assert [one for one in caplog.records if one.exc_info or "Traceback" in one.getMessage()] == []
+    assert "Traceback" not in capfd.readouterr().err
+    assert ask(channel, TEXT(text="next").SerializeToString()) == TEXT(text="next").SerializeToString()
+
+
+def test_an_answer_that_is_an_error_is_no_event(channel: grpc.Channel, lines: Lines) -> None:
+    assert refused(channel, TEXT(text="refuse").SerializeToString()) == (grpc.StatusCode.NOT_FOUND, "not here")
+    assert lines.found == []
+
+
+def test_a_defect_is_told_to_caller_and_log(channel: grpc.Channel, lines: Lines) -> None:
+    code, text = refused(channel, TEXT(text="break").SerializeToString())
+    assert (code, text) == (grpc.StatusCode.INTERNAL, "internal error: ZeroDivisionError")
+    assert [(line["event"], line["method"]) for line in lines.found] == [
+        ("internal error; the gRPC request was refused", f"{SERVICE}/Echo")
+    ]
