@@ -10,7 +10,7 @@ from shapes import machine, pod, started, whole
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.plugins import ChosenPlugin, PluginChoice, Watch
-from mooring.manifest.plugins import plugin_choice
+from mooring.manifest.mooring_config import plugin_choice
 from mooring.node import Node
 from mooring.plugging.loading import points_of
 from mooring.plugging.watching import Watchman

@@ -13,7 +13,7 @@ from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.core.config import MooringConfig
 from mooring.core.machineinfo import Core
-from mooring.manifest.plugins import plugin_choice
+from mooring.manifest.mooring_config import plugin_choice
 
 HIDE = {"mooring/hide-siblings": "true"}
 CORES = tuple(Core(number, (2 * number, 2 * number + 1), 0) for number in range(4))

@@ -20,7 +20,7 @@ from mooring.agent.reactor.resume import resume
 from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Setting
 from mooring.cli.status_text import status_text
 from mooring.core.config import MooringConfig
-from mooring.manifest.plugins import plugin_choice
+from mooring.manifest.mooring_config import plugin_choice
 from mooring.schemas import COMMON, kinds, schema
 
 NAMES = {"hears": "Hears", "flawed": "Flawed", "backwards": "Backwards", "good": "Good"}

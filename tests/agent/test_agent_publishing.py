@@ -19,7 +19,7 @@ from mooring.core.config import MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
-from mooring.manifest.findings import ignore
+from mooring.manifest.fields import ignore
 from mooring.scheduling.state_document import state_of
 
 STATE = f"PATCH /apis/mooring.dev/v1alpha1/nodestates/{NODE}"

@@ -9,7 +9,7 @@ from mooring.core.config import FIXABLE_DEFECTS
 from mooring.core.gates import GATES
 from mooring.cpumanager.options import OPTION_GROUPS
 from mooring.discovery.shipped import shipped_names
-from mooring.manifest.kubelet_fields import READ
+from mooring.manifest.kubelet_config import READ
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -18,7 +18,7 @@ from mooring.core.errors import InputError
 from mooring.core.machine import PCIDevice
 from mooring.manifest.configuration import NodeConfiguration, load_config
 from mooring.manifest.devices import offered_devices
-from mooring.manifest.kubelet_fields import KNOWN
+from mooring.manifest.kubelet_config import KNOWN
 
 KUBELET = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",

@@ -15,10 +15,9 @@ from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, R
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.manifest.configuration import NodeConfiguration, load_config
-from mooring.manifest.durations import nanoseconds
-from mooring.manifest.kubelet_config import kubelet_config
-from mooring.manifest.kubelet_fields import KNOWN, READ
+from mooring.manifest.kubelet_config import KNOWN, READ, kubelet_config
 from mooring.manifest.mooring_config import mooring_config
+from mooring.manifest.quantities import nanoseconds
 
 FULL = """
 apiVersion: kubelet.config.k8s.io/v1beta1

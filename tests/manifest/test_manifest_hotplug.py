@@ -9,8 +9,8 @@ import pytest
 from mooring.core.config import CPU_HOTPLUG, REPLACE, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
-from mooring.manifest.hotplug_steps import Offline, Online, hotplug_step
 from mooring.manifest.mooring_config import mooring_config
+from mooring.manifest.steps import Offline, Online, hotplug_step
 
 ON = MooringConfig(frozenset({CPU_HOTPLUG}))
 

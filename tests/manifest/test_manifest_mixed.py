@@ -8,7 +8,7 @@ import pytest
 
 from mooring.core.config import MIXED_CPUS
 from mooring.core.errors import InputError
-from mooring.manifest.gates import PodGates
+from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import pod_from_object
 
 KNOWN = PodGates.of({}, [MIXED_CPUS])

@@ -12,7 +12,7 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import QoS
 from mooring.manifest import pod_files
-from mooring.manifest.gates import PodGates
+from mooring.manifest.defaults import PodGates
 from mooring.manifest.pod_files import load_pods
 
 SPEC: dict[str, Any] = {"containers": [{"name": "c", "resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}]}

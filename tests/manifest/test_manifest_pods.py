@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.core.quantity import Quantity
-from mooring.manifest.defaults import total_requests, with_pod_defaults
-from mooring.manifest.gates import PodGates
+from mooring.manifest.defaults import PodGates, qos_of, total_requests, with_pod_defaults
 from mooring.manifest.pods import pod_from_object
-from mooring.manifest.qos import qos_of
 
 Resources = dict[str, Any]
 BEFORE_FIX = PodGates(defaulting_fix=False)

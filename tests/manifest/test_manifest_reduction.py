@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.core.errors import InputError
-from mooring.manifest.kubelet_config import kubelet_config
-from mooring.manifest.kubelet_fields import KNOWN, READ
+from mooring.manifest.kubelet_config import KNOWN, READ, kubelet_config
 from mooring.manifest.kubelet_flags import kubelet_flags, merged_configuration
 from mooring.manifest.pods import pod_from_object
 from mooring.manifest.reduction import anonymous_pods, pod_list, reduced_configuration, reduced_pods

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from mooring.core.errors import InputError
-from mooring.manifest.gates import DELAY_GATE, PodGates
+from mooring.manifest.defaults import DELAY_GATE, PodGates
+from mooring.manifest.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
 from mooring.manifest.pods import pod_from_object
 from mooring.manifest.reduction import reduced_pods
-from mooring.manifest.scale_down import ANNOTATION, FIELD
 
 ON = PodGates.of({DELAY_GATE: True}, {"scale-down-delay"})
 GATE_OFF = PodGates.of({}, {"scale-down-delay"})
@@ -29,7 +29,7 @@ def pod(
 
 
 def with_field(value: Any, annotations: dict[str, str] | None = None) -> dict[str, Any]:
-    return pod(annotations, {FIELD: value})
+    return pod(annotations, {SCALE_DOWN_FIELD: value})
 
 
 def grace(content: dict[str, Any], gates: PodGates = ON) -> int | None:
@@ -44,28 +44,28 @@ def test_the_field_is_read_with_the_extension_only() -> None:
 
 
 def test_the_annotation_stands_in_for_the_field_and_yields_to_it() -> None:
-    assert grace(pod({ANNOTATION: "7"})) == 7
-    assert grace(with_field(3, {ANNOTATION: "7"})) == 3
-    assert grace(pod({ANNOTATION: "7"}), GATE_OFF) == 7
-    assert grace(pod({ANNOTATION: "x"}), PodGates()) is None
+    assert grace(pod({SCALE_DOWN_ANNOTATION: "7"})) == 7
+    assert grace(with_field(3, {SCALE_DOWN_ANNOTATION: "7"})) == 3
+    assert grace(pod({SCALE_DOWN_ANNOTATION: "7"}), GATE_OFF) == 7
+    assert grace(pod({SCALE_DOWN_ANNOTATION: "x"}), PodGates()) is None
 
 
 @pytest.mark.parametrize("value", [-1, 11, 2**40, "5", True, 2.5])
 def test_other_values_of_the_field_are_refused(value: Any) -> None:
-    with pytest.raises(InputError, match=rf"f\.yaml: spec\.{FIELD}"):
+    with pytest.raises(InputError, match=rf"f\.yaml: spec\.{SCALE_DOWN_FIELD}"):
         grace(with_field(value))
 
 
 @pytest.mark.parametrize("text", ["", "11", "-1", "5s", "1.5", "٣"])
 def test_other_texts_of_the_annotation_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="annotations"):
-        grace(pod({ANNOTATION: text}))
+        grace(pod({SCALE_DOWN_ANNOTATION: text}))
 
 
 def test_a_new_pod_with_the_field_needs_the_gate_and_one_that_the_api_server_took_does_not() -> None:
     with pytest.raises(InputError, match=DELAY_GATE):
         grace(with_field(5), GATE_OFF)
-    assert grace(pod({}, {FIELD: 5}, {"qosClass": "Guaranteed"}), GATE_OFF) == 5
+    assert grace(pod({}, {SCALE_DOWN_FIELD: 5}, {"qosClass": "Guaranteed"}), GATE_OFF) == 5
 
 
 def test_all_alpha_switches_the_gate_on() -> None:
@@ -95,8 +95,10 @@ def test_a_priority_that_is_no_number_is_refused() -> None:
 
 
 def test_an_archive_keeps_delay_and_priority() -> None:
-    given = pod({ANNOTATION: "7", "other": "x"}, {"priorityClassName": "system-node-critical", FIELD: 3})
+    given = pod(
+        {SCALE_DOWN_ANNOTATION: "7", "other": "x"}, {"priorityClassName": "system-node-critical", SCALE_DOWN_FIELD: 3}
+    )
     (reduced,) = reduced_pods([given])
     kept, whole = (pod_from_object(content, source="x", gates=ON) for content in (reduced, given))
     assert (kept.scale_down_grace, kept.priority) == (whole.scale_down_grace, whole.priority)
-    assert reduced["metadata"]["annotations"] == {ANNOTATION: "7"}
+    assert reduced["metadata"]["annotations"] == {SCALE_DOWN_ANNOTATION: "7"}

@@ -14,7 +14,7 @@ from mooring.core.errors import InputError
 from mooring.discovery.compact import parse_compact
 from mooring.explain.lines import story_lines
 from mooring.manifest.configuration import load_config
-from mooring.manifest.gates import PodGates
+from mooring.manifest.defaults import PodGates
 from mooring.manifest.pod_files import load_pods
 from mooring.manifest.scenario import scenario
 from mooring.planner.capacity.capacity import capacity_of

@@ -15,8 +15,8 @@ from mooring.discovery.archive import ArchiveTree
 from mooring.discovery.capture.archive import archive_bytes
 from mooring.discovery.tree import Tree
 from mooring.manifest.configuration import NodeConfiguration
-from mooring.manifest.document import Document
-from mooring.manifest.gates import PodGates
+from mooring.manifest.defaults import PodGates
+from mooring.manifest.fields import Document
 from mooring.manifest.kubelet_flags import KubeletFlags
 from mooring.planner.nodearchive.about import About, Part, Unread, about_document, about_of
 from mooring.planner.nodearchive.collect import ClusterAnswers, Request, collect

@@ -12,9 +12,9 @@ from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.core.quantity import Quantity
 from mooring.discovery.loader import load_machine
-from mooring.manifest.gates import PodGates
+from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import pod_from_object
-from mooring.manifest.resizing import Amounts, Resizing, resized_pod
+from mooring.manifest.steps import Amounts, Resizing, resized_pod
 from mooring.planner.question import Question
 from mooring.planner.resize.asked import Wanted, wanted
 from mooring.planner.resize.document import resize_document

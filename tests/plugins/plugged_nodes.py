@@ -22,7 +22,7 @@ from mooring.cpumanager.requests import exclusive_cpus
 from mooring.discovery.compact import parse_compact
 from mooring.discovery.loader import load_machine
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
-from mooring.manifest.plugins import plugin_choice
+from mooring.manifest.mooring_config import plugin_choice
 from mooring.node import Decision, Node
 
 SNAPSHOTS = Path(__file__).parents[2].parent / "shared" / "machines"

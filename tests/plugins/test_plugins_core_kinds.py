@@ -25,7 +25,7 @@ from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.plugins import plugin_choice
+from mooring.manifest.mooring_config import plugin_choice
 from mooring.plugins.facts import PluginFailed, PluginFiltered
 
 HYBRID = (

@@ -17,7 +17,7 @@ from mooring.devicemanager.state import Device, DeviceState
 from mooring.explain.lines import story_lines
 from mooring.explain.tree import walk
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.plugins import plugin_choice
+from mooring.manifest.mooring_config import plugin_choice
 from mooring.planner.explanation import explain
 from mooring.planner.plan import make_plan
 from mooring.plugins.facts import PluginChoseAffinity

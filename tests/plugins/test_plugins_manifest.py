@@ -10,8 +10,7 @@ from tests.plugins.installed_plugins import install
 
 from mooring.core.errors import InputError
 from mooring.core.plugins import BUDGET, MILLISECOND, PluginPlacement
-from mooring.manifest.mooring_config import mooring_config
-from mooring.manifest.plugins import plugin_choice
+from mooring.manifest.mooring_config import mooring_config, plugin_choice
 
 
 def test_without_plugins_nobody_is_loaded() -> None:

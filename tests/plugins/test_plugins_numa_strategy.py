@@ -12,7 +12,7 @@ from tests.plugins.plugged_nodes import STATIC, breaks, cpus_of, machine_named, 
 from mooring.core.config import KubeletConfig
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.plugins import plugin_choice
+from mooring.manifest.mooring_config import plugin_choice
 from mooring.node.settings import Settings
 
 MACHINES = (

@@ -10,7 +10,7 @@ import pytest
 from tests.planner.recordings import CORPORA, MACHINES
 
 from mooring.core.plugins import PluginChoice
-from mooring.manifest.plugins import plugin_choice
+from mooring.manifest.mooring_config import plugin_choice
 from mooring.manifest.scenario import Scenario, load_scenarios
 from mooring.planner.agreement import differences
 from mooring.planner.replay import replay_scenario

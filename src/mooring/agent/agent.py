@@ -42,7 +42,7 @@ from mooring.agent.status import status_pages
 from mooring.agent.store import Store
 from mooring.agent.verification import SandboxLook, verify, verify_quotas, verify_sandboxes
 from mooring.core.machine import Finding
-from mooring.manifest.gates import PodGates
+from mooring.manifest.defaults import PodGates
 from mooring.node.metrics import Metrics, fold
 from mooring.service.http import serve_tcp, serve_unix
 

@@ -21,9 +21,8 @@ from mooring.core.machine import Finding
 from mooring.manifest import devices, mooring_config
 from mooring.manifest import kubelet_config as kubelet
 from mooring.manifest.configuration import recognised
-from mooring.manifest.document import Document
 from mooring.manifest.documents import load_documents
-from mooring.manifest.fields import as_mapping, mapping_at, text_at
+from mooring.manifest.fields import Document, as_mapping, mapping_at, text_at
 from mooring.manifest.kubelet_flags import KubeletFlags
 
 MANAGER_FIELDS = frozenset(

@@ -33,7 +33,7 @@ from mooring.agent.sources import Surroundings, surroundings
 from mooring.agent.store import Store
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
-from mooring.manifest.gates import PodGates
+from mooring.manifest.defaults import PodGates
 
 _PATIENCE = 5.0
 """Seconds for the API server to lose the taint."""

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from mooring.agent.option_checks import node_name, opt_out_annotation, plugin_index, refuse_same, state_folder
 from mooring.agent.reactor.values import Options, Telling
 from mooring.core.errors import InputError
-from mooring.manifest.durations import nanoseconds
 from mooring.manifest.fields import check_names, choice_at, flag_at, inside, text_at
+from mooring.manifest.quantities import nanoseconds
 from mooring.service.options import Address, LogFormat, LogLevel
 
 KIND = "AgentConfiguration"

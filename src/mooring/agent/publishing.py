@@ -13,7 +13,7 @@ from mooring.agent.pods.accounts import Account, connector, own_accounts
 from mooring.agent.snapshot import SnapshotProvider
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.findings import Report
+from mooring.manifest.fields import Report
 from mooring.scheduling.publisher.counts import Counts
 from mooring.scheduling.publisher.engine_source import EngineObserver
 from mooring.scheduling.publisher.metrics import PublisherMetrics

@@ -16,7 +16,7 @@ from mooring.agent.options import FIELDS, AgentOptions
 from mooring.core.config import CPU_HOTPLUG, MIXED_CPUS, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
 from mooring.core.errors import InputError, KubeletCrashError
 from mooring.kubelet.kubelet import Kubelet, start_kubelet
-from mooring.manifest.gates import DELAY_GATE, PodGates
+from mooring.manifest.defaults import DELAY_GATE, PodGates
 from mooring.node import Node
 
 RESTART: Mapping[str, str] = {

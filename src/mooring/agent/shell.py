@@ -22,7 +22,7 @@ from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.core.moment import Moment
 from mooring.core.pod import Pod
-from mooring.manifest.gates import PodGates
+from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import DEFAULT_GATES
 
 

@@ -10,8 +10,8 @@ from mooring.agent.options import AgentOptions
 from mooring.agent.pods.manifests import StaticPods
 from mooring.agent.pods.outward import NoCluster, Outward
 from mooring.agent.pods.source import PodSources
-from mooring.manifest.findings import Report
-from mooring.manifest.gates import PodGates
+from mooring.manifest.defaults import PodGates
+from mooring.manifest.fields import Report
 
 if TYPE_CHECKING:
     from mooring.agent.pods.api import APIPods

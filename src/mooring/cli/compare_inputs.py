@@ -12,8 +12,8 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
 from mooring.devicemanager.state import Device
 from mooring.discovery.loader import load_machine
+from mooring.manifest.defaults import PodGates
 from mooring.manifest.devices import Declared, device_table, offered_devices
-from mooring.manifest.gates import PodGates
 from mooring.planner.compare.combinations import Dimension, option_sets
 from mooring.planner.compare.trace import Trace, trace_of, trace_of_scenario
 from mooring.planner.compare.trace_file import load_trace, trace_machine

@@ -59,10 +59,10 @@ def question_of(options: NodeOptions) -> Question:
     Raises:
         InputError: something cannot be read or understood.
     """
+    from mooring.manifest.defaults import PodGates  # noqa: PLC0415 - as above
     from mooring.manifest.devices import offered_devices  # noqa: PLC0415 - after the options are known to be good
-    from mooring.manifest.gates import PodGates  # noqa: PLC0415 - as above
-    from mooring.manifest.hotplug_steps import cpu_list  # noqa: PLC0415 - as above
     from mooring.manifest.pod_files import load_pods  # noqa: PLC0415 - as above
+    from mooring.manifest.steps import cpu_list  # noqa: PLC0415 - as above
     from mooring.planner.question import Question  # noqa: PLC0415 - as above
 
     _check_standard_input(options)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mooring.manifest.hotplug_steps import Offline, Online
-from mooring.manifest.resizing import Resizing
 from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove, Scenario, Step
+from mooring.manifest.steps import Offline, Online, Resizing
 from mooring.planner.doctor.problem import cpus_text
 from mooring.planner.outcome import span_text
 from mooring.planner.replay_file import Outcome

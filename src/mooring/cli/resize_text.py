@@ -14,7 +14,7 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container
 from mooring.explain.phrases import size
-from mooring.manifest.resizing import Amounts
+from mooring.manifest.steps import Amounts
 from mooring.node.resize import Resize
 from mooring.planner.outcome import span_text
 from mooring.planner.picture import plan_view, policies

@@ -14,9 +14,8 @@ from mooring.manifest import devices as declared
 from mooring.manifest import kubelet_config as kubelet
 from mooring.manifest import mooring_config as mooring
 from mooring.manifest.devices import Declared
-from mooring.manifest.document import Document
 from mooring.manifest.documents import load_documents
-from mooring.manifest.fields import kind_of, text_at
+from mooring.manifest.fields import Document, kind_of, text_at
 
 
 @dataclass(frozen=True, slots=True)

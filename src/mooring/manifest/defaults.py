@@ -1,19 +1,21 @@
-"""What the API server fills in before the kubelet sees a pod.
+"""What the API server fills in, and the QoS class of a pod, under the feature gates that decide both.
 
 Source: API server v1.37.1, SetDefaults_Pod and, since PodLevelResourcesFixDefaulting,
 DefaultPodLevelResources; spec: configuration.md section 6. The fix moved the pod-level part behind the
 admission webhooks and taught it to fill limits.
+QoS class: kubelet v1.37.1, pkg/apis/core/v1/helper/qos; spec: configuration.md section 6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from mooring.core.pod import Container, ContainerKind, PodResources, ResourceList
+from mooring.core.config import MIXED_CPUS, SCALE_DOWN_DELAY
+from mooring.core.gates import EXTENSION_GATES
+from mooring.core.pod import Container, ContainerKind, PodResources, QoS, ResourceList
 from mooring.core.quantity import Quantity
-from mooring.manifest.gates import PodGates
-from mooring.manifest.qos import is_supported
-from mooring.manifest.resources import HUGE_PAGES
+from mooring.manifest.quantities import HUGE_PAGES
 
 
 def with_pod_defaults(resources: PodResources, containers: Sequence[Container], gates: PodGates) -> PodResources:
@@ -106,3 +108,87 @@ def _fill_limits(
         everywhere = is_supported(name) and all(name in container.limits for container in containers)
         if everywhere and name not in limits and name in of_containers:
             limits[name] = max(of_containers[name], request)
+
+
+DELAY_GATE = EXTENSION_GATES[SCALE_DOWN_DELAY][0]
+
+
+@dataclass(frozen=True, slots=True)
+class PodGates:
+    """Gates that change defaults and QoS class of a pod; the defaults are those of v1.37.1."""
+
+    pod_level_resources: bool = True
+    """PodLevelResources: ``spec.resources`` counts at all."""
+    qos_fix: bool = True
+    """PodLevelResourcesFixKubeletQOSClass: an empty ``spec.resources`` does not decide the QoS class."""
+    defaulting_fix: bool = True
+    """PodLevelResourcesFixDefaulting: the API server fills pod-level limits too, and fills requests without a
+    limit."""
+    knows_delay: bool = False
+    """Extension scale-down-delay: there is a field ``spec.scaleDownGracePeriodSeconds`` (KEP-6122)."""
+    delay: bool = False
+    """InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay: new pods may have that field."""
+    knows_mixing: bool = False
+    """Extension mixed-cpus: there are annotations for containers that use the shared pool besides their own CPUs."""
+
+    @staticmethod
+    def of(feature_gates: Mapping[str, bool], extensions: Collection[str] = ()) -> PodGates:
+        """Return the gates as ``featureGates`` of a configuration sets them, and the extensions of Mooring's own.
+
+        >>> PodGates.of({"PodLevelResources": False}).pod_level_resources
+        False
+        """
+        return PodGates(
+            feature_gates.get("PodLevelResources", True),
+            feature_gates.get("PodLevelResourcesFixKubeletQOSClass", True),
+            feature_gates.get("PodLevelResourcesFixDefaulting", True),
+            knows_delay=SCALE_DOWN_DELAY in extensions,
+            delay=SCALE_DOWN_DELAY in extensions
+            and feature_gates.get(DELAY_GATE, feature_gates.get("AllAlpha", False)),
+            knows_mixing=MIXED_CPUS in extensions,
+        )
+
+
+_ZERO = Quantity.of_bytes(0)
+
+
+def qos_of(containers: Iterable[Container], resources: PodResources | None, gates: PodGates) -> QoS:
+    """Return the class that the kubelet computes when the pod's status does not tell it.
+
+    >>> qos_of([], None, PodGates())
+    <QoS.BEST_EFFORT: 'BestEffort'>
+    """
+    if resources is not None and _decides(resources, gates):
+        return _class_of(resources.requests, resources.limits)
+    found: QoS | None = None
+    for container in containers:
+        own = _class_of(container.requests, container.limits)
+        if own is QoS.BURSTABLE or (found is not None and own is not found):
+            return QoS.BURSTABLE
+        found = own
+    return found or QoS.BEST_EFFORT
+
+
+def is_supported(resource: str) -> bool:
+    """Tell whether a resource can be set for a whole pod (KEP-2837)."""
+    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
+
+
+def _decides(resources: PodResources, gates: PodGates) -> bool:
+    # Without the fix an empty ``resources: {}`` decides as well, and makes the pod BestEffort.
+    if not gates.pod_level_resources or not gates.qos_fix:
+        return gates.pod_level_resources
+    return any(is_supported(name) for part in (resources.requests, resources.limits) for name in part)
+
+
+def _class_of(requests: ResourceList, limits: ResourceList) -> QoS:
+    if not requests and not limits:
+        return QoS.BEST_EFFORT
+    zeros = 0
+    for name in ("cpu", "memory"):
+        request = requests.get(name, _ZERO).nano
+        if request != limits.get(name, _ZERO).nano:
+            return QoS.BURSTABLE
+        zeros += not request
+    # One of the two set, the other not: neither class fits.
+    return (QoS.GUARANTEED, QoS.BURSTABLE, QoS.BEST_EFFORT)[zeros]

@@ -1,21 +1,24 @@
 """Files, folders and standard input to documents.
 
-One reader for everything that people hand over: YAML of several documents, JSON, kubectl's output, whole
-folders. Files are bounded in size before they are read (:data:`LARGEST_FILE`), values are bounded while they
-are built.
+One reader for every input: YAML of several documents, JSON, kubectl's output, whole folders. Files are bounded in size
+before they are read (:data:`LARGEST_FILE`), values are bounded while they are built. The standard library's JSON
+decoder is used because it shows the pairs of an object before they become a mapping, so that repeated keys are refused;
+where that does not matter (scenario lines) msgspec is several times faster.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from mooring.core.errors import InputError
-from mooring.manifest.document import Document
-from mooring.manifest.json_reader import NotJSONError, read_json
+from mooring.manifest.fields import Document, Value
 
 LARGEST_FILE = 64 * 1024**2
 """Bytes that one file may have: ``kubectl get pods -o json`` of about five thousand pods."""
@@ -161,3 +164,91 @@ def _values(text: str, source: str, *, json_only: bool) -> Iterator[Document]:
     from mooring.manifest.yaml_reader import read_yaml  # noqa: PLC0415
 
     return read_yaml(text, source)
+
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class NotJSONError(Exception):
+    """The text is not JSON; what to make of that is for the caller to say."""
+
+    def __init__(self, problem: str, line: int, column: int) -> None:
+        self.problem = problem
+        self.line = line
+        self.column = column
+        super().__init__(problem)
+
+
+def read_json(text: str, source: str) -> Iterator[Document]:
+    """Yield the JSON values of ``text``, which may stand one after the other, as kubectl allows.
+
+    Raises:
+        NotJSONError: the text breaks the grammar of JSON.
+        InputError: it is JSON, but holds something that cannot be used.
+    """
+    index = 0
+    start = _after_space(text, 0)
+    while start < len(text):
+        index += 1
+        value, end = _decode(text, start, source)
+        if _HALF_OF_A_PAIR.search(text, start, end):
+            _refuse_half_characters(value, source)
+        yield Document(value, source, index, text.count("\n", 0, start) + 1)
+        start = _after_space(text, end)
+
+
+def _decode(text: str, start: int, source: str) -> tuple[Value, int]:
+    try:
+        value: Value
+        value, end = _DECODER.raw_decode(text, start)
+    except json.JSONDecodeError as error:
+        raise NotJSONError(error.msg, error.lineno, error.colno) from None
+    except _RefusedError as error:
+        raise InputError(str(error), source=source) from None
+    except RecursionError:
+        raise InputError("nested too deeply", source=source) from None
+    except ValueError:
+        # Python refuses to convert numbers of more than 4300 digits.
+        raise InputError("a number has too many digits", source=source) from None
+    return value, end
+
+
+class _RefusedError(Exception):
+    """JSON that cannot be used."""
+
+
+def _mapping(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _RefusedError(f"the key {twice!r} appears twice in one object; keep one of them")
+    return mapping
+
+
+def _constant(name: str) -> NoReturn:
+    raise _RefusedError(f"{name} is not a number that JSON knows")
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise _RefusedError(f"the number {text[:40]} is too large")
+    return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_mapping, parse_constant=_constant, parse_float=_number)
+
+
+def _after_space(text: str, start: int) -> int:
+    match = _SPACE.match(text, start)
+    return match.end() if match else start
+
+
+def _refuse_half_characters(value: Value, source: str) -> None:
+    r"""Refuse an escape such as ``\ud800`` without its other half: no output could carry it."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        raise InputError("a \\u escape names half of a character", source=source) from None

@@ -1,4 +1,4 @@
-"""Reading typed fields out of plain values, with errors that name the field.
+"""Plain values of a document, and reading typed fields out of them, with errors that name the field.
 
 Kubernetes decodes strictly by type: a number where a text belongs is an error, not a text. So it is here.
 """
@@ -6,12 +6,14 @@ Kubernetes decodes strictly by type: a number where a text belongs is an error, 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from mooring.core.errors import InputError
+from mooring.core.machine import Finding
 
 INT32_MAX = 2**31 - 1
 """Largest number that most Kubernetes fields take."""
@@ -227,3 +229,37 @@ def choice_at(content: Mapping[str, Any], field: str, default: Choice) -> Choice
         remedy = f"did you mean {close}?" if close else f"known are {', '.join(known)}"
         raise InputError(f"{text!r:.60} is not known", field=field, remedy=remedy)
     return known[text]
+
+
+Value: TypeAlias = "dict[str, Value] | list[Value] | str | int | float | bool | None"
+"""What JSON can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML or JSON document and where it stood."""
+
+    content: Value
+    file: str
+    """Name of the file as the person gave it; ``standard input`` for ``-``."""
+    index: int
+    """Number within the file, counted from 1; empty documents count too."""
+    line: int
+    """Line on which it begins, counted from 1."""
+
+    @property
+    def source(self) -> str:
+        """The place for messages.
+
+        >>> Document({}, "pods.yaml", 2, 14).source
+        'pods.yaml:14'
+        """
+        return self.file if self.line == 1 else f"{self.file}:{self.line}"
+
+
+Report: TypeAlias = Callable[[Finding], object]
+"""Receives findings one by one, such as ``list.append``."""
+
+
+def ignore(_finding: Finding) -> None:
+    """Take a finding and do nothing with it."""

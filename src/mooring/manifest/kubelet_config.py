@@ -2,6 +2,9 @@
 
 Only types are checked here. Whether a policy, an option, a gate or a reservation makes sense is for the
 kubelet's own checks (:mod:`mooring.node`), which need the texts as they were written.
+
+Source of the field names: k8s.io/kubelet/config/v1beta1 at v0.37.1. Only :data:`READ` decides anything here; the others
+are known so that a misspelt name can be told from one that does not matter.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ from mooring.core.config import KubeletConfig, ReservedMemory
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.quantity import Quantity, QuantitySyntaxError
-from mooring.manifest.durations import nanoseconds
 from mooring.manifest.fields import (
+    Report,
     as_mapping,
     count_at,
     flag_at,
+    ignore,
     inside,
     list_at,
     mapping_at,
@@ -26,9 +30,7 @@ from mooring.manifest.fields import (
     texts_at,
     wrong_kind,
 )
-from mooring.manifest.findings import Report, ignore
-from mooring.manifest.kubelet_fields import KNOWN
-from mooring.manifest.resources import quantity_text
+from mooring.manifest.quantities import nanoseconds, quantity_text
 
 KIND = "KubeletConfiguration"
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
@@ -144,3 +146,41 @@ def _limits(entry: Mapping[str, Any]) -> dict[str, str]:
         except QuantitySyntaxError as error:
             raise InputError(f"{value!r:.60} is not a quantity: {error}", field=f"limits.{name}") from None
     return limits
+
+
+def _field_names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+READ = _field_names("""
+    cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod memoryManagerPolicy reservedMemory
+    topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions reservedSystemCPUs kubeReserved
+    systemReserved kubeReservedCgroup systemReservedCgroup evictionHard mergeDefaultEvictionSettings
+    cpuCFSQuota cpuCFSQuotaPeriod featureGates maxPods
+""")
+"""Fields that the resource managers read (spec: configuration.md section 1)."""
+
+KNOWN = READ | _field_names("""
+    address allowedUnsafeSysctls apiVersion authentication authorization cgroupDriver cgroupRoot cgroupsPerQOS
+    clusterDNS clusterDomain configMapAndSecretChangeDetectionStrategy containerLogMaxFiles
+    containerLogMaxSize containerLogMaxWorkers containerLogMonitorInterval containerRuntimeEndpoint
+    contentType crashLoopBackOff defaultPodSysctls enableContentionProfiling enableControllerAttachDetach
+    enableDebugFlagsHandler enableDebuggingHandlers enableProfilingHandler enableServer enableSystemLogHandler
+    enableSystemLogQuery enforceNodeAllocatable eventBurst eventRecordQPS evictionMaxPodGracePeriod
+    evictionMinimumReclaim evictionPressureTransitionPeriod evictionSoft evictionSoftGracePeriod failCgroupV1
+    failSwapOn fileCheckFrequency hairpinMode healthzBindAddress healthzPort httpCheckFrequency
+    imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
+    imagePullCredentialsVerificationPolicy imageServiceEndpoint iptablesDropBit iptablesMasqueradeBit
+    kernelMemcgNotification kind kubeAPIBurst kubeAPIQPS kubeletCgroups localStorageCapacityIsolation logging
+    makeIPTablesUtilChains maxOpenFiles maxParallelImagePulls memoryReservationPolicy memorySwap
+    memoryThrottlingFactor nodeLeaseDurationSeconds nodeStatusMaxImages nodeStatusReportFrequency
+    nodeStatusUpdateFrequency oomScoreAdj podCIDR podLogsDir podPidsLimit podsPerCore port
+    preloadedImagesVerificationAllowlist protectKernelDefaults providerID qosReserved readOnlyPort
+    registerNode registerWithTaints registryBurst registryPullQPS resolvConf rotateCertificates runOnce
+    runtimeRequestTimeout seccompDefault serializeImagePulls serverTLSBootstrap showHiddenMetricsForVersion
+    shutdownGracePeriod shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods singleProcessOOMKill
+    staticPodPath staticPodURL staticPodURLHeader streamingConnectionIdleTimeout syncFrequency systemCgroups
+    tlsCertFile tlsCipherSuites tlsCurvePreferences tlsMinVersion tlsPrivateKeyFile tracing userNamespaces
+    volumePluginDir volumeStatsAggPeriod
+""")
+"""Every field of the type."""

@@ -1,22 +1,35 @@
-"""Pods from files: whatever kubectl prints, and whatever it would create pods from."""
+"""Pods from files: whatever kubectl prints, and the workload controllers, templates and lists that stand for pods.
+
+Source: Kubernetes v1.37 API. A controller's pods are named NAME-0, NAME-1 and so on; in a cluster only StatefulSets do
+that, but stable names let two plans be compared. A DaemonSet gives the one pod that it would run on this node.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
-from mooring.manifest.document import Document
+from mooring.manifest.defaults import PodGates
 from mooring.manifest.documents import load_documents
-from mooring.manifest.fields import inside
-from mooring.manifest.findings import Report, ignore
-from mooring.manifest.gates import PodGates
+from mooring.manifest.fields import (
+    Document,
+    Report,
+    as_mapping,
+    count_at,
+    ignore,
+    inside,
+    list_at,
+    mapping_at,
+    text_at,
+    wrong_kind,
+)
 from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
 from mooring.manifest.validation import check_containers_fit
-from mooring.manifest.workloads import OtherObject, PodObject, pod_objects
 
 MOST_PODS = 100_000
 """Pods that the files of one run may describe together; a node runs a few hundred."""
@@ -121,3 +134,132 @@ def _twice(pod: Pod, first: str, second: str) -> InputError:
         source=second,
         remedy="rename one of them or remove it",
     )
+
+
+_GROUPS = {
+    "Pod": "v1",
+    "PodTemplate": "v1",
+    "ReplicationController": "v1",
+    "Deployment": "apps/",
+    "ReplicaSet": "apps/",
+    "StatefulSet": "apps/",
+    "DaemonSet": "apps/",
+    "Job": "batch/",
+    "CronJob": "batch/",
+}
+"""Kind -> API version, or the beginning of it."""
+_DEEPEST_LIST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PodObject:
+    """One object that describes a pod, or several that are alike."""
+
+    content: Mapping[str, Any]
+    """A v1 Pod: the object itself, or one made of the controller's template and name."""
+    field: str
+    """Where pod or template stands in the document; empty for the document itself."""
+    replicas: int | None = None
+    """How many pods; None for a plain pod, which keeps its own name."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherObject:
+    """An object that has nothing to do with pods."""
+
+    kind: str
+    name: str
+
+
+def pod_objects(content: object) -> Iterator[PodObject | OtherObject]:
+    """Yield the pods, templates and other objects of a document, in the order in which they stand there.
+
+    Raises:
+        InputError: something in it is no object.
+
+    >>> [type(found).__name__ for found in pod_objects({"kind": "List", "items": [{"kind": "Service"}]})]
+    ['OtherObject']
+    """
+    return _walk(content, "", "", 0)
+
+
+def _walk(content: object, field: str, kind: str, depth: int) -> Iterator[PodObject | OtherObject]:
+    try:
+        fields = as_mapping(content)
+        kind = text_at(fields, "kind") or kind or _guessed_kind(fields)
+        if not kind.endswith("List"):
+            yield _object(fields, field, kind)
+            return
+        items = _items(fields, depth)
+    except InputError as error:
+        raise inside(error, field) if field else error from None
+    for index, item in enumerate(items):
+        # The items of a PodList and its like need not name their kind.
+        yield from _walk(item, _join(field, f"items[{index}]"), kind.removesuffix("List"), depth + 1)
+
+
+def _items(content: Mapping[str, Any], depth: int) -> list[Any]:
+    if depth == _DEEPEST_LIST:
+        raise InputError("lists inside lists without end")
+    return list_at(content, "items")
+
+
+def _guessed_kind(content: Mapping[str, Any]) -> str:
+    spec = content.get("spec")
+    if isinstance(spec, dict) and "containers" in spec:
+        return "Pod"
+    raise InputError("must not be empty", field="kind", remedy="write kind: Pod or the kind of a workload")
+
+
+def _object(content: Mapping[str, Any], field: str, kind: str) -> PodObject | OtherObject:
+    metadata = mapping_at(content, "metadata")
+    if not text_at(content, "apiVersion", _GROUPS.get(kind, "")).startswith(_GROUPS.get(kind, "/")):
+        return OtherObject(kind, str(metadata.get("name", "")))
+    if kind == "Pod":
+        return PodObject(content, field)
+    if kind == "PodTemplate":
+        return _templated(content, content, field, "", 1)
+    spec = mapping_at(content, "spec")
+    try:
+        if kind == "CronJob":
+            inner = mapping_at(mapping_at(spec, "jobTemplate"), "spec")
+            return _templated(content, inner, field, "spec.jobTemplate.spec", _job_pods(inner))
+        pods = _job_pods(spec) if kind == "Job" else 1 if kind == "DaemonSet" else _replicas(spec)
+    except InputError as error:
+        raise inside(error, "spec") from None
+    return _templated(content, spec, field, "spec", pods)
+
+
+def _templated(owner: Mapping[str, Any], holder: Mapping[str, Any], field: str, path: str, replicas: int) -> PodObject:
+    """Return the pod of a template, under its owner's name and namespace."""
+    path = _join(path, "template")
+    template = holder.get("template")
+    if not isinstance(template, dict):
+        raise wrong_kind(template, "a mapping", path)
+    named = mapping_at(owner, "metadata")
+    metadata = dict(mapping_at(template, "metadata"))
+    metadata.pop("uid", None)
+    for key in ("name", "namespace", "generateName"):
+        metadata[key] = named.get(key)
+    return PodObject({"metadata": metadata, "spec": template.get("spec")}, _join(field, path), replicas)
+
+
+def _replicas(spec: Mapping[str, Any]) -> int:
+    return _count(spec, "replicas", 1)
+
+
+def _job_pods(spec: Mapping[str, Any]) -> int:
+    """Return how many pods of a job run at the same time."""
+    parallelism = _count(spec, "parallelism", 1)
+    return min(parallelism, _count(spec, "completions", parallelism))
+
+
+def _count(spec: Mapping[str, Any], field: str, default: int) -> int:
+    count = count_at(spec, field, default)
+    if count < 0:
+        raise InputError("must not be negative", field=field)
+    return count
+
+
+def _join(field: str, part: str) -> str:
+    return f"{field}.{part}" if field else part

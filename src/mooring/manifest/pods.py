@@ -11,14 +11,10 @@ from typing import Any, TypeAlias
 
 from mooring.core.errors import InputError
 from mooring.core.pod import NO_RESOURCES, Container, ContainerKind, Pod, PodResources, QoS, ResourceList
-from mooring.manifest.claims import claims_of_pod
-from mooring.manifest.defaults import with_pod_defaults
+from mooring.manifest.defaults import PodGates, qos_of, with_pod_defaults
 from mooring.manifest.fields import as_mapping, inside, mapping_at, name_at, text_at, texts_at, wrong_kind
-from mooring.manifest.gates import PodGates
-from mooring.manifest.priority import priority_of
-from mooring.manifest.qos import qos_of
-from mooring.manifest.resources import resource_list
-from mooring.manifest.scale_down import scale_down_grace
+from mooring.manifest.pod_fields import claims_of_pod, priority_of, scale_down_grace
+from mooring.manifest.quantities import resource_list
 from mooring.manifest.validation import check_names, check_pod_resources, check_resources
 from mooring.node.mixed import check_mixing
 

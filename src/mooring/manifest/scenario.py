@@ -16,16 +16,14 @@ from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.moment import SECOND
 from mooring.core.pod import Pod
-from mooring.manifest.durations import nanoseconds
-from mooring.manifest.fields import as_mapping, inside, list_at, mapping_at, name_at, text_at, texts_at
-from mooring.manifest.findings import Report, ignore
-from mooring.manifest.gates import PodGates
-from mooring.manifest.hotplug_steps import Offline, Online, hotplug_step
+from mooring.manifest.defaults import PodGates
+from mooring.manifest.fields import Report, as_mapping, ignore, inside, list_at, mapping_at, name_at, text_at, texts_at
 from mooring.manifest.kubelet_config import kubelet_config
 from mooring.manifest.mooring_config import mooring_config
 from mooring.manifest.pods import pod_from_object
-from mooring.manifest.resizing import Resizing, resizing
+from mooring.manifest.quantities import nanoseconds
 from mooring.manifest.scenario_lines import scenario_objects
+from mooring.manifest.steps import Offline, Online, Resizing, hotplug_step, resizing
 
 
 @dataclass(frozen=True, slots=True)

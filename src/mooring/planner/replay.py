@@ -18,12 +18,11 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment
 from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.manifest.defaults import PodGates
 from mooring.manifest.devices import device_table
 from mooring.manifest.fields import inside
-from mooring.manifest.gates import PodGates
-from mooring.manifest.hotplug_steps import Offline, Online
-from mooring.manifest.resizing import Resizing, resized_pod
 from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove, Restart, Scenario, Step
+from mooring.manifest.steps import Offline, Online, Resizing, resized_pod
 from mooring.node import Decision, Readmission
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.node.resize import Resize

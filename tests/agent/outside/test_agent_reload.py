@@ -21,7 +21,7 @@ from mooring.agent.reload import (
     restart_reasons,
 )
 from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.manifest.gates import PodGates
+from mooring.manifest.defaults import PodGates
 
 KUBELET = "kind: KubeletConfiguration\ncpuManagerPolicy: static\n"
 

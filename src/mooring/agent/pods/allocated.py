@@ -10,7 +10,7 @@ from mooring.agent.pods.source import kept_annotations
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.manifest.allocated import with_allocated
-from mooring.manifest.gates import PodGates
+from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
 
 

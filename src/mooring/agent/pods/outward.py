@@ -10,7 +10,7 @@ from mooring.agent.pods.source import is_static
 from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
-from mooring.manifest.findings import Report, ignore
+from mooring.manifest.fields import Report, ignore
 
 
 class Outward(Protocol):

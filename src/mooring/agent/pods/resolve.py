@@ -13,9 +13,9 @@ from mooring.agent.pods.derive import Guess, derived
 from mooring.agent.pods.source import OnePod
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
-from mooring.manifest.gates import PodGates
+from mooring.manifest.defaults import PodGates
+from mooring.manifest.pod_fields import scale_down_grace
 from mooring.manifest.pods import DEFAULT_GATES
-from mooring.manifest.scale_down import scale_down_grace
 from mooring.node.mixed import ANNOTATION, check_mixing
 
 

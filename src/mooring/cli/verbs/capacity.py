@@ -80,7 +80,7 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
 
 
 def _subject(inputs: NodeOptions, pod: str, shape: str) -> Subject:
-    from mooring.manifest.gates import PodGates  # noqa: PLC0415 - after the options are known to be good
+    from mooring.manifest.defaults import PodGates  # noqa: PLC0415 - after the options are known to be good
     from mooring.planner.capacity.shape import Subject, described_pod, named_subject  # noqa: PLC0415 - as above
 
     question = question_of(inputs)

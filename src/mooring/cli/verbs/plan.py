@@ -96,7 +96,7 @@ def _view(plan: Plan, form: str) -> str:
 
 
 def _yaml(document: object) -> str:
-    from mooring.manifest.yaml_writer import yaml_text  # noqa: PLC0415 - only for this format
+    from mooring.manifest.yaml_scalars import yaml_text  # noqa: PLC0415 - only for this format
 
     return yaml_text(document)
 

@@ -167,7 +167,7 @@ def _shown(seen: Observation, form: str, to: str) -> int:
 
         emit(publish_text(seen, to), to)
     else:
-        from mooring.manifest.yaml_writer import yaml_text  # noqa: PLC0415 - only where it is shown
+        from mooring.manifest.yaml_scalars import yaml_text  # noqa: PLC0415 - only where it is shown
         from mooring.scheduling.publisher.listing import listing_of  # noqa: PLC0415 - as above
 
         document = listing_of(seen)
@@ -262,7 +262,7 @@ def _bad(error: MooringError, remedy: str) -> InputError:
 
 
 def _rhythm(heartbeat: str, *, wakes: bool) -> Rhythm:
-    from mooring.manifest.durations import nanoseconds  # noqa: PLC0415 - help needs none
+    from mooring.manifest.quantities import nanoseconds  # noqa: PLC0415 - help needs none
     from mooring.scheduling.publisher.pace import LEAST_WAKING, Rhythm  # noqa: PLC0415 - as above
 
     try:

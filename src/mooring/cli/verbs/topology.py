@@ -43,7 +43,7 @@ def command(machine: str, node: str, form: str, to: str) -> int:
     if form == "json":
         emit_document(json_text(document), to)
     else:
-        from mooring.manifest.yaml_writer import yaml_text  # noqa: PLC0415 - only for this format
+        from mooring.manifest.yaml_scalars import yaml_text  # noqa: PLC0415 - only for this format
 
         emit_document(yaml_text(document), to)
     return YES

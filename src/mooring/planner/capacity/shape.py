@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
-from mooring.manifest.gates import PodGates
+from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import pod_from_object
 from mooring.planner.question import Question
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod, PodResources, ResourceList
 from mooring.core.quantity import Quantity
-from mooring.manifest.gates import PodGates
-from mooring.manifest.qos import qos_of
+from mooring.manifest.defaults import PodGates, qos_of
 from mooring.manifest.validation import check_containers_fit, check_pod_resources, check_resources
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage")

@@ -14,7 +14,7 @@ from mooring.core.gatenames import KUBELET_GATES
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.options import OPTION_GROUPS
 from mooring.manifest.fields import nearest
-from mooring.manifest.resources import resource_list
+from mooring.manifest.quantities import resource_list
 from mooring.planner.changes.applying import CONFIG_FIELDS
 from mooring.planner.changes.change import (
     CPU_OPTIONS,

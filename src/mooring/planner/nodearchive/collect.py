@@ -19,7 +19,7 @@ from mooring.discovery.cadvisor.probe import read_problem
 from mooring.discovery.capture.archive import archive_bytes
 from mooring.discovery.capture.reading import Capture, capture_isolation, capture_machine
 from mooring.discovery.tree import Tree
-from mooring.manifest.document import Document
+from mooring.manifest.fields import Document
 from mooring.manifest.kubelet_flags import KubeletFlags
 from mooring.manifest.reduction import anonymous_pods, pod_list, reduced_pods
 from mooring.planner.nodearchive.about import About, Part, Unread, about_document

@@ -11,8 +11,8 @@ from mooring.core.errors import InputError
 from mooring.discovery.tree import Tree
 from mooring.manifest import devices, kubelet_config, mooring_config
 from mooring.manifest.configuration import configuration_of, recognised
-from mooring.manifest.document import Document
 from mooring.manifest.documents import documents_in
+from mooring.manifest.fields import Document
 from mooring.manifest.kubelet_flags import KubeletFlags, merged_configuration
 from mooring.manifest.reduction import reduced_configuration
 from mooring.planner.nodearchive.layout import DEVICES, KUBELET_CONFIG, MOORING_CONFIG

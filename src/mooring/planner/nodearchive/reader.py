@@ -14,10 +14,9 @@ from mooring.discovery.loader import machine_of
 from mooring.discovery.tree import Tree, open_tree
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.configuration import NodeConfiguration, configuration_of
-from mooring.manifest.document import Document
+from mooring.manifest.defaults import PodGates
 from mooring.manifest.documents import documents_in
-from mooring.manifest.findings import Report, ignore
-from mooring.manifest.gates import PodGates
+from mooring.manifest.fields import Document, Report, ignore
 from mooring.manifest.pod_files import pods_of
 from mooring.planner.nodearchive.about import About, about_of
 from mooring.planner.nodearchive.layout import (

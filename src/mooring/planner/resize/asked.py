@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.core.quantity import Quantity
-from mooring.manifest.resizing import Amounts, Resizing
-from mooring.manifest.resources import resource_list
+from mooring.manifest.quantities import resource_list
+from mooring.manifest.steps import Amounts, Resizing
 
 CPU = "cpu"
 MEMORY = "memory"

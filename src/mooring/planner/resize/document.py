@@ -6,7 +6,7 @@ from typing import Any
 
 from mooring import KUBELET_VERSION
 from mooring.core.pod import Pod, ResourceList
-from mooring.manifest.resizing import Amounts
+from mooring.manifest.steps import Amounts
 from mooring.node.resize import Resize
 from mooring.planner.outcome import placement_fields
 from mooring.planner.plan_document import API_VERSION

@@ -14,8 +14,8 @@ from mooring.core.pod import Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.explain.reason import Reason
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.gates import PodGates
-from mooring.manifest.resizing import Amounts, Resizing, resized_pod
+from mooring.manifest.defaults import PodGates
+from mooring.manifest.steps import Amounts, Resizing, resized_pod
 from mooring.node.resize import Resize
 from mooring.node.resizing import resize, resize_state
 from mooring.planner.answering import Answer

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from mooring.core.errors import InputError
 from mooring.manifest.documents import load_documents
-from mooring.manifest.durations import nanoseconds
 from mooring.manifest.fields import check_names, choice_at, count_at, inside, mapping_at, text_at, wrong_kind
+from mooring.manifest.quantities import nanoseconds
 from mooring.scheduling.extender.deciding import UnknownNodes
 from mooring.scheduling.extender.scoring import Weights
 

@@ -15,7 +15,7 @@ import httpx2
 
 from mooring.core.errors import MooringError
 from mooring.core.machine import Finding
-from mooring.manifest.findings import Report, ignore
+from mooring.manifest.fields import Report, ignore
 from mooring.scheduling.facts_document import facts_document
 from mooring.scheduling.publisher.counts import Counts
 from mooring.scheduling.publisher.observation import Observation, Publication, Source, publication_of

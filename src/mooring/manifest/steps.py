@@ -1,6 +1,7 @@
-"""Other resources for a pod that runs: what a resize asks for, and the pod as it wants to be.
+"""Changes to a running node: other resources for a pod (a resize), CPUs that go offline or come back online.
 
-Amounts that are not named stay, as with ``kubectl patch --subresource resize``.
+Amounts that a resize does not name stay, as with ``kubectl patch --subresource resize``. CPUs go offline and come
+online with the extension cpu-hotplug.
 
 Source: API server v1.37.1, ValidatePodResize; KEP-1287.
 """
@@ -11,12 +12,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mooring.core.config import CPU_HOTPLUG, MooringConfig
+from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod, PodResources, ResourceList
+from mooring.manifest.defaults import PodGates, qos_of
 from mooring.manifest.fields import as_mapping, inside, mapping_at, name_at
-from mooring.manifest.gates import PodGates
-from mooring.manifest.qos import qos_of
-from mooring.manifest.resources import resource_list
+from mooring.manifest.quantities import resource_list
 from mooring.manifest.validation import check_containers_fit, check_pod_resources, check_resources
 
 RESIZABLE = frozenset({"cpu", "memory"})
@@ -117,3 +119,51 @@ def _resized(container: Container, asked: Amounts) -> Container:
     except InputError as error:
         raise inside(error, f"containers.{container.name}") from None
     return replace(container, requests=requests, limits=limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Offline:
+    """CPUs go offline."""
+
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class Online:
+    """CPUs come back."""
+
+    cpus: CPUSet
+
+
+def hotplug_step(step: Mapping[str, Any], mooring: MooringConfig) -> Offline | Online | None:
+    """Read ``{"offline": "3,7"}`` or ``{"online": "3,7"}``; None for another step.
+
+    Raises:
+        InputError: it is not valid, or the scenario does not name the extension.
+
+    >>> hotplug_step({"offline": "2-3"}, MooringConfig(frozenset({"cpu-hotplug"})))
+    Offline(cpus=CPUSet('2-3'))
+    """
+    for name, made in (("offline", Offline), ("online", Online)):
+        if name in step:
+            cpus = cpu_list(name_at(step, name), name)
+            if CPU_HOTPLUG not in mooring.extensions:
+                remedy = f"write mooring: {{extensions: [{CPU_HOTPLUG}]}}"
+                raise InputError(f"needs the extension {CPU_HOTPLUG}", field=name, remedy=remedy)
+            return made(cpus)
+    return None
+
+
+def cpu_list(text: str, field: str) -> CPUSet:
+    """Return a list of CPUs, at least one.
+
+    Raises:
+        InputError: it is no list.
+    """
+    try:
+        cpus = CPUSet.parse(text)
+    except CPUSetSyntaxError as error:
+        raise InputError(f"no list of CPUs: {error}", field=field, remedy="write for example 2-3,7") from None
+    if not cpus:
+        raise InputError("names no CPU", field=field, remedy="write for example 2-3,7")
+    return cpus

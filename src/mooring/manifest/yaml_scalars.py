@@ -1,4 +1,4 @@
-"""What a plain word means in Kubernetes' YAML.
+"""What a plain word means in Kubernetes' YAML, and documents as YAML text.
 
 Source: sigs.k8s.io/yaml 1.6 on go.yaml.in/yaml v2, which kubelet and API server v1.37.1 use: YAML 1.1 words
 (``on`` is a boolean, ``010`` is eight) without its base-60 numbers, and with dates left as text.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import re
 from functools import lru_cache
+
+import yaml
 
 Scalar = str | int | float | bool | None
 """What a word can stand for."""
@@ -71,3 +73,14 @@ def _integer(sign: str, hexadecimal: str | None, binary: str | None, octal: str 
         if digits is not None:
             return -int(digits, base) if sign == "-" else int(digits, base)
     raise AssertionError("one of the four forms matched")
+
+
+def yaml_text(document: object) -> str:
+    """Return a document of plain values as YAML, members in their order.
+
+    >>> print(yaml_text({"kind": "Plan", "pods": []}), end="")
+    kind: Plan
+    pods: []
+    """
+    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    return text
