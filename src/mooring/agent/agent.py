@@ -23,6 +23,8 @@ from mooring.agent.interrupts.care import InterruptCare
 from mooring.agent.kubelet_care import KubeletCare
 from mooring.agent.listening import Listener
 from mooring.agent.metrics import AgentMetrics
+from mooring.agent.node_lock import NodeLock
+from mooring.agent.nri.errors import ConnectionLostError
 from mooring.agent.nri.plugin import Given, connect_to, run_given_plugin, run_plugin
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.options import choices_of
@@ -87,8 +89,7 @@ class Agent:
         with ExitStack() as opened:
             store = Store(Path(options.state_dir))
             store.check()
-            unlockable = store.lock()
-            opened.callback(store.unlock)
+            unlockable = self._locked(store, opened)
             facts: list[object] = []
             resumed = resume(
                 beginning.machine.info,
@@ -145,7 +146,7 @@ class Agent:
                 publisher = self._publish(beginning.node)
                 opened.callback(publisher.stop, _PATIENCE)
                 self.metrics.beside = publisher.metrics
-            self._run_plugin = _plugin(given, shell, plugin, self.listener, options.nri_socket, self._stopping)
+            self._run_plugin = _plugin(given, shell, plugin, self.listener, self._connect, self._stopping)
             self._reloading = Reloading(beginning, self.holder, self._published, self.metrics, log)
             self._kubelet = self._kubelet_care(beginning)
             self._closing = opened.pop_all()
@@ -187,6 +188,7 @@ class Agent:
         if self.holder.is_free(_HANGING):
             self.heartbeat.beat()
         self.listener.look()
+        self._find_other_agent()
         if self._kubelet is not None:
             self._kubelet.look(now, self._reloading.options)
             self.failure = self._kubelet.conflict or self.failure
@@ -239,6 +241,14 @@ class Agent:
             self._taint(present=True)
         self._closing.close()
 
+    def _locked(self, store: Store, opened: ExitStack) -> str:
+        """Take the locks of the state folder and the node; return why the folder has none."""
+        unlockable = store.lock()
+        opened.callback(store.unlock)
+        self._lock = NodeLock(self._options.nri_socket)
+        opened.callback(self._lock.close)
+        return unlockable
+
     def _cpu_care(self, beginning: Beginning, opened: ExitStack) -> CPUCare | None:
         if not beginning.root or not is_watched(self.holder.state):
             return None
@@ -253,6 +263,21 @@ class Agent:
 
     def _verify(self, container_ids: tuple[str, ...] | None = None) -> None:
         verify(self.holder, self._cgroups, container_ids, None if self._cpus is None else self._cpus.online)
+
+    def _connect(self) -> socket.socket:
+        if why := self._lock.must_wait():
+            raise ConnectionLostError(why)
+        return connect_to(self._options.nri_socket)
+
+    def _find_other_agent(self) -> None:
+        conflict = self._lock.conflict()
+        if conflict == self.snapshot.conflict:
+            return
+        self.holder.show(conflict=conflict)
+        if conflict:
+            self._log.warning("another agent runs on this node", problem=conflict)
+        else:
+            self._log.info("the other agent has ended")
 
     def _talk(self) -> None:
         try:
@@ -310,13 +335,12 @@ def _plugin(
     shell: Shell,
     options: PluginOptions,
     listener: Listener,
-    path: str,
+    connect: Callable[[], socket.socket],
     stopping: threading.Event,
 ) -> Callable[[], object]:
     """Return what talks to the runtime until the agent stops; over a given connection until that ends."""
     if given is not None:
         return partial(run_given_plugin, given, shell, options, listener)
-    connect: Callable[[], socket.socket] = partial(connect_to, path)
     return partial(run_plugin, connect, shell, options, listener, stopping)
 
 

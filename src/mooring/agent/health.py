@@ -40,6 +40,8 @@ def unready(snapshot: Snapshot) -> tuple[str, ...]:
         found.append("the runtime is not connected")
     elif not snapshot.runtime.synchronized:
         found.append("the runtime has not told what runs yet")
+    if snapshot.conflict:
+        found.append(snapshot.conflict)
     if snapshot.unwritable:
         found.append(f"the state cannot be written: {snapshot.unwritable}")
     if snapshot.blind:

@@ -79,6 +79,8 @@ class Snapshot:
     """Why the state folder cannot be written; empty when it can."""
     blind: bool = False
     """Whether the agent sees no control group of anything that runs."""
+    conflict: str = ""
+    """Which other agent of this node is in the way, in words; empty when there is none."""
     node: str = ""
     """Name of the node in the cluster."""
     started: float = 0.0

@@ -27,11 +27,11 @@ reservedSystemCPUs: "{reserved}"
 ---
 kind: AgentConfiguration
 apiVersion: mooring/v1alpha1
-stateDir: {folder}/state-of-agent
+stateDir: {folder}/state-of-{name}
 nriSocket: {socket}
 replyBudget: {budget}
-assignedDir: {folder}/assigned
-statusSocket: {folder}/status.sock
+assignedDir: {folder}/assigned-{name}
+statusSocket: {status}
 podResourcesSocket: ""
 metricsAddress: "{metrics}"
 logLevel: {level}
@@ -44,6 +44,8 @@ class AgentProcess:
 
     node: Containerd
     machine: str = ""
+    name: str = "agent"
+    """Of its files, where a node has more than one."""
     reserved: str = "0"
     budget: str = "500ms"
     metrics: str = ""
@@ -60,11 +62,11 @@ class AgentProcess:
 
     @property
     def socket(self) -> str:
-        return str(self.node.folder / "status.sock")
+        return str(self.node.folder / f"{self.name}.sock")
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        path = self.node.folder / "agent.log"
+        path = self.node.folder / f"{self.name}.log"
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
 
     @property
@@ -74,7 +76,7 @@ class AgentProcess:
 
     @property
     def journal(self) -> Path:
-        return self.node.folder / "state-of-agent" / "journal.json"
+        return self.node.folder / f"state-of-{self.name}" / "journal.json"
 
     def events(self, key: str) -> list[dict[str, Any]]:
         """Return the lines of the log that have a key."""
@@ -82,11 +84,13 @@ class AgentProcess:
 
     def words(self) -> list[str]:
         """Write the configuration and return the agent's command line."""
-        configuration = self.node.folder / "agent.yaml"
+        configuration = self.node.folder / f"{self.name}.yaml"
         configuration.write_text(
             self.configuration
             or _CONFIGURATION.format(
                 folder=self.node.folder,
+                name=self.name,
+                status=self.socket,
                 socket=self.nri_socket or self.node.nri_socket,
                 reserved=self.reserved,
                 budget=self.budget,
@@ -99,8 +103,13 @@ class AgentProcess:
         return [*words, *(["--machine", self.machine] if self.machine else [])]
 
     def start(self) -> None:
-        """Start, and wait until the runtime has told everything."""
-        with (self.node.folder / "agent.log").open("ab") as log:
+        """Start, and wait until the agent is ready."""
+        self.launch()
+        self.until_ready()
+
+    def launch(self) -> None:
+        """Start, and wait for nothing."""
+        with (self.node.folder / f"{self.name}.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self.words(),
                 stdin=subprocess.DEVNULL,
@@ -108,12 +117,11 @@ class AgentProcess:
                 stderr=log,
                 start_new_session=True,
             )
-        self.until_ready()
 
     def until_ready(self) -> None:
         until(self._is_ready_or_dead, "the agent is ready", seconds=40)
         assert self._process is not None
-        text = (self.node.folder / "agent.log").read_text(encoding="utf-8")
+        text = (self.node.folder / f"{self.name}.log").read_text(encoding="utf-8")
         assert self._process.poll() is None, text[-2000:]
 
     def status(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -12,6 +13,8 @@ from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, w
 from tests.e2e.containerd.cri import CRIError, Pod
 from tests.e2e.containerd.runtime import Containerd, cgroup_file, read_cgroup
 from tests.patience import until
+
+from mooring.core.errors import InputError
 
 pytestmark = pytest.mark.skipif(
     sorted(os.sched_getaffinity(0)) != [0, 1], reason="the expected CPUs are those of a machine with two"
@@ -84,6 +87,29 @@ def test_a_cpuset_that_somebody_changed_is_put_right(node: Containerd) -> None:
         path.write_text("0-1\n", encoding="utf-8")
         until(lambda: cpus_of(node, own_pod, own) == "1", "the cpuset is repaired", seconds=30)
         assert agent.status()["counts"]["repairs"] >= 1
+
+
+def test_a_second_agent_with_a_state_folder_of_its_own_blocks_nothing_and_neither_is_ready(node: Containerd) -> None:
+    with agent_on(node) as first:
+        second = AgentProcess(node, name="second")
+        second.launch()
+        try:
+            for agent in (first, second):
+                until(lambda agent=agent: _is_in_conflict(agent), "the agent has found the other")  # type: ignore[misc]
+            own_pod = pod_on(node, "own")
+            own = node.cri.run(own_pod, "b", resources=whole_cpus(1))
+            assert cpus_of(node, own_pod, own) == "1"
+            first.end(signal.SIGKILL)
+            second.until_ready()
+        finally:
+            second.end()
+        first.start()
+
+
+def _is_in_conflict(agent: AgentProcess) -> bool:
+    with contextlib.suppress(InputError):
+        return any("another agent of this node uses" in one for one in agent.status()["reasons"])
+    return False
 
 
 def test_an_agent_that_containerd_starts_itself_places_containers_and_ends_with_it(node: Containerd) -> None:

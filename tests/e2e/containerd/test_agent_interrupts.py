@@ -36,7 +36,7 @@ stateDir: {folder}/state-of-agent
 nriSocket: {socket}
 replyBudget: 4s
 assignedDir: {folder}/assigned
-statusSocket: {folder}/status.sock
+statusSocket: {folder}/agent.sock
 podResourcesSocket: ""
 metricsAddress: ""
 irqAffinity: {mode}

@@ -41,7 +41,7 @@ stateDir: {folder}/state-of-agent
 nriSocket: {socket}
 replyBudget: 4s
 assignedDir: {folder}/assigned
-statusSocket: {folder}/status.sock
+statusSocket: {folder}/agent.sock
 podResourcesSocket: ""
 metricsAddress: ""
 logLevel: debug
