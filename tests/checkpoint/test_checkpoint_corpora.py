@@ -13,9 +13,9 @@ import pytest
 
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.checkpoint.cpu_load import load_cpu_state
+from mooring.checkpoint.formats import Created, LoadRefusal
 from mooring.checkpoint.memory_file import memory_state_text
 from mooring.checkpoint.memory_load import load_memory_state
-from mooring.checkpoint.outcome import Created, LoadRefusal
 from mooring.core.bits import list_text
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import MemoryState

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.checkpoint.checksum import data_checksum
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
 from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.dump import data_checksum
-from mooring.checkpoint.formats import describe_format
+from mooring.checkpoint.formats import Created, LoadRefusal, describe_format
 from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
 from mooring.checkpoint.memory_load import load_memory_state
-from mooring.checkpoint.outcome import Created, LoadRefusal
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
 

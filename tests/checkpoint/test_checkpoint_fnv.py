@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.checkpoint import fnv
+from mooring.checkpoint import checksum
 
 
 @pytest.mark.parametrize(
@@ -15,21 +15,21 @@ from mooring.checkpoint import fnv
     ids=["empty", "a", "foobar"],
 )
 def test_published_values_are_met(text: bytes, expected: int) -> None:
-    assert fnv.plain_fnv1a_32(text) == expected
-    assert fnv.fnv1a_32(text) == expected
+    assert checksum.plain_fnv1a_32(text) == expected
+    assert checksum.fnv1a_32(text) == expected
 
 
 @given(st.binary(max_size=400))
 def test_accelerator_equals_the_plain_form(data: bytes) -> None:
     accelerated = pytest.importorskip("fnv_hash_fast").fnv1a_32
-    assert accelerated(data) == fnv.plain_fnv1a_32(data) == fnv.fnv1a_32(data)
+    assert accelerated(data) == checksum.plain_fnv1a_32(data) == checksum.fnv1a_32(data)
 
 
 def test_plain_form_is_used_when_the_accelerator_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "fnv_hash_fast", None)
-    fnv._fastest.cache_clear()
+    checksum._fastest.cache_clear()
     try:
-        assert fnv._fastest() is fnv.plain_fnv1a_32
-        assert fnv.fnv1a_32(b"foobar") == 0xBF9CF968
+        assert checksum._fastest() is checksum.plain_fnv1a_32
+        assert checksum.fnv1a_32(b"foobar") == 0xBF9CF968
     finally:
-        fnv._fastest.cache_clear()
+        checksum._fastest.cache_clear()

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from tests.checkpoint.checkpoint_states import cpu_states, memory_states
 
+from mooring.checkpoint.checksum import data_checksum, legacy_checksum
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
 from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.dump import data_checksum, legacy_checksum
 from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
 from mooring.checkpoint.memory_load import load_memory_state
 from mooring.checkpoint.structures import (

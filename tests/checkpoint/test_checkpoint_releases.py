@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.checkpoint.checksum import data_checksum
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
 from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.dump import data_checksum
-from mooring.checkpoint.outcome import LoadRefusal
+from mooring.checkpoint.formats import LoadRefusal
 from mooring.core.moment import Moment
 from mooring.cpumanager.state import CPUState, PreAssignment
 

@@ -7,10 +7,10 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.checkpoint.chain import Family
 from mooring.checkpoint.contents import CPUContents, cpu_contents, memory_contents
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
 from mooring.checkpoint.cpu_load import CPU_FAMILIES
+from mooring.checkpoint.formats import Family
 from mooring.checkpoint.goscan import JSONSyntaxError, parse, parse_prefix
 from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
 from mooring.checkpoint.memory_load import MEMORY_FAMILY

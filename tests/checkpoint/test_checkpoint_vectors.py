@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from mooring.checkpoint.checksum import data_checksum, legacy_checksum
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, initial_cpu_text
 from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.dump import data_checksum, legacy_checksum
+from mooring.checkpoint.formats import Created, LoadRefusal
 from mooring.checkpoint.gojson import decode
 from mooring.checkpoint.goscan import parse
 from mooring.checkpoint.gotypes import GoStruct
@@ -20,7 +21,6 @@ from mooring.checkpoint.memory_file import (
     memory_text_v2,
 )
 from mooring.checkpoint.memory_load import load_memory_state
-from mooring.checkpoint.outcome import Created, LoadRefusal
 from mooring.checkpoint.structures import (
     CPU_LEGACY_NAME,
     CPU_V1,

@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mooring.checkpoint.dump import Piece, data_checksum, legacy_checksum
-from mooring.checkpoint.fnv import fnv1a_32
+from mooring.checkpoint.checksum import Piece, data_checksum, fnv1a_32, legacy_checksum
 from mooring.checkpoint.gojson import quoted
 from mooring.checkpoint.structures import CPU_LEGACY_NAME, CPU_V3
 from mooring.core.bits import list_text

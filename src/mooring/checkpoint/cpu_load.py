@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mooring.checkpoint.as_written import cpu_state_as_written
-from mooring.checkpoint.chain import Family, OlderFormat, read_checkpoint
+from mooring.checkpoint.canonical import cpu_state_as_written
+from mooring.checkpoint.checksum import legacy_checksum
 from mooring.checkpoint.cpu_file import initial_cpu_text
-from mooring.checkpoint.dump import legacy_checksum
+from mooring.checkpoint.formats import Created, Family, LoadRefusal, OlderFormat, read_checkpoint
 from mooring.checkpoint.gotypes import GoValue
-from mooring.checkpoint.outcome import Created, LoadRefusal
 from mooring.checkpoint.structures import CPU_DATA, CPU_DATA_WITH_RELEASES, CPU_LEGACY_NAME, CPU_V2, CPU_V3, CPU_V4
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import MooringError

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from mooring.checkpoint.dump import Piece, data_checksum
-from mooring.checkpoint.fnv import fnv1a_32
+from mooring.checkpoint.checksum import Piece, data_checksum, fnv1a_32
 from mooring.checkpoint.gojson import quoted
 from mooring.checkpoint.structures import MEMORY_LEGACY_NAME
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable

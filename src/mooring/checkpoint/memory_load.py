@@ -7,12 +7,11 @@ Source: kubelet v1.37.1, memorymanager/state (checkpoint.go, state_checkpoint.go
 
 from __future__ import annotations
 
-from mooring.checkpoint.as_written import memory_state_as_written
-from mooring.checkpoint.chain import Family, OlderFormat, read_checkpoint
-from mooring.checkpoint.dump import legacy_checksum
+from mooring.checkpoint.canonical import memory_state_as_written
+from mooring.checkpoint.checksum import legacy_checksum
+from mooring.checkpoint.formats import Created, Family, LoadRefusal, OlderFormat, read_checkpoint
 from mooring.checkpoint.gotypes import GoValue
 from mooring.checkpoint.memory_file import initial_memory_text
-from mooring.checkpoint.outcome import Created, LoadRefusal
 from mooring.checkpoint.structures import MEMORY_DATA, MEMORY_LEGACY_NAME, MEMORY_V1, MEMORY_V2, MEMORY_V3
 from mooring.core.errors import MooringError
 from mooring.core.gotext import quote

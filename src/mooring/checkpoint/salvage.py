@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mooring.checkpoint.chain import Family, bytes_of
-from mooring.checkpoint.dump import data_checksum
+from mooring.checkpoint.checksum import data_checksum
+from mooring.checkpoint.formats import Family, bytes_of
 from mooring.checkpoint.gojson import decode, quoted
 from mooring.checkpoint.goscan import JSONNumber, JSONObject, JSONValue, parse_prefix, unquote
 from mooring.checkpoint.structures import fresh

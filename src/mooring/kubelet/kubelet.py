@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.checkpoint.cpu_load import load_cpu_state
+from mooring.checkpoint.formats import Created, LoadRefusal
 from mooring.checkpoint.memory_file import memory_state_text
 from mooring.checkpoint.memory_load import load_memory_state
-from mooring.checkpoint.outcome import Created, LoadRefusal
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.machineinfo import MachineInfo

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mooring.checkpoint.chain import CORRUPTED, Family, bytes_of, read_checkpoint
 from mooring.checkpoint.contents import Unreadable
-from mooring.checkpoint.formats import describe_format
+from mooring.checkpoint.formats import CORRUPTED, Family, bytes_of, describe_format, read_checkpoint
 from mooring.checkpoint.goscan import JSONObject, parse_prefix
 from mooring.checkpoint.salvage import DEPTH, Salvage, containers_in, member, salvaged, unknown_members
 from mooring.core.gotext import quote

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mooring.checkpoint.chain import bytes_of
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
+from mooring.checkpoint.formats import bytes_of
 from mooring.checkpoint.goscan import JSONObject, parse_prefix
 from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
 from mooring.checkpoint.salvage import DEPTH, json_of

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from tests.checkpoint.checkpoint_states import cpu_states, memory_states
 
 from mooring.checkpoint import cpu_load, memory_load
-from mooring.checkpoint.as_written import cpu_state_as_written, memory_state_as_written
+from mooring.checkpoint.canonical import cpu_state_as_written, memory_state_as_written
+from mooring.checkpoint.checksum import data_checksum
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.checkpoint.dump import data_checksum
+from mooring.checkpoint.formats import LoadRefusal
 from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
-from mooring.checkpoint.outcome import LoadRefusal
 from mooring.core.moment import Moment
 from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
