@@ -9,13 +9,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test test-browser e2e e2e-faults e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification docs site pictures bench mutants lock clean
+.PHONY: help demo test test-browser e2e e2e-crio e2e-faults e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification docs site pictures bench mutants lock clean
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
 	@echo "make test          run the tests"
 	@echo "make test-browser  run the tests of the HTML report in headless Chromium"
 	@echo "make e2e           run the tests of the node agent against real containerd (root on Debian)"
+	@echo "make e2e-crio      the same against real CRI-O, from built parts beside the repository (root on Debian)"
 	@echo "make e2e-faults    break the connection of agent and runtime at every frame and in every way (an hour or more)"
 	@echo "make e2e-numa      boot guests with 64 CPUs and 8 NUMA nodes in QEMU: control groups, then the agent with containerd and runc"
 	@echo "make e2e-resize    resize pods in guests with 16 CPUs: the cases of KEP-6122, and a program that follows its CPUs"
@@ -56,6 +57,10 @@ test-browser: $(STAMP)
 e2e: $(STAMP)
 	$(BIN)/python scripts/e2e_parts.py
 	$(BIN)/python -m pytest -q -p no:xdist tests/e2e/containerd
+
+# Skipped by name where ../shared/parts (or the folder that MOORING_E2E_CRIO names) has no CRI-O.
+e2e-crio: $(STAMP)
+	$(BIN)/python -m pytest -q -p no:xdist -rs tests/e2e/crio
 
 # The other tiers take some frames; here are all of them, on a runtime that is played and on both containerds.
 e2e-faults: $(STAMP)

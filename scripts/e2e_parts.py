@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
+import lzma
 import os
 import shutil
 import subprocess
@@ -27,6 +29,11 @@ from pathlib import Path
 MODULE = "github.com/containerd/containerd/v2"
 MODULE_VERSION = "v2.4.2"
 MODULE_SUM = "h1:p6Qg+xbEz8lvwdhHDx0U469xENvp4LgGBx+E7djXkGw="
+CRIO_FOLDER = Path(os.environ.get("MOORING_E2E_CRIO") or Path(__file__).resolve().parents[2] / "shared" / "parts")
+"""Where built programs of CRI-O are, beside the repository."""
+CRIO_ARCHIVE = "crio-1.37.0-linux-amd64.xz"
+CRIO_SHA256 = "395b2444413e99cd738a1f11d50a534fab373020b6f28a9032ea9c988672bccb"
+PINNS = "pinns-1.37.0-linux-amd64"
 TESTING = "forky"
 """Debian's suite with containerd 2; older suites have 1.7."""
 SOURCES = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
@@ -95,6 +102,60 @@ def built_parts() -> Parts:
         names = ("containerd", "containerd-shim-runc-v2", "ctr")
         containerd, shim, ctr = (binary / name for name in names)
         return _checked(Parts("built", MODULE_VERSION.removeprefix("v"), containerd, shim, ctr, runc, busybox))
+
+
+@dataclass(frozen=True, slots=True)
+class CRIOParts:
+    """A CRI-O with what it needs; all paths are absolute."""
+
+    crio: Path
+    pinns: Path
+    conmon: Path
+    skopeo: Path
+    libraries: Path
+    """Folder of shared libraries that the machine may lack."""
+    runc: Path
+    busybox: Path
+
+
+def crio_parts() -> CRIOParts:
+    """Return the parts with CRI-O, whose program no package registry has: it comes from the folder of built parts.
+
+    Raises:
+        UnavailableError: when that folder or a package is missing.
+        RuntimeError: when a part is not what it should be.
+    """
+    given = CRIO_FOLDER / CRIO_ARCHIVE
+    pinns = CRIO_FOLDER / PINNS
+    for path in (given, pinns):
+        if not path.exists():
+            raise UnavailableError(f"no {path.name} in ../shared/parts (or the folder that $MOORING_E2E_CRIO names)")
+    with _locked(cache_folder()) as cache:
+        runc, busybox = _companions(cache)
+        own = _own_suite()
+        conmon = _unpacked(cache, "conmon", own) / "usr/bin/conmon"
+        skopeo = _unpacked(cache, "skopeo", own) / "usr/bin/skopeo"
+        libraries = _unpacked(cache, "libgpgme11", own) / "usr/lib" / f"{os.uname().machine}-linux-gnu"
+        return CRIOParts(_crio(cache, given), pinns, conmon, skopeo, libraries, runc, busybox)
+
+
+def _crio(cache: Path, given: Path) -> Path:
+    """Return CRI-O's program, unpacked and checked."""
+    folder = cache / "built" / given.name.removesuffix(".xz")
+    program = folder / "crio"
+    if program.exists():
+        return program
+    digest = hashlib.sha256(given.read_bytes()).hexdigest()
+    if digest != CRIO_SHA256:
+        raise RuntimeError(f"{given.name} has the digest {digest}, not {CRIO_SHA256}")
+    fresh = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    with lzma.open(given) as packed, (fresh / "crio").open("wb") as out:
+        shutil.copyfileobj(packed, out)
+    (fresh / "crio").chmod(0o755)
+    fresh.rename(folder)
+    return program
 
 
 PARTS = {"debian": debian_parts, "built": built_parts}

@@ -1,4 +1,4 @@
-"""The agent as a process of its own beside a real containerd: started, asked, killed, and what it said."""
+"""The agent as a process of its own beside a real runtime: started, asked, killed, and what it said."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.containerd.cri import Pod
-from tests.e2e.containerd.runtime import Containerd
+from tests.e2e.containerd.runtime import Runtime
 from tests.patience import until
 
 from mooring.agent.status import ask_status
@@ -42,7 +42,7 @@ logLevel: {level}
 class AgentProcess:
     """An agent that can be started more than once, over the same folder."""
 
-    node: Containerd
+    node: Runtime
     machine: str = ""
     name: str = "agent"
     """Of its files, where a node has more than one."""
@@ -143,7 +143,7 @@ class AgentProcess:
 
 
 @contextlib.contextmanager
-def agent_on(node: Containerd, **settings: Any) -> Iterator[AgentProcess]:
+def agent_on(node: Runtime, **settings: Any) -> Iterator[AgentProcess]:
     """Run an agent until the end of the block; then it ends at SIGTERM with code 0 and without internal errors."""
     made = AgentProcess(node, **settings)
     made.start()
@@ -156,7 +156,7 @@ def agent_on(node: Containerd, **settings: Any) -> Iterator[AgentProcess]:
     assert not Path(made.socket).exists()
 
 
-def pod_on(node: Containerd, name: str) -> Pod:
+def pod_on(node: Runtime, name: str) -> Pod:
     """Run a sandbox in a cgroup that looks like the kubelet's of a Guaranteed pod."""
     return node.cri.run_pod(name, f"uid-{name}", f"{node.cgroup_parent}/pod{name}")
 

@@ -46,7 +46,7 @@ MESSAGES: Mapping[str, type[Any]] = build_messages(
             6 labels map string string
             7 annotations map string string
             8 linux LinuxPodSandboxConfig""",
-        "ImageSpec": "1 image string",
+        "ImageSpec": "1 image string\n18 user_specified_image string",
         "ContainerMetadata": "1 name string\n2 attempt uint32",
         "KeyValue": "1 key string\n2 value bytes",
         "Mount": "1 container_path string\n2 host_path string\n3 readonly bool",
@@ -113,7 +113,16 @@ class Pod:
 class Client:
     """Calls of the kubelet; thread-safe, since the channel is."""
 
-    def __init__(self, socket: Path, *, timeout: float = 30.0) -> None:
+    def __init__(self, socket: Path, *, timeout: float = 30.0, stops_first: bool = False) -> None:
+        """Connect.
+
+        Args:
+            socket: of the runtime.
+            timeout: seconds that a call may take.
+            stops_first: whether containers are stopped before their sandbox: CRI-O waits for each as long as the call
+                may take.
+        """
+        self._stops_first = stops_first
         self._timeout = timeout
         # One that was refused while containerd was away must not sit that out when it is back.
         backoff = [(f"grpc.{which}_reconnect_backoff_ms", 100) for which in ("initial", "min", "max")]
@@ -191,7 +200,7 @@ class Client:
             annotations=dict(annotations or {}),
         )
         config.metadata.name, config.metadata.attempt = name, attempt
-        config.image.image = BUSYBOX
+        config.image.image = config.image.user_specified_image = BUSYBOX
         for there, here in (mounts or {}).items():
             config.mounts.add(container_path=there, host_path=here, readonly=True)
         config.linux.resources.CopyFrom(MESSAGES["LinuxContainerResources"](**(resources or {})))
@@ -216,8 +225,12 @@ class Client:
 
     def remove_pod(self, pod_id: str) -> None:
         """Stop a sandbox with all that is in it, and remove it after its containers, as a kubelet does."""
-        self.call("StopPodSandbox", MESSAGES["SandboxId"](pod_sandbox_id=pod_id), "Empty")
         found = self.call("ListContainers", MESSAGES["Empty"](), "ListContainersResponse").containers
+        if self._stops_first:
+            for container in found:
+                if container.pod_sandbox_id == pod_id:
+                    self.stop(container.id)
+        self.call("StopPodSandbox", MESSAGES["SandboxId"](pod_sandbox_id=pod_id), "Empty")
         for container in found:
             if container.pod_sandbox_id == pod_id:
                 self.remove(container.id)

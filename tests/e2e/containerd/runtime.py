@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.e2e.containerd.cri import Client, CRIError
 from tests.e2e.containerd.images import BUSYBOX, PAUSE, write_image
@@ -128,6 +128,24 @@ def cgroup_file(path: str, controller: str, name: str) -> Path:
     return root / path.lstrip("/") / name
 
 
+class Runtime(Protocol):
+    """What the tests of more than one runtime need of it."""
+
+    folder: Path
+    cgroup_parent: str
+    holder: subprocess.Popen[bytes]
+
+    @property
+    def nri_socket(self) -> Path: ...
+
+    @property
+    def cri(self) -> Client: ...
+
+    def container_cgroup(self, pod: Any, container: str) -> str: ...
+
+    def kill(self, sign: signal.Signals = signal.SIGKILL) -> None: ...
+
+
 @dataclass(slots=True)
 class Containerd:
     """A containerd that runs."""
@@ -136,7 +154,8 @@ class Containerd:
     folder: Path
     cgroup_parent: str
     """Every pod's cgroup belongs below this one."""
-    _holder: subprocess.Popen[bytes]
+    holder: subprocess.Popen[bytes]
+    """Keeps the private mount namespace."""
     patience: float = 30.0
     """Seconds that a call of the kubelet may take."""
     _process: subprocess.Popen[bytes] | None = None
@@ -212,7 +231,7 @@ class Containerd:
 
         The cgroups of pods are not the runtime's: a kubelet makes and removes them.
         """
-        found = set(_sharing_namespace(self._holder.pid)) - {self.pid}
+        found = set(_sharing_namespace(self.holder.pid)) - {self.pid}
         folders = _cgroup_folders(self.cgroup_parent)
         return found | _in_cgroups(self.cgroup_parent), [one for one in folders if len(one.name) == _ID_LENGTH]
 
@@ -236,8 +255,13 @@ class Containerd:
             return False
 
     def _inside(self) -> list[str]:
-        spaces = Path("/proc") / str(self._holder.pid) / "ns"
-        return ["nsenter", f"--mount={spaces / 'mnt'}", f"--uts={spaces / 'uts'}", "--"]
+        return inside(self.holder)
+
+
+def inside(holder: subprocess.Popen[bytes]) -> list[str]:
+    """Return the words that run a command in the namespaces of a process."""
+    spaces = Path("/proc") / str(holder.pid) / "ns"
+    return ["nsenter", f"--mount={spaces / 'mnt'}", f"--uts={spaces / 'uts'}", "--"]
 
 
 @contextlib.contextmanager
@@ -266,20 +290,20 @@ def running(
         "request_timeout": request_timeout,
     }
     (folder / "config.toml").write_text(_CONFIGURATION.format(**values), encoding="utf-8")
-    node = Containerd(parts, folder, cgroup_parent, _hold_namespace())
+    node = Containerd(parts, folder, cgroup_parent, hold_namespace())
     try:
         node.start()
         node.import_image(PAUSE)
         node.import_image(BUSYBOX)
         yield node
     finally:
-        _take_away(node)
+        take_away(node)
         if made_run_folder:
             with contextlib.suppress(OSError):
                 RUN_FOLDER.rmdir()
 
 
-def _hold_namespace() -> subprocess.Popen[bytes]:
+def hold_namespace() -> subprocess.Popen[bytes]:
     """Return a process whose only purpose is a mount namespace with a private run folder."""
     # Containers of host-network pods show the host's name: here a name that says nothing about the machine.
     script = f"mount -t tmpfs tmpfs {RUN_FOLDER} && hostname mooring-e2e && echo ready && exec sleep 1000000"
@@ -298,7 +322,7 @@ def _hold_namespace() -> subprocess.Popen[bytes]:
     return holder
 
 
-def _take_away(node: Containerd) -> None:
+def take_away(node: Runtime) -> None:
     until_when = time.monotonic() + _POLITE
     with contextlib.suppress(CRIError, AssertionError):
         for pod in node.cri.pods():
@@ -307,15 +331,15 @@ def _take_away(node: Containerd) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         node.kill(signal.SIGKILL)
     # What a crash in the middle of a creation left: shims share the namespace, containers are in the cgroups.
-    for pid in {*_sharing_namespace(node._holder.pid), *_in_cgroups(node.cgroup_parent)}:
+    for pid in {*_sharing_namespace(node.holder.pid), *_in_cgroups(node.cgroup_parent)}:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     until(lambda: not _in_cgroups(node.cgroup_parent), "the containers' processes are gone")
     for path in _cgroup_folders(node.cgroup_parent):
         with contextlib.suppress(FileNotFoundError):
             path.rmdir()
-    node._holder.kill()
-    node._holder.wait()
+    node.holder.kill()
+    node.holder.wait()
 
 
 def _sharing_namespace(holder: int) -> list[int]:
