@@ -9,11 +9,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test test-browser e2e e2e-crio e2e-faults e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification docs site pictures bench mutants lock clean
+.PHONY: help demo test fuzz test-browser e2e e2e-crio e2e-faults e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification docs site pictures bench mutants lock clean
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
 	@echo "make test          run the tests"
+	@echo "make fuzz          run the property tests with other seeds for MINUTES (5), from SEED on; say how to repeat a failure"
 	@echo "make test-browser  run the tests of the HTML report in headless Chromium"
 	@echo "make e2e           run the tests of the node agent against real containerd (root on Debian)"
 	@echo "make e2e-crio      the same against real CRI-O, from built parts beside the repository (root on Debian)"
@@ -47,6 +48,13 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+# make test draws the same examples on every machine; this draws others. TESTS narrows it to files or folders.
+MINUTES ?= 5
+SEED ?=
+TESTS ?= tests
+fuzz: $(STAMP)
+	$(BIN)/python scripts/fuzz.py --minutes $(MINUTES) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(FUZZ) $(TESTS)
 
 # Skips itself, by name and reason, where there is no Chromium and none can be installed.
 test-browser: $(STAMP)

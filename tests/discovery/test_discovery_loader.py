@@ -196,7 +196,7 @@ def test_ids_that_no_kernel_gives_are_refused(kind: str, number: int, folder: Pa
         load_machine(str(folder))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(source=st.text(max_size=30))
 def test_any_text_is_a_machine_or_refused_as_input(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

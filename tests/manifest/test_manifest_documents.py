@@ -131,7 +131,7 @@ def test_names_that_are_no_text_are_shown_all_the_same(tmp_path: Path) -> None:
 
 
 @given(data=st.binary(max_size=60), suffix=st.sampled_from([".yaml", ".json", ""]))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes, suffix: str) -> None:
     file = write(tmp_path / f"f{suffix}", data)
     try:

@@ -179,7 +179,7 @@ def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
 
 
 @given(data=st.binary(max_size=60) | st.binary(max_size=40).map(gzip.compress), cut=st.integers(0, 60))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes, cut: int) -> None:
     file = tmp_path / "s.jsonl"
     file.write_bytes(data[:cut])

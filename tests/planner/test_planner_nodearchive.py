@@ -183,7 +183,9 @@ def test_what_an_archive_says_of_itself_is_read_again() -> None:
     assert [(part.name, part.origin, part.missing) for part in read.parts] == [("pods", "kubectl", "x")]
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     st.sampled_from(["mooring-node.json", "kubelet/config.json", "pods.json", "kubelet/cpu_manager_state"]),
     st.one_of(st.binary(max_size=60), st.text(max_size=40).map(str.encode)),
