@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.cpumanager.pods import container, guaranteed
 from tests.laws.lawbook import placement_breaks, state_breaks
-from tests.laws.stories import Arrival, End, Event, Reboot, configurations, machines, pods
+from tests.laws.stories import ALPHA, Arrival, End, Event, Reboot, configurations, machines, pods
 
 from mooring.core.bits import list_text
-from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.machineinfo import Core, MachineInfo
 from mooring.core.machineinfo import Node as NUMANode
+from mooring.cpumanager.options import ALIGN_BY_SOCKET
+from mooring.discovery.compact import parse_compact
 from mooring.node import Node
 
 SIZES = "sizes"
@@ -21,7 +24,14 @@ SIZES = "sizes"
 LOOP = "loop"
 """Admissions that would not return: only the two loops do that, claim-loop through saved-combo."""
 
-CULPRITS = {SIZES: frozenset({"average-sizes"}), LOOP: frozenset({"group-loop", "claim-loop"})}
+RESTART = "restart"
+"""Restarts that reject a running pod: with align-by-socket, or when a CPU has two owners."""
+
+CULPRITS = {
+    SIZES: frozenset({"average-sizes"}),
+    LOOP: frozenset({"group-loop", "claim-loop"}),
+    RESTART: frozenset({"average-sizes", "socket-restart"}),
+}
 
 
 def first_break(info: MachineInfo, config: KubeletConfig, story: list[Event], fixed: frozenset[str]) -> str:
@@ -43,7 +53,7 @@ def first_break(info: MachineInfo, config: KubeletConfig, story: list[Event], fi
                 empty = not node.cpu.default and "default cpuset cannot be empty" in again.message
                 return "" if empty else SIZES
             if again[1].refused:
-                return SIZES
+                return RESTART
             node = again[0]
         if any(state_breaks(node)):
             return SIZES
@@ -69,6 +79,58 @@ def test_every_break_of_a_law_has_its_defect(data: st.DataObject, info: MachineI
     event(f"break: {found}")
     if found:
         assert first_break(info, config, story, CULPRITS[found]) != found
+
+
+def uneven() -> MachineInfo:
+    """Two sockets with two NUMA nodes each, of one and of two CPUs."""
+    cpus = ((3,), (0, 5), (2,), (1, 4))
+    return MachineInfo(
+        num_cores=6,
+        num_sockets=2,
+        memory_capacity=2**34,
+        topology=tuple(
+            NUMANode(node, 2**30, cores=tuple(Core(cpu, (cpu,), node // 2) for cpu in own))
+            for node, own in enumerate(cpus)
+        ),
+    )
+
+
+EVEN = parse_compact("sockets=2 numa=4 cores=8 threads=2").info
+
+
+@pytest.mark.parametrize(
+    ("info", "reserved", "asked", "ended", "held"),
+    [
+        (uneven(), "3", ["4"], [], "0-2,4"),
+        (EVEN, "0", ["2", "2", "3", "7"], ["p1"], "2-3,6,8,10-11,14"),
+    ],
+    ids=["nodes of 1, 2, 1 and 2 CPUs", "four nodes of 4 CPUs"],
+)
+def test_a_restart_rejects_a_pod_that_align_by_socket_put_on_more_nodes_and_fixed_it_does_not(
+    info: MachineInfo, reserved: str, asked: list[str], ended: list[str], held: str
+) -> None:
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        cpu_manager_policy_options={ALIGN_BY_SOCKET: "true"},
+        topology_manager_policy="restricted",
+        reserved_system_cpus=reserved,
+        feature_gates=ALPHA,
+    )
+    pods_of = [guaranteed(f"p{number}", container("x", cpu)) for number, cpu in enumerate(asked)]
+    last = pods_of.pop()
+    story: list[Event] = [*map(Arrival, pods_of), *map(End, ended), Arrival(last), Reboot()]
+
+    node = Node.fresh(info, config)
+    for pod in pods_of:
+        node, _ = node.admit(pod)
+    for uid in ended:
+        node, _ = node.remove(uid)
+    node, _ = node.admit(last)
+    assert list_text(node.cpu.assignments[last.uid]["x"]) == held
+
+    assert first_break(info, config, story, frozenset()) == RESTART
+    assert first_break(info, config, story, FIXABLE_DEFECTS - {"socket-restart"}) == RESTART
+    assert first_break(info, config, story, frozenset({"socket-restart"})) == ""
 
 
 def hybrid() -> MachineInfo:

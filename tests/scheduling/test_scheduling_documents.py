@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cpumanager.pods import container, guaranteed
 from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
 
 from mooring.core.config import EXTENSIONS, FIXABLE_DEFECTS, KubeletConfig, MooringConfig
+from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import Cache, MemoryModules
 from mooring.devicemanager.state import Device, DeviceState
@@ -25,6 +27,9 @@ from mooring.scheduling.state_document import ExclusiveCPUs, state_document, sta
 from mooring.scheduling.values import NodeFacts, NodeState, PodKey
 
 BIG = "sockets=2 numa=8 cores=256 threads=2 l3=32 memory=2048Gi distances=10,12,32"
+
+
+EMPTY_POOL = "start cpu manager error: default cpuset cannot be empty"
 
 
 def over_the_wire(document: dict[str, Any]) -> object:
@@ -54,16 +59,40 @@ def test_restored_node_decides_as_the_published_one(
     state = NodeState("node", digest_of(facts), kubelet.files, kubelet.node.providers.devices, names, 3)
 
     read = state_of(over_the_wire(state_document(state)))
+    assert read == state
+    if not kubelet.node.cpu.default and kubelet.node.cpu.assignments:
+        # strict-cpu-reservation: the kubelet runs on when the last shared CPU is given away, and does not start again.
+        again = start_kubelet(facts.machine, facts.config, facts.mooring, read.files)
+        assert again.refusal == StartRefusal("start", EMPTY_POOL)
+        return
     restored = started(facts_of(over_the_wire(facts_document(facts))), read)
     restored = replace(restored, node=restored.node.adopt(kubelet.node.active.values()))
 
-    assert read == state
     for uid in ("x", "y"):
         asked = data.draw(pods(uid))
         kubelet, expected = kubelet.admit(asked)
         restored, decision = restored.admit(asked)
         assert decision == expected
         assert restored.files == kubelet.files
+
+
+def test_a_state_whose_last_shared_cpu_is_given_away_is_published_and_no_kubelet_starts_on_it() -> None:
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        cpu_manager_policy_options={"strict-cpu-reservation": "true"},
+        reserved_system_cpus="0",
+    )
+    facts = NodeFacts(parse_compact("sockets=1 cores=2 threads=1").info, config, MooringConfig())
+    kubelet, decision = started(facts).admit(guaranteed("a", container("x", "1")))
+    assert decision.admitted
+    state = NodeState("node", digest_of(facts), kubelet.files)
+
+    read = state_of(over_the_wire(state_document(state)))
+
+    assert read == state
+    assert kubelet.admit(guaranteed("b", container("x", "1")))[1].reason == "UnexpectedAdmissionError"
+    again = start_kubelet(facts.machine, facts.config, facts.mooring, read.files)
+    assert again.refusal == StartRefusal("start", EMPTY_POOL)
 
 
 TEXTS = st.dictionaries(st.sampled_from(["cpu", "memory", "pid"]), st.sampled_from(["1", "500m", "2Gi"]))

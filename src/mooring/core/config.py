@@ -37,6 +37,7 @@ FIXABLE_DEFECTS = frozenset(
         "odd-uncore",
         "pod-restart",
         "saved-combo",
+        "socket-restart",
     }
 )
 """Defects of kubelet v1.37.1 that Mooring reproduces unless ``fixedDefects`` names them (spec: README.md section 5)."""

@@ -23,6 +23,7 @@ from mooring.topologymanager.entries import ResourceHints
 from mooring.topologymanager.hints import IMPOSSIBLE
 
 CPU = "cpu"
+SOCKET_RESTART = "socket-restart"
 
 
 def container_hints(
@@ -47,7 +48,7 @@ def container_hints(
         asked = CPUHintsAsked(pod.uid, container.name, need, available_cpus(policy, state), left, mismatch=False)
         return _answer(policy, state, pod, asked, observer, absent=state.offline)
     asked = CPUHintsAsked(pod.uid, container.name, need, existing, 0, mismatch=existing.bit_count() != need)
-    return _answer(policy, state, pod, asked, observer)
+    return _answer(policy, state, pod, asked, observer, absent=_not_compared(policy, existing))
 
 
 def pod_hints(
@@ -61,7 +62,9 @@ def pod_hints(
         return {CPU: IMPOSSIBLE}
     if policy.gates.manages(pod) and POD_RESTART in policy.rules.fixed_defects:
         asked = _asked_for_restored(policy, state, pod, need)
-        return _answer(policy, state, pod, asked, observer, absent=state.offline & ~asked.available)
+        kept = state.pods.get(pod.uid, 0)
+        absent = _not_compared(policy, kept) if kept == asked.available else 0
+        return _answer(policy, state, pod, asked, observer, absent=absent | state.offline & ~asked.available)
     held = 0
     mismatch = False
     for container in pod.containers:
@@ -75,7 +78,19 @@ def pod_hints(
         left = reusable.of(pod.uid) & ~state.offline | held
         asked = CPUHintsAsked(pod.uid, "", need, available_cpus(policy, state), left, mismatch=False)
         return _answer(policy, state, pod, asked, observer, absent=state.offline)
-    return _answer(policy, state, pod, asked, observer)
+    return _answer(policy, state, pod, asked, observer, absent=_not_compared(policy, held))
+
+
+def _not_compared(policy: StaticPolicy, kept: int) -> int:
+    """Return the CPUs with which the sets of nodes of a running container are not compared.
+
+    Defect socket-restart: align-by-socket takes CPUs from all nodes of the hint's sockets, so that a container may hold
+    CPUs of more nodes than its hint has. When the kubelet restarts, no set of nodes that holds them all is preferred,
+    and the policy restricted rejects the running pod. With the defect fixed the nodes that it is on are compared with
+    nothing else.
+    """
+    fixed = policy.rules.align_by_socket and SOCKET_RESTART in policy.rules.fixed_defects
+    return policy.topology.all_cpus & ~kept if fixed else 0
 
 
 def _asked_for_restored(policy: StaticPolicy, state: CPUState, pod: Pod, need: int) -> CPUHintsAsked:
