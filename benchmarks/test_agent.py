@@ -9,7 +9,6 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, whole
 
-from mooring.agent.journal import Writer
 from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources, PodSandbox
 from mooring.agent.reactor.answers import Adjusted, Outcome
 from mooring.agent.reactor.create_container import create_container
@@ -18,7 +17,8 @@ from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.reactor.wanted import expected
-from mooring.agent.store import Store
+from mooring.agent.storage.journal import Writer
+from mooring.agent.storage.store import Store
 from mooring.core.config import MooringConfig
 from mooring.core.pod import Container as PodContainer
 from mooring.core.pod import Pod

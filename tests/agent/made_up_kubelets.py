@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.agent.kubelet_beside import KubeletBeside
+from mooring.agent.node_kubelet import KubeletBeside
 from mooring.discovery.tree import FolderTree
 
 

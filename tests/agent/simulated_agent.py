@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from tests.agent.simulated_runtime import KilledError, Runtime
 
-from mooring.agent.journal import Writer, read_journal
 from mooring.agent.nri.errors import RefusalError
 from mooring.agent.nri.types import Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox
 from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
@@ -44,6 +43,7 @@ from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.agent.reactor.wanted import expected, same_list
 from mooring.agent.reactor.written import Standing, Written, write_done
+from mooring.agent.storage.journal import Writer, read_journal
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment

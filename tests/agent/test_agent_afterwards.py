@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from mooring.agent.afterwards import Afterwards
+from mooring.agent.executor import Afterwards
 
 
 def test_work_is_done_in_order_and_a_failure_does_not_end_it() -> None:

@@ -12,7 +12,6 @@ from tests.agent.resizable_node import EXTENDED, LATE, RESIZING, annotated, resi
 from tests.agent.small_node import container, guaranteed, running, sandbox, shared
 from tests.agent.test_agent_resizing import update
 
-from mooring.agent.assigned import CPUSET_FILE, MEMSET_FILE, AssignedFiles
 from mooring.agent.nri.types import Event, LinuxResources, Mount
 from mooring.agent.reactor.answers import Adjusted, Outcome
 from mooring.agent.reactor.assigned import owes
@@ -30,6 +29,7 @@ from mooring.agent.reactor.effects import (
 from mooring.agent.reactor.resizing import released
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, Assigned, Options, Telling
+from mooring.agent.storage.assigned_files import CPUSET_FILE, MEMSET_FILE, AssignedFiles
 from mooring.core.pod import Pod
 from mooring.node.claims import Claim, Share
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from tests.patience import until
 
-from mooring.agent.assigned import AssignedFiles
 from mooring.agent.reactor.effects import WriteAssigned
 from mooring.agent.reactor.values import Assigned
+from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.core.cpuset import CPUSet
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "assigned"

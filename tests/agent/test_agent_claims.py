@@ -11,13 +11,9 @@ from referencing import Registry, Resource
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared, small_state
 
 from mooring.agent.claims import claim_asked, node_message
-from mooring.agent.counts import Counts
-from mooring.agent.journal import Writer, read_journal
 from mooring.agent.nri.convert import container_from
 from mooring.agent.nri.messages import NRI
 from mooring.agent.nri.types import Container, Event
-from mooring.agent.overlap import exclusive_cpus, overlaps
-from mooring.agent.picture import status_view
 from mooring.agent.reactor.answers import Adjusted, Outcome, Refused
 from mooring.agent.reactor.claimed import claimed_cpus, variables
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
@@ -29,8 +25,11 @@ from mooring.agent.reactor.storing import unwritten
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.agent.reactor.wanted import expected
-from mooring.agent.snapshot import Snapshot
-from mooring.agent.status_document import status_document
+from mooring.agent.status.document import status_document
+from mooring.agent.status.overlap import exclusive_cpus, overlaps
+from mooring.agent.status.picture import status_view
+from mooring.agent.status.snapshot import Counts, Snapshot
+from mooring.agent.storage.journal import Writer, read_journal
 from mooring.cli.status_text import status_text
 from mooring.core.config import MooringConfig
 from mooring.core.cpuset import CPUSet

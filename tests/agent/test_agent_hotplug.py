@@ -6,9 +6,7 @@ from dataclasses import replace
 
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared
 
-from mooring.agent.journal import Writer, read_journal
 from mooring.agent.nri.types import Event, LinuxResources
-from mooring.agent.overlap import overlaps
 from mooring.agent.reactor.answers import Adjusted, Outcome
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.dispatch import state_change
@@ -18,6 +16,8 @@ from mooring.agent.reactor.resume import Stored, reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.reactor.wanted import Wanted
+from mooring.agent.status.overlap import overlaps
+from mooring.agent.storage.journal import Writer, read_journal
 from mooring.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
 from mooring.core.pod import Pod
 from mooring.node.mixed import ANNOTATION

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.agent.small_node import INFO
 
-from mooring.agent.known_machine import MACHINE_FILE, keep_machine, known_machine
+from mooring.agent.startup import MACHINE_FILE, keep_machine, known_machine
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import Core, MachineInfo
 from mooring.discovery.loader import load_machine

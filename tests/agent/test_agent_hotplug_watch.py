@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from tests.patience import until
 
-from mooring.agent.cpu_watch import CPUWatch, is_about_cpus, open_uevents
-from mooring.agent.online_cpus import ONLINE, OnlineCPUs
+from mooring.agent.cpu_hotplug import ONLINE, CPUWatch, OnlineCPUs, is_about_cpus, open_uevents
 
 OFFLINE = (
     b"offline@/devices/system/cpu/cpu3\0ACTION=offline\0DEVPATH=/devices/system/cpu/cpu3\0SUBSYSTEM=cpu\0SEQNUM=9\0"

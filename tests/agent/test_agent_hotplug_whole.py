@@ -14,10 +14,10 @@ from tests.agent.test_agent_leaving import leaving
 from tests.agent.whole_agent import Node, pod, rest, start, until
 
 from mooring.agent.agent import Agent
-from mooring.agent.leaving import Left
+from mooring.agent.cpu_hotplug import OnlineCPUs
 from mooring.agent.nri.types import Container
-from mooring.agent.online_cpus import OnlineCPUs
-from mooring.agent.verification import verify
+from mooring.agent.uninstall import Left
+from mooring.agent.verify import verify
 from mooring.core.cpuset import CPUSet
 
 KUBELET = """\
@@ -133,7 +133,7 @@ def test_what_the_kernel_takes_before_the_agent_knows_is_no_deviation(
     node = any_node
     node.kubelet = KUBELET.replace("REPLACE", "same-nodes")
     # The agent does not come to know: its thread would look once at its start, whenever that is.
-    monkeypatch.setattr("mooring.agent.cpu_care.CPUWatch.start", lambda _: None)
+    monkeypatch.setattr("mooring.agent.cpu_hotplug.CPUWatch.start", lambda _: None)
     agent = node.agent(MORE)
     runtime = node.listening.next()
     runtime.synchronize()

@@ -22,15 +22,15 @@ from tests.cli.command import mooring
 from mooring.agent.agent import Agent
 from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.interrupts.holding import held_devices
-from mooring.agent.leaving import Left, leave
 from mooring.agent.nri.types import Container, Event
-from mooring.agent.setting_up import Asked, Beginning
+from mooring.agent.startup import Asked, Beginning
+from mooring.agent.uninstall import Left, leave
 from mooring.core.pod import Pod, QoS
 from mooring.devicemanager.state import Device
 from mooring.discovery.loader import load_machine
 from mooring.node.interrupts import ANNOTATION
-from mooring.scheduling.publisher.podresources import ListedContainer, ListedPod
 from mooring.schemas import schema
+from mooring.service.podresources import ListedContainer, ListedPod
 
 ON = "irqAffinity: on"
 EXTENSION = "\n---\nkind: MooringConfiguration\nextensions: [irq-affinity]\n"
@@ -191,7 +191,7 @@ def test_what_somebody_else_has_moved_stays_his(node: Node, lines: MadeUpInterru
 @contextmanager
 def leaving(node: Node, monkeypatch: pytest.MonkeyPatch, found: list[Left]) -> Iterator[RuntimeSide]:
     """Let an agent leave, and give the runtime's side of its one connection."""
-    monkeypatch.setattr("mooring.agent.leaving.beginning_of", lambda _asked: beginning(node))
+    monkeypatch.setattr("mooring.agent.uninstall.beginning_of", lambda _asked: beginning(node))
     thread = threading.Thread(target=lambda: found.append(leave(Asked(""))))
     thread.start()
     runtime = node.listening.next("mooring-update")

@@ -19,13 +19,12 @@ from tests.agent.whole_agent import MACHINE, NODE, Node, pod, start, until
 from tests.cli.command import mooring
 
 from mooring.agent.configuration import load_agent_configuration
-from mooring.agent.giving_back import given_back
-from mooring.agent.leaving import Left, leave
 from mooring.agent.nri.types import Container, LinuxResources, PodSandbox
 from mooring.agent.pods.writes import EFFECT, TAINT
 from mooring.agent.reactor.effects import QuotaOf
 from mooring.agent.reactor.synchronize import synchronize
-from mooring.agent.setting_up import Asked, Beginning
+from mooring.agent.startup import Asked, Beginning
+from mooring.agent.uninstall import Left, given_back, leave
 from mooring.core.errors import InputError
 from mooring.discovery.loader import load_machine
 
@@ -49,7 +48,7 @@ def leaving(node: Node, monkeypatch: pytest.MonkeyPatch, found: list[Left]) -> I
     """Let an agent leave, and give the runtime's side of its one connection."""
     load = partial(load_agent_configuration, str(node.folder / "agent.yaml"))
     beginning = Beginning(load(), load, load_machine(MACHINE), node.tree.cgroups, NODE)
-    monkeypatch.setattr("mooring.agent.leaving.beginning_of", lambda _asked: beginning)
+    monkeypatch.setattr("mooring.agent.uninstall.beginning_of", lambda _asked: beginning)
     thread = threading.Thread(target=lambda: found.append(leave(Asked(""))))
     thread.start()
     runtime = node.listening.next("mooring-update")
@@ -184,7 +183,7 @@ def test_beside_an_agent_or_without_the_runtime_nothing_is_touched(
         node.agent()
     else:
         (node.folder / "nri.sock").unlink()
-    monkeypatch.setattr("mooring.agent.store.LOCK_PATIENCE", 0.0)
+    monkeypatch.setattr("mooring.agent.storage.store.LOCK_PATIENCE", 0.0)
     said = mooring("agent", "--config", node.folder / "agent.yaml", "--machine", MACHINE, "--leave")
     assert said.code == 2
     assert ("another agent uses this folder" if case == "agent" else "the runtime is not reached") in said.complaint
@@ -194,7 +193,7 @@ def test_beside_an_agent_or_without_the_runtime_nothing_is_touched(
 def test_the_command_says_what_it_did(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     for number, left in enumerate((Left(1, 2), Left(3, 1, ("a: b",)))):
-        monkeypatch.setattr("mooring.agent.leaving.leave", lambda _asked, left=left: left)
+        monkeypatch.setattr("mooring.agent.uninstall.leave", lambda _asked, left=left: left)
         answered = mooring("agent", "--config", node.folder / "agent.yaml", "--leave")
         assert answered.code == number
         said += answered.out.splitlines()

@@ -8,7 +8,7 @@ import pytest
 from tests.agent.nri.runtime_side import TIMEOUT
 from tests.patience import until
 
-from mooring.agent.looks import Looks
+from mooring.agent.executor import Looks
 
 
 class Watched:

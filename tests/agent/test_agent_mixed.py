@@ -9,9 +9,7 @@ import pytest
 from tests.agent.resizable_node import DELAYING, EXTENDED, LATE, START, sizes
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared
 
-from mooring.agent.assigned import CPUSET_FILE, MEMSET_FILE, SHARED_FILE, AssignedFiles
 from mooring.agent.nri.types import Event, PodSandbox
-from mooring.agent.overlap import overlaps
 from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.deviation import deviation_found
@@ -24,6 +22,8 @@ from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import enforced
 from mooring.agent.reactor.values import AgentState, Assigned, Options, Telling
 from mooring.agent.reactor.wanted import Wanted
+from mooring.agent.status.overlap import overlaps
+from mooring.agent.storage.assigned_files import CPUSET_FILE, MEMSET_FILE, SHARED_FILE, AssignedFiles
 from mooring.core.config import ASSIGNED_CPUSET, MIXED_CPUS, KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod

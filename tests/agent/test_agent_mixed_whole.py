@@ -11,8 +11,8 @@ from tests.agent.test_agent_leaving import leaving
 from tests.agent.whole_agent import Node, pod, start, until, whole
 
 from mooring.agent.agent import Agent
-from mooring.agent.leaving import Left
 from mooring.agent.nri.types import Container, Event
+from mooring.agent.uninstall import Left
 
 KUBELET = """\
 ---

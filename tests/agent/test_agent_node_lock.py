@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.agent.whole_agent import Node, start, until
 
-from mooring.agent.health import unready
 from mooring.agent.node_lock import NodeLock
+from mooring.agent.status.health import unready
 
 
 @pytest.fixture

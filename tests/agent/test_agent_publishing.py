@@ -14,7 +14,7 @@ from tests.agent.whole_agent import NODE, Node, pod, until, whole
 
 from mooring.agent.publishing import AgentSource, publishing
 from mooring.agent.reactor.values import AgentState
-from mooring.agent.snapshot import Published, Snapshot
+from mooring.agent.status.snapshot import Published, Snapshot
 from mooring.core.config import MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine

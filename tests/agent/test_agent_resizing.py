@@ -9,7 +9,6 @@ from tests.agent.resizable_node import CPU_GATE, DELAYING, EXTENDED, LATE, RESIZ
 from tests.agent.small_node import CONFIG, GIB, amounts, container, guaranteed, running, sandbox, shared
 
 from mooring.agent.configuration import AgentConfiguration
-from mooring.agent.journal import Writer, read_journal
 from mooring.agent.nri.types import Event, LinuxResources, PodSandbox
 from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
 from mooring.agent.reactor.create_container import create_container
@@ -23,6 +22,7 @@ from mooring.agent.reactor.storing import unwritten
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState, Options
+from mooring.agent.storage.journal import Writer, read_journal
 from mooring.agent.taking_up import under
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Container as PodContainer

@@ -11,9 +11,9 @@ from tests.agent.test_agent_leaving import leaving
 from tests.agent.whole_agent import Node, pod, start, until, whole
 
 from mooring.agent.agent import Agent
-from mooring.agent.leaving import Left
 from mooring.agent.nri.errors import RemoteError
 from mooring.agent.nri.types import Container, Event
+from mooring.agent.uninstall import Left
 
 KUBELET = """\
 cpuManagerPolicyOptions: {{scale-delay-time: "{delay}"}}

@@ -174,7 +174,7 @@ def test_a_second_agent_on_the_same_folder_is_refused_and_leaves_the_first_alone
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.agent()
-    monkeypatch.setattr("mooring.agent.store.LOCK_PATIENCE", 0.0)
+    monkeypatch.setattr("mooring.agent.storage.store.LOCK_PATIENCE", 0.0)
     with pytest.raises(InputError, match="another agent uses this folder"):
         node.agent()
     assert node.status["kind"] == "AgentStatus"

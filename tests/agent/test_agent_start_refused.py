@@ -14,12 +14,12 @@ from tests.agent.whole_agent import Node, pod, start, whole
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups import cpuset
 from mooring.agent.cgroups.files import GroupError, Trouble
-from mooring.agent.health import unready
 from mooring.agent.nri.errors import RemoteError
 from mooring.agent.nri.types import Container, Event
 from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import Phase
+from mooring.agent.status.health import unready
 
 PID = 77
 

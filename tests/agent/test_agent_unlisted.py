@@ -12,7 +12,6 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.small_node import container, guaranteed, running, sandbox, shared, small_state
 from tests.agent.whole_agent import Node, pod, start
 
-from mooring.agent.journal import Writer, read_journal
 from mooring.agent.nri.types import Container
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.effects import Effect, Finding, Report, WriteCPUSet
@@ -20,6 +19,7 @@ from mooring.agent.reactor.listing import Group, unlisted
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, LastSeen, Phase
 from mooring.agent.reactor.vanished import vanished
+from mooring.agent.storage.journal import Writer, read_journal
 
 
 def synchronized_again(node: Node, runtime: RuntimeSide, *, restarted: bool) -> RuntimeSide:

@@ -19,12 +19,12 @@ from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
-from mooring.agent.kubelet_beside import KubeletBeside
+from mooring.agent.cpu_hotplug import ONLINE
+from mooring.agent.node_kubelet import KubeletBeside
 from mooring.agent.nri.plugin import Given
 from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources, PodSandbox
-from mooring.agent.online_cpus import ONLINE
-from mooring.agent.setting_up import Beginning, with_known_cpus
-from mooring.agent.status import ask_status
+from mooring.agent.startup import Beginning, with_known_cpus
+from mooring.agent.status.api import ask_status
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.discovery.loader import load_machine

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.agent.podtext import pod_of_text, text_of_pod
+from mooring.agent.storage.pod_text import pod_of_text, text_of_pod
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.manifest.pods import pod_from_object

@@ -14,7 +14,7 @@ from tests.agent.small_node import CONFIG, INFO
 
 from mooring.agent.podresources import PodResourcesService
 from mooring.agent.reactor.values import AgentState
-from mooring.agent.snapshot import Snapshot
+from mooring.agent.status.snapshot import Snapshot
 from mooring.core.config import MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
@@ -26,8 +26,8 @@ from mooring.scheduling.publisher.api_names import names_of
 from mooring.scheduling.publisher.device_checkpoint import held_devices
 from mooring.scheduling.publisher.kubelet_source import ASKING, KubeletSource, UnsettledError
 from mooring.scheduling.publisher.naming import Names
-from mooring.scheduling.publisher.podresources import ListedPod, PodResourcesClient, PodResourcesError, pods_in
 from mooring.scheduling.values import NodeFacts, PodKey
+from mooring.service.podresources import ListedPod, PodResourcesClient, PodResourcesError, pods_in
 
 GPU = "vendor.example/gpu"
 DEVICES = {GPU: (Device("a", (0,)), Device("b", (1,)), Device("c"))}

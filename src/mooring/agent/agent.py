@@ -11,38 +11,35 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mooring.agent.afterwards import Afterwards
-from mooring.agent.assigned import AssignedFiles
+from mooring.agent.adapter import Shell
 from mooring.agent.claims import ClaimsService
-from mooring.agent.clock import present_moment
-from mooring.agent.cpu_care import CPUCare
-from mooring.agent.hands import Hands
-from mooring.agent.health import health_pages, unready
+from mooring.agent.cpu_hotplug import CPUCare
+from mooring.agent.executor import Afterwards, Hands
 from mooring.agent.holder import Holder
 from mooring.agent.interrupts.care import InterruptCare
-from mooring.agent.kubelet_care import KubeletCare
 from mooring.agent.listening import Listener
-from mooring.agent.metrics import AgentMetrics
+from mooring.agent.node_kubelet import KubeletCare
 from mooring.agent.node_lock import NodeLock
 from mooring.agent.nri.errors import ConnectionLostError
 from mooring.agent.nri.plugin import Given, connect_to, run_given_plugin, run_plugin
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.options import choices_of
 from mooring.agent.podresources import PodResourcesService
-from mooring.agent.pods.outward import announce
+from mooring.agent.pods.cluster import announce, surroundings
 from mooring.agent.reactor.answers import Outcome
 from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.resume import Resumed, resume
-from mooring.agent.releasing import release, tell_late
+from mooring.agent.releasing import present_moment, release, tell_late
 from mooring.agent.reloading import Reloading
-from mooring.agent.setting_up import Beginning
-from mooring.agent.shell import Shell
-from mooring.agent.snapshot import Heartbeat, InForce, Published, Snapshot
-from mooring.agent.sources import surroundings
-from mooring.agent.status import status_pages
-from mooring.agent.store import Store
-from mooring.agent.verification import SandboxLook, verify, verify_quotas, verify_sandboxes
+from mooring.agent.startup import Beginning
+from mooring.agent.status.api import status_pages
+from mooring.agent.status.health import health_pages, unready
+from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.snapshot import Heartbeat, InForce, Published, Snapshot
+from mooring.agent.storage.assigned_files import AssignedFiles
+from mooring.agent.storage.store import Store
+from mooring.agent.verify import SandboxLook, verify, verify_quotas, verify_sandboxes
 from mooring.core.machine import Finding
 from mooring.manifest.defaults import PodGates
 from mooring.node.metrics import Metrics, fold

@@ -17,7 +17,7 @@ from mooring.agent.reactor.answers import Outcome, Refused
 from mooring.agent.reactor.claimed import variables
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
 from mooring.agent.reactor.values import AgentState
-from mooring.agent.snapshot import Snapshot, SnapshotProvider
+from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError

@@ -16,9 +16,7 @@ from typing import Any, TypeAlias
 
 from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.standing import written_of
-from mooring.agent.hands import Hands
-from mooring.agent.looks import Looks
-from mooring.agent.plugin_trouble import PluginTrouble, with_trouble
+from mooring.agent.executor import Hands, Looks, log_report, log_resize
 from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
 from mooring.agent.reactor.effects import (
     DropAssigned,
@@ -39,8 +37,7 @@ from mooring.agent.reactor.listing import Group
 from mooring.agent.reactor.storing import unwritten
 from mooring.agent.reactor.values import LIVE, AgentState
 from mooring.agent.reactor.written import Written, write_done
-from mooring.agent.reporting import log_report, log_resize
-from mooring.agent.snapshot import EffectiveSet, Published
+from mooring.agent.status.snapshot import EffectiveSet, PluginTrouble, Published, with_trouble
 from mooring.core.observer import Observer
 from mooring.core.plugins import PluginChoice
 from mooring.node.facts import AdmissionBegun

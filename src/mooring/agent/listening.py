@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from mooring.agent.health import REMEDY, SILENCE
+from mooring.agent.adapter import Shell
 from mooring.agent.holder import Holder
-from mooring.agent.metrics import AgentMetrics
 from mooring.agent.nri.errors import CallTimeoutError, NRIError
 from mooring.agent.nri.observer import LostAnswer, Observer, Runtime
-from mooring.agent.shell import Shell
-from mooring.agent.snapshot import RuntimeLink
+from mooring.agent.status.health import REMEDY, SILENCE
+from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.snapshot import RuntimeLink
 
 
 class Listener(Observer):

@@ -15,7 +15,7 @@ import grpc
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
-from mooring.agent.snapshot import SnapshotProvider
+from mooring.agent.status.snapshot import SnapshotProvider
 from mooring.node import Node
 from mooring.planner.podresources import pod_resources_document
 from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method

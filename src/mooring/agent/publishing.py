@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from mooring.agent.pods.accounts import Account, connector, own_accounts
-from mooring.agent.snapshot import SnapshotProvider
+from mooring.agent.status.snapshot import SnapshotProvider
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.fields import Report

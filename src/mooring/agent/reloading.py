@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from mooring.agent.clock import present_moment
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.holder import Holder
-from mooring.agent.metrics import AgentMetrics
 from mooring.agent.reactor.answers import Refused
+from mooring.agent.releasing import present_moment
 from mooring.agent.reload import ConfigurationWatch, Reload, engine_refusal
-from mooring.agent.setting_up import Beginning
-from mooring.agent.snapshot import InForce, Published
+from mooring.agent.startup import Beginning
+from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.snapshot import InForce, Published
 from mooring.agent.taking_up import under
 from mooring.service.logs import set_level
 

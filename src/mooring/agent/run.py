@@ -15,7 +15,7 @@ from typing import Any
 from mooring.agent.agent import Agent, ready_fields
 from mooring.agent.nri.errors import MisuseError
 from mooring.agent.nri.plugin import Given, given_by
-from mooring.agent.setting_up import Asked, Beginning, beginning_of
+from mooring.agent.startup import Asked, Beginning, beginning_of
 from mooring.core.errors import InputError
 from mooring.service.log_lines import LAST_LINES, Lines
 from mooring.service.logs import open_log

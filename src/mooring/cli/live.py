@@ -11,8 +11,8 @@ from rich.live import Live
 from rich.segment import SegmentLines
 from rich.text import Text
 
-from mooring.agent.picture import status_view
-from mooring.agent.status import ask_machine, ask_status
+from mooring.agent.status.api import ask_machine, ask_status
+from mooring.agent.status.picture import status_view
 from mooring.core.errors import InputError
 from mooring.render.terminal import picture
 

@@ -66,7 +66,7 @@ def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
     from mooring.cli.inputs import check_folder  # noqa: PLC0415 - after the options are known to be good
     from mooring.scheduling.publisher.api_names import APINames  # noqa: PLC0415 - as above
     from mooring.scheduling.publisher.kubelet_source import KubeletSource  # noqa: PLC0415 - as above
-    from mooring.scheduling.publisher.podresources import PodResourcesClient  # noqa: PLC0415 - as above
+    from mooring.service.podresources import PodResourcesClient  # noqa: PLC0415 - as above
 
     for option, value in (("--node", asked.node), ("--active", asked.active)):
         if value:

@@ -8,7 +8,7 @@ from typing import Any
 from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.values import AgentState, Held, KnownContainer, Phase, Setting
-from mooring.agent.snapshot import EffectiveSet, InForce, RuntimeLink, Snapshot
+from mooring.agent.status.snapshot import EffectiveSet, InForce, RuntimeLink, Snapshot
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod

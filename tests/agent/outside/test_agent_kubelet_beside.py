@@ -14,11 +14,10 @@ from tests.agent.nri.runtime_side import TIMEOUT
 from tests.agent.whole_agent import Node, start
 
 from mooring.agent.agent import Agent
-from mooring.agent.kubelet_beside import Look
-from mooring.agent.kubelet_care import REASON
-from mooring.agent.pods.outward import NoCluster
+from mooring.agent.node_kubelet import REASON, Look
+from mooring.agent.pods.cluster import NoCluster
 from mooring.agent.run import run_agent
-from mooring.agent.setting_up import Asked
+from mooring.agent.startup import Asked
 from mooring.core.errors import InputError
 
 KUBELET = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
@@ -118,7 +117,7 @@ def test_a_program_with_the_kubelet_in_it_is_told(processes: Processes) -> None:
 
 
 def look_every(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.agent.kubelet_care.PERIOD", seconds)
+    monkeypatch.setattr("mooring.agent.node_kubelet.PERIOD", seconds)
 
 
 def is_over_after_a_look(agent: Agent) -> bool:

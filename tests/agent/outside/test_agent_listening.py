@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from mooring.agent.health import SILENCE
+from mooring.agent.adapter import Shell
 from mooring.agent.holder import Holder
 from mooring.agent.listening import Listener
-from mooring.agent.metrics import AgentMetrics
 from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError
 from mooring.agent.nri.observer import Runtime
-from mooring.agent.shell import Shell
-from mooring.agent.snapshot import RuntimeLink
+from mooring.agent.status.health import SILENCE
+from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.snapshot import RuntimeLink
 
 RUNTIME = Runtime("containerd", "2.4.2")
 

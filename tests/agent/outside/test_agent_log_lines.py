@@ -17,7 +17,7 @@ from tests.patience import until
 from mooring.agent import run
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.run import run_agent
-from mooring.agent.setting_up import Asked
+from mooring.agent.startup import Asked
 from mooring.service.log_lines import Lines
 
 

@@ -10,11 +10,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import Told, busy, partitioned, pod, snapshot_of, started
 
-from mooring.agent.health import LONGEST_PAUSE, REMEDY, health_pages, unready
-from mooring.agent.metrics import AgentMetrics
 from mooring.agent.reactor.effects import Effect, Evict, Finding, Report
 from mooring.agent.reactor.values import Phase
-from mooring.agent.snapshot import EffectiveSet, Heartbeat, Published, RuntimeLink, Snapshot
+from mooring.agent.status.health import LONGEST_PAUSE, REMEDY, health_pages, unready
+from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.snapshot import EffectiveSet, Heartbeat, Published, RuntimeLink, Snapshot
 from mooring.core.cpuset import CPUSet
 from mooring.node.metrics import samples
 

@@ -16,7 +16,7 @@ import structlog
 from tests.agent.outside.nodes import STATIC, Told, busy, partitioned, pod, snapshot_of, started
 
 from mooring.agent.podresources import PodResourcesService
-from mooring.agent.snapshot import Published
+from mooring.agent.status.snapshot import Published
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.podresources import pod_resources_document

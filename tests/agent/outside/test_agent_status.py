@@ -23,11 +23,10 @@ from tests.agent.outside.nodes import MACHINE, busy, partitioned, snapshot_of, s
 from tests.cli.command import mooring
 from tests.patience import until
 
-from mooring.agent.counts import Counts
-from mooring.agent.picture import status_view
-from mooring.agent.snapshot import EffectiveSet, InForce, Published, RuntimeLink, Snapshot
-from mooring.agent.status import ask_machine, ask_status, status_pages
-from mooring.agent.status_document import status_document
+from mooring.agent.status.api import ask_machine, ask_status, status_pages
+from mooring.agent.status.document import status_document
+from mooring.agent.status.picture import status_view
+from mooring.agent.status.snapshot import Counts, EffectiveSet, InForce, Published, RuntimeLink, Snapshot
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.discovery.loader import load_machine

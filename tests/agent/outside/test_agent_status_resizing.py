@@ -14,10 +14,9 @@ from tests.agent.outside.nodes import MACHINE, STATIC, Told, pod, snapshot_of
 from tests.cli.command import mooring
 
 from mooring.agent.configuration import FIXED_BY_DEFAULT
-from mooring.agent.counts import Counts
-from mooring.agent.snapshot import Published
-from mooring.agent.status import status_pages
-from mooring.agent.status_document import status_document
+from mooring.agent.status.api import status_pages
+from mooring.agent.status.document import status_document
+from mooring.agent.status.snapshot import Counts, Published
 from mooring.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
 from mooring.core.moment import SECOND, Moment
 from mooring.discovery.loader import load_machine

@@ -12,8 +12,8 @@ import pytest
 from tests.agent.pods.fault_injector import PATIENCE, Fault, FaultInjector, pod_object
 from tests.patience import until
 
+from mooring.agent.pods.cluster import NoCluster, about_node, about_pod, announce
 from mooring.agent.pods.events import About, Happening
-from mooring.agent.pods.outward import NoCluster, about_node, about_pod, announce
 from mooring.agent.pods.writer import MOST_TRIES, ClusterWriter
 from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.core.errors import InputError

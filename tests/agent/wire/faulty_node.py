@@ -26,7 +26,7 @@ from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound,
 from mooring.agent.cgroups.quota import Quota
 from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
-from mooring.agent.setting_up import Beginning
+from mooring.agent.startup import Beginning
 from mooring.discovery.loader import load_machine
 
 MACHINE = "sockets=1 numa=2 cores=16 threads=1 memory=32Gi"

@@ -94,7 +94,7 @@ class PretendedCGroups:
 
 
 def main(folder: Path, every: Cpuset, words: list[str]) -> int:
-    with patch("mooring.agent.setting_up.UnseenCGroups", lambda: PretendedCGroups(folder, every)):
+    with patch("mooring.agent.startup.UnseenCGroups", lambda: PretendedCGroups(folder, every)):
         return run(words)
 
 

@@ -17,10 +17,10 @@ from mooring.scheduling.facts_document import essential
 from mooring.scheduling.publisher.api_names import APINames
 from mooring.scheduling.publisher.kubelet_source import KubeletSource
 from mooring.scheduling.publisher.pace import Rhythm
-from mooring.scheduling.publisher.podresources import PodResourcesClient
 from mooring.scheduling.publisher.publisher import Publisher
 from mooring.scheduling.values import NodeFacts
 from mooring.service.cluster.apiserver import cluster_of, configuration_of
+from mooring.service.podresources import PodResourcesClient
 
 
 @contextlib.contextmanager

@@ -9,16 +9,16 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from mooring.agent.afterwards import Afterwards
+from mooring.agent.executor import Afterwards
 from mooring.agent.holder import Holder
 from mooring.agent.interrupts.files import Balance, IRQFiles, Looked, Trouble
 from mooring.agent.interrupts.holding import held_devices
 from mooring.agent.interrupts.journal import InterruptJournal
 from mooring.agent.interrupts.sight import Sight
 from mooring.agent.interrupts.writing import Writer
-from mooring.agent.metrics import AgentMetrics
 from mooring.agent.options import AgentOptions, IRQAffinity
 from mooring.agent.reactor.values import AgentState
+from mooring.agent.status.metrics import AgentMetrics
 from mooring.core.config import IRQ_AFFINITY
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
@@ -29,7 +29,7 @@ from mooring.node.steering import Memory, Step, steer
 from mooring.planner.isolation.balance import balance_finding
 from mooring.planner.isolation.interrupts import annotation_findings, unknown_devices
 from mooring.planner.plan import reserved_cpus
-from mooring.scheduling.publisher.podresources import PodResourcesError
+from mooring.service.podresources import PodResourcesError
 
 LOOKING = 10.0
 """Seconds between two looks while nobody's CPUs change: devices come and go."""

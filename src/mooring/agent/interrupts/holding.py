@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mooring.core.pod import Pod
 from mooring.node.owning import pci_address
-from mooring.scheduling.publisher.podresources import PodResourcesClient, pods_in
+from mooring.service.podresources import PodResourcesClient, pods_in
 
 
 def held_devices(socket: str, pods: Mapping[str, Pod]) -> dict[str, frozenset[str]]:

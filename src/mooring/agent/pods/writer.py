@@ -1,4 +1,4 @@
-"""A thread that writes to the API server what :class:`~mooring.agent.pods.outward.Outward` is told.
+"""A thread that writes to the API server what :class:`~mooring.agent.pods.cluster.Outward` is told.
 
 Writes wait for their turn in a bounded list and are tried again while the API server is away. The taint is not a task
 but a wish: whatever was wished last is tried until it is so.
@@ -49,7 +49,7 @@ class _Task:
 
 
 class ClusterWriter:
-    """The :class:`~mooring.agent.pods.outward.Outward` of a node that has an API server."""
+    """The :class:`~mooring.agent.pods.cluster.Outward` of a node that has an API server."""
 
     def __init__(
         self,

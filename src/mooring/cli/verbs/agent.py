@@ -12,7 +12,7 @@ from mooring.cli.candidates import complete_file, complete_folder
 from mooring.core.errors import InputError
 
 if TYPE_CHECKING:
-    from mooring.agent.setting_up import Asked
+    from mooring.agent.startup import Asked
 
 EPILOG = """\b
 Examples:
@@ -65,7 +65,7 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
     code 1 when something could not be given back.
     """
     try:
-        from mooring.agent.setting_up import Asked  # noqa: PLC0415 - needs the extra, and nobody else does
+        from mooring.agent.startup import Asked  # noqa: PLC0415 - needs the extra, and nobody else does
 
         asked = Asked(config, _absolute(state_dir), _absolute(nri_socket), machine)
         if leave:
@@ -85,7 +85,7 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
 
 
 def _left(asked: Asked) -> int:
-    from mooring.agent.leaving import leave  # noqa: PLC0415 - needs the extra
+    from mooring.agent.uninstall import leave  # noqa: PLC0415 - needs the extra
 
     left = leave(asked)
     containers = "1 container" if left.containers == 1 else f"{left.containers} containers"

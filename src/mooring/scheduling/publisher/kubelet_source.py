@@ -25,8 +25,8 @@ from mooring.scheduling.publisher.device_checkpoint import FILE as DEVICE_FILE
 from mooring.scheduling.publisher.device_checkpoint import held_devices, read_checkpoint
 from mooring.scheduling.publisher.naming import Names, Sets, device_state, disagreement, named
 from mooring.scheduling.publisher.observation import Observation
-from mooring.scheduling.publisher.podresources import ListedPod, pods_in
 from mooring.scheduling.values import NodeFacts, NodeState, PodKey
+from mooring.service.podresources import ListedPod, pods_in
 
 TRIES: Final = 10
 """Readings until files and API must have agreed."""
@@ -42,7 +42,7 @@ Marks = tuple[tuple[int, int, int] | None, ...]
 
 
 class Lister(Protocol):
-    """The kubelet's API, see :class:`~mooring.scheduling.publisher.podresources.PodResourcesClient`."""
+    """The kubelet's API, see :class:`~mooring.service.podresources.PodResourcesClient`."""
 
     def listed(self) -> bytes:
         """Return the answer to List."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.scheduling.publisher.device_checkpoint import HeldDevices
-from mooring.scheduling.publisher.podresources import ListedContainer, ListedPod
 from mooring.scheduling.values import PodKey
+from mooring.service.podresources import ListedContainer, ListedPod
 
 Sets = Mapping[str, Mapping[str, int]]
 """Uid -> container -> CPUs as a mask."""

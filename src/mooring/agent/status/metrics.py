@@ -13,14 +13,13 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from mooring.agent.counts import Counts
-from mooring.agent.health import unready
 from mooring.agent.interrupts.sight import Sight
-from mooring.agent.overlap import exclusive_cpus
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.effects import Effect, Finding, Report, ResizeAnswered
 from mooring.agent.reactor.values import LIVE
-from mooring.agent.snapshot import Snapshot, SnapshotProvider
+from mooring.agent.status.health import unready
+from mooring.agent.status.overlap import exclusive_cpus
+from mooring.agent.status.snapshot import Counts, Snapshot, SnapshotProvider
 from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.offline import broken_sets
 from mooring.planner.exposition import exposition

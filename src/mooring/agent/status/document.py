@@ -9,15 +9,13 @@ from operator import or_
 from typing import Any
 
 from mooring import KUBELET_VERSION, __version__
-from mooring.agent.counts import Counts
-from mooring.agent.health import unready
 from mooring.agent.interrupts.sight import sight_fields
-from mooring.agent.plugin_trouble import plugin_fields
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer
 from mooring.agent.reactor.wanted import Wanted
-from mooring.agent.snapshot import EffectiveSet, Snapshot
+from mooring.agent.status.health import unready
+from mooring.agent.status.snapshot import Counts, EffectiveSet, Snapshot, plugin_fields
 from mooring.core.cpuset import CPUSet
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Pod

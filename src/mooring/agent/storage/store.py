@@ -16,11 +16,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from mooring.agent.journal import Journal, JournalError, Writer, read_journal
 from mooring.agent.option_checks import is_of_system
 from mooring.agent.reactor.effects import Finding, Report
 from mooring.agent.reactor.resume import Stored
 from mooring.agent.reactor.values import AgentState
+from mooring.agent.storage.journal import Journal, JournalError, Writer, read_journal
 from mooring.checkpoint.replacement import system_words, write_together
 from mooring.checkpoint.store import make_folder, read_state_file
 from mooring.core.errors import InputError

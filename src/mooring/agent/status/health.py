@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Phase
 from mooring.agent.reactor.written import CPUSET_NOT_ENFORCED
-from mooring.agent.snapshot import Heartbeat, Snapshot, SnapshotProvider
+from mooring.agent.status.snapshot import Heartbeat, Snapshot, SnapshotProvider
 from mooring.service.http import Page, Pages
 
 LONGEST_PAUSE = 30.0

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from mooring.agent.nri.types import LinuxResources, PodSandbox
-from mooring.agent.podtext import PodText, pod_of_text, text_of_pod
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer, LastSeen, Phase, Setting
+from mooring.agent.storage.pod_text import PodText, pod_of_text, text_of_pod
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import MooringError

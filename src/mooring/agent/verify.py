@@ -23,7 +23,7 @@ from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Setting
 from mooring.agent.reactor.vanished import vanished
 from mooring.agent.reactor.wanted import expected, expected_lifts, write_of
 from mooring.agent.reactor.written import deviation_lasts, settled
-from mooring.agent.snapshot import EffectiveSet
+from mooring.agent.status.snapshot import EffectiveSet
 from mooring.core.cpuset import CPUSet
 from mooring.core.observer import Observer
 

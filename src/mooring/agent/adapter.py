@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mooring.agent.clock import present_moment
 from mooring.agent.holder import Decide, Holder, told_by
 from mooring.agent.nri.errors import RefusalError
 from mooring.agent.nri.observer import Loss, LostAnswer
@@ -20,6 +19,7 @@ from mooring.agent.reactor.lost import answer_lost
 from mooring.agent.reactor.stop_container import stop_container
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
+from mooring.agent.releasing import present_moment
 from mooring.core.moment import Moment
 from mooring.core.pod import Pod
 from mooring.manifest.defaults import PodGates

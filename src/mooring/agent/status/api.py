@@ -12,10 +12,9 @@ from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
-from mooring.agent.clock import present_moment
-from mooring.agent.counts import Counts
-from mooring.agent.snapshot import SnapshotProvider
-from mooring.agent.status_document import KIND, status_document
+from mooring.agent.releasing import present_moment
+from mooring.agent.status.document import KIND, status_document
+from mooring.agent.status.snapshot import Counts, SnapshotProvider
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info

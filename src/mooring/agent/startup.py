@@ -1,0 +1,178 @@
+"""What an agent starts with: configuration, machine and node, read once.
+
+A CPU that goes offline loses its folders of topology and caches, so that an agent that starts meanwhile sees a smaller
+machine, and would drop a state that is about the larger one. With the extension cpu-hotplug the agent's folder keeps
+the description of the machine with all of its CPUs. It counts as long as what the kernel shows now is a part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mooring.agent.cgroups.kernel import KernelCGroups
+from mooring.agent.cgroups.layout import find_layout
+from mooring.agent.cgroups.protocol import CGroups
+from mooring.agent.cgroups.unseen import UnseenCGroups
+from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
+from mooring.agent.node_kubelet import KubeletBeside
+from mooring.agent.options import overridden
+from mooring.checkpoint.replacement import write_together
+from mooring.checkpoint.store import make_folder, read_state_file
+from mooring.core.config import CPU_HOTPLUG
+from mooring.core.cpuset import CPUSet
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding, Machine
+from mooring.core.machineinfo import MachineInfo, Node
+from mooring.discovery.loader import load_machine
+from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The agent's command line."""
+
+    config: str
+    """The agent's file."""
+    state_dir: str = ""
+    """In place of the file's ``stateDir``."""
+    nri_socket: str = ""
+    """In place of the file's ``nriSocket``."""
+    machine: str = ""
+    """A machine of tests and simulations; empty means this computer, whose control groups are looked after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Everything that is known before the first connection."""
+
+    configuration: AgentConfiguration
+    load: Callable[[], AgentConfiguration]
+    """Reads the configuration anew."""
+    machine: Machine
+    cgroups: CGroups
+    node: str
+    """Name of the node in the cluster."""
+    root: str = ""
+    """Folder that stands for ``/`` where interrupts and online CPUs are looked after; empty: nowhere."""
+    beside: KubeletBeside | None = None
+    """Looks for this computer's kubelet; None where there is none to look for."""
+
+
+def beginning_of(asked: Asked) -> Beginning:
+    """Read configuration and machine.
+
+    Raises:
+        InputError: one of them cannot be used, or a kubelet of this node manages CPUs or memory itself.
+    """
+    beside = None if asked.machine else KubeletBeside()
+
+    def load() -> AgentConfiguration:
+        # At a boot the agent is there before the kubelet, so that its flags are asked for each time.
+        flags = None if beside is None else beside.flags()
+        configuration = load_agent_configuration(asked.config, flags)
+        options = overridden(configuration.options, state_dir=asked.state_dir, nri_socket=asked.nri_socket)
+        return replace(configuration, options=options)
+
+    configuration = load()
+    machine = load_machine(asked.machine)
+    if machine.info_error:
+        raise InputError(f"cannot be described: {machine.info_error}", source=machine.name)
+    if not asked.machine:
+        configuration, machine = with_known_cpus(configuration, machine)
+    cgroups: CGroups = UnseenCGroups() if asked.machine else KernelCGroups(find_layout())
+    flags = None if beside is None else beside.flags()
+    name = configuration.options.node_name or (flags.node if flags is not None else "") or socket.gethostname().lower()
+    return Beginning(configuration, load, machine, cgroups, name, "" if asked.machine else "/", beside)
+
+
+def with_known_cpus(configuration: AgentConfiguration, found: Machine) -> tuple[AgentConfiguration, Machine]:
+    """Return the machine with its offline CPUs too, where they may come and go; what is odd becomes a finding."""
+    if CPU_HOTPLUG not in configuration.mooring.extensions:
+        return configuration, found
+    known = known_machine(Path(configuration.options.state_dir), found)
+    if known.problem:
+        odd = Finding("warning", "the machine's description", known.problem)
+        configuration = replace(configuration, findings=(*configuration.findings, odd))
+    return configuration, known.machine
+
+
+MACHINE_FILE = "machine.json"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownMachine:
+    """What an agent begins with."""
+
+    machine: Machine
+    offline: CPUSet
+    """CPUs of it that the kernel does not show now."""
+    problem: str = ""
+    """Why a description that was kept is not used."""
+
+
+def known_machine(folder: Path, found: Machine) -> KnownMachine:
+    """Return the machine that is there now, completed by what was kept of it.
+
+    Args:
+        folder: of the agent's state.
+        found: as the kernel shows it.
+    """
+    try:
+        text = read_state_file(folder / MACHINE_FILE)
+        kept = None if text is None else _described(text, folder)
+    except InputError as error:
+        return KnownMachine(found, CPUSet(), str(error))
+    if kept is None:
+        return KnownMachine(found, CPUSet())
+    here, there = _places(found.info), _places(kept)
+    if not here.items() <= there.items():
+        problem = f"{MACHINE_FILE}: is about another machine, or one with fewer CPUs; what the kernel shows now counts"
+        return KnownMachine(found, CPUSet(), problem)
+    return KnownMachine(replace(found, info=_whole(found.info, kept)), CPUSet.from_ids(there.keys() - here.keys()))
+
+
+def _described(text: str, folder: Path) -> MachineInfo:
+    return parse_machine_info(text.encode(errors="surrogateescape"), str(folder / MACHINE_FILE)).info
+
+
+def keep_machine(folder: Path, machine: Machine) -> str:
+    """Keep the description of a whole machine; return the problem in words, empty when there is none."""
+    text = json.dumps({"name": machine.name, "note": "", "info": machine_info_document(machine.info)})
+    try:
+        make_folder(folder)
+        if read_state_file(folder / MACHINE_FILE) != text:
+            write_together(folder, {MACHINE_FILE: text})
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _places(info: MachineInfo) -> Mapping[int, tuple[int, int, int]]:
+    """Return NUMA node, socket and core id of every CPU."""
+    return {
+        cpu: (node.node_id, core.socket_id, core.core_id)
+        for node in info.topology
+        for core in node.cores
+        for cpu in core.thread_ids
+    }
+
+
+def _whole(found: MachineInfo, kept: MachineInfo) -> MachineInfo:
+    """Return what was kept, with the memory of today: that may be another after a boot."""
+    now = {node.node_id: node for node in found.topology}
+    return replace(
+        kept,
+        memory_capacity=found.memory_capacity,
+        hugepages=found.hugepages,
+        swap_capacity=found.swap_capacity,
+        topology=tuple(_of_today(node, now.get(node.node_id)) for node in kept.topology),
+        facts=found.facts,
+    )
+
+
+def _of_today(kept: Node, found: Node | None) -> Node:
+    return kept if found is None else replace(kept, memory=found.memory, hugepages=found.hugepages)
