@@ -19,11 +19,11 @@ from mooring.agent.reactor.lost import answer_lost
 from mooring.agent.reactor.stop_container import stop_container
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
-from mooring.agent.releasing import present_moment
 from mooring.core.moment import Moment
 from mooring.core.pod import Pod
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import DEFAULT_GATES
+from mooring.service.clock import present_moment
 
 
 class Shell:

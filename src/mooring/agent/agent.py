@@ -30,7 +30,7 @@ from mooring.agent.reactor.answers import Outcome
 from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.resume import Resumed, resume
-from mooring.agent.releasing import present_moment, release, tell_late
+from mooring.agent.releasing import release, tell_late
 from mooring.agent.reloading import Reloading
 from mooring.agent.startup import Beginning
 from mooring.agent.status.api import status_pages
@@ -43,6 +43,7 @@ from mooring.agent.verify import SandboxLook, verify, verify_quotas, verify_sand
 from mooring.core.machine import Finding
 from mooring.manifest.defaults import PodGates
 from mooring.node.metrics import Metrics, fold
+from mooring.service.clock import present_moment
 from mooring.service.http import serve_tcp, serve_unix
 
 if TYPE_CHECKING:

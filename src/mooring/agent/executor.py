@@ -1,4 +1,4 @@
-"""What executes the effects of an event: state folder, control groups, and a thread for work that no answer waits for."""
+"""What executes the effects of an event: state folder, control groups, and a thread for work without an answer."""
 
 from __future__ import annotations
 

@@ -1,14 +1,9 @@
-"""Reclaiming CPUs when a scale-down delay is over: first from the container, then they are free for others.
-
-Delays are measured by the time since boot without suspend: no step of the wall clock moves it.
-"""
+"""Reclaiming CPUs when a scale-down delay is over: first from the container, then they are free for others."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 
 from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten
@@ -58,20 +53,3 @@ def _is_taken(written: CPUSetWritten) -> bool:
     if written.trouble is not None:
         return written.trouble is Trouble.GONE
     return written.after is None or written.is_right
-
-
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def present_moment() -> Moment:
-    """Return the time since boot, without time spent in suspend; the boot is empty where the kernel does not tell."""
-    return Moment(time.monotonic_ns(), _boot())
-
-
-@cache
-def _boot() -> str:
-    """Return which boot this is; a process lives in one only."""
-    try:
-        return BOOT_ID.read_text("ascii").strip()
-    except (OSError, ValueError):
-        return ""

@@ -8,12 +8,12 @@ from typing import Any
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.holder import Holder
 from mooring.agent.reactor.answers import Refused
-from mooring.agent.releasing import present_moment
 from mooring.agent.reload import ConfigurationWatch, Reload, engine_refusal
 from mooring.agent.startup import Beginning
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import InForce, Published
 from mooring.agent.taking_up import under
+from mooring.service.clock import present_moment
 from mooring.service.logs import set_level
 
 

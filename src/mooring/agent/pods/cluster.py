@@ -1,4 +1,4 @@
-"""What the cluster is told, as calls that never wait and never fail: events, evictions, the node's taint."""
+"""Where pods come from and where reports go: API server, manifest folder, or neither. No call waits or fails."""
 
 from __future__ import annotations
 

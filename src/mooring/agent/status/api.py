@@ -12,12 +12,12 @@ from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
-from mooring.agent.releasing import present_moment
 from mooring.agent.status.document import KIND, status_document
 from mooring.agent.status.snapshot import Counts, SnapshotProvider
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
+from mooring.service.clock import present_moment
 from mooring.service.http import JSON, Page, Pages
 
 STATUS = "/status"
