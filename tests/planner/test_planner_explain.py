@@ -26,9 +26,11 @@ from mooring.devicemanager.facts import DevicesTaken
 from mooring.devicemanager.state import Device
 from mooring.explain.chapters import takings
 from mooring.explain.lines import story_lines
-from mooring.explain.story import NOT_STARTED, REJECTED, Chapter, Merge, Opinion, Story, Taking
+from mooring.explain.story import NOT_STARTED, REJECTED, Chapter, Opinion, Story, Taking
 from mooring.explain.tree import NO, walk
 from mooring.memorymanager.facts import MemoryAssigned
+from mooring.topologymanager.facts import HintsMerged
+from mooring.topologymanager.hints import Hint
 
 FULL = [simple("one", "4"), simple("two", "4")]
 """Leaves 2 CPUs on NUMA node 0 and 4 on NUMA node 1."""
@@ -38,7 +40,7 @@ def opinion(chapter: Chapter, resource: str = "cpu") -> Opinion:
     return next(one for one in chapter.opinions if one.resource == resource)
 
 
-def merge(chapter: Chapter) -> Merge:
+def merge(chapter: Chapter) -> HintsMerged:
     assert chapter.merge is not None
     return chapter.merge
 
@@ -62,7 +64,7 @@ def test_single_numa_node_refuses_what_no_node_has_free() -> None:
     assert (story.verdict, story.why.code, story.reason) == (REJECTED, "MOOR-103", "TopologyAffinityError")
     assert opinion(chapter).free == {0: {"cpu": 2}, 1: {"cpu": 4}}
     assert (opinion(chapter).narrowest, opinion(chapter).suffices) == (2, False)
-    assert (merge(chapter).rule, merge(chapter).admitted, merge(chapter).common) == ("filtered", False, ())
+    assert (merge(chapter).rule, merge(chapter).admitted, merge(chapter).choices) == ("filtered", False, None)
     assert "free: 4 on NUMA node 1, 2 on NUMA node 0" in text_of(story)
 
 
@@ -76,7 +78,8 @@ def test_restricted_refuses_more_nodes_than_an_empty_machine_needs() -> None:
     story = told(planned(policy("restricted"), [*FULL, simple("wide", "6")]))
     chapter = last_of(story)
     assert story.why.code == "MOOR-104"
-    assert (merge(chapter).rule, merge(chapter).mask, merge(chapter).reachable) == ("narrowest", 0b11, (0b11,))
+    assert (merge(chapter).rule, merge(chapter).choices) == ("narrowest", (0b11,))
+    assert merge(chapter).result == Hint(0b11, preferred=False)
     assert not merge(chapter).admitted
     assert opinion(chapter).preferred == ()
 
@@ -84,7 +87,7 @@ def test_restricted_refuses_more_nodes_than_an_empty_machine_needs() -> None:
 def test_best_effort_takes_it_and_the_spread_is_remarked() -> None:
     story = told(planned(policy("best-effort"), [*FULL, simple("wide", "6")]))
     assert (story.admitted, story.why.code) == (True, "MOOR-161")
-    assert (merge(last_of(story)).preferred, merge(last_of(story)).admitted) == (False, True)
+    assert (merge(last_of(story)).result.preferred, merge(last_of(story)).admitted) == (False, True)
     assert "MOOR-171" in [remark.code for remark in story.remarks]
 
 
@@ -216,7 +219,7 @@ def test_scope_decides_whether_containers_are_asked_one_by_one() -> None:
     apart = told(planned(policy("single-numa-node", "container"), [pair]))
     together = told(planned(policy("single-numa-node", "pod"), [pair]))
     assert apart.admitted
-    assert [merge(chapter).mask for chapter in apart.chapters] == [0b01, 0b10]
+    assert [merge(chapter).result.mask for chapter in apart.chapters] == [0b01, 0b10]
     assert (together.why.code, [chapter.container for chapter in together.chapters]) == ("MOOR-102", [""])
     assert together.chapters[0].claim.need == 10
     assert together.unreached == ("left", "right")

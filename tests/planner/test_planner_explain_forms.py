@@ -24,15 +24,11 @@ from mooring.planner.pod_names import find, first_refused, pods_of
 from mooring.render.decision import SIGNS, Mark, decision_view
 from mooring.render.decision_svg import decision_svg
 from mooring.topologymanager import facts as topology_facts
-from mooring.topologymanager.distances import NUMAInfo
-from mooring.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hints
-from mooring.topologymanager.merge import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE, merge, reach
-from mooring.topologymanager.wide import Family
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "explain.md"
 ROOMS = (cpu_facts, memory_facts, device_facts, topology_facts, node_facts)
-LEFT_OUT = {"declared", "settings"}
-"""Fields that stand elsewhere: the pod itself, and the settings of a start."""
+LEFT_OUT = {"declared", "settings", "choices"}
+"""Fields that stand elsewhere: the pod itself, the settings of a start, the choices of a merge (in the story)."""
 
 
 def facts_of(room: ModuleType) -> list[type]:
@@ -121,30 +117,3 @@ def test_details_are_left_out_with_everything_below_them() -> None:
     tree = (Line("a", (Line("b", (Line("c"),), detail=True), Line("d"))),)
     assert [line.text for line in walk(without_details(tree))] == ["a", "d"]
     assert [line.text for line in walk(tree)] == ["a", "b", "c", "d"]
-
-
-INFO = NUMAInfo(0b111)
-LISTS = (
-    (Hints((0b001, 0b010), (0b011,)), Hints((0b010,), (0b110,))),
-    (Hints((0b001,)), Hints((0b010,))),
-    (Hints((0b011,), (0b111,)), Hints((0b110,), (0b111,)), DONT_CARE),
-    (DONT_CARE, DONT_CARE),
-    (Hints((0b001,)), NOT_POSSIBLE),
-)
-
-
-@pytest.mark.parametrize("policy_name", [BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE])
-@pytest.mark.parametrize("number", range(len(LISTS)))
-def test_what_a_merge_comes_to_is_within_its_reach(policy_name: str, number: int) -> None:
-    entries = LISTS[number]
-    options = reach(policy_name, entries, INFO)
-    result = merge(policy_name, entries, INFO)
-    assert options is not None
-    if result.hint.preferred:
-        assert (INFO.nodes if result.hint.mask is None else result.hint.mask) in options.preferred
-    elif options.reachable and policy_name != SINGLE_NUMA_NODE:
-        assert result.hint.mask in options.reachable
-
-
-def test_described_hints_have_no_list_of_what_can_be_reached() -> None:
-    assert reach(RESTRICTED, [Family(0b111, (), 1)], INFO) is None

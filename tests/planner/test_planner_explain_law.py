@@ -62,7 +62,7 @@ def answers(scenario: Scenario, machines: dict[str, MachineInfo]) -> Iterator[tu
 
 def check(answer: Answer, kubelet: Kubelet) -> Story:
     """Fail unless the story of an answer can be told in every form and says what was decided."""
-    story = story_of(answer, kubelet)
+    story = story_of(answer)
     topology = kubelet.settings.topology
     document = explanation_document(story, "machine", topology)
     assert msgspec.json.decode(msgspec.json.encode(document)) == document
@@ -134,10 +134,8 @@ def check_merges(story: Story) -> None:
         merge = chapter.merge
         if merge is None:
             continue
-        if merge.rule == "preferred" and merge.common is not None and merge.mask is not None:
-            assert merge.mask in merge.common
-        if merge.rule == "narrowest" and merge.reachable is not None and merge.mask is not None:
-            assert merge.mask in merge.reachable
+        if merge.choices is not None and merge.result.mask is not None:
+            assert merge.result.mask in merge.choices
         if not merge.admitted:
             assert story.verdict == REJECTED
             assert not chapter.steps

@@ -18,7 +18,8 @@ from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.discovery.compact import parse_compact
-from mooring.explain.why import Circumstances, why, why_out_of
+from mooring.explain.chapters import Circumstances
+from mooring.explain.why import why, why_out_of
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE

@@ -42,7 +42,7 @@ def _parts(capacity: Capacity, at_least: int, width: int, *, wide: bool) -> Iter
         return
     view = plan_view(plan)
     yield Text.assemble((view.name, "bold"), f": {view.title}")
-    yield Text(policies(plan.kubelet), "dim")
+    yield Text(policies(plan.kubelet.settings), "dim")
     yield Text("")
     if not capacity.can_be_asked:
         last = plan.answers[-1].pod

@@ -30,7 +30,7 @@ def _parts(plan: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:
         return
     view = plan_view(plan)
     yield Text.assemble((view.name, "bold"), f": {view.title}")
-    yield Text(policies(plan.kubelet), "dim")
+    yield Text(policies(plan.kubelet.settings), "dim")
     yield Text("")
     if plan.answers:
         yield placements_table(plan_rows(plan, wide=wide), wide=wide)

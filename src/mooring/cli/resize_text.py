@@ -43,7 +43,7 @@ def _parts(resized: Resized, width: int, *, wide: bool) -> Iterator[RenderableTy
         return
     view = plan_view(plan)
     yield Text.assemble((view.name, "bold"), f": {view.title}")
-    yield Text(policies(plan.kubelet), "dim")
+    yield Text(policies(plan.kubelet.settings), "dim")
     yield Text("")
     if answer is None:
         yield from _not_running(resized)

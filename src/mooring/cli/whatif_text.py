@@ -74,8 +74,8 @@ def _comparison(question: Question, changes: Sequence[Change], before: Plan, aft
 
 
 def _policies(before: Plan, after: Plan) -> Iterator[RenderableType]:
-    old = policies(before.kubelet) if before.kubelet else ""
-    new = policies(after.kubelet) if after.kubelet else ""
+    old = policies(before.kubelet.settings) if before.kubelet else ""
+    new = policies(after.kubelet.settings) if after.kubelet else ""
     if new:
         yield Text(new, STYLES["quiet"])
     if old and old != new:

@@ -1,46 +1,226 @@
-"""From the facts of an answer to chapters: one for each container, and one for the pod as a whole in pod scope."""
+"""From the facts of a decision to chapters: one for each container, and one for the pod as a whole in pod scope.
+
+Reasons, stories, pictures and documents read the same chapters; the facts are walked once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from mooring.core.pod import Pod
-from mooring.explain.claims import claim_of
-from mooring.explain.opinions import merges_of
-from mooring.explain.story import Chapter, Merge, Opinion, Step, Taking
-from mooring.explain.takings import steps_of
+from mooring.core.pod import Container, Pod, QoS, ResourceList
+from mooring.core.podlevel import guaranteed_equivalent
+from mooring.cpumanager.facts import (
+    CPUPinningFailed,
+    CPUsPicked,
+    CPUsTaken,
+    DistributionChosen,
+    ExistingCPUsKept,
+    PodShareCut,
+    SharePicked,
+    TakeBegun,
+    WholeCoresChecked,
+)
+from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.devicemanager.facts import DevicesTaken
+from mooring.devicemanager.state import DeviceState
+from mooring.explain.opinions import last, opinions_of
+from mooring.explain.story import Chapter, Claim, Opinion, Pick, PluginStep, Refused, Run, Step, Taking, failed
+from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
+from mooring.memorymanager.state import MemoryState
+from mooring.node.facts import HintsGiven
 from mooring.node.settings import Settings
+from mooring.topologymanager.facts import HintsMerged
+from mooring.topologymanager.merge import NONE
 
 POD = ""
 """The key of the chapter about the pod as a whole."""
 
 
+@dataclass(frozen=True)
+class Circumstances:
+    """What a decision is explained from, besides the decision itself. Its chapters are read once, on first use."""
+
+    settings: Settings
+    pod: Pod
+    facts: Sequence[object]
+    """Everything that the engine reported, in order."""
+    memory: MemoryState
+    """The memory manager's state after the decision."""
+    devices: DeviceState = field(default_factory=DeviceState)
+    """The device manager's state after the decision."""
+
+    @cached_property
+    def chapters(self) -> tuple[Chapter, ...]:
+        """The chapters, in the order in which things happened."""
+        return chapters_of(self.pod, self.facts, self.settings)
+
+    @property
+    def refused_in(self) -> Chapter | None:
+        """The chapter in which the pod was refused; None when it was not, or when no fact says so."""
+        return next((chapter for chapter in reversed(self.chapters) if chapter.failed), None)
+
+    def refusal(self, kind: type[Refused]) -> Refused | None:
+        """Return the last step of a kind in which the pod was refused; None when there is none."""
+        chapter = self.refused_in
+        return chapter.refusal(kind) if chapter is not None else None
+
+
 def chapters_of(pod: Pod, facts: Sequence[object], settings: Settings) -> tuple[Chapter, ...]:
-    """Return the chapters in the order in which things happened; containers that nobody looked at have none."""
+    """Return the chapters in the order in which things happened; containers that were not reached have none."""
     mine = [fact for fact in facts if getattr(fact, "pod", pod.uid) == pod.uid]
-    merges: dict[str, tuple[Merge, tuple[Opinion, ...]]] = {}
-    for container, merge, opinions in merges_of(mine, settings):
-        merges[container] = (merge, opinions)
+    merges = dict(_merges(mine, settings))
     steps: dict[str, list[Step]] = {}
-    for step in steps_of(mine):
+    for step in _steps(mine):
         steps.setdefault(step.container, []).append(step)
-    looked_at = {getattr(fact, "container", POD) for fact in mine} | set(merges)
+    reached = {getattr(fact, "container", POD) for fact in mine} | set(merges)
     names = [POD] if POD in merges or POD in steps else []
-    names += [container.name for container in pod.containers if container.name in looked_at]
-    return tuple(_chapter(name, pod, merges.get(name), steps.get(name, []), settings) for name in names)
-
-
-def _chapter(
-    name: str,
-    pod: Pod,
-    merged: tuple[Merge, tuple[Opinion, ...]] | None,
-    steps: Sequence[Step],
-    settings: Settings,
-) -> Chapter:
-    merge, opinions = merged if merged is not None else (None, ())
-    return Chapter(name, claim_of(pod, name, settings), opinions, merge, tuple(steps))
+    names += [container.name for container in pod.containers if container.name in reached]
+    by_distance = settings.numa.distances is not None
+    found = []
+    for name in names:
+        merge, opinions = merges.get(name, (None, ()))
+        found.append(
+            Chapter(name, _claim(pod, name, settings), opinions, merge, by_distance, tuple(steps.get(name, ())))
+        )
+    return tuple(found)
 
 
 def takings(chapters: Sequence[Chapter]) -> list[Taking]:
     """Return every taking of CPUs."""
     return [step for chapter in chapters for step in chapter.steps if isinstance(step, Taking)]
+
+
+def _merges(
+    facts: Sequence[object], settings: Settings
+) -> Iterator[tuple[str, tuple[HintsMerged, tuple[Opinion, ...]]]]:
+    """Yield container, merge and opinions of every merge, in order."""
+    start = 0
+    for position, fact in enumerate(facts):
+        if not isinstance(fact, HintsMerged):
+            continue
+        part = facts[start : position + 1]
+        start = position + 1
+        given = last(part, HintsGiven)
+        yield given.container if given is not None else POD, (fact, opinions_of(part, settings))
+
+
+def _claim(pod: Pod, container: str, settings: Settings) -> Claim:
+    """Return the claim of a container, or of the whole pod for an empty name."""
+    if not container:
+        return _claim_of_pod(pod, settings)
+    one = next(found for found in pod.containers if found.name == container)
+    need = exclusive_cpus(pod, one, settings.pod_level) if settings.cpu is not None else 0
+    if need and not settings.pod_level.leaves_out(pod):
+        if _from_the_node(pod, settings):
+            return Claim(need, "the pod is Guaranteed and the request is a whole number")
+        return Claim(need, "its requests equal its limits and the number is whole; they come from the CPUs of the pod")
+    return Claim(0, _why_no_claim(pod, one, settings))
+
+
+def _from_the_node(pod: Pod, settings: Settings) -> bool:
+    """Tell whether containers get their CPUs from the node and not from what the pod has (KEP-5526)."""
+    return not (settings.pod_level.manages(pod) and settings.pod_scope and settings.topology_policy != NONE)
+
+
+def _claim_of_pod(pod: Pod, settings: Settings) -> Claim:
+    need = exclusive_cpus_of_pod(pod, settings.pod_level) if settings.cpu is not None else 0
+    if need and not settings.pod_level.leaves_out(pod):
+        if settings.pod_level.manages(pod):
+            return Claim(need, "the pod's own resources say so")
+        return Claim(need, "the most that its containers need at once")
+    if settings.cpu is not None and settings.pod_level.manages(pod) and pod.qos is QoS.GUARANTEED:
+        return Claim(0, "the pod's own cpu is no whole number")
+    return Claim(0, _why_no_claim_of_any(pod, settings) or "no container asks for a whole number of CPUs")
+
+
+def _why_no_claim(pod: Pod, container: Container, settings: Settings) -> str:
+    general = _why_no_claim_of_any(pod, settings)
+    if general:
+        return general
+    if "cpu" not in container.requests:
+        return "it requests no CPU"
+    if settings.pod_level.manages(pod) and not guaranteed_equivalent(container):
+        return "its cpu and memory requests are not both set and equal to its limits"
+    return f"{_cpu_text(container.requests)} is not a whole number of CPUs"
+
+
+def _why_no_claim_of_any(pod: Pod, settings: Settings) -> str:
+    """Return what keeps every container of the pod from exclusive CPUs, or an empty text."""
+    if settings.cpu is None:
+        return "the CPU manager policy is none"
+    if pod.qos is not QoS.GUARANTEED:
+        return f"the QoS class of the pod is {pod.qos.value}"
+    if settings.pod_level.leaves_out(pod):
+        return "the pod has pod-level resources, and the gate PodLevelResourceManagers is off"
+    return ""
+
+
+def _cpu_text(resources: ResourceList) -> str:
+    return str(resources["cpu"])
+
+
+def _steps(facts: Iterable[object]) -> Iterator[Step]:
+    """Yield what was done, in order; the facts of one taking become one step, and a refusal is reported once."""
+    told = False
+    for step in _all_steps(facts):
+        if not (told and isinstance(step, CPUPinningFailed | MemoryPinningFailed)):
+            yield step
+        told = failed(step)
+
+
+def _all_steps(facts: Iterable[object]) -> Iterator[Step]:
+    open_run: list[object] = []
+    told: list[object] = []
+    for fact in facts:
+        match fact:
+            case TakeBegun() | CPUsPicked() | DistributionChosen() | SharePicked():
+                open_run.append(fact)
+            case CPUsTaken():
+                runs = tuple(_runs(open_run))
+                yield Taking(
+                    fact.container, fact.need, fact.reusable, fact.pool, fact.affinity, runs, fact.taken, fact.error
+                )
+                open_run = []
+            case PodShareCut():
+                yield from _cut(open_run, fact.cpus, "")
+                yield fact
+                open_run = []
+            case CPUPinningFailed():
+                yield from _cut(open_run, 0, fact.error)
+                yield fact
+                open_run = []
+            case _ if isinstance(fact, PluginStep):
+                # A plugin that is asked for hints and for the choice says the same twice.
+                if fact not in told:
+                    yield fact
+                told.append(fact)
+            case WholeCoresChecked() | ExistingCPUsKept() | MemoryAssigned() | MemoryPinningFailed() | DevicesTaken():
+                yield fact
+
+
+def _cut(facts: list[object], taken: int, error: str) -> Iterator[Taking]:
+    """Yield the taking from the CPUs of the pod, whose end no fact of its own tells."""
+    begun = next((fact for fact in facts if isinstance(fact, TakeBegun)), None)
+    if begun is not None:
+        yield Taking(begun.container, begun.need, 0, begun.candidates, None, tuple(_runs(facts)), taken, error)
+
+
+def _runs(facts: list[object]) -> Iterator[Run]:
+    starts = [position for position, fact in enumerate(facts) if isinstance(fact, TakeBegun)]
+    # Plugins choose without a run of the kubelet's rules.
+    for start, end in zip(starts, [*starts[1:], len(facts)] if starts else [], strict=True):
+        begun, *rest = facts[start:end]
+        if not isinstance(begun, TakeBegun):
+            continue
+        chosen = next((fact for fact in rest if isinstance(fact, DistributionChosen)), None)
+        yield Run(begun.place, begun.need, begun.candidates, chosen, tuple(_picks(rest)))
+
+
+def _picks(facts: Iterable[object]) -> Iterator[Pick]:
+    for fact in facts:
+        if isinstance(fact, CPUsPicked):
+            yield Pick(fact.rule, fact.cpus)
+        elif isinstance(fact, SharePicked):
+            yield Pick("rest" if fact.is_rest else "share", fact.cpus, fact.node)

@@ -84,7 +84,7 @@ def _body(chapter: Chapter, topology: Topology | None) -> Iterator[Line]:
             line = opinion_line(opinion, merge.policy)
             # Where all went well the hints are there for who wants everything.
             yield replace(line, detail=merge.admitted and not opinion.nothing_fits)
-        yield merge_line(merge)
+        yield merge_line(merge, by_distance=chapter.by_distance)
     for step in chapter.steps:
         yield step_line(step, topology)
 

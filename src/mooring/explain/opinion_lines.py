@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from mooring.core.bits import members
 from mooring.explain.phrases import count, node_sets, nodes, per_node, size
-from mooring.explain.story import Merge, Opinion
+from mooring.explain.story import Opinion
 from mooring.explain.tree import NO, YES, Line
 from mooring.memorymanager.reserved import is_memory
+from mooring.topologymanager.facts import HintsMerged
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 
 
@@ -79,45 +80,49 @@ def _free(opinion: Opinion) -> Iterator[str]:
         yield f"free{named}: {per_node(amounts, size if is_memory(kind) else str)}"
 
 
-def merge_line(merge: Merge) -> Line:
-    """Return how the opinions became one."""
+def merge_line(merge: HintsMerged, *, by_distance: bool) -> Line:
+    """Return how the opinions became one.
+
+    Args:
+        merge: of the opinions.
+        by_distance: whether of equally narrow sets the closest wins.
+    """
     mark = YES if merge.admitted else NO
     verdict = "admits" if merge.admitted else "refuses"
-    return Line(f"{merge.policy} {verdict}: {_outcome(merge)}", tuple(_choice(merge)), mark=mark)
+    below = tuple(_choice(merge, by_distance=by_distance))
+    return Line(f"{merge.policy} {verdict}: {_outcome(merge)}", below, mark=mark)
 
 
 def _where(mask: int | None) -> str:
     return nodes(members(mask)) if mask else "all NUMA nodes"
 
 
-def _outcome(merge: Merge) -> str:
+def _outcome(merge: HintsMerged) -> str:
+    mask = merge.result.mask
     if merge.rule == "preferred":
-        if not merge.mask:
+        if not mask:
             return "any NUMA node will do"
-        return f"{_where(merge.mask)} {'is' if merge.mask.bit_count() == 1 else 'are'} preferred by every resource"
+        return f"{_where(mask)} {'is' if mask.bit_count() == 1 else 'are'} preferred by every resource"
     if merge.rule == "nothing":
         return "no combination of hints has a NUMA node in common"
     if merge.rule == "filtered":
         return "not every resource has a preferred hint of one NUMA node"
     if merge.policy == SINGLE_NUMA_NODE:
         return "no NUMA node is preferred by every resource"
-    return f"no set of NUMA nodes is preferred by every resource; the best of the others is {_where(merge.mask)}"
+    return f"no set of NUMA nodes is preferred by every resource; the best of the others is {_where(mask)}"
 
 
-def _choice(merge: Merge) -> Iterator[Line]:
+def _choice(merge: HintsMerged, *, by_distance: bool) -> Iterator[Line]:
     """Say among what was chosen, and by which rule."""
-    if merge.rule == "preferred" and merge.common and len(merge.common) > 1:
-        yield Line(f"preferred by all: {node_sets(merge.common)}; {_rule(merge)} wins", detail=True)
-    if merge.rule == "narrowest" and merge.reachable is not None and merge.policy != SINGLE_NUMA_NODE:
+    if merge.choices is None:
+        return
+    ties = "the closest, then the lowest" if by_distance else "the lowest"
+    if merge.rule == "preferred" and len(merge.choices) > 1:
+        yield Line(f"preferred by all: {node_sets(merge.choices)}; the narrowest, then {ties} wins", detail=True)
+    if merge.rule == "narrowest" and merge.policy != SINGLE_NUMA_NODE:
         aim = count(merge.bound, "NUMA node")
         yield Line(
-            f"within reach: {node_sets(merge.reachable)}; sets of {aim} win, then smaller ones, then larger ones; "
-            f"of the same size {_rule(merge)}",
+            f"within reach: {node_sets(merge.choices)}; sets of {aim} win, then smaller ones, then larger ones; "
+            f"of the same size {ties}",
             detail=True,
         )
-
-
-def _rule(merge: Merge) -> str:
-    narrow = "the narrowest" if merge.rule == "preferred" else ""
-    ties = "the closest, then the lowest" if merge.by_distance else "the lowest"
-    return f"{narrow}, then {ties}" if narrow else ties

@@ -15,7 +15,7 @@ from mooring.core.topology import Topology
 from mooring.cpumanager.facts import DistributionChosen, SharePicked, TakeBegun
 from mooring.cpumanager.offline_facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.explain import reason as code
-from mooring.explain.circumstances import Circumstances
+from mooring.explain.chapters import Circumstances
 from mooring.explain.phrases import count, fewest_elements, fewest_nodes, nodes, nodes_of
 from mooring.explain.reason import Reason
 from mooring.node import Decision

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from mooring.core.pod import Pod
 from mooring.cpumanager.claimed import HeldClaim
 from mooring.cpumanager.facts import (
+    CPUHintsAsked,
     CPUPinningFailed,
     DistributionChosen,
     ExistingCPUsKept,
     PodShareCut,
     WholeCoresChecked,
 )
-from mooring.devicemanager.facts import DevicesTaken
+from mooring.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.explain.reason import Reason
-from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
+from mooring.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
 from mooring.plugins.facts import (
     PluginChoseAffinity,
     PluginFailed,
@@ -26,6 +27,7 @@ from mooring.plugins.facts import (
     PluginsChose,
     PluginScored,
 )
+from mooring.topologymanager.facts import HintsMerged
 
 ADMITTED = "admitted"
 REJECTED = "rejected"
@@ -62,12 +64,17 @@ class ClaimsTold:
     """CPUs of all claims of the node."""
 
 
+Question: TypeAlias = CPUHintsAsked | MemoryHintsAsked | DeviceHintsAsked
+
+
 @dataclass(frozen=True, slots=True)
 class Opinion:
     """What one provider of resources said about NUMA nodes, and from what."""
 
     resource: str
     """``cpu``, ``memory`` for all types of memory together (their hints are the same), or the name of a device."""
+    asked: Question | None
+    """What the provider was asked, and from what state it answered; None where it reports nothing of that."""
     need: Mapping[str, int]
     """Type -> amount; memory can have several types."""
     free: Mapping[int, Mapping[str, int]]
@@ -102,27 +109,6 @@ class Opinion:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
-    """How the opinions became one."""
-
-    policy: str
-    rule: str
-    """``preferred``, ``narrowest``, ``nothing`` or ``filtered`` (see ``HintsMerged``)."""
-    mask: int | None
-    """The result; None for any node."""
-    preferred: bool
-    admitted: bool
-    bound: int
-    """Number of nodes that was aimed at when nothing was preferred by all."""
-    common: tuple[int, ...] | None
-    """Sets that all prefer; None when there are too many to list."""
-    reachable: tuple[int, ...] | None
-    """Sets that some combination of hints has in common; None when there are too many to list."""
-    by_distance: bool
-    """Whether of equally narrow sets the closest wins (prefer-closest-numa-nodes)."""
-
-
-@dataclass(frozen=True, slots=True)
 class Pick:
     """CPUs that one rule gave."""
 
@@ -153,6 +139,8 @@ class Taking:
     need: int
     reusable: int
     """CPUs that init containers left, usable besides the shared pool."""
+    pool: int
+    """CPUs that were available, those of ``reusable`` included."""
     affinity: int | None
     runs: tuple[Run, ...]
     taken: int
@@ -174,6 +162,9 @@ Step: TypeAlias = (
 """What was done for a container, in the order in which it was done."""
 
 
+Refused = TypeVar("Refused", WholeCoresChecked, Taking, MemoryAssigned, MemoryPinningFailed, DevicesTaken)
+
+
 @dataclass(frozen=True, slots=True)
 class Chapter:
     """What happened for one container, or for the pod as a whole."""
@@ -182,14 +173,21 @@ class Chapter:
     """Empty for the pod as a whole."""
     claim: Claim
     opinions: tuple[Opinion, ...]
-    merge: Merge | None
-    """None where the topology manager was not asked, as in pod scope for each container."""
+    merge: HintsMerged | None
+    """How the opinions became one; None where the topology manager was not asked, as in pod scope for each
+    container."""
+    by_distance: bool
+    """Whether of equally narrow sets the closest wins (prefer-closest-numa-nodes)."""
     steps: tuple[Step, ...]
 
     @property
     def failed(self) -> bool:
         """Tell whether the pod was refused here."""
         return (self.merge is not None and not self.merge.admitted) or any(failed(step) for step in self.steps)
+
+    def refusal(self, kind: type[Refused]) -> Refused | None:
+        """Return the last step of a kind in which the pod was refused; None when there is none."""
+        return next((step for step in reversed(self.steps) if isinstance(step, kind) and failed(step)), None)
 
 
 def failed(step: Step) -> bool:

@@ -5,15 +5,16 @@ Every figure comes from the facts of the merge that failed, and every claim is c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
+from mooring.core.bits import members
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.devicemanager.facts import DeviceHintsAsked
 from mooring.explain import reason as code
-from mooring.explain.circumstances import Circumstances, last, last_merge
-from mooring.explain.opinions import is_impossible, is_indifferent, narrowest, suffices, wanted_sets
+from mooring.explain.chapters import Circumstances
+from mooring.explain.opinions import CPU, MEMORY
 from mooring.explain.phrases import (
     count,
     fewest_nodes,
@@ -26,94 +27,75 @@ from mooring.explain.phrases import (
     who,
 )
 from mooring.explain.reason import Reason
-from mooring.explain.why_affinity_memory import MAKE_ROOM, why_memory
-from mooring.explain.why_allocation import nothing_to_share
-from mooring.memorymanager.reserved import is_memory
+from mooring.explain.story import Opinion
+from mooring.explain.why_memory import MAKE_ROOM, nothing_to_share, why_memory
 from mooring.node import Decision
-from mooring.node.facts import HintsGiven
-from mooring.topologymanager.distances import NUMAInfo
-from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
-
-CPU = "cpu"
-MEMORY = "memory"
 
 
 def why_affinity(decision: Decision, circumstances: Circumstances) -> Reason:
     """Return the reason for a pod that the topology policy does not admit."""
-    facts = last_merge(circumstances.facts)
-    given = last(facts, HintsGiven)
-    policy, numa = circumstances.settings.topology_policy, circumstances.settings.numa
-    if given is None:
+    chapter, policy = circumstances.refused_in, circumstances.settings.topology_policy
+    if chapter is None or not chapter.opinions:
         return Reason(
             code.PULLED_APART, f"The topology policy {policy} found no set of NUMA nodes that suits every resource."
         )
-    hints = _by_provider(given.hints)
-    stuck = [name for name, found in hints.items() if not suffices(found, policy, numa)]
-    subject = who(given.container)
+    subject = who(chapter.container)
+    stuck = [opinion for opinion in chapter.opinions if not opinion.suffices]
     if not stuck:
         return Reason(
             code.PULLED_APART,
-            f"{subject} {_conflict(hints, policy, numa)}.",
+            f"{subject} {_conflict(chapter.opinions, policy)}.",
             "Free one of the resources where the others are, or use topologyManagerPolicy best-effort, which takes "
             "the nearest that there is.",
         )
     first, *others = stuck
-    cause = _clause(first, hints[first], facts, decision, circumstances)
+    cause = _clause(first, decision, circumstances)
     sentence = f"{subject} {cause.sentence}."
     if others:
-        sentence += f" Its {joined([_label(name) for name in others])} alone would be refused as well."
+        sentence += f" Its {joined([_label(one.resource) for one in others])} alone would be refused as well."
     return replace(cause, sentence=sentence)
-
-
-def _by_provider(hints: Mapping[str, AnyHints | None]) -> dict[str, AnyHints]:
-    """Return what has an opinion: cpu first, all types of memory as one (their hints are the same), then devices."""
-    found = {name: value for name, value in hints.items() if value is not None}
-    merged: dict[str, AnyHints] = {}
-    if CPU in found:
-        merged[CPU] = found.pop(CPU)
-    memory = [name for name in found if is_memory(name)]
-    for name in sorted(memory, key=lambda name: (name != MEMORY, name)):
-        merged.setdefault(MEMORY, found[name])
-        del found[name]
-    return {**merged, **dict(sorted(found.items()))}
 
 
 def _label(name: str) -> str:
     return "CPUs" if name == CPU else name
 
 
-def _conflict(hints: Mapping[str, AnyHints], policy: str, numa: NUMAInfo) -> str:
+def _conflict(opinions: Sequence[Opinion], policy: str) -> str:
     """Say that every resource could be served well, but not all in the same place."""
     parts = [
-        f"its {_label(name)} on {node_sets(wanted_sets(found, policy, numa))}"
-        for name, found in hints.items()
-        if not is_indifferent(found)
+        f"its {_label(opinion.resource)} on {node_sets(_wanted(opinion, policy))}"
+        for opinion in opinions
+        if not opinion.indifferent
     ]
     return f"could have {', '.join(parts)}; no choice suits all of them, and {policy} admits nothing else"
 
 
-def _clause(
-    name: str, hints: AnyHints, facts: Sequence[object], decision: Decision, circumstances: Circumstances
-) -> Reason:
+def _wanted(opinion: Opinion, policy: str) -> list[int]:
+    """Return the sets of NUMA nodes that the policy would admit; of more than can be listed just one."""
+    if policy != SINGLE_NUMA_NODE:
+        return list(opinion.preferred)
+    return [1 << node for node in members(opinion.alone)]
+
+
+def _clause(opinion: Opinion, decision: Decision, circumstances: Circumstances) -> Reason:
     """Return what is wrong with one resource; the sentence is a clause without its subject."""
-    if name == CPU:
-        topology = circumstances.settings.cpu.topology if circumstances.settings.cpu is not None else None
-        asked = last(facts, CPUHintsAsked)
-        if topology is None or asked is None:
+    if opinion.resource == CPU:
+        topology, asked = circumstances.settings.topology, opinion.asked
+        if topology is None or not isinstance(asked, CPUHintsAsked):
             return nothing_to_share("no cpus available")
-        cause = _cpus(asked, hints, topology, decision, circumstances)
+        cause = _cpus(asked, opinion.narrowest, topology, decision, circumstances)
         return replace(cause, sentence=f"asks for {count(asked.need, 'exclusive CPU')}, {cause.sentence}")
-    if name == MEMORY:
-        return why_memory(hints, facts, decision, circumstances)
-    return _devices(name, hints, facts, circumstances)
+    if opinion.resource == MEMORY:
+        return why_memory(opinion, decision, circumstances)
+    return _devices(opinion, circumstances)
 
 
-def _devices(name: str, hints: AnyHints, facts: Sequence[object], circumstances: Circumstances) -> Reason:
-    asked = next((fact for fact in facts if isinstance(fact, DeviceHintsAsked) and fact.resource == name), None)
-    need, free, held = (asked.need, len(asked.free), asked.held) if asked is not None else (0, 0, 0)
+def _devices(opinion: Opinion, circumstances: Circumstances) -> Reason:
+    asked, name = opinion.asked, opinion.resource
+    need, free, held = (asked.need, len(asked.free), asked.held) if isinstance(asked, DeviceHintsAsked) else (0, 0, 0)
     asks = f"asks for {need} of {name}"
-    if not is_impossible(hints):
+    if opinion.narrowest:
         policy = circumstances.settings.topology_policy
         return Reason(
             code.DEVICES_APART,
@@ -134,7 +116,7 @@ def _devices(name: str, hints: AnyHints, facts: Sequence[object], circumstances:
 
 
 def _cpus(
-    asked: CPUHintsAsked, hints: AnyHints, topology: Topology, decision: Decision, circumstances: Circumstances
+    asked: CPUHintsAsked, now: int, topology: Topology, decision: Decision, circumstances: Circumstances
 ) -> Reason:
     policy = circumstances.settings.topology_policy
     if asked.mismatch:
@@ -155,7 +137,7 @@ def _cpus(
             "allows as many NUMA nodes as an empty machine would need.",
         )
     if asked.reusable:
-        return _pinned(asked, hints, topology, policy)
+        return _pinned(asked, now, topology, policy)
     if asked.available == _held(asked, decision):
         where = nodes(nodes_of(topology, asked.available))
         return Reason(
@@ -163,7 +145,7 @@ def _cpus(
             f"and those that it holds already are on {where}, which {policy} refuses when it is admitted again",
             "Delete the pod, so that its controller makes a new one that is placed anew.",
         )
-    return _scattered(asked, hints, topology, policy)
+    return _scattered(asked, now, topology, policy)
 
 
 def _held(asked: CPUHintsAsked, decision: Decision) -> int:
@@ -185,7 +167,7 @@ def _mismatch(asked: CPUHintsAsked) -> Reason:
     return Reason(code.HOLDS_ANOTHER_NUMBER, clause, "Delete the pod, so that its controller makes a new one.")
 
 
-def _pinned(asked: CPUHintsAsked, hints: AnyHints, topology: Topology, policy: str) -> Reason:
+def _pinned(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> Reason:
     """Say that CPUs of the pod's earlier containers pin it to their nodes (kubernetes/kubernetes#123816)."""
     home = nodes_of(topology, asked.reusable)
     whose = "an init container of the pod got its CPUs" if asked.container else "containers of the pod have CPUs"
@@ -199,7 +181,7 @@ def _pinned(asked: CPUHintsAsked, hints: AnyHints, topology: Topology, policy: s
     inside = topology.cpus_in_numa(sum(1 << node for node in home if node >= 0))
     usable = (inside & (asked.available | asked.reusable)).bit_count()
     if policy != SINGLE_NUMA_NODE:
-        clause = f"{stay}: it would take {_wider(asked, hints, topology)}, and {policy} refuses that"
+        clause = f"{stay}: it would take {_wider(asked, now, topology)}, and {policy} refuses that"
     elif len(home) > 1:
         clause = f"{stay}; single-numa-node allows only one"
     else:
@@ -210,7 +192,7 @@ def _pinned(asked: CPUHintsAsked, hints: AnyHints, topology: Topology, policy: s
     return Reason(code.PINNED_BY_EARLIER, clause, advice)
 
 
-def _scattered(asked: CPUHintsAsked, hints: AnyHints, topology: Topology, policy: str) -> Reason:
+def _scattered(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> Reason:
     free = _free(topology, asked.available)
     listed = f"free are {per_node(free)}"
     advice = f"{MAKE_ROOM}, ask for fewer CPUs, or use topologyManagerPolicy best-effort."
@@ -218,14 +200,13 @@ def _scattered(asked: CPUHintsAsked, hints: AnyHints, topology: Topology, policy
         return Reason(code.NO_SINGLE_NODE, f"and no single NUMA node has that many free: {listed}", advice)
     return Reason(
         code.TOO_MANY_NODES,
-        f"for which it would take {_wider(asked, hints, topology)}, and {policy} refuses that: {listed}",
+        f"for which it would take {_wider(asked, now, topology)}, and {policy} refuses that: {listed}",
         advice,
     )
 
 
-def _wider(asked: CPUHintsAsked, hints: AnyHints, topology: Topology) -> str:
+def _wider(asked: CPUHintsAsked, now: int, topology: Topology) -> str:
     """Return how many nodes it takes now, and how many have so many CPUs at all."""
-    now = narrowest(hints)
     fewest = fewest_nodes(topology, asked.need)
     if not fewest < now:
         return "other NUMA nodes than it prefers"

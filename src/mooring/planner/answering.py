@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Placement
 from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
-from mooring.explain.why import Circumstances, why, why_crash, why_out_of
+from mooring.explain.chapters import Circumstances
+from mooring.explain.why import why, why_crash, why_out_of
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.node import Decision
 from mooring.node.resources import check_fit
@@ -26,6 +27,8 @@ class Answer:
     """The state files after the answer."""
     before_start: StateTexts
     """The state files after the managers and before the containers started; the same for a pod that was refused."""
+    circumstances: Circumstances = field(repr=False, compare=False)
+    """What the answer is explained from."""
     running: bool = False
     """Whether the pod ran already and was admitted again."""
     crash: str = ""
@@ -59,7 +62,8 @@ def answered(kubelet: Kubelet, pod: Pod, *, running: bool) -> tuple[Kubelet, Ans
             after, decision = kubelet.decide(pod, facts.append)
     except KubeletCrashError as error:
         return kubelet, _crashed(kubelet, pod, str(error), running=running)
-    reason = why(decision, Circumstances(kubelet.settings, pod, facts, after.node.memory, after.node.providers.devices))
+    circumstances = Circumstances(kubelet.settings, pod, facts, after.node.memory, after.node.providers.devices)
+    reason = why(decision, circumstances)
     before_start = after.files
     if decision.admitted:
         others = [other for uid, other in after.node.active.items() if uid != pod.uid]
@@ -77,6 +81,7 @@ def answered(kubelet: Kubelet, pod: Pod, *, running: bool) -> tuple[Kubelet, Ans
         reason.sentence,
         after.files,
         before_start,
+        circumstances,
         running,
         facts=tuple(facts),
         code=reason.code,
@@ -104,6 +109,7 @@ def _crashed(kubelet: Kubelet, pod: Pod, crash: str, *, running: bool) -> Answer
         reason.sentence,
         kubelet.files,
         kubelet.files,
+        Circumstances(kubelet.settings, pod, (), kubelet.node.memory, kubelet.node.providers.devices),
         running,
         crash,
         code=reason.code,

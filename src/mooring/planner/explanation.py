@@ -13,8 +13,6 @@ from mooring.core.pod import Pod
 from mooring.cpumanager.claimed import HeldClaim, claims_of
 from mooring.explain import reason as code
 from mooring.explain import story as tell
-from mooring.explain.chapters import chapters_of
-from mooring.explain.circumstances import Circumstances
 from mooring.explain.codes.pages import page
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import all_remarks
@@ -38,7 +36,7 @@ def explain(plan: Plan, pod: Pod, container: str = "") -> Story:
     if plan.kubelet is None or place is None:
         return _untold(plan, pod, container)
     answer = plan.answers[place]
-    return replace(story_of(answer, plan.kubelet, container), claims=claims_told(answer, _before(plan, place)))
+    return replace(story_of(answer, container), claims=claims_told(answer, _before(plan, place)))
 
 
 def _before(plan: Plan, place: int) -> Kubelet:
@@ -48,18 +46,16 @@ def _before(plan: Plan, place: int) -> Kubelet:
     return kubelet.offline(gone)[0] if gone and not plan.answers[place].running else kubelet
 
 
-def story_of(answer: Answer, kubelet: Kubelet, container: str = "") -> Story:
-    """Return the story of an answer that a kubelet gave.
+def story_of(answer: Answer, container: str = "") -> Story:
+    """Return the story of an answer.
 
     Args:
         answer: with its facts.
-        kubelet: the one that was asked; its settings count, not its state.
         container: name of one of the pod's containers; empty for all of them.
     """
-    pod, facts, settings = answer.pod, answer.facts, kubelet.settings
-    chapters = chapters_of(pod, facts, settings)
+    pod, facts, circumstances = answer.pod, answer.facts, answer.circumstances
+    chapters = circumstances.chapters
     told = {chapter.container for chapter in chapters}
-    remarks = all_remarks(answer.decision, Circumstances(settings, pod, facts, kubelet.node.memory))
     return Story(
         pod=pod,
         container=container,
@@ -68,8 +64,8 @@ def story_of(answer: Answer, kubelet: Kubelet, container: str = "") -> Story:
         why=Reason(answer.code, answer.why, answer.remedy),
         reason=answer.decision.reason,
         message=answer.decision.message,
-        circumstances=policies(kubelet),
-        remarks=tuple(remarks),
+        circumstances=policies(circumstances.settings),
+        remarks=tuple(all_remarks(answer.decision, circumstances)),
         chapters=tuple(one for one in chapters if not container or one.container in ("", container)),
         unreached=tuple(one.name for one in pod.containers if one.name not in told) if chapters else (),
         dropped=_dropped(facts),
@@ -118,7 +114,7 @@ def _untold(plan: Plan, pod: Pod, container: str) -> Story:
         why=why,
         reason=reason,
         message=message,
-        circumstances=policies(plan.kubelet) if plan.kubelet is not None else "",
+        circumstances=policies(plan.kubelet.settings) if plan.kubelet is not None else "",
         remarks=(),
         chapters=(),
         unreached=(),

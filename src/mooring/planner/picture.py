@@ -15,6 +15,7 @@ from mooring.explain.phrases import nodes_of
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.isolation import Isolation, cpu_isolation
 from mooring.node.node import numa_of_blocks
+from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
 from mooring.planner.holdings import holding_lines
 from mooring.planner.hotplug_fields import hotplug_lines
@@ -55,7 +56,7 @@ def plan_view(
         pools=pools_of(kubelet),
         memory=_memory(kubelet),
         rejected=rejected,
-        subtitle=policies(kubelet),
+        subtitle=policies(kubelet.settings),
         caption=[*holding_lines(plan), *resize_lines(plan, now), *mixed_lines(plan), *hotplug_lines(kubelet.node)],
         also=also,
     )
@@ -66,9 +67,9 @@ def machine_view(machine: Machine) -> NodeView:
     return build_view(machine)
 
 
-def policies(kubelet: Kubelet) -> str:
+def policies(settings: Settings) -> str:
     """Return the policies and the options that are on, in one line."""
-    config = kubelet.settings.config
+    config = settings.config
     parts = [f"CPU manager {config.cpu_manager_policy}"]
     parts += sorted(name for name, value in config.cpu_manager_policy_options.items() if value in _TRUE)
     scope = f", scope {config.topology_manager_scope}" if config.topology_manager_policy != "none" else ""

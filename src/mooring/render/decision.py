@@ -17,10 +17,11 @@ from mooring.explain.lines import chapter_title
 from mooring.explain.opinion_lines import merge_line
 from mooring.explain.phrases import amounts_text, count, joined, size
 from mooring.explain.step_lines import step_line
-from mooring.explain.story import Chapter, Merge, Opinion, Step, Story, Taking
+from mooring.explain.story import Chapter, Opinion, Step, Story, Taking
 from mooring.explain.tree import NO
 from mooring.memorymanager.facts import MemoryAssigned
 from mooring.memorymanager.reserved import is_memory
+from mooring.topologymanager.facts import HintsMerged
 
 
 class Mark(Enum):
@@ -133,7 +134,7 @@ def _panel(chapter: Chapter, nodes: tuple[int, ...], topology: Topology | None) 
 
 def _verdict(chapter: Chapter, topology: Topology | None) -> str:
     """Return the line that says how it ended."""
-    lines = [merge_line(chapter.merge)] if chapter.merge is not None else []
+    lines = [merge_line(chapter.merge, by_distance=chapter.by_distance)] if chapter.merge is not None else []
     lines += [step_line(step, topology) for step in chapter.steps]
     told = [line for line in lines if line.mark == NO] or [line for line in lines if not line.detail]
     return told[-1].text if told else ""
@@ -169,12 +170,12 @@ def _mark(opinion: Opinion, node: int) -> Mark:
     return Mark.POSSIBLE if opinion.nodes & bit and opinion.narrowest else Mark.BARRED
 
 
-def _merge_row(merge: Merge, nodes: Sequence[int]) -> DecisionRow:
+def _merge_row(merge: HintsMerged, nodes: Sequence[int]) -> DecisionRow:
     name = f"merged: {merge.policy}"
     if merge.admitted:
-        everywhere = merge.mask is None
-        return DecisionRow(name, _chosen(mask_of(nodes) if everywhere else merge.mask or 0, nodes), "")
-    best = merge.mask or 0 if merge.rule == "narrowest" else 0
+        everywhere = merge.result.mask is None
+        return DecisionRow(name, _chosen(mask_of(nodes) if everywhere else merge.result.mask or 0, nodes), "")
+    best = merge.result.mask or 0 if merge.rule == "narrowest" else 0
     return DecisionRow(name, _chosen(best, nodes, mark=Mark.REFUSED), "refused")
 
 

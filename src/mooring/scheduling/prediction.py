@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod, ResourceList
 from mooring.devicemanager.state import DeviceState
-from mooring.explain.circumstances import Circumstances
+from mooring.explain.chapters import Circumstances
 from mooring.explain.why import why, why_crash, why_out_of
 from mooring.memorymanager.state import MemoryTable
 from mooring.node import Decision, Node

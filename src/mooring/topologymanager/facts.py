@@ -22,3 +22,6 @@ class HintsMerged:
     ``nothing``: no combination has a node in common. ``filtered``: single-numa-node left no hint of some resource."""
     bound: int
     """The size that candidates are compared with when none is preferred: the largest of the narrowest hints."""
+    choices: tuple[int, ...] | None = None
+    """Masks among which the rule ``preferred`` or ``narrowest`` chose, ascending; None where the merge did not list
+    them."""

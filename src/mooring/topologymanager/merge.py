@@ -9,7 +9,7 @@ Source: kubelet v1.37.1, topologymanager policy*.go; spec: topology-manager.md s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from mooring.core.bits import members
@@ -28,6 +28,9 @@ SINGLE_NUMA_NODE = "single-numa-node"
 
 POLICIES = (NONE, BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE)
 """Policy names, in the order in which the kubelet lists them."""
+
+MOST_CHOICES = 256
+"""Up to this many choices a merge reports to its observer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +58,40 @@ def merge(policy: str, entries: Sequence[Entry], info: NUMAInfo, observer: Obser
         return Merged(Hint(None, False), True)
     if policy == SINGLE_NUMA_NODE:
         info = NUMAInfo(info.nodes)
-        hint, rule, bound = _merged_hint([_single_node_hints(hints) for hints in entries], info)
+        winner = _merged_hint([_single_node_hints(hints) for hints in entries], info)
     elif any(isinstance(hints, Family) for hints in entries):
-        hint, rule, bound = _merged_wide(entries, info)
+        winner = _merged_wide(entries, info)
     else:
-        hint, rule, bound = _merged_hint([hints for hints in entries if isinstance(hints, Hints)], info)
+        winner = _merged_hint([hints for hints in entries if isinstance(hints, Hints)], info)
+    hint = winner.hint
     if policy == SINGLE_NUMA_NODE and hint.mask == info.nodes:
         hint = Hint(None, hint.preferred)
     admitted = policy == BEST_EFFORT or hint.preferred
     if observer is not None:
-        observer(HintsMerged(policy, tuple(entries), hint, admitted, rule, bound))
+        choices = _listed(winner.choices)
+        observer(HintsMerged(policy, tuple(entries), hint, admitted, winner.rule, winner.bound, choices))
     return Merged(hint, admitted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Winner:
+    """The winning hint and how it won."""
+
+    hint: Hint
+    rule: str
+    bound: int = 0
+    """0 where sizes played no part."""
+    choices: Collection[int] | int | None = None
+    """Among which the rule chose: masks, or the bit set of a family of masks; None where they were not listed."""
+
+
+def _listed(choices: Collection[int] | int | None) -> tuple[int, ...] | None:
+    """Return the choices in ascending order; None where there are too many."""
+    if isinstance(choices, int):
+        return tuple(members(choices)) if choices.bit_count() <= MOST_CHOICES else None
+    if choices is None or len(choices) > MOST_CHOICES:
+        return None
+    return tuple(sorted(choices))
 
 
 def _single_node_hints(hints: Entry) -> Hints:
@@ -80,34 +106,34 @@ def _single_node_hints(hints: Entry) -> Hints:
     )
 
 
-def _merged_hint(entries: list[Hints], info: NUMAInfo) -> tuple[Hint, str, int]:
-    """Return the winning hint, the rule that chose it, and the bound on sizes (0 where it played no part)."""
+def _merged_hint(entries: list[Hints], info: NUMAInfo) -> _Winner:
+    """Merge entries whose hints are listed."""
     if not all(entries):
-        return Hint(info.nodes, False), "filtered", 0
+        return _Winner(Hint(info.nodes, False), "filtered")
     common = _common_preferred(entries, info.nodes)
     if common:
-        return Hint(narrowest(info, tuple(common)), True), "preferred", 0
+        return _Winner(Hint(narrowest(info, tuple(common)), True), "preferred", choices=common)
     bound = _size_bound(entries)
-    mask = _best_reachable(entries, info, bound)
+    mask, reachable = _best_reachable(entries, info, bound)
     if mask:
-        return Hint(mask, False), "narrowest", bound
-    return Hint(info.nodes, False), "nothing", bound
+        return _Winner(Hint(mask, False), "narrowest", bound, reachable)
+    return _Winner(Hint(info.nodes, False), "nothing", bound)
 
 
-def _merged_wide(entries: Sequence[Entry], info: NUMAInfo) -> tuple[Hint, str, int]:
-    """Do the same where some entries are families that nobody could list."""
+def _merged_wide(entries: Sequence[Entry], info: NUMAInfo) -> _Winner:
+    """Merge entries some of which are families too large to list."""
     if not all(isinstance(hints, Family) or hints for hints in entries):
-        return Hint(info.nodes, False), "filtered", 0
+        return _Winner(Hint(info.nodes, False), "filtered")
     mask = best_preferred(entries, info)
     if mask:
-        return Hint(mask, True), "preferred", 0
+        return _Winner(Hint(mask, True), "preferred")
     bound = 0
     for hints in entries:
         bound = max(bound, hints.narrowest() if isinstance(hints, Family) else _size_bound([hints]))
     mask = best_reachable(entries, info, bound)
     if mask:
-        return Hint(mask, False), "narrowest", bound
-    return Hint(info.nodes, False), "nothing", bound
+        return _Winner(Hint(mask, False), "narrowest", bound)
+    return _Winner(Hint(info.nodes, False), "nothing", bound)
 
 
 def _common_preferred(entries: list[Hints], nodes: int) -> set[int]:
@@ -141,8 +167,8 @@ def _size_bound(entries: list[Hints]) -> int:
     return bound
 
 
-def _best_reachable(entries: list[Hints], info: NUMAInfo, bound: int) -> int:
-    """Return the best non-empty intersection of one mask of each entry; 0 when there is none.
+def _best_reachable(entries: list[Hints], info: NUMAInfo, bound: int) -> tuple[int, set[int] | int]:
+    """Return the best non-empty intersection of one mask of each entry, 0 when there is none, and all of them.
 
     Sizes are tried in the order that the kubelet's comparison amounts to: the bound, then below it the larger first,
     then above it the smaller first (compareHints of v1.37.1, both hints not preferred).
@@ -150,15 +176,17 @@ def _best_reachable(entries: list[Hints], info: NUMAInfo, bound: int) -> int:
     width = info.nodes.bit_length()
     lists = [_masks(hints, info.nodes) for hints in entries if hints.preferred or hints.others]
     if not lists:
-        return info.nodes
+        return info.nodes, {info.nodes}
     sizes = [*range(min(bound, width), 0, -1), *range(bound + 1, width + 1)]
-    return _best_of_family(lists, info, sizes) if width <= WIDEST else _best_of_sets(lists, info, sizes)
+    if width <= WIDEST:
+        family = _reachable_family(lists, width)
+        return _best_of_family(family, info, sizes), family
+    reachable = _reachable_set(lists)
+    return _best_of_sets(reachable, info, sizes), reachable
 
 
-def _best_of_family(lists: list[list[int]], info: NUMAInfo, sizes: list[int]) -> int:
-    width = info.nodes.bit_length()
-    reachable = _reachable_family(lists, width)
-    of_size = families_by_size(width)
+def _best_of_family(reachable: int, info: NUMAInfo, sizes: list[int]) -> int:
+    of_size = families_by_size(info.nodes.bit_length())
     for size in sizes:
         found = reachable & of_size[size]
         if found and info.distances is None:
@@ -169,9 +197,9 @@ def _best_of_family(lists: list[list[int]], info: NUMAInfo, sizes: list[int]) ->
     return 0
 
 
-def _best_of_sets(lists: list[list[int]], info: NUMAInfo, sizes: list[int]) -> int:
+def _best_of_sets(reachable: set[int], info: NUMAInfo, sizes: list[int]) -> int:
     by_size: dict[int, list[int]] = {}
-    for mask in _reachable_set(lists):
+    for mask in reachable:
         by_size.setdefault(mask.bit_count(), []).append(mask)
     return next((best_of_size(info, tuple(by_size[size])) for size in sizes if size in by_size), 0)
 
@@ -198,36 +226,3 @@ def _reachable_set(lists: Iterable[list[int]]) -> set[int]:
             reachable = {left & right for left in reachable for right in distinct}
         reachable.discard(0)
     return reachable or set()
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """From what a merge had to choose; for explanations, never for a decision."""
-
-    preferred: tuple[int, ...]
-    """Masks that every entry prefers, ascending."""
-    reachable: tuple[int, ...]
-    """Non-empty intersections of one mask of each entry, ascending."""
-
-
-MOST_COMBINATIONS = 1 << 16
-"""Sets of NUMA nodes beyond which nobody wants to read what could have been reached."""
-
-
-def reach(policy: str, entries: Sequence[Entry], info: NUMAInfo) -> Reach | None:
-    """Return what a merge of these entries could have come to; None where it is too much to list.
-
-    >>> reach(RESTRICTED, [Hints((0b01, 0b10)), Hints((0b10,), (0b11,))], NUMAInfo(0b11))
-    Reach(preferred=(2,), reachable=(1, 2))
-    """
-    if policy == SINGLE_NUMA_NODE:
-        entries = [_single_node_hints(hints) for hints in entries]
-    listed = [hints for hints in entries if isinstance(hints, Hints)]
-    if len(listed) != len(entries):
-        return None
-    lists = [_masks(hints, info.nodes) for hints in listed if hints.preferred or hints.others]
-    if any(len(masks) ** 2 > MOST_COMBINATIONS for masks in lists):
-        return None
-    preferred = _common_preferred(listed, info.nodes) if all(listed) else set()
-    reachable = _reachable_set(lists) if lists else {info.nodes}
-    return Reach(tuple(sorted(preferred)), tuple(sorted(reachable)) if all(listed) else ())

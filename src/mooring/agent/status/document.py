@@ -110,7 +110,7 @@ def _of_engine(snapshot: Snapshot, now: Moment) -> dict[str, Any]:
         if container.phase in LIVE:
             live.setdefault(container.uid, []).append(container)
     return {
-        "policies": policies(kubelet),
+        "policies": policies(kubelet.settings),
         "cpus": {
             "exclusive": str(_held(kubelet.node.cpu)),
             "shared": str(CPUSet(effective_pool(kubelet.node.cpu))),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mooring.core.pod import Pod
+from mooring.explain.chapters import Circumstances
 from mooring.planner.answering import Answer, answered
 from mooring.planner.capacity.eviction import Eviction, evictions
 from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
@@ -112,7 +113,11 @@ def _with_replicas(plan: Plan, count: Count, stopped: Answer | None) -> Plan:
     """Return the plan as if the replicas had been part of it; state files are left as they were."""
     if plan.kubelet is None:
         return plan
-    answers = [Answer(one.pod, one.decision, "", plan.files, plan.files) for one in count.replicas]
+    settings, memory = plan.kubelet.settings, count.after.node.memory
+    answers = [
+        Answer(one.pod, one.decision, "", plan.files, plan.files, Circumstances(settings, one.pod, (), memory))
+        for one in count.replicas
+    ]
     return replace(
         plan,
         answers=(*plan.answers, *answers, *([stopped] if stopped else [])),

@@ -1,0 +1,216 @@
+"""Why a pod got no memory: refused by the topology manager in a merge, or by the memory manager after it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from mooring.core.bits import members
+from mooring.explain import reason as code
+from mooring.explain.chapters import Circumstances
+from mooring.explain.phrases import amounts_text, count, joined, nodes, per_node, sizes, who
+from mooring.explain.reason import Reason
+from mooring.explain.story import Opinion
+from mooring.memorymanager import static as memory_static
+from mooring.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
+from mooring.memorymanager.hints import free_in
+from mooring.memorymanager.pod_budget import shared_pool_error
+from mooring.memorymanager.requests import container_requests, pod_requests
+from mooring.memorymanager.reserved import MEMORY
+from mooring.node import Decision
+from mooring.topologymanager.merge import SINGLE_NUMA_NODE
+
+MAKE_ROOM = "Make room by removing a pod, let this pod come earlier"
+KEEP_GROUPS = (
+    "Remove the pods whose memory lies on several NUMA nodes, or keep them on another node: a NUMA node of a group "
+    "serves nobody else."
+)
+REMOVE_OR_LESS_MEMORY = "Ask for less memory, or remove a pod."
+KEEP_APART = (
+    "Remove the pods whose memory stands in the way: NUMA nodes that serve containers alone or in another group cannot "
+    "join a group."
+)
+
+
+def why_memory(opinion: Opinion, decision: Decision, circumstances: Circumstances) -> Reason:
+    """Return what is wrong with the memory in a merge; the sentence is a clause without its subject."""
+    asked, policy = opinion.asked, circumstances.settings.topology_policy
+    if not isinstance(asked, MemoryHintsAsked):
+        if not opinion.narrowest:
+            return nothing_to_share(_shared_memory_error(circumstances))
+        held = {node for placement in decision.containers.values() for node in placement.mems}
+        return Reason(
+            code.HELD_ELSEWHERE,
+            f"holds memory on {nodes(held)}, which {policy} refuses when it is admitted again",
+            "Delete the pod, so that its controller makes a new one that is placed anew.",
+        )
+    if policy == SINGLE_NUMA_NODE:
+        return _no_single_node(asked)
+    asks, now = f"asks for {amounts_text(asked.requests)}", count(opinion.narrowest, "NUMA node")
+    clause = f"{asks}, which takes {now} now and fewer on an empty machine, and {policy} refuses that"
+    if _is_grouped(asked):
+        groups = joined([nodes(group) for group in asked.groups])
+        serve = "serve others as one group" if len(asked.groups) == 1 else "serve others as groups"
+        return Reason(code.MEMORY_GROUP_CONFLICT, f"{clause}: {groups} {serve}", KEEP_GROUPS)
+    return Reason(
+        code.TOO_MANY_NODES_FOR_MEMORY,
+        clause,
+        f"{MAKE_ROOM}, ask for less memory, or use topologyManagerPolicy best-effort.",
+    )
+
+
+def _shared_memory_error(circumstances: Circumstances) -> str:
+    pod, policy = circumstances.pod, circumstances.settings.memory
+    asked = pod_requests(pod, policy.gates) if policy is not None else {}
+    return shared_pool_error(pod, asked, policy.gates) if policy is not None and not isinstance(asked, str) else ""
+
+
+def _no_single_node(asked: MemoryHintsAsked) -> Reason:
+    """Say what stands against each node: too little is free, or it belongs to a group of several."""
+    grouped = {node for group in asked.groups for node in group}
+    free = {node: types for node, types in asked.free.items() if node not in grouped}
+    short = {
+        resource: {node: types.get(resource, 0) for node, types in free.items() if types.get(resource, 0) < amount}
+        for resource, amount in asked.requests.items()
+    }
+    text = sizes(*asked.requests.values(), *(left for lefts in short.values() for left in lefts.values()))
+    parts = [
+        f"free{'' if resource == MEMORY else f' {resource}'}: {per_node(lefts, text)}"
+        for resource, lefts in short.items()
+        if lefts
+    ]
+    parts += [f"{nodes(group)} serve others as one group" for group in asked.groups]
+    listed = f" ({'; '.join(parts)})" if parts else ""
+    clause = f"asks for {amounts_text(asked.requests, text)}, and no single NUMA node can give that{listed}"
+    if _is_grouped(asked):
+        return Reason(code.MEMORY_GROUP_CONFLICT, clause, KEEP_GROUPS)
+    return Reason(
+        code.NO_SINGLE_NODE_FOR_MEMORY,
+        clause,
+        "Ask for less memory, make room by removing a pod, or use topologyManagerPolicy best-effort.",
+    )
+
+
+def _is_grouped(asked: MemoryHintsAsked) -> bool:
+    """Tell whether one node would do, had it not joined a group."""
+    return any(_has_enough(asked, node) for group in asked.groups for node in group)
+
+
+def _has_enough(asked: MemoryHintsAsked, node: int) -> bool:
+    free = asked.free.get(node, {})
+    return all(free.get(resource, 0) >= amount for resource, amount in asked.requests.items())
+
+
+def why_no_memory(message: str, circumstances: Circumstances) -> Reason:
+    """Return the reason for a pod to which the memory manager could give no memory.
+
+    Args:
+        message: of the memory manager.
+        circumstances: of the decision.
+    """
+    failed = circumstances.refusal(MemoryAssigned)
+    container, affinity = (failed.container, failed.affinity) if failed is not None else ("", None)
+    requests = _requests(container, circumstances)
+    asks = f"{who(container)} asks for {amounts_text(requests)}" if requests else f"{who(container)} asks for memory"
+    if failed is None and circumstances.refusal(MemoryPinningFailed) is None:
+        cause = Reason(code.NOT_SERVED, _not_served(message))
+    else:
+        cause = _no_memory(message, affinity, requests, circumstances)
+    return Reason(cause.code, f"{asks}{cause.sentence}.", cause.remedy)
+
+
+def _no_memory(message: str, affinity: int | None, requests: Mapping[str, int], circumstances: Circumstances) -> Reason:
+    """Return what is wrong; the sentence is the end of one."""
+    chosen = nodes(members(affinity)) if affinity else "the NUMA nodes of its choice"
+    if message == memory_static.NO_PREFERRED_DEFAULT:
+        return Reason(
+            code.TOO_MANY_NODES_FOR_MEMORY,
+            ", which takes more NUMA nodes now than on an empty machine, and the topology manager allows no more",
+            REMOVE_OR_LESS_MEMORY,
+        )
+    if message == memory_static.VIOLATION:
+        return Reason(
+            code.MEMORY_GROUP_CONFLICT,
+            f"; {chosen} would have to form a group, but some of them serve other containers outside of it",
+            KEEP_APART,
+        )
+    nowhere = _short_everywhere(requests, circumstances)
+    if nowhere:
+        return Reason(code.NOT_ENOUGH_MEMORY, nowhere, REMOVE_OR_LESS_MEMORY)
+    if message == memory_static.NO_DEFAULT:
+        return Reason(
+            code.MEMORY_GROUP_CONFLICT,
+            ", but no set of NUMA nodes can give that: nodes that serve other containers may not join a new group",
+            KEEP_APART,
+        )
+    if message not in (memory_static.NO_EXTENSION, memory_static.NO_PREFERRED_EXTENSION):
+        return Reason(code.NOT_SERVED, _not_served(message))
+    short = _too_little(chosen, affinity, requests, circumstances)
+    limit = (
+        "no wider set may be used"
+        if message == memory_static.NO_EXTENSION
+        else "a wider set would be more than it takes on an empty machine"
+    )
+    if message == memory_static.NO_EXTENSION and MEMORY in requests:
+        # All nodes together have enough, so that only their groups can forbid the set of all of them.
+        barred = "nodes that serve other containers may not join a new group"
+        return Reason(code.MEMORY_GROUP_CONFLICT, f"; {short}, and {limit}: {barred}", KEEP_APART)
+    return Reason(code.TOO_LITTLE_WHERE_CHOSEN, f"; {short}, and {limit}", REMOVE_OR_LESS_MEMORY)
+
+
+def _not_served(message: str) -> str:
+    return f", and the memory manager could not serve it ({message.removeprefix('[memorymanager] ')})"
+
+
+def _too_little(chosen: str, affinity: int | None, requests: Mapping[str, int], circumstances: Circumstances) -> str:
+    """Say how much the chosen nodes have of what they have too little of."""
+    for resource, amount in requests.items() if affinity else ():
+        free = free_in(circumstances.memory.nodes, affinity or 0, resource)
+        if free < amount:
+            left = f"only {sizes(free, amount)(free)} of {resource}" if free else f"no {resource}"
+            return f"{chosen}, chosen for it, {_has(affinity)} {left} free"
+    return f"{chosen} cannot give that"
+
+
+def _has(nodes_mask: int | None) -> str:
+    return "has" if nodes_mask is not None and nodes_mask.bit_count() == 1 else "have"
+
+
+def _short_everywhere(requests: Mapping[str, int], circumstances: Circumstances) -> str:
+    """Say of what the whole node has too little; empty when it has enough of everything."""
+    for resource, amount in requests.items():
+        tables = [state.memory.get(resource) for state in circumstances.memory.nodes.values()]
+        free = sum(table.free for table in tables if table is not None)
+        if free < amount:
+            left = f"only {sizes(free, amount)(free)} of {resource}" if free else f"no {resource}"
+            return f", but {left} is free on the whole node"
+    return ""
+
+
+def _requests(container: str, circumstances: Circumstances) -> Mapping[str, int]:
+    policy = circumstances.settings.memory
+    if policy is None:
+        return {}
+    found = [one for one in circumstances.pod.containers if one.name == container]
+    asked = (
+        container_requests(circumstances.pod, found[0], policy.gates)
+        if found
+        else pod_requests(circumstances.pod, policy.gates)
+    )
+    return {} if isinstance(asked, str) else asked
+
+
+def nothing_to_share(message: str) -> Reason:
+    """Return the clause for the kubelet's text about an empty shared pool of a pod.
+
+    >>> nothing_to_share("pod rejected, pod has shared init containers but no cpus available for them").sentence
+    'has containers with CPUs of their own that use up all of its CPUs, so that the others have none to share'
+    """
+    found = re.search(r"(?:container (\S+) requests equals|no (\S+) available)", message)
+    named = (found.group(1) or found.group(2)) if found is not None else "cpu"
+    what = "CPUs" if named in ("cpu", "cpus") else named
+    return Reason(
+        code.NOTHING_TO_SHARE,
+        f"has containers with {what} of their own that use up all of its {what}, so that the others have none to share",
+        f"Raise the {what} of the pod's own resources, or give every container {what} of its own.",
+    )
