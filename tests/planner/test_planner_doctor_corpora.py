@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 import pytest
+from tests.explain.refused_starts import RecordedStart, recorded_starts
 from tests.planner.recordings import CORPORA
-from tests.planner.refused_starts import RecordedStart, recorded_starts
 
 from mooring.core.cpuset import CPUSet
 from mooring.kubelet.kubelet import StateTexts, start_kubelet

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.planner.situations import (
+from tests.explain.situations import (
     FOUR_CACHES,
     STATIC,
     TWO_NODES,

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.planner.situations import container, planned, pod, policy, simple, told, with_memory
+from tests.explain.situations import container, planned, pod, policy, simple, told, with_memory
 
 from mooring.core.errors import InputError
 from mooring.cpumanager import facts as cpu_facts

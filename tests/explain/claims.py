@@ -108,7 +108,7 @@ def says(form: str) -> Callable[[Check], Check]:
 def check(told: Told) -> None:
     """Fail unless every sentence has a known form and everything in it is true."""
     for module in ("refused", "memory", "admitted"):
-        import_module(f"tests.planner.claims_of_{module}")
+        import_module(f"tests.explain.claims_of_{module}")
     assert told.text.endswith(".")
     for sentence in re.findall(r".+?\.(?= [A-Z]|$)", told.text):
         text = sentence.strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.planner.claims import ASKS, LEFT, NODES, WHO, Say, Told, fewest, ids, number, says, subject
+from tests.explain.claims import ASKS, LEFT, NODES, WHO, Say, Told, fewest, ids, number, says, subject
 
 from mooring.core.bits import mask_of
 from mooring.core.pod import ContainerKind

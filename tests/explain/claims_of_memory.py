@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import combinations
 
-from tests.planner.claims import NODES, WHO, Say, Told, about, ids, says, subject
+from tests.explain.claims import NODES, WHO, Say, Told, about, ids, says, subject
 
 from mooring.core.bits import mask_of
 

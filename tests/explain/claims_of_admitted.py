@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from tests.planner.claims import NODES, Say, Told, fewest, ids, says
+from tests.explain.claims import NODES, Say, Told, fewest, ids, says
 
 from mooring.core.pod import ContainerKind
 

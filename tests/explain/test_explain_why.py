@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.planner.claims import Told, check
+from tests.explain.claims import Told, check
 from tests.planner.recordings import CORPORA, MACHINES
 
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
