@@ -129,6 +129,7 @@ specification: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python scripts/specification.py --write
+	$(BIN)/python scripts/rights.py
 	$(BIN)/python scripts/refresh_docs.py
 
 # The site needs an environment of its own: nothing else needs its packages.

@@ -39,3 +39,8 @@ def draw_pictures() -> ModuleType:
 @pytest.fixture(scope="session")
 def specification() -> ModuleType:
     return script("specification")
+
+
+@pytest.fixture(scope="session")
+def rights() -> ModuleType:
+    return script("rights")

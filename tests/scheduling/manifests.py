@@ -67,6 +67,10 @@ POD: Shape = {
             "configMap": {"name!": str},
             "secret": {"secretName!": str},
             "emptyDir": object,
+            "projected": {
+                "defaultMode": int,
+                "sources!": [{"serviceAccountToken!": {"path!": str, "expirationSeconds": int, "audience": str}}],
+            },
         }
     ],
 }
@@ -87,6 +91,7 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"): {
         "spec!": {
             "failurePolicy": str,
+            "paramKind": {"apiVersion!": str, "kind!": str},
             "matchConstraints!": {
                 "resourceRules!": [
                     {"apiGroups!": [str], "apiVersions!": [str], "operations!": [str], "resources!": [str]}
@@ -98,7 +103,11 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
         }
     },
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"): {
-        "spec!": {"policyName!": str, "validationActions!": [str]}
+        "spec!": {
+            "policyName!": str,
+            "validationActions!": [str],
+            "paramRef": {"name": str, "selector": object, "parameterNotFoundAction!": str},
+        }
     },
     ("apps/v1", "DaemonSet"): {
         "spec!": {

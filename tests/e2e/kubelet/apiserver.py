@@ -93,18 +93,21 @@ class APIServer:
 
 
 @contextlib.contextmanager
-def api_server(parts: Any, folder: Path, ports: Ports = PRIVATE) -> Iterator[APIServer]:
+def api_server(parts: Any, folder: Path, ports: Ports = PRIVATE, nodes: Sequence[str] = ()) -> Iterator[APIServer]:
     """Run etcd and an API server until the end of the block.
 
     Args:
         parts: of ``scripts/e2e_kube_parts.py``.
         folder: empty; everything goes there.
         ports: free ones.
+        nodes: whose kubelets have credentials (:func:`as_kubelet`).
     """
     token = secrets.token_hex(16)
     key = folder / "service-accounts.key"
     key.write_text(_fresh_key(), encoding="utf-8")
-    (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n', encoding="utf-8")
+    users = [f'{token},admin,admin,"system:masters"\n']
+    users += [f'{_kubelet_token(token, node)},system:node:{node},{node},"system:nodes"\n' for node in nodes]
+    (folder / "tokens.csv").write_text("".join(users), encoding="utf-8")
     with contextlib.ExitStack() as running:
         running.enter_context(process(_etcd(parts, folder, ports), folder / "etcd.log"))
         kubeconfig, life = folder / "kubeconfig", running.enter_context(contextlib.ExitStack())
@@ -121,6 +124,24 @@ def api_server(parts: Any, folder: Path, ports: Ports = PRIVATE) -> Iterator[API
         start()
         with cluster_of(configuration_of(str(kubeconfig))) as cluster:
             yield APIServer(kubeconfig, cluster, ports, life.close, start)
+
+
+def as_user(api: APIServer, file: Path, user: dict[str, Any]) -> Path:
+    """Write a kubeconfig for the same server with other credentials, and return its path."""
+    content = json.loads(api.kubeconfig.read_text(encoding="utf-8"))
+    content["users"][0]["user"] = user
+    file.write_text(json.dumps(content), encoding="utf-8")
+    return file
+
+
+def as_kubelet(api: APIServer, folder: Path, node: str) -> Path:
+    """Write a kubeconfig with the credentials of a node's kubelet, and return its path."""
+    admin = json.loads(api.kubeconfig.read_text(encoding="utf-8"))["users"][0]["user"]["token"]
+    return as_user(api, folder / f"{node}.kubelet.kubeconfig", {"token": _kubelet_token(admin, node)})
+
+
+def _kubelet_token(admin: str, node: str) -> str:
+    return f"{admin}.{node}"
 
 
 def _etcd(parts: Any, folder: Path, ports: Ports) -> list[str]:
@@ -149,7 +170,8 @@ def _server(parts: Any, folder: Path, key: Path, ports: Ports) -> list[str]:
         f"--service-account-signing-key-file={key}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--token-auth-file={folder / 'tokens.csv'}",
-        "--authorization-mode=RBAC",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
         "--service-cluster-ip-range=10.0.0.0/24",
         # Nobody makes service accounts here.
         "--disable-admission-plugins=ServiceAccount",

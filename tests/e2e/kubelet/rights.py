@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.e2e.kubelet.apiserver import APIServer
+from tests.e2e.kubelet.apiserver import APIServer, as_user
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 _RBAC = "apis/rbac.authorization.k8s.io/v1"
@@ -50,6 +49,24 @@ def binding_of(role: str, account: str, namespace: str) -> dict[str, Any]:
     }
 
 
+def token_of(api: APIServer, account: str, namespace: str, bound: dict[str, str] | None) -> str:
+    """Return a token of a service account.
+
+    Args:
+        api: as somebody who may ask for tokens.
+        account: name of the service account.
+        namespace: of it.
+        bound: apiVersion, kind, name and uid of the object without which it ends; None for one that is not bound.
+    """
+    asked = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"boundObjectRef": bound} if bound else {},
+    }
+    token: str = api.post(f"api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", asked)["status"]["token"]
+    return token
+
+
 def kubeconfig_of(api: APIServer, folder: Path, account: str, namespace: str, node: str) -> Path:
     """Return the file of a kubeconfig with a token of a service account, bound to a node as those of its pods are.
 
@@ -61,14 +78,5 @@ def kubeconfig_of(api: APIServer, folder: Path, account: str, namespace: str, no
         node: a node that is registered.
     """
     uid = api.get(f"api/v1/nodes/{node}")["metadata"]["uid"]
-    asked = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}},
-    }
-    answer = api.post(f"api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", asked)
-    content = json.loads(api.kubeconfig.read_text(encoding="utf-8"))
-    content["users"][0]["user"] = {"token": answer["status"]["token"]}
-    file = folder / f"{account}.kubeconfig"
-    file.write_text(json.dumps(content), encoding="utf-8")
-    return file
+    token = token_of(api, account, namespace, {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid})
+    return as_user(api, folder / f"{account}.kubeconfig", {"token": token})

@@ -1,0 +1,175 @@
+"""What the accounts of ``deploy`` may do, as their manifests say: tables of docs/reference/rights.md, facts for tests.
+
+Run by hand or by ``make docs``, it writes the tables of the page.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+DEPLOY = ROOT / "deploy"
+PAGE = ROOT / "docs" / "reference" / "rights.md"
+NAMESPACE = "mooring"
+_USER = f"system:serviceaccount:{NAMESPACE}:"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """One verb on one resource."""
+
+    group: str
+    resource: str
+    """With its subresource: ``pods/eviction``."""
+    verb: str
+    name: str = ""
+    """Of the only object, where the rule names one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A ClusterRole."""
+
+    name: str
+    account: str
+    """The account that it is for."""
+    is_bound: bool
+    """Whether the manifest binds it; if not, it is for an option that people switch on."""
+    rights: tuple[Right, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A ValidatingAdmissionPolicy about one account."""
+
+    name: str
+    account: str
+    resources: frozenset[tuple[str, str]]
+    """API group and resource."""
+    messages: tuple[str, ...]
+    """What it says when it denies a request."""
+
+
+def manifests() -> dict[str, list[dict[str, Any]]]:
+    """Return the documents of every manifest that goes to a cluster, by path below ``deploy``."""
+    found = {}
+    for file in sorted(DEPLOY.rglob("*.yaml")):
+        documents = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+        if all("metadata" in document for document in documents):  # the others are files of programs
+            found[str(file.relative_to(DEPLOY))] = documents
+    return found
+
+
+def documents(kind: str) -> list[dict[str, Any]]:
+    """Return all documents of a kind."""
+    return [document for file in manifests().values() for document in file if document["kind"] == kind]
+
+
+def accounts() -> dict[str, str]:
+    """Return the name of each account and the manifest that makes it."""
+    return {
+        document["metadata"]["name"]: name
+        for name, file in manifests().items()
+        for document in file
+        if document["kind"] == "ServiceAccount"
+    }
+
+
+def roles() -> list[Role]:
+    """Return all roles, each with the account that it is for: the bound one, or the one whose name its own extends."""
+    bound = {one["roleRef"]["name"]: one["subjects"][0]["name"] for one in documents("ClusterRoleBinding")}
+    found = []
+    for document in documents("ClusterRole"):
+        name = document["metadata"]["name"]
+        account = bound.get(name) or max((one for one in accounts() if name.startswith(f"{one}-")), key=len)
+        found.append(Role(name, account, name in bound, tuple(_rights(document))))
+    return found
+
+
+def policies() -> list[Policy]:
+    """Return all admission policies."""
+    found = []
+    for document in documents("ValidatingAdmissionPolicy"):
+        spec = document["spec"]
+        [account] = {
+            match[1]
+            for condition in spec["matchConditions"]
+            if (match := re.fullmatch(rf'request.userInfo.username == "{_USER}(\S+)"', condition["expression"]))
+        }
+        resources = {
+            (group, resource)
+            for rule in spec["matchConstraints"]["resourceRules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+        }
+        messages = tuple(validation["message"] for validation in spec["validations"])
+        found.append(Policy(document["metadata"]["name"], account, frozenset(resources), messages))
+    return found
+
+
+def rights_table() -> list[str]:
+    """Return the rows: what each account may do."""
+    rows = ["| account | manifest | API group | resource | verbs | policy |", "|---|---|---|---|---|---|"]
+    confined = {
+        (policy.account, *resource): f"[{policy.name}](#policies)"
+        for policy in policies()
+        for resource in policy.resources
+    }
+    for role in sorted(roles(), key=lambda one: (one.account, one.name)):
+        account = f"`{role.account}`" if role.is_bound else f"`{role.account}` with role `{role.name}`"
+        resources = dict.fromkeys((right.group, right.resource, right.name) for right in role.rights)
+        for group, resource, name in resources:
+            verbs = [right.verb for right in role.rights if (right.group, right.resource) == (group, resource)]
+            shown = f"`{resource}`" + (f" of `{name}`" if name else "")
+            writes = set(verbs) - {"get", "list", "watch"}
+            policy = confined.get((role.account, group, resource), "–") if writes else "–"
+            manifest = accounts()[role.account]
+            rows.append(f"| {account} | `{manifest}` | {group or 'core'} | {shown} | {', '.join(verbs)} | {policy} |")
+    return rows
+
+
+def policies_table() -> list[str]:
+    """Return the rows: what each policy requires."""
+    rows = ["| policy | requires |", "|---|---|"]
+    return rows + [f"| `{policy.name}` | {'; '.join(policy.messages)} |" for policy in policies()]
+
+
+def with_tables(text: str) -> str:
+    """Return the text of the page with its tables as the manifests have them now."""
+    for name, table in (("rights", rights_table()), ("policies", policies_table())):
+        begin, end = f"<!-- {name}: written by scripts/rights.py -->\n", f"\n<!-- end of {name} -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise SystemExit(f"{PAGE.name}: no place for the table of {name}")
+        text = before + begin + "\n".join(table) + end + after
+    return text
+
+
+def main() -> int:
+    """Write the tables into the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    made = with_tables(text)
+    if made != text:
+        PAGE.write_text(made, encoding="utf-8")
+        print(f"{PAGE.relative_to(ROOT)}: tables written")
+    return 0
+
+
+def _rights(document: dict[str, Any]) -> Iterator[Right]:
+    for rule in document["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for name in rule.get("resourceNames", [""]):
+                    yield from (Right(group, resource, verb, name) for verb in rule["verbs"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""The manifests of accounts agree with their page, with the agent, and with one another."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from tests.scheduling.manifests import mistakes
+
+from mooring.agent.pods.accounts import Account, own_accounts
+from mooring.agent.pods.writes import EFFECT, TAINT
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+SWITCHES = ("pods", "events", "evict", "taint", "publish")
+
+
+def daemon(rights: ModuleType, account: str) -> dict[str, Any]:
+    [found] = [one for one in rights.documents("DaemonSet") if one["metadata"]["name"] == account]
+    spec: dict[str, Any] = found["spec"]["template"]["spec"]
+    return spec
+
+
+def test_the_tables_of_the_page_are_those_of_the_manifests(rights: ModuleType) -> None:
+    page = rights.PAGE.read_text(encoding="utf-8")
+    assert rights.with_tables(page) == page
+    assert all(f"`{account}`" in page for account in rights.accounts())
+
+
+def test_a_changed_right_changes_the_page(rights: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = rights.PAGE.read_text(encoding="utf-8")
+    monkeypatch.setattr(rights, "rights_table", lambda: ["| other |"])
+    assert "| other |" in rights.with_tables(page)
+
+
+def test_every_switch_of_the_agent_has_an_account_of_the_name_that_the_agent_uses(rights: ModuleType) -> None:
+    assert {account.value for account in Account} == {name for name in rights.accounts() if "agent" in name}
+    for switch in SWITCHES:
+        assert rights.accounts()[f"mooring-agent-{switch}"] == f"agent/{switch}.yaml"
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_manifests_of_the_agent_have_known_fields_only(switch: str, rights: ModuleType) -> None:
+    documents = rights.manifests()[f"agent/{switch}.yaml"]
+    assert [mistakes(one) for one in documents] == [[]] * len(documents)
+
+
+def test_every_account_that_writes_objects_of_nodes_has_a_policy_in_force(rights: ModuleType) -> None:
+    bound = {one["spec"]["policyName"]: one["spec"] for one in rights.documents("ValidatingAdmissionPolicyBinding")}
+    for policy in rights.documents("ValidatingAdmissionPolicy"):
+        assert bound[policy["metadata"]["name"]]["validationActions"] == ["Deny"]
+        assert policy["spec"]["failurePolicy"] == "Fail"
+    confined = {(policy.account, *resource) for policy in rights.policies() for resource in policy.resources}
+    written = {
+        (role.account, right.group, right.resource)
+        for role in rights.roles()
+        for right in role.rights
+        if right.verb not in ("get", "list", "watch")
+    }
+    assert written - confined == {
+        # Named by their content and never changed.
+        ("mooring-publish", "mooring.dev", "nodefacts"),
+        ("mooring-agent-publish", "mooring.dev", "nodefacts"),
+        # Not of a node.
+        ("mooring-prune", "mooring.dev", "nodefacts"),
+        ("mooring-extender", "", "pods/binding"),
+        # Confined by Kubernetes: devices of its own driver, on its own node.
+        ("mooring-dra", "resource.k8s.io", "resourceclaims"),
+        ("mooring-dra", "resource.k8s.io", "resourceclaims/status"),
+        ("mooring-dra", "resource.k8s.io", "resourceclaims/driver"),
+        ("mooring-dra", "resource.k8s.io", "resourceclaims/binding"),
+    }
+
+
+def test_the_policy_on_taints_is_about_the_taint_that_the_agent_writes(rights: ModuleType) -> None:
+    [policy] = [
+        one for one in rights.documents("ValidatingAdmissionPolicy") if one["metadata"]["name"] == Account.TAINT.value
+    ]
+    text = " ".join(validation["expression"] for validation in policy["spec"]["validations"])
+    assert text.count(f'taint.key != "{TAINT}" || taint.effect != "{EFFECT}"') == 2
+
+
+def test_no_manifest_has_a_token_that_does_not_end(rights: ModuleType) -> None:
+    assert rights.documents("Secret") == []
+    assert all(one["automountServiceAccountToken"] is False for one in rights.documents("ServiceAccount"))
+
+
+def test_the_example_names_the_token_files_that_the_manifests_write(rights: ModuleType) -> None:
+    example = DEPLOY / "agent" / "kubeconfig.yaml"
+    content = yaml.safe_load(example.read_text(encoding="utf-8"))
+    own = own_accounts(str(example))
+    assert set(own) == {Account.TAINT, Account.PUBLISH}
+    files = {one["name"]: one["user"].get("tokenFile") for one in content["users"]}
+    for account in own:
+        folders = [
+            volume["hostPath"]["path"] for volume in daemon(rights, account.value)["volumes"] if "hostPath" in volume
+        ]
+        assert [f"{folder}/token" for folder in folders] == [files[account.value]]
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_a_token_is_copied_whole_and_for_root_alone(switch: str, rights: ModuleType, tmp_path: Path) -> None:
+    [container] = daemon(rights, f"mooring-agent-{switch}")["containers"]
+    source, target = tmp_path / "projected", tmp_path / "host"
+    source.mkdir()
+    target.mkdir()
+    (source / "token").write_text("first", encoding="utf-8")
+    (target / "token").write_text("old", encoding="utf-8")
+    opened = (target / "token").open(encoding="utf-8")
+    *words, text = container["command"]
+    once = text.replace("sleep 60", "break")
+    assert once != text
+    subprocess.run([*words, once], env={"FROM": str(source), "TO": str(target), "PATH": "/usr/bin:/bin"}, check=True)
+    with opened:
+        assert opened.read() == "old", "who reads the old token reads it to its end"
+    assert (target / "token").read_text(encoding="utf-8") == "first"
+    assert (target / "token").stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in target.iterdir()] == ["token"]

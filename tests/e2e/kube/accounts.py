@@ -1,0 +1,502 @@
+"""The accounts of ``deploy`` on a real API server: what they may do, and their programs' own requests."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from uuid import uuid4
+
+from lightkube.config.kubeconfig import SingleConfig
+from tests.e2e.kube.plane import define
+from tests.e2e.kubelet.apiserver import PODS, APIServer
+from tests.e2e.kubelet.patience import until
+from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of
+
+from mooring.agent.pods.events import About, EventWrite, Happening
+from mooring.agent.pods.writes import evict_pod, set_taint, write_event
+from mooring.dra.objects import Objects
+from mooring.scheduling.extender.binding import ClusterServer
+from mooring.scheduling.extender.wire import BindArguments
+from mooring.scheduling.publisher.api_names import APINames
+from mooring.scheduling.publisher.pruning import prune
+from mooring.scheduling.publisher.waking import wake
+from mooring.scheduling.publisher.writing import apply, create_once, node_uid
+from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
+from mooring.service.cluster.watching import Pages, pods_of, watch_lines
+
+OWN, OTHER = "own-node", "other-node"
+NAMESPACE = "mooring"
+BARE = "without-rights"
+"""An account that has what every account has."""
+OURS = "apis/mooring.dev/v1alpha1"
+TOPOLOGIES = "apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+ROLES = "apis/rbac.authorization.k8s.io/v1/clusterroles"
+REVIEWS = "apis/authorization.k8s.io/v1"
+CLAIMS = "apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+DRIVER = "cpu.mooring.dev"
+
+
+def rights_script() -> ModuleType:
+    """Return ``scripts/rights.py``, which reads the manifests."""
+    loaded = sys.modules.get("rights")
+    if loaded is not None:
+        return loaded
+    path = Path(__file__).resolve().parents[3] / "scripts" / "rights.py"
+    spec = importlib.util.spec_from_file_location("rights", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["rights"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+RIGHTS = rights_script()
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """Two nodes, and every account of the manifests with a token that is bound to the first of them."""
+
+    api: APIServer
+    folder: Path
+    kubeconfigs: Mapping[str, Path]
+    ways: dict[str, Cluster] = field(default_factory=dict)
+
+    def configuration(self, account: str) -> SingleConfig:
+        return configuration_of(str(self.kubeconfigs[account]))
+
+    def connect(self, account: str) -> Cluster:
+        return cluster_of(self.configuration(account))
+
+    def way(self, account: str) -> Cluster:
+        """Return a connection that stays open."""
+        if account not in self.ways:
+            self.ways[account] = self.connect(account)
+        return self.ways[account]
+
+    def may(self, account: str, right: Any) -> bool:
+        """Ask the API server whether an account has a right."""
+        resource, _, subresource = right.resource.partition("/")
+        attributes = {
+            "group": right.group,
+            "resource": resource,
+            "subresource": subresource,
+            "verb": right.verb,
+            "name": right.name,
+        }
+        asked = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        response = self.way(account).http.post(f"{REVIEWS}/selfsubjectaccessreviews", json=asked)
+        assert response.is_success, response.text
+        return bool(response.json()["status"]["allowed"])
+
+    def all_rights(self, account: str) -> set[Any]:
+        """Ask the API server for all rights of an account in a namespace and beyond namespaces."""
+        asked = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": "default"},
+        }
+        status = self.way(account).http.post(f"{REVIEWS}/selfsubjectrulesreviews", json=asked).json()["status"]
+        assert not status["incomplete"]
+        return {
+            RIGHTS.Right(group, resource, verb, name)
+            for rule in status["resourceRules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+            for name in rule.get("resourceNames", [""])
+        }
+
+    def give(self, role: Any, rights: list[Any]) -> None:
+        """Let a role have these rights, and wait until the API server has heard of it."""
+        rules = [
+            {
+                "apiGroups": [one.group],
+                "resources": [one.resource],
+                "verbs": [one.verb],
+                **({"resourceNames": [one.name]} if one.name else {}),
+            }
+            for one in rights
+        ]
+        headers = {"Content-Type": "application/merge-patch+json"}
+        response = self.api.cluster.http.patch(f"{ROLES}/{role.name}", json={"rules": rules}, headers=headers)
+        assert response.is_success, response.text
+        until(
+            lambda: all(self.may(role.account, one) == (one in rights) for one in role.rights),
+            f"{role.name} has its rights",
+        )
+
+    def pod(self, node: str = OWN, **spec: Any) -> About:
+        """Create a pod that no kubelet runs."""
+        name = f"pod-{uuid4().hex[:8]}"
+        content = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {
+                **({"nodeName": node} if node else {}),
+                "automountServiceAccountToken": False,
+                "containers": [{"name": "app", "image": "none"}],
+                **spec,
+            },
+        }
+        return About("Pod", name, self.api.create_pod(content)["metadata"]["uid"], "default")
+
+    def claim(self, *, allocated: bool) -> dict[str, Any]:
+        """Create a claim, allocated to the own node's driver or not."""
+        request = {"name": "cpus", "exactly": {"deviceClassName": "mooring-cpu"}}
+        made = self.api.post(
+            CLAIMS,
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": f"claim-{uuid4().hex[:8]}", "namespace": "default"},
+                "spec": {"devices": {"requests": [request]}},
+            },
+        )
+        if allocated:
+            path = f"{CLAIMS}/{made['metadata']['name']}/status"
+            headers = {"Content-Type": "application/merge-patch+json"}
+            response = self.api.cluster.http.patch(path, json={"status": {"allocation": allocation()}}, headers=headers)
+            assert response.is_success, response.text
+        return made
+
+
+def allocation() -> dict[str, Any]:
+    result = {"request": "cpus", "driver": DRIVER, "pool": OWN, "device": "numa0"}
+    field_ = {"key": "metadata.name", "operator": "In", "values": [OWN]}
+    return {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field_]}]}}
+
+
+def deploy(api: APIServer, folder: Path) -> Deployed:
+    """Bring definitions, nodes and everything about rights that ``deploy`` has, optional roles included."""
+    define(api)
+    define_topologies(api)
+    for node in (OWN, OTHER):
+        api.post("api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+    api.apply("api/v1/namespaces/mooring", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    for manifest in sorted(set(RIGHTS.accounts().values())):
+        give_rights(api, manifest)
+    for role in RIGHTS.roles():
+        if not role.is_bound:
+            path = f"apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{role.name}"
+            api.apply(path, binding_of(role.name, role.account, NAMESPACE))
+    [device_class] = RIGHTS.documents("DeviceClass")
+    api.apply(f"apis/resource.k8s.io/v1/deviceclasses/{device_class['metadata']['name']}", device_class)
+    bare = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": BARE, "namespace": NAMESPACE}}
+    api.apply(f"api/v1/namespaces/{NAMESPACE}/serviceaccounts/{BARE}", bare)
+    files = {account: kubeconfig_of(api, folder, account, NAMESPACE, OWN) for account in (*RIGHTS.accounts(), BARE)}
+    made = Deployed(api, folder, files)
+    for role in RIGHTS.roles():
+        until(partial(_has_all, made, role), f"{role.name} is in force")
+    return made
+
+
+def _has_all(made: Deployed, role: Any) -> bool:
+    return all(made.may(role.account, right) for right in role.rights)
+
+
+def define_topologies(api: APIServer) -> None:
+    """Bring a definition of NodeResourceTopology that takes any content: its own package is not to be had."""
+    names = {
+        "kind": "NodeResourceTopology",
+        "listKind": "NodeResourceTopologyList",
+        "plural": "noderesourcetopologies",
+        "singular": "noderesourcetopology",
+    }
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1alpha2", "served": True, "storage": True, "schema": schema}
+    name = "noderesourcetopologies.topology.node.k8s.io"
+    content = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        # Groups of k8s.io are refused without a word about their approval.
+        "metadata": {"name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
+        "spec": {"group": "topology.node.k8s.io", "scope": "Cluster", "names": names, "versions": [version]},
+    }
+    api.apply(f"apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", content)
+    until(lambda: api.cluster.http.get(TOPOLOGIES).is_success, "the definition is served")
+
+
+# What the programs do with their rights: the functions that they call, so that a right that none of them needs fails.
+
+
+def node_state(node: str, facts: str = "0" * 64) -> dict[str, Any]:
+    return {
+        "apiVersion": "mooring.dev/v1alpha1",
+        "kind": "NodeState",
+        "metadata": {"name": node},
+        "spec": {"facts": facts, "sequence": int(time.monotonic())},
+    }
+
+
+def node_facts() -> dict[str, Any]:
+    return {
+        "apiVersion": "mooring.dev/v1alpha1",
+        "kind": "NodeFacts",
+        "metadata": {"name": sha256(uuid4().bytes).hexdigest()},
+        "spec": {"encoding": "zlib+base64", "content": "x"},
+    }
+
+
+def topology(node: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": node},
+        "attributes": [{"name": "at", "value": str(time.monotonic())}],
+        "zones": [],
+    }
+
+
+def toggle_taint(deployed: Deployed, account: str) -> None:
+    cluster = deployed.way(account)
+    assert set_taint(cluster, OWN, present=True)
+    assert set_taint(cluster, OWN, present=False)
+
+
+def an_event(number: int, count: int = 1) -> EventWrite:
+    return EventWrite(Happening(About("Pod", "web-0", "u-1", "default"), "Held", "no room"), number, count)
+
+
+def create_event(deployed: Deployed, account: str) -> None:
+    write_event(deployed.way(account), an_event(uuid4().int >> 64), OWN, datetime.now(UTC))
+
+
+def count_event(deployed: Deployed, account: str) -> None:
+    """Count an event up that another connection has created."""
+    number = uuid4().int >> 64
+    path = "apis/events.k8s.io/v1/namespaces/default/events"
+    deployed.api.post(
+        path,
+        {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": an_event(number).name, "namespace": "default"},
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "action": "Placing",
+            "reason": "Held",
+            "type": "Warning",
+            "regarding": {"kind": "Pod", "name": "web-0", "namespace": "default"},
+            "reportingController": "mooring/agent",
+            "reportingInstance": f"mooring-agent-{OWN}",
+        },
+    )
+    write_event(deployed.way(account), an_event(number, 2), OWN, datetime.now(UTC))
+
+
+def evict(deployed: Deployed, account: str) -> None:
+    assert evict_pod(deployed.way(account), deployed.pod())
+
+
+def list_of(path: str, query: Mapping[str, str] | None = None) -> Callable[[Deployed, str], None]:
+    return lambda deployed, account: [*Pages(deployed.way(account).http, path, query or {})] and None  # type: ignore[func-returns-value]
+
+
+def watch_of(path: str, make: Callable[[Deployed], object]) -> Callable[[Deployed, str], None]:
+    def watch(deployed: Deployed, account: str) -> None:
+        make(deployed)
+        lines = watch_lines(deployed.way(account).http, path, {}, "0", lambda _response: None)
+        assert next(lines)
+        lines.close()
+
+    return watch
+
+
+def publish_facts(deployed: Deployed, account: str) -> None:
+    create_once(deployed.way(account).http, node_facts())
+
+
+def publish_new_state(deployed: Deployed, account: str) -> None:
+    deployed.api.delete(f"{OURS}/nodestates/{OWN}")
+    apply(deployed.way(account).http, node_state(OWN))
+
+
+def publish_state_again(deployed: Deployed, account: str) -> None:
+    deployed.api.apply(f"{OURS}/nodestates/{OWN}", node_state(OWN))
+    apply(deployed.way(account).http, node_state(OWN))
+
+
+def publish_new_topology(deployed: Deployed, account: str) -> None:
+    deployed.api.delete(f"{TOPOLOGIES}/{OWN}")
+    apply(deployed.way(account).http, topology(OWN))
+
+
+def publish_topology_again(deployed: Deployed, account: str) -> None:
+    deployed.api.apply(f"{TOPOLOGIES}/{OWN}", topology(OWN))
+    apply(deployed.way(account).http, topology(OWN))
+
+
+def find_node(deployed: Deployed, account: str) -> None:
+    """A publisher that may not read the Node publishes objects that outlive it."""
+    if not node_uid(deployed.way(account).http, OWN):
+        raise ClusterError("the node is not found", code=403)
+
+
+def name_pods(deployed: Deployed, account: str) -> None:
+    """A publisher that may not list pods does not know their uids."""
+    deployed.pod()
+    names = APINames(partial(deployed.connect, account), OWN)
+    found = names()
+    names.close()
+    if not found:
+        raise ClusterError("no names", code=403)
+
+
+def prune_facts(deployed: Deployed, account: str) -> None:
+    facts = node_facts()
+    create_once(deployed.api.cluster.http, facts)
+    assert facts["metadata"]["name"] in prune(deployed.way(account).http, time.time() + 7200)
+
+
+def read_waiting_pod(deployed: Deployed, account: str) -> None:
+    about = deployed.pod("")
+    assert ClusterServer(partial(deployed.connect, account)).read_pod(about.namespace, about.name)
+
+
+def bind_pod(deployed: Deployed, account: str) -> None:
+    about = deployed.pod("")
+    asked = BindArguments(PodName=about.name, PodNamespace=about.namespace, PodUID=about.uid, Node=OWN)
+    ClusterServer(partial(deployed.connect, account)).bind(asked)
+
+
+@contextlib.contextmanager
+def objects_of(deployed: Deployed, account: str) -> Iterator[Objects]:
+    objects = Objects(partial(deployed.configuration, account))
+    with contextlib.closing(objects):
+        yield objects
+
+
+def with_objects(ask: Callable[[Objects], object]) -> Callable[[Deployed, str], None]:
+    def asked(deployed: Deployed, account: str) -> None:
+        with objects_of(deployed, account) as objects:
+            ask(objects)
+
+    return asked
+
+
+def a_slice(name: str) -> dict[str, Any]:
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name},
+        "spec": {"driver": DRIVER, "nodeName": OWN, "pool": pool, "devices": [{"name": "numa0"}]},
+    }
+
+
+def publish_new_slice(deployed: Deployed, account: str) -> None:
+    with objects_of(deployed, account) as objects:
+        objects.apply_slice(a_slice(f"slice-{uuid4().hex[:8]}"))
+
+
+def publish_slice_again(deployed: Deployed, account: str) -> None:
+    content = a_slice(f"slice-{uuid4().hex[:8]}")
+    deployed.api.apply(f"apis/resource.k8s.io/v1/resourceslices/{content['metadata']['name']}", content)
+    with objects_of(deployed, account) as objects:
+        objects.apply_slice(content)
+
+
+def delete_slice(deployed: Deployed, account: str) -> None:
+    name = f"slice-{uuid4().hex[:8]}"
+    deployed.api.apply(f"apis/resource.k8s.io/v1/resourceslices/{name}", a_slice(name))
+    with objects_of(deployed, account) as objects:
+        objects.delete_slice(name)
+
+
+def read_claim(deployed: Deployed, account: str) -> None:
+    name = deployed.claim(allocated=True)["metadata"]["name"]
+    with objects_of(deployed, account) as objects:
+        assert objects.claim("default", name)
+
+
+def describe_claim(deployed: Deployed, account: str) -> None:
+    name = deployed.claim(allocated=True)["metadata"]["name"]
+    device = {"driver": DRIVER, "pool": OWN, "device": "numa0", "data": {"cpus": "0-3"}}
+    with objects_of(deployed, account) as objects:
+        objects.apply_claim_devices("default", name, [device])
+
+
+def allocate_claim(deployed: Deployed, account: str) -> None:
+    with objects_of(deployed, account) as objects:
+        objects.allocate(deployed.claim(allocated=False), allocation())
+
+
+FACTS, STATES = f"{OURS}/nodefacts", f"{OURS}/nodestates"
+EVERY_POD = "api/v1/pods"
+PUBLISHING: Mapping[tuple[str, str], Callable[[Deployed, str], object]] = {
+    ("nodefacts", "create"): publish_facts,
+    ("nodestates", "create"): publish_new_state,
+    ("nodestates", "patch"): publish_state_again,
+    ("noderesourcetopologies", "create"): publish_new_topology,
+    ("noderesourcetopologies", "patch"): publish_topology_again,
+    ("nodes", "get"): find_node,
+}
+CALLS: Mapping[str, Mapping[tuple[str, str], Callable[[Deployed, str], object]]] = {
+    "mooring-agent-pods": {
+        ("pods", "list"): list_of(EVERY_POD, pods_of(OWN)),
+        ("pods", "watch"): watch_of(EVERY_POD, Deployed.pod),
+    },
+    "mooring-agent-events": {("events", "create"): create_event, ("events", "patch"): count_event},
+    "mooring-agent-evict": {("pods", "get"): evict, ("pods/eviction", "create"): evict},
+    "mooring-agent-taint": {("nodes", "get"): toggle_taint, ("nodes", "patch"): toggle_taint},
+    "mooring-agent-publish": PUBLISHING,
+    "mooring-publish": {**PUBLISHING, ("pods", "list"): name_pods},
+    "mooring-publish-wake": {
+        ("nodes", "patch"): lambda deployed, account: wake(deployed.way(account).http, OWN, int(time.monotonic()))
+    },
+    "mooring-prune": {
+        ("nodefacts", "list"): prune_facts,
+        ("nodefacts", "delete"): prune_facts,
+        ("nodestates", "list"): prune_facts,
+    },
+    "mooring-extender": {
+        ("nodefacts", "list"): list_of(FACTS),
+        ("nodefacts", "watch"): watch_of(FACTS, lambda made: create_once(made.api.cluster.http, node_facts())),
+        ("nodestates", "list"): list_of(STATES),
+        ("nodestates", "watch"): watch_of(STATES, lambda made: apply(made.api.cluster.http, node_state(OTHER))),
+        ("pods", "list"): list_of(EVERY_POD),
+        ("pods", "watch"): watch_of(EVERY_POD, Deployed.pod),
+        ("pods", "get"): read_waiting_pod,
+        ("pods/binding", "create"): bind_pod,
+    },
+    "mooring-dra": {
+        ("resourceslices", "list"): with_objects(lambda objects: objects.slices(DRIVER, OWN)),
+        ("resourceslices", "create"): publish_new_slice,
+        ("resourceslices", "patch"): publish_slice_again,
+        ("resourceslices", "delete"): delete_slice,
+        ("resourceclaims", "get"): read_claim,
+        ("resourceclaims/status", "patch"): describe_claim,
+        ("resourceclaims/driver", "associated-node:patch"): describe_claim,
+        ("nodes", "get"): with_objects(lambda objects: objects.node_uid(OWN)),
+    },
+    "mooring-dra-immediate": {
+        ("deviceclasses", "list"): with_objects(lambda objects: objects.classes()),
+        ("resourceclaims", "list"): with_objects(lambda objects: objects.claims()),
+        ("resourceclaims", "patch"): allocate_claim,
+        ("resourceclaims/binding", "patch"): allocate_claim,
+    },
+}
+"""What each role's program asks for with each right, by role, then resource and verb."""
+
+ALL_RIGHTS = [(role, right) for role in RIGHTS.roles() for right in role.rights]
+
+
+def forget_pods(api: APIServer) -> None:
+    """Delete all pods at once."""
+    api.cluster.http.delete(PODS, params={"gracePeriodSeconds": "0"})
