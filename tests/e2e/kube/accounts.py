@@ -304,8 +304,8 @@ def evict(deployed: Deployed, account: str) -> None:
     assert evict_pod(deployed.way(account), deployed.pod())
 
 
-def list_of(path: str, query: Mapping[str, str] | None = None) -> Callable[[Deployed, str], None]:
-    return lambda deployed, account: [*Pages(deployed.way(account).http, path, query or {})] and None  # type: ignore[func-returns-value]
+def list_of(path: str, query: Mapping[str, str] | None = None) -> Callable[[Deployed, str], object]:
+    return lambda deployed, account: list(Pages(deployed.way(account).http, path, query or {}))
 
 
 def watch_of(path: str, make: Callable[[Deployed], object]) -> Callable[[Deployed, str], None]:

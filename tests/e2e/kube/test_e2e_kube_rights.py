@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -74,7 +74,7 @@ def no_pods(deployed: Deployed) -> Iterator[None]:
 
 def wait_for_policies(made: Deployed) -> None:
     """Wait until every policy denies what is another node's."""
-    requests = {
+    requests: dict[str, Callable[[Cluster], object]] = {
         "mooring-agent-taint": lambda way: set_taint(way, OTHER, present=True),
         "mooring-agent-evict": lambda way: evict_pod(way, made.pod(OTHER)),
         "mooring-agent-events": lambda way: write_event(way, an_event(1), OTHER, datetime.now(UTC)),
@@ -85,7 +85,7 @@ def wait_for_policies(made: Deployed) -> None:
         until(partial(is_denied, partial(request, made.way(account))), f"the policy of {account} is in force")
 
 
-def is_denied(request: Any) -> bool:
+def is_denied(request: Callable[[], object]) -> bool:
     try:
         request()
     except ClusterError as error:
@@ -203,7 +203,7 @@ def test_publishing_accounts_publish_their_own_node_only(account: str, deployed:
 def test_a_token_that_is_bound_to_no_node_writes_nothing(account: str, deployed: Deployed, tmp_path: Path) -> None:
     token = token_of(deployed.api, account, NAMESPACE, None)
     kubeconfig = as_user(deployed.api, tmp_path / "unbound", {"token": token})
-    requests = {
+    requests: dict[str, Callable[[Cluster], object]] = {
         "mooring-agent-taint": lambda way: set_taint(way, OWN, present=True),
         "mooring-agent-evict": lambda way: evict_pod(way, deployed.pod()),
         "mooring-agent-events": lambda way: write_event(way, an_event(9), OWN, datetime.now(UTC)),
