@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.core.gates import DECODE_PREFIX, GATES, FeatureGates, resolve_gates
+from mooring.core.gates import DECODE_PREFIX, MANAGER_GATES, FeatureGates, resolve_gates
+from mooring.core.kubelet_gates import KUBELET_GATES
 
 ON = {
     "CPUManagerPolicyBetaOptions",
@@ -56,12 +57,12 @@ def error(**configured: bool) -> str:
 def test_defaults_of_this_release() -> None:
     gates = resolve_gates({})
     assert isinstance(gates, FeatureGates)
-    assert {name for name in GATES if gates[name]} == ON
-    assert {name for name in GATES if not gates[name]} == OFF
-    assert {name for name, gate in GATES.items() if gate.locked} == LOCKED
+    assert {name for name in MANAGER_GATES if gates[name]} == ON
+    assert {name for name in MANAGER_GATES if not gates[name]} == OFF
+    assert {name for name in MANAGER_GATES if KUBELET_GATES[name].locked} == LOCKED
 
 
-@pytest.mark.parametrize("name", sorted(LOCKED))
+@pytest.mark.parametrize("name", sorted([*LOCKED, "NodeSwap", "UserNamespacesSupport", "DRAExtendedResource"]))
 def test_locked_gates_take_their_own_value_only(name: str) -> None:
     assert isinstance(resolve_gates({name: True}), FeatureGates)
     assert error(**{name: False}) == f"cannot set feature gate {name} to false, feature is locked to true"
@@ -83,8 +84,23 @@ def test_needs_are_checked_one_by_one_and_together() -> None:
     text = error(PodLevelResources=False, PodLevelResourceManagers=True, **others)
     assert text == f"PodLevelResourceManagers {needed}"
     names = [
-        "PodLevelResourcesFixKubeletQOSClass",
-        "PodLevelResourcesFixDefaulting",
         "InPlacePodLevelResourcesVerticalScaling",
+        "PodLevelResourcesFixDefaulting",
+        "PodLevelResourcesFixKubeletQOSClass",
     ]
     assert error(PodLevelResources=False) == f"[{', '.join(f'{name} {needed}' for name in names)}]"
+
+
+def test_every_locked_gate_is_named_before_needs_are_checked() -> None:
+    refused = error(NodeSwap=False, NodeDeclaredFeatures=False, PodLevelResources=False)
+    locked = ["NodeDeclaredFeatures", "NodeSwap"]
+    texts = [f"cannot set feature gate {name} to false, feature is locked to true" for name in locked]
+    assert refused == f"[{', '.join(texts)}]"
+
+
+def test_needs_of_gates_that_no_manager_reads_are_checked() -> None:
+    text = "ResourceHealthStatusMessage is enabled, but depends on features that are disabled: [ResourceHealthStatus]"
+    assert error(ResourceHealthStatus=False) == text
+    assert isinstance(
+        resolve_gates({"ResourceHealthStatus": False, "ResourceHealthStatusMessage": False}), FeatureGates
+    )

@@ -39,6 +39,9 @@ def count(pod: Pod, gates: PodLevelGates = OFF) -> int:
         ("1999.1m", 2),
         ("2.0001", 0),
         ("1k", 1000),
+        # The kubelet compares 64-bit numbers: both sides wrap around alike, and a count may be negative.
+        ("10000000000000000", 10**16),
+        ("9223372036854775808", -(2**63)),
     ],
 )
 def test_whole_numbers_of_cpus_are_exclusive(cpu: str, expected: int) -> None:

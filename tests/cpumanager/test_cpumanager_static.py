@@ -13,9 +13,11 @@ from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.core.podlevel import PodLevelGates
 from mooring.cpumanager.facts import CPUsReleased, CPUsTaken, ExclusiveCPUsCounted, ExistingCPUsKept, WholeCoresChecked
 from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
+from mooring.cpumanager.policy_hints import container_hints, pod_hints
 from mooring.cpumanager.rules import TakeRules
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Allocated, Reusable, allocate, remove, start
+from mooring.topologymanager.hints import IMPOSSIBLE
 
 MANAGED = PodLevelGates(managers=True)
 
@@ -161,6 +163,22 @@ def test_an_existing_set_is_kept_whatever_its_size() -> None:
     before = state("0-9", u={"c": "10-11"})
     answer = served(static_policy("2S12", reserved="0"), before, guaranteed("u", container("c", "5")))
     assert answer.state is before
+
+
+def test_an_empty_set_is_an_existing_set() -> None:
+    before = state("0-11", u={"c": ""})
+    policy, pod = static_policy("2S12", reserved="0"), guaranteed("u", container("c", "2"))
+    assert served(policy, before, pod).state is before
+    assert container_hints(policy, before, Reusable(), pod, pod.containers[0]) == {"cpu": IMPOSSIBLE}
+    assert pod_hints(policy, before, Reusable(), pod) == {"cpu": IMPOSSIBLE}
+
+
+def test_a_negative_number_of_cpus_is_stored_as_an_empty_set() -> None:
+    answer = served(
+        static_policy("2S12", reserved="0"), state("0-11"), guaranteed("u", container("c", "9223372036854775808"))
+    )
+    assert answer.state.assignments == {"u": {"c": 0}}
+    assert text(answer.state.default) == "0-11"
 
 
 @pytest.mark.parametrize(("need", "ok"), [("3", False), ("4", True)])

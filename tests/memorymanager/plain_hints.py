@@ -18,6 +18,10 @@ Reusable: TypeAlias = Mapping[Nodes, Mapping[str, int]]
 """Set of nodes -> memory type -> bytes that ended init containers leave there."""
 
 
+WRAP = 2**64
+"""Where the kubelet's unsigned numbers begin anew."""
+
+
 def all_subsets(ids: list[int]) -> list[Nodes]:
     """Return the non-empty subsets by size, then lexicographic."""
     return [frozenset(chosen) for size in range(1, len(ids) + 1) for chosen in combinations(ids, size)]
@@ -31,14 +35,14 @@ def plain_hints(
     smallest = len(ids)
     found: list[Nodes] = []
     for mask in all_subsets(ids):
-        if any(sum(nodes[n].memory[name].allocatable for n in mask) < asked for name, asked in requests.items()):
+        if any(sum(nodes[n].memory[name].allocatable for n in mask) % WRAP < asked for name, asked in requests.items()):
             continue
         smallest = min(smallest, len(mask))
         if violates(nodes, mask):
             continue
         extra = reusable.get(mask, {})
         if any(
-            sum(nodes[n].memory[name].free for n in mask) + extra.get(name, 0) < asked
+            (sum(nodes[n].memory[name].free for n in mask) + extra.get(name, 0)) % WRAP < asked
             for name, asked in requests.items()
         ):
             continue

@@ -32,10 +32,16 @@ def node_ids(draw: st.DrawFn, fewest: int, most: int) -> list[int]:
 
 
 @st.composite
-def situations(draw: st.DrawFn, fewest: int = 1, most: int = 6, *, generous: bool = False) -> Situation:
-    """Draw a state that charging assignments leads to: also single nodes beside a group, as best-effort makes them."""
+def situations(
+    draw: st.DrawFn, fewest: int = 1, most: int = 6, *, generous: bool = False, wrapping: bool = False
+) -> Situation:
+    """Draw a state that charging assignments leads to: also single nodes beside a group, as best-effort makes them.
+
+    With ``wrapping``, some nodes have more reserved than they have: their numbers are just below 2^64.
+    """
     ids = draw(node_ids(fewest, most))
-    nodes = {node: NodeState(0, {name: _table(draw(st.integers(0, 8))) for name in TYPES}, (node,)) for node in ids}
+    amounts = st.integers(0, 8) | st.integers(2**64 - 8, 2**64 - 1) if wrapping else st.integers(0, 8)
+    nodes = {node: NodeState(0, {name: _table(draw(amounts)) for name in TYPES}, (node,)) for node in ids}
     kept: dict[int, dict[str, int]] = {}
     own: dict[int, int] = {}
     for _ in range(draw(st.integers(0, 5))):

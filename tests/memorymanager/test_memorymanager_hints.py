@@ -7,7 +7,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from tests.memorymanager.plain_hints import Nodes, generous_hints, plain_hints
 from tests.memorymanager.small_memory import HUGE, empty_nodes, table
-from tests.memorymanager.strategies_memory import Situation, situations
+from tests.memorymanager.strategies_memory import TYPES, Situation, situations
 
 from mooring.core.bits import members
 from mooring.core.errors import KubeletCrashError
@@ -53,6 +53,14 @@ def test_hints_are_those_of_the_plain_loop_in_its_order(situation: Situation) ->
     event("none" if hints is None else "preferred" if hints.preferred else "not preferred")
     assert pairs == expected(situation)
     assert (hints is None) == (not pairs)
+
+
+@given(situations(wrapping=True))
+def test_hints_follow_numbers_that_wrap_around(situation: Situation) -> None:
+    total = max(sum(state.memory[name].allocatable for state in situation.nodes.values()) for name in TYPES)
+    event("sums wrap around" if total >= 2**64 else "no sum does")
+    pairs = as_pairs(calculate_hints(situation.nodes, situation.requests, situation.leftover))
+    assert pairs == expected(situation)
 
 
 @given(situations() | situations(generous=True))

@@ -8,12 +8,11 @@ import pytest
 from tests.memorymanager.small_memory import APP, BOTH, HUGE, INIT, LARGE, SIDECAR, container, pod, pod_level
 
 from mooring.core.config import ReservedMemory
-from mooring.core.errors import KubeletCrashError
 from mooring.core.machineinfo import HugePages, MachineInfo, Node
 from mooring.core.pod import ContainerKind
 from mooring.core.podlevel import PodLevelGates
 from mooring.core.quantity import Quantity
-from mooring.memorymanager.machine import default_machine_state, hugepages_type
+from mooring.memorymanager.machine import default_machine_state, hugepages_type, wrapped_nodes
 from mooring.memorymanager.requests import NOT_INT64, container_requests, pod_requests
 from mooring.memorymanager.reserved import reserved_table
 
@@ -96,9 +95,22 @@ def test_the_default_state_takes_reservation_and_huge_pages_off_memory() -> None
     assert [(node, one.assignments, one.cells) for node, one in state.items()] == [(0, 0, (0,)), (4, 0, (4,))]
 
 
-def test_reservations_above_a_nodes_memory_are_refused_where_the_kubelet_wraps_around() -> None:
-    with pytest.raises(KubeletCrashError, match="NUMA node 0 has 1024 bytes"):
-        default_machine_state(machine(Node(0, 1024)), {0: {"memory": 1025}})
+def test_reservations_above_a_nodes_memory_wrap_around_and_are_named() -> None:
+    state = default_machine_state(machine(Node(0, 1024), Node(1, 0), Node(2, 1 << 30)), {0: {"memory": 1025}})
+    assert state[0].memory["memory"].allocatable == state[0].memory["memory"].free == 2**64 - 1
+    assert (state[0].memory["memory"].total, state[0].memory["memory"].system_reserved) == (1024, 1025)
+    assert wrapped_nodes(state) == (0,)
+
+
+def test_huge_pages_above_a_nodes_memory_wrap_around() -> None:
+    state = default_machine_state(machine(Node(0, 1 << 20, (HugePages(2048, 1),))), {})
+    assert state[0].memory["memory"].free == 2**64 - (1 << 20)
+    assert wrapped_nodes(state) == (0,)
+
+
+def test_sums_of_a_pods_requests_wrap_around() -> None:
+    whole = pod(container("s", "9E", SIDECAR), container("a", "9E"), container("b", "9E"))
+    assert pod_requests(whole, OFF) == {"memory": 27 * 10**18 - 2**64}
 
 
 @pytest.mark.parametrize(

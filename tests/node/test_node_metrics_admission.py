@@ -42,7 +42,7 @@ def rejections(reason: str) -> str:
     return f'admission_rejections_total{{reason="{reason}"}}'
 
 
-def admissions(mode: str, qos: str = "Guaranteed") -> str:
+def admissions(mode: str, qos: str = "guaranteed") -> str:
     return f'pod_level_resources_admission_total{{config_mode="{mode}",qos_class="{qos}"}}'
 
 
@@ -221,16 +221,16 @@ def test_a_withdrawal_without_words_or_of_an_unknown_pod_counts_nothing() -> Non
 @pytest.mark.parametrize(
     ("declared", "mode", "qos"),
     [
-        (pod("a", container("one")), "container_level", "Guaranteed"),
-        (pod("a", shared("one"), qos=QoS.BEST_EFFORT), "", "BestEffort"),
+        (pod("a", container("one")), "container_level", "guaranteed"),
+        (pod("a", shared("one"), qos=QoS.BEST_EFFORT), "", "besteffort"),
         (
             pod("a", shared("one"), Container("two", limits=amounts("1")), qos=QoS.BURSTABLE),
             "container_level",
-            "Burstable",
+            "burstable",
         ),
-        (pod_level("a", "2", "1Gi", shared("one")), "pod_level", "Guaranteed"),
-        (pod_level("a", "2", "1Gi", shared("one"), container("two", "1")), "pod_and_container_level", "Guaranteed"),
-        (replace(pod("a", shared("one"), qos=QoS.BEST_EFFORT), resources=PodResources()), "", "BestEffort"),
+        (pod_level("a", "2", "1Gi", shared("one")), "pod_level", "guaranteed"),
+        (pod_level("a", "2", "1Gi", shared("one"), container("two", "1")), "pod_and_container_level", "guaranteed"),
+        (replace(pod("a", shared("one"), qos=QoS.BEST_EFFORT), resources=PodResources()), "", "besteffort"),
     ],
 )
 def test_admitted_pods_are_counted_by_where_their_resources_are_declared(declared: Pod, mode: str, qos: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.cpumanager.pods import amounts
 from tests.node.nodes import machine
 from tests.node.podlevel_nodes import (
     INIT,
@@ -18,6 +19,7 @@ from tests.node.podlevel_nodes import (
 
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
+from mooring.devicemanager.state import Device
 from mooring.memorymanager.state import Block
 from mooring.node import Decision, Node, StartRefusedError
 from mooring.topologymanager.hints import IMPOSSIBLE, Hint, Hints
@@ -246,3 +248,13 @@ def test_fractions_of_memory_are_no_requests_of_the_pod() -> None:
     assert pod.resources.requests["memory"] == Quantity.parse("500m")
     node = admitted(fresh(managed(memory=True)), pod)
     assert node.memory.assignments == {}
+
+
+def test_devices_of_a_pod_in_pod_scope_are_not_taken_at_its_admission() -> None:
+    """Two pods are admitted that want the only device: it is taken when a container is created."""
+    node = fresh(managed("best-effort")).with_devices({"vendor.example/nic": (Device("only", (0,)),)})
+    limits = {**amounts("1"), "vendor.example/nic": Quantity.parse("1")}
+    for uid in ("first", "second"):
+        node, decision = node.admit(whole("2", Container("c", limits=limits, requests=limits), uid=uid))
+        assert decision.admitted
+        assert decision.devices == {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 CORPORA = Path(__file__).resolve().parent.parent / "corpora"
-MACHINES = (CORPORA / "machines.jsonl", CORPORA / "real-kubelet-machines.jsonl")
+MACHINES = tuple(CORPORA / f"{name}.jsonl" for name in ("machines", "corners-machines", "real-kubelet-machines"))
 
 
 @lru_cache(maxsize=2)

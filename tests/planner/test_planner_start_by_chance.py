@@ -1,4 +1,4 @@
-"""What a plan says of memory files on which the kubelet starts by chance, or crashes."""
+"""What a plan reports of starts that are left to chance, that crash, and of numbers that wrap around."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.node.nodes import machine
 from tests.node.podlevel_nodes import container, managed
 
 from mooring.checkpoint.memory_file import memory_state_text
-from mooring.core.config import MooringConfig
+from mooring.core.config import MooringConfig, ReservedMemory
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import HugePages, MachineInfo
 from mooring.core.pod import Pod, QoS
@@ -78,3 +78,15 @@ def test_a_pod_that_asks_for_pages_of_which_some_node_knows_nothing_crashes_the_
     (answer,) = plan.answers
     assert "NUMA node 1 does not list hugepages-2Mi" in answer.crash
     assert not plan.is_yes
+
+
+def test_a_node_with_more_reserved_than_it_has_is_reported_and_the_kubelet_goes_on() -> None:
+    first, second = machine().topology
+    info = replace(machine(), topology=(first, replace(second, memory=0)))
+    config = replace(CONFIG, reserved_memory=(ReservedMemory(1, {"memory": "100Mi"}),))
+    pod = Pod("u", "u", containers=(container("c", "1"),), qos=QoS.GUARANTEED)
+    plan = make_plan(Machine("two", info), config, MooringConfig(), [pod])
+    assert plan.is_yes
+    (found,) = [finding for finding in plan.findings if finding.code == "MOOR-511"]
+    assert found.subject == "NUMA node 1"
+    assert found.message.startswith("has 0 bytes of memory, of which 104857600 are reserved and 0 are huge pages: ")

@@ -1,73 +1,52 @@
-"""Feature gates of kubelet v1.37.1, as far as the resource managers depend on them.
+"""Feature gates: how a configuration sets those of kubelet v1.37.1, and what it refuses.
 
 Source: pkg/features and component-base/featuregate of v1.37.1; spec: configuration.md section 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
-from mooring.core.gatenames import KUBELET_GATES
+from mooring.core.kubelet_gates import KUBELET_GATES, Gate, Stage
 
 DECODE_PREFIX = "failed to merge global and in-flight KubeletConfiguration while setting defaults, error: "
 """What stands before every gate error: gates are checked while the configuration is decoded."""
 
-
-class Stage(Enum):
-    """How far a feature has come."""
-
-    ALPHA = "alpha"
-    BETA = "beta"
-    GA = "GA"
-    DEPRECATED = "deprecated"
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """One feature gate."""
-
-    default: bool
-    stage: Stage
-    locked: bool = False
-    """Whether it can be set to its default only."""
-    needs: str = ""
-    """A gate without which this one may not be on."""
-
-
-GATES: Mapping[str, Gate] = {
-    "CPUManagerPolicyOptions": Gate(True, Stage.GA, locked=True),
-    "CPUManagerPolicyBetaOptions": Gate(True, Stage.BETA),
-    "CPUManagerPolicyAlphaOptions": Gate(False, Stage.ALPHA),
-    "TopologyManagerPolicyOptions": Gate(True, Stage.GA, locked=True),
-    "TopologyManagerPolicyBetaOptions": Gate(True, Stage.BETA),
-    "TopologyManagerPolicyAlphaOptions": Gate(False, Stage.ALPHA),
-    "DisableCPUQuotaWithExclusiveCPUs": Gate(True, Stage.DEPRECATED, locked=True),
-    "PodLevelResources": Gate(True, Stage.BETA),
-    "PodLevelResourcesFixKubeletQOSClass": Gate(True, Stage.BETA, needs="PodLevelResources"),
-    "PodLevelResourcesFixDefaulting": Gate(True, Stage.BETA, needs="PodLevelResources"),
-    "PodLevelResourceManagers": Gate(False, Stage.BETA, needs="PodLevelResources"),
-    "InPlacePodVerticalScaling": Gate(True, Stage.GA, locked=True),
-    "InPlacePodVerticalScalingInitContainers": Gate(True, Stage.GA, locked=True),
-    "InPlacePodLevelResourcesVerticalScaling": Gate(True, Stage.BETA, needs="PodLevelResources"),
-    "InPlacePodVerticalScalingExclusiveCPUs": Gate(False, Stage.ALPHA),
-    "InPlacePodVerticalScalingExclusiveMemory": Gate(False, Stage.ALPHA),
-    "InPlacePodVerticalScalingMemoryBackedVolumes": Gate(False, Stage.ALPHA),
-    "CustomCPUCFSQuotaPeriod": Gate(True, Stage.GA),
-    "DynamicResourceAllocation": Gate(True, Stage.GA, locked=True),
-    "KubeletPodResourcesGet": Gate(True, Stage.GA, locked=True),
-    "KubeletPodResourcesDynamicResources": Gate(True, Stage.GA, locked=True),
-    "KubeletPodResourcesListUseActivePods": Gate(True, Stage.DEPRECATED),
-    "MemoryQoS": Gate(True, Stage.BETA),
-    "WindowsCPUAndMemoryAffinity": Gate(False, Stage.ALPHA),
-}
-"""The gates that matter here, as they stand in v1.37.1."""
+MANAGER_GATES = frozenset(
+    {
+        "CPUManagerPolicyOptions",
+        "CPUManagerPolicyBetaOptions",
+        "CPUManagerPolicyAlphaOptions",
+        "TopologyManagerPolicyOptions",
+        "TopologyManagerPolicyBetaOptions",
+        "TopologyManagerPolicyAlphaOptions",
+        "DisableCPUQuotaWithExclusiveCPUs",
+        "PodLevelResources",
+        "PodLevelResourcesFixKubeletQOSClass",
+        "PodLevelResourcesFixDefaulting",
+        "PodLevelResourceManagers",
+        "InPlacePodVerticalScaling",
+        "InPlacePodVerticalScalingInitContainers",
+        "InPlacePodLevelResourcesVerticalScaling",
+        "InPlacePodVerticalScalingExclusiveCPUs",
+        "InPlacePodVerticalScalingExclusiveMemory",
+        "InPlacePodVerticalScalingMemoryBackedVolumes",
+        "CustomCPUCFSQuotaPeriod",
+        "DynamicResourceAllocation",
+        "KubeletPodResourcesGet",
+        "KubeletPodResourcesDynamicResources",
+        "KubeletPodResourcesListUseActivePods",
+        "MemoryQoS",
+        "WindowsCPUAndMemoryAffinity",
+    }
+)
+"""The gates that concern the resource managers; all others only decide whether the kubelet starts."""
 
 EXTENSION_GATES: Mapping[str, tuple[str, Gate]] = {
     "scale-down-delay": (
         "InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay",
-        Gate(False, Stage.ALPHA, needs="InPlacePodVerticalScalingExclusiveCPUs"),
+        Gate(False, Stage.ALPHA, needs=("InPlacePodVerticalScalingExclusiveCPUs",)),
     ),
 }
 """Gates that v1.37.1 does not know and that an extension of Mooring brings: extension -> name and gate (KEP-6122)."""
@@ -89,12 +68,14 @@ class FeatureGates:
         return self.values[name]
 
 
+_DEFAULTS = {name: gate.default for name, gate in KUBELET_GATES.items()}
+_DEPENDENT = {name: gate for name, gate in KUBELET_GATES.items() if gate.needs}
+
+
 def resolve_gates(configured: Mapping[str, bool], extensions: Collection[str] = ()) -> FeatureGates | str:
     """Return the gates, or the kubelet's error text.
 
-    Gates that the kubelet knows but the managers do not read are accepted and have no effect: neither their locks
-    nor what they need is checked. So AllAlpha without AllBeta is accepted here, whereas the kubelet refuses it: some
-    alpha gates of the scheduler need GenericWorkload, a beta gate that is off.
+    Where several gates are wrong the kubelet names them in random order; here they are sorted.
 
     Args:
         configured: the ``featureGates`` of the configuration.
@@ -102,35 +83,51 @@ def resolve_gates(configured: Mapping[str, bool], extensions: Collection[str] = 
 
     >>> resolve_gates({"CPUManager": True}).removeprefix(DECODE_PREFIX)
     'unrecognized feature gate: CPUManager'
-    >>> gates = resolve_gates({"AllBeta": True, "MemoryQoS": False, "EventedPLEG": True})
+    >>> resolve_gates({"NodeSwap": False}).removeprefix(DECODE_PREFIX)
+    'cannot set feature gate NodeSwap to false, feature is locked to true'
+    >>> gates = resolve_gates({"AllBeta": True, "MemoryQoS": False})
     >>> gates["PodLevelResourceManagers"], gates["MemoryQoS"]
     (True, False)
     """
-    known = {**GATES, **{name: gate for extension, (name, gate) in EXTENSION_GATES.items() if extension in extensions}}
+    brought = {name: gate for extension, (name, gate) in EXTENSION_GATES.items() if extension in extensions}
+    known = {**KUBELET_GATES, **brought} if brought else KUBELET_GATES
+    errors = list(_setting_errors(configured, known))
+    if not errors:
+        values = _values(configured, known)
+        errors = list(_unmet_needs(values, {**_DEPENDENT, **brought}))
+        if not errors:
+            return FeatureGates(values)
+    return DECODE_PREFIX + (errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+
+
+def _setting_errors(configured: Mapping[str, bool], known: Mapping[str, Gate]) -> Iterator[str]:
+    """Yield a text for every locked gate that is set to its other value; the first unknown gate ends the search."""
     for name in sorted(configured):
         gate = known.get(name)
-        if gate is None and name not in KUBELET_GATES:
-            return f"{DECODE_PREFIX}unrecognized feature gate: {name}"
-        if gate is not None and gate.locked and configured[name] != gate.default:
+        if gate is None:
+            yield f"unrecognized feature gate: {name}"
+            return
+        if gate.locked and configured[name] != gate.default:
             wanted, fixed = str(configured[name]).lower(), str(gate.default).lower()
-            return f"{DECODE_PREFIX}cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"
-    values = {name: _value(name, gate, configured) for name, gate in known.items()}
-    unmet = [
-        f"{name} is enabled, but depends on features that are disabled: [{gate.needs}]"
-        for name, gate in known.items()
-        if gate.needs and values[name] and not values[gate.needs]
-    ]
-    if unmet:
-        return DECODE_PREFIX + (unmet[0] if len(unmet) == 1 else f"[{', '.join(unmet)}]")
-    return FeatureGates(values)
+            yield f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"
 
 
-def _value(name: str, gate: Gate, configured: Mapping[str, bool]) -> bool:
-    """Return a gate's value: its own setting comes before its stage's switch, and that before its default.
+def _values(configured: Mapping[str, bool], known: Mapping[str, Gate]) -> dict[str, bool]:
+    """Return every gate's value: its own setting comes before its stage's switch, and that before its default.
 
-    No lock is looked at: a locked gate is GA or deprecated, so no switch reaches it, and its own setting was checked.
+    No switch reaches a locked gate: locked gates are GA or deprecated.
     """
-    if name in configured:
-        return configured[name]
-    switch = SWITCHES.get(gate.stage)
-    return gate.default if switch is None else configured.get(switch, gate.default)
+    values = dict(_DEFAULTS) if known is KUBELET_GATES else {name: gate.default for name, gate in known.items()}
+    for stage, switch in SWITCHES.items():
+        if switch in configured:
+            values.update((name, configured[switch]) for name, gate in known.items() if gate.stage is stage)
+    values.update(configured)
+    return values
+
+
+def _unmet_needs(values: Mapping[str, bool], dependent: Mapping[str, Gate]) -> Iterator[str]:
+    for name in sorted(dependent):
+        if values[name]:
+            missing = [need for need in dependent[name].needs if not values[need]]
+            if missing:
+                yield f"{name} is enabled, but depends on features that are disabled: [{' '.join(missing)}]"

@@ -9,6 +9,7 @@ from mooring.core.errors import MooringError
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
+UINT64_MAX = 2**64 - 1
 
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -27,6 +28,24 @@ _ESCAPES = {
 
 class GoSyntaxError(MooringError):
     """A text that Go's strconv refuses; the message is Go's."""
+
+
+def int64(number: int) -> int:
+    """Return the signed 64-bit number that Go keeps of a result: it wraps around.
+
+    >>> int64(2**63), int64(-5)
+    (-9223372036854775808, -5)
+    """
+    return (number + 2**63 & UINT64_MAX) - 2**63
+
+
+def uint64(number: int) -> int:
+    """Return the unsigned 64-bit number that Go keeps of a result: it wraps around.
+
+    >>> uint64(-1) == 2**64 - 1, uint64(5)
+    (True, 5)
+    """
+    return number & UINT64_MAX
 
 
 def quote(text: str) -> str:

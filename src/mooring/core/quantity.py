@@ -14,7 +14,7 @@ from enum import Enum
 from functools import lru_cache
 
 from mooring.core.errors import MooringError
-from mooring.core.gotext import INT64_MAX, INT64_MIN
+from mooring.core.gotext import INT64_MAX, INT64_MIN, int64
 
 FORMAT_WRONG = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 """Kubernetes' text for anything that does not look like a quantity."""
@@ -138,7 +138,7 @@ class Quantity:
             return value
         # v1.37.1 does not notice the overflow and answers the lowest 64 bits; only where the fast form
         # multiplies digit by digit it gives up and answers 0.
-        return 0 if self.fast and shift not in _ONE_STEP_SHIFTS else (value + 2**63) % 2**64 - 2**63
+        return 0 if self.fast and shift not in _ONE_STEP_SHIFTS else int64(value)
 
     def __str__(self) -> str:
         if self.nano == 0:

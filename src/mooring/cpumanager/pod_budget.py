@@ -6,6 +6,7 @@ Source: kubelet v1.37.1, cpumanager policy_static.go (validatePodScopeResources)
 
 from __future__ import annotations
 
+from mooring.core.gotext import int64
 from mooring.core.pod import ContainerKind, Pod
 from mooring.core.podlevel import PodLevelGates
 from mooring.cpumanager.requests import exclusive_cpus
@@ -28,7 +29,7 @@ def shared_pool_error(pod: Pod, budget: int, gates: PodLevelGates) -> str:
         elif own == 0:
             someone_shares = True
         else:
-            taken += own
+            taken = int64(taken + own)
     if someone_shares and taken >= budget:
         return (
             "pod rejected, sum of exclusive container cpu requests equals pod budget, "

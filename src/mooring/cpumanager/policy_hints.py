@@ -36,14 +36,14 @@ def container_hints(
 ) -> ResourceHints | None:
     """Return the hints for one container; None when it has no opinion.
 
-    A container that has CPUs already (after a restart of the kubelet) gets hints for just these; when their number is
-    not what it asks for, nothing is possible.
+    A container that has an entry already (after a restart of the kubelet) gets hints for just these CPUs; when their
+    number is not what it asks for, nothing is possible. An entry may be an empty set.
     """
     need = exclusive_cpus(pod, container, policy.gates)
     if need == 0 or policy.gates.leaves_out(pod):
         return None
-    existing = state.assignments.get(pod.uid, {}).get(container.name, 0)
-    if not existing:
+    existing = state.assignments.get(pod.uid, {}).get(container.name)
+    if existing is None:
         left = reusable.of(pod.uid) & ~state.offline
         asked = CPUHintsAsked(pod.uid, container.name, need, available_cpus(policy, state), left, mismatch=False)
         return _answer(policy, state, pod, asked, observer, absent=state.offline)
@@ -68,8 +68,8 @@ def pod_hints(
     held = 0
     mismatch = False
     for container in pod.containers:
-        existing = state.assignments.get(pod.uid, {}).get(container.name, 0)
-        if existing:
+        existing = state.assignments.get(pod.uid, {}).get(container.name)
+        if existing is not None:
             mismatch = mismatch or existing.bit_count() != exclusive_cpus(pod, container, policy.gates)
             held |= existing
     if mismatch or held.bit_count() == need:

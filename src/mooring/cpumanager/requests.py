@@ -6,16 +6,20 @@ Source: kubelet v1.37.1, cpumanager policy_static.go (guaranteedCPUs, podGuarant
 
 from __future__ import annotations
 
+from mooring.core.gotext import int64
 from mooring.core.pod import Container, ContainerKind, Pod, QoS, ResourceList
 from mooring.core.podlevel import PodLevelGates, guaranteed_equivalent
 
 
 def whole_cpus(resources: ResourceList) -> int:
-    """Return the cpu amount when it is a whole number of CPUs, else 0."""
+    """Return the cpu amount when it is a whole number of CPUs, else 0.
+
+    The kubelet compares 64-bit numbers, so that far too large amounts count as whole, and some as negative.
+    """
     cpu = resources.get("cpu")
     if cpu is None:
         return 0
-    return cpu.units if cpu.units * 1000 == cpu.milli else 0
+    return cpu.units if int64(cpu.units * 1000) == cpu.milli else 0
 
 
 def exclusive_cpus(pod: Pod, container: Container, gates: PodLevelGates) -> int:
@@ -38,10 +42,10 @@ def exclusive_cpus_of_pod(pod: Pod, gates: PodLevelGates) -> int:
     for container in pod.containers:
         count = exclusive_cpus(pod, container, gates)
         if container.kind is ContainerKind.SIDECAR:
-            sidecars += count
+            sidecars = int64(sidecars + count)
         elif container.kind is ContainerKind.INIT:
             if "cpu" in container.requests:
-                init_peak = max(init_peak, sidecars + count)
+                init_peak = max(init_peak, int64(sidecars + count))
         else:
-            apps += count
-    return max(init_peak, apps + sidecars)
+            apps = int64(apps + count)
+    return max(init_peak, int64(apps + sidecars))

@@ -170,8 +170,8 @@ def _pinned(
 ) -> Allocated | AllocationError | Endless:
     """Serve a container that has a claim to ``need`` exclusive CPUs."""
     # 4. An existing assignment wins; its size is not compared (since 1.37 also before the check of whole cores).
-    existing = state.assignments.get(pod.uid, {}).get(container.name, 0)
-    if existing:
+    existing = state.assignments.get(pod.uid, {}).get(container.name)
+    if existing is not None:
         if observer is not None:
             observer(ExistingCPUsKept(pod.uid, container.name, existing))
         return Allocated(state, reusable.after(pod.uid, container, existing))

@@ -2,7 +2,7 @@
 
 Source: API server v1.37.1, SetDefaults_Pod and, since PodLevelResourcesFixDefaulting,
 DefaultPodLevelResources; spec: configuration.md section 6. The fix moved the pod-level part behind the
-admission webhooks and taught it to fill limits.
+admission webhooks, where the kubelet does not apply it to static pods, and taught it to fill limits.
 QoS class: kubelet v1.37.1, pkg/apis/core/v1/helper/qos; spec: configuration.md section 6.
 """
 
@@ -21,6 +21,8 @@ from mooring.manifest.quantities import HUGE_PAGES
 def with_pod_defaults(resources: PodResources, containers: Sequence[Container], gates: PodGates) -> PodResources:
     """Return pod-level resources with the API server's defaults; the containers must have theirs already."""
     if not gates.pod_level_resources or not (resources.requests or resources.limits):
+        return resources
+    if gates.defaulting_fix and not gates.api_server:
         return resources
     requests, limits = dict(resources.requests), dict(resources.limits)
     _fill_huge_page_limits(requests, limits, total(containers, _limits))
@@ -124,6 +126,9 @@ class PodGates:
     defaulting_fix: bool = True
     """PodLevelResourcesFixDefaulting: the API server fills pod-level limits too, and fills requests without a
     limit."""
+    api_server: bool = True
+    """Whether pods come through the API server, which completes pod-level resources; the kubelet does not, when it
+    reads a static pod itself (kubelet v1.37.1, recordings corner-amounts)."""
     knows_delay: bool = False
     """Extension scale-down-delay: there is a field ``spec.scaleDownGracePeriodSeconds`` (KEP-6122)."""
     delay: bool = False

@@ -130,8 +130,8 @@ def load_scenarios(path: str | os.PathLike[str], *, report: Report = ignore) -> 
 def scenario(content: Mapping[str, Any], *, source: str, report: Report = ignore) -> Scenario:
     """Return the scenario that an object describes.
 
-    Pods get the defaults that the recordings' pods had: the API server's, without the pod-level limits that
-    it fills in since PodLevelResourcesFixDefaulting.
+    Pods get the defaults that the recordings' pods had, those that the kubelet itself applies: pod-level resources
+    are not completed.
 
     Raises:
         InputError: it is not valid.
@@ -172,7 +172,7 @@ def _mooring(content: Mapping[str, Any], source: str) -> MooringConfig:
 
 
 def _gates(kubelet: KubeletConfig, mooring: MooringConfig) -> PodGates:
-    return replace(PodGates.of(kubelet.feature_gates, mooring.extensions), defaulting_fix=False)
+    return replace(PodGates.of(kubelet.feature_gates, mooring.extensions), api_server=False)
 
 
 def _active(content: Mapping[str, Any], source: str, gates: PodGates) -> Iterator[Pod]:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 from mooring.core.bits import mask_of, members
-from mooring.core.errors import KubeletCrashError
+from mooring.core.errors import KubeletCrashError, UnsupportedError
+from mooring.core.gotext import UINT64_MAX, uint64
 from mooring.memorymanager.requests import Requests
 from mooring.memorymanager.reuse import NOTHING_LEFT, Leftover
 from mooring.memorymanager.state import MemoryTable, NodeState
@@ -40,14 +41,20 @@ def calculate_hints(
     ids = tuple(sorted(nodes))
     if len(ids) > MOST_LISTED:
         return _family(nodes, ids, requests, leftover)
-    found = [index for index in _enough(nodes, ids, requests) if index]
-    masks = set(_as_masks(found, ids))
+    amounts = tuple(requests.values())
+    allocatable = _rows(nodes, ids, requests, lambda table: table.allocatable)
+    wraps = any(sum(row) > UINT64_MAX for row in allocatable)
+    found = _enough(_rows(nodes, ids, requests, lambda table: table.free), amounts, wraps=wraps)
+    if wraps:
+        # Only where sums wrap around can nodes have free what they have not as a whole.
+        found = sorted(set(found).intersection(_enough(allocatable, amounts, wraps=True)))
+    masks = set(_as_masks([index for index in found if index], ids))
     if leftover.amounts:
         masks.update(mask for mask in _reusing(ids, leftover) if _serves(nodes, mask, requests, leftover))
     masks = _respecting_groups(leftover.ungrouped(nodes), masks)
     if not masks:
         return None
-    smallest = _smallest_size(_allocatable(nodes, ids, tuple(requests)), tuple(requests.values()), len(ids))
+    smallest = _smallest_size(allocatable, amounts, wraps=wraps)
     preferred = [mask for mask in masks if mask.bit_count() == smallest]
     others = [mask for mask in masks if mask.bit_count() != smallest]
     return Hints(tuple(preferred), tuple(others))
@@ -56,7 +63,16 @@ def calculate_hints(
 def _family(
     nodes: Mapping[int, NodeState], ids: tuple[int, ...], requests: Requests, leftover: Leftover
 ) -> AnyHints | None:
-    """Describe the same hints: nodes without assignments combine freely, all other members are listed."""
+    """Describe the same hints: nodes without assignments combine freely, all other members are listed.
+
+    Raises:
+        UnsupportedError: amounts of so many nodes wrap around; sums of them grow and shrink with the set of nodes.
+    """
+    if any(table.allocatable > table.total for state in nodes.values() for table in state.memory.values()):
+        raise UnsupportedError(
+            f"a NUMA node has more reserved, or bound in huge pages, than it has memory: the kubelet's numbers wrap "
+            f"around, which is followed on machines of up to {MOST_LISTED} NUMA nodes"
+        )
     width = max(ids) + 1
     grown = leftover.amounts if leftover.assignments is not None else {}
     demands = tuple(
@@ -111,7 +127,7 @@ def free_in(nodes: Mapping[int, NodeState], mask: int, resource: str) -> int:
     Raises:
         KubeletCrashError: one of the nodes does not list the type.
     """
-    return sum(_table(nodes, node, resource).free for node in members(mask))
+    return uint64(sum(_table(nodes, node, resource).free for node in members(mask)))
 
 
 def _reusing(ids: tuple[int, ...], leftover: Leftover) -> Iterable[int]:
@@ -126,24 +142,35 @@ def _serves(nodes: Mapping[int, NodeState], mask: int, requests: Requests, lefto
     """Tell whether the nodes of a mask can give what is asked; what is left counts on top of what is free."""
     extra = leftover.within(mask)
     for resource, amount in requests.items():
-        if sum(_table(nodes, node, resource).allocatable for node in members(mask)) < amount:
+        if uint64(sum(_table(nodes, node, resource).allocatable for node in members(mask))) < amount:
             return False
-        if free_in(nodes, mask, resource) + extra.get(resource, 0) < amount:
+        if uint64(free_in(nodes, mask, resource) + extra.get(resource, 0)) < amount:
             return False
     return True
 
 
-def _enough(nodes: Mapping[int, NodeState], ids: tuple[int, ...], requests: Requests) -> Iterable[int]:
-    """Return the sets of positions whose free memory suffices for every type.
+def _rows(
+    nodes: Mapping[int, NodeState], ids: tuple[int, ...], resources: Iterable[str], amount: Callable[[MemoryTable], int]
+) -> tuple[tuple[int, ...], ...]:
+    """Return one amount of each node, for one type after the other."""
+    return tuple(tuple([amount(_table(nodes, node, resource)) for node in ids]) for resource in resources)
 
-    Free memory never exceeds what is allocatable, so the check of the latter is implied.
+
+def _enough(rows: tuple[tuple[int, ...], ...], amounts: tuple[int, ...], *, wraps: bool) -> Iterable[int]:
+    """Return the sets of positions whose sum suffices for every type.
+
+    Args:
+        rows: one amount of each node, for one type after the other.
+        amounts: of each type.
+        wraps: whether sums may exceed the 64 bits of the kubelet's numbers, which then wrap around.
     """
-    found: Iterable[int] = range(1 << len(ids))
-    for resource, amount in requests.items():
+    found: Iterable[int] = range(1 << len(rows[0]))
+    for row, amount in zip(rows, amounts, strict=True):
         sums = [0]
-        for node in ids:
-            free = _table(nodes, node, resource).free
-            sums += [total + free for total in sums]
+        for value in row:
+            sums += [total + value for total in sums]
+        if wraps:
+            sums = [uint64(total) for total in sums]
         found = [index for index in found if sums[index] >= amount]
     return found
 
@@ -180,19 +207,8 @@ def _is_group(nodes: Mapping[int, NodeState], group: int) -> bool:
     )
 
 
-def _allocatable(
-    nodes: Mapping[int, NodeState], ids: tuple[int, ...], resources: tuple[str, ...]
-) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(_table(nodes, node, resource).allocatable for node in ids) for resource in resources)
-
-
 @lru_cache(maxsize=256)
-def _smallest_size(allocatable: tuple[tuple[int, ...], ...], amounts: tuple[int, ...], count: int) -> int:
+def _smallest_size(allocatable: tuple[tuple[int, ...], ...], amounts: tuple[int, ...], *, wraps: bool) -> int:
     """Return the fewest nodes that could serve the requests on an empty machine; all of them when none could."""
-    enough = range(1, 1 << count)
-    for row, amount in zip(allocatable, amounts, strict=True):
-        sums = [0]
-        for value in row:
-            sums += [total + value for total in sums]
-        enough = [index for index in enough if sums[index] >= amount]  # type: ignore[assignment]
-    return min((index.bit_count() for index in enough), default=count)
+    enough = _enough(allocatable, amounts, wraps=wraps)
+    return min((index.bit_count() for index in enough if index), default=len(allocatable[0]))

@@ -5,6 +5,7 @@ Source: kubelet v1.37.1, memorymanager policy_static.go (AllocatePod), KEP-5526;
 
 from __future__ import annotations
 
+from mooring.core.gotext import uint64
 from mooring.core.pod import ContainerKind, Pod
 from mooring.core.podlevel import PodLevelGates
 from mooring.memorymanager.requests import Requests, container_requests
@@ -29,7 +30,7 @@ def partition(pod: Pod, budget: Requests, gates: PodLevelGates) -> dict[str, Req
             totals = {ContainerKind.SIDECAR: sidecars, ContainerKind.APP: apps}.get(container.kind)
             if totals is not None:
                 for resource, amount in own.items():
-                    totals[resource] = totals.get(resource, 0) + amount
+                    totals[resource] = uint64(totals.get(resource, 0) + amount)
         elif container.kind is ContainerKind.INIT:
             shares[container.name] = _less(budget, sidecars)
         else:
@@ -40,7 +41,7 @@ def partition(pod: Pod, budget: Requests, gates: PodLevelGates) -> dict[str, Req
 
 
 def _less(budget: Requests, taken: Requests) -> Requests:
-    return {resource: amount - taken.get(resource, 0) for resource, amount in budget.items()}
+    return {resource: uint64(amount - taken.get(resource, 0)) for resource, amount in budget.items()}
 
 
 def blocks_of(cells: tuple[int, ...], amounts: Requests) -> tuple[Block, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mooring.core.gotext import uint64
 from mooring.core.pod import Container, ContainerKind, Pod, ResourceList
 from mooring.core.podlevel import PodLevelGates, guaranteed_equivalent
 from mooring.memorymanager.reserved import is_memory
@@ -35,7 +36,7 @@ def _amounts(resources: ResourceList) -> Requests | str:
             amount = quantity.as_int64()
             if amount is None:
                 return NOT_INT64
-            amounts[resource] = amount
+            amounts[resource] = uint64(amount)
     return amounts
 
 
@@ -59,11 +60,12 @@ def pod_requests(pod: Pod, gates: PodLevelGates) -> Requests | str:
             return amounts
         for resource, amount in amounts.items():
             if container.kind is ContainerKind.SIDECAR:
-                sidecars[resource] = sidecars.get(resource, 0) + amount
+                sidecars[resource] = uint64(sidecars.get(resource, 0) + amount)
             elif container.kind is ContainerKind.INIT:
-                peak[resource] = max(peak.get(resource, 0), sidecars.get(resource, 0) + amount)
+                peak[resource] = max(peak.get(resource, 0), uint64(sidecars.get(resource, 0) + amount))
             else:
-                apps[resource] = apps.get(resource, 0) + amount
+                apps[resource] = uint64(apps.get(resource, 0) + amount)
     return {
-        resource: max(peak.get(resource, 0), amount + sidecars.get(resource, 0)) for resource, amount in apps.items()
+        resource: max(peak.get(resource, 0), uint64(amount + sidecars.get(resource, 0)))
+        for resource, amount in apps.items()
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from mooring.core.config import ReservedMemory
-from mooring.core.gotext import quote
+from mooring.core.gotext import quote, uint64
 from mooring.core.quantity import Quantity
 
 MEMORY = "memory"
@@ -56,8 +56,8 @@ def reserved_table(
             if amount is None:
                 verb = "convert" if "hint-typo" in fixed_defects else "covert"
                 return f"could not {verb} a variable of type Quantity to int64"
-            table.setdefault(entry.numa_node, {})[resource] = amount
-    if sum(kept.get(MEMORY, 0) for kept in table.values()) <= 0:
+            table.setdefault(entry.numa_node, {})[resource] = uint64(amount)
+    if uint64(sum(kept.get(MEMORY, 0) for kept in table.values())) == 0:
         return "[memorymanager] you should specify the system reserved memory"
     return table
 
@@ -67,7 +67,8 @@ def _disagreement(entries: Collection[ReservedMemory], node_reservation: Mapping
     for entry in entries:
         for resource, text in entry.limits.items():
             amount = Quantity.parse(text)
-            sums[resource] = sums[resource] + amount if resource in sums else amount
+            # The kubelet adds the sum so far to each amount: the last one decides in which format the sum is printed.
+            sums[resource] = amount + sums[resource] if resource in sums else amount
     wanted = {resource: amount for resource, amount in node_reservation.items() if is_memory(resource)}
     for resource in sorted({*sums, *wanted}):
         configured = sums.get(resource, Quantity.parse("0"))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mooring.core.errors import KubeletCrashError
+from mooring.core.gotext import uint64
 from mooring.core.observer import Observer
 from mooring.memorymanager.facts import StartLeftToChance
 from mooring.memorymanager.policy import MemoryPolicy
@@ -107,7 +108,7 @@ def _is_equal(expected: Nodes, real: Nodes, node: int) -> bool:
 
 def _sums(nodes: Nodes, cells: tuple[int, ...], resource: str) -> tuple[int, int]:
     tables = [nodes[cell].memory[resource] for cell in cells if resource in nodes[cell].memory]
-    return sum(table.free for table in tables), sum(table.reserved for table in tables)
+    return uint64(sum(table.free for table in tables)), uint64(sum(table.reserved for table in tables))
 
 
 def _check_groups(nodes: Nodes) -> None:

@@ -286,10 +286,7 @@ class Admission:
         return None
 
     def _allocate_pod(self, hint: Hint) -> Verdict:
-        for container in self.pod.containers:
-            verdict = self._allocate_devices(container, hint)
-            if verdict is not None:
-                return verdict
+        # The device manager does nothing for a whole pod: devices are taken when the containers are created.
         return self._allocate_pod_cpus(hint) or self._allocate_pod_memory(hint)
 
     def _allocate_pod_cpus(self, hint: Hint) -> Verdict:

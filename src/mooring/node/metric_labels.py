@@ -101,12 +101,11 @@ def rejection(reason: str) -> Labels:
 def pod_admission(pod: Pod) -> Labels:
     """Return the labels of an admitted pod: where its resources are declared, and its QoS class.
 
-    That any request or limit of any container counts as declared there, and that the class is written as in the API,
-    is inferred from the metric's help in v1.37.1.
+    That any request or limit of any container counts as declared there is inferred from the metric's help in v1.37.1.
     """
     in_containers = any(container.requests or container.limits for container in pod.containers)
     if pod.is_pod_level:
         mode = "pod_and_container_level" if in_containers else "pod_level"
     else:
         mode = "container_level" if in_containers else ""
-    return labels(config_mode=mode, qos_class=pod.qos.value)
+    return labels(config_mode=mode, qos_class=pod.qos.value.lower())

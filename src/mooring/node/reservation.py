@@ -65,17 +65,19 @@ class Reservation:
             if reserved is not None and reserved.nano > capacity.nano:
                 return (
                     f"invalid Node Allocatable configuration. Resource {quote(resource)} has a reservation of "
-                    f"{_go_struct(resource, reserved)} but capacity of {_go_struct(resource, capacity)}. "
+                    f"{_go_struct(reserved)} but capacity of {_go_struct(capacity)}. "
                     "Expected capacity >= reservation."
                 )
         return ""
 
 
-def _go_struct(resource: str, amount: Quantity) -> str:
-    """Print a quantity as Go prints its fields: the kubelet formats the structure instead of the amount."""
-    if resource == "cpu":
-        return f"{{{{{amount.milli} -3}} {{<nil>}}  DecimalSI}}"
-    return f"{{{{{amount.units} 0}} {{<nil>}}  BinarySI}}"
+def _go_struct(amount: Quantity) -> str:
+    """Print a quantity as Go prints its fields: the kubelet formats the structure instead of the amount.
+
+    Long numbers, which are not in the fast form, print as an address in memory; their value is printed here.
+    """
+    scale = amount.scale if amount.fast else 0
+    return f"{{{{{amount.nano // 10 ** (9 + scale)} {scale}}} {{<nil>}}  {amount.format.value}}}"
 
 
 def hugepages_resource(page_size_kib: int) -> str:

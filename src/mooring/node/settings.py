@@ -96,9 +96,6 @@ def build_settings(
         config: as written.
         mooring: which defects are fixed.
         info: the kubelet's view of the machine.
-
-    Raises:
-        KubeletCrashError: reserved memory and huge pages exceed a NUMA node; the kubelet's numbers wrap around there.
     """
     config = with_defaults(config)
     gates = resolve_gates(config.feature_gates, mooring.extensions)

@@ -90,7 +90,7 @@ def device_fields(decision: Decision) -> dict[str, Any]:
             resource: {
                 "ids": [device.id for device in devices],
                 # Sorted as text, as the recordings have it.
-                "numa": sorted(([*(device.numa or ())] for device in devices), key=str),
+                "numa": sorted((sorted(device.numa or ()) for device in devices), key=str),
             }
             for resource, devices in resources.items()
         }

@@ -25,7 +25,13 @@ from mooring.node.metrics import Metrics, fold
 from mooring.planner.answering import Answer, answered
 from mooring.planner.held import Held, adopted, held_by_others, held_findings
 from mooring.planner.offline_cpus import corrected, with_left_out, without_cpus
-from mooring.planner.plan_findings import chance_findings, device_findings, plugin_findings, unasked_finding
+from mooring.planner.plan_findings import (
+    chance_findings,
+    device_findings,
+    plugin_findings,
+    unasked_finding,
+    wrap_findings,
+)
 from mooring.planner.pod_order import in_order
 
 NO_CPUS = CPUSet()
@@ -113,6 +119,7 @@ def make_plan(  # noqa: PLR0913 - all that decides a plan; Question holds it as 
     noticed += chance_findings(facts)
     if start.kubelet is None:
         return Plan(machine, start.refusal, (), None, start.files, tuple(noticed), {}, unasked=(*active, *pods))
+    noticed += wrap_findings(start.kubelet.settings)
     kubelet = start.kubelet.with_devices(DeviceState(devices or {}))
     others = held_by_others(kubelet.node, {pod.uid for pod in active})
     given = {pod.uid: pod for pod in pods}

@@ -7,6 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.memorymanager.facts import StartLeftToChance
+from mooring.memorymanager.machine import wrapped_nodes
+from mooring.memorymanager.reserved import MEMORY
+from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
 
 
@@ -24,6 +27,28 @@ def chance_findings(facts: Iterable[object]) -> list[Finding]:
         for fact in facts
         if isinstance(fact, StartLeftToChance)
     ]
+
+
+def wrap_findings(settings: Settings) -> list[Finding]:
+    """Name the NUMA nodes whose memory the kubelet miscounts: reservations and huge pages exceed what they have."""
+    if settings.memory is None:
+        return []
+    found = []
+    for node in wrapped_nodes(settings.memory.default_nodes):
+        tables = settings.memory.default_nodes[node].memory
+        memory = tables[MEMORY]
+        huge = sum(table.total for resource, table in tables.items() if resource != MEMORY)
+        found.append(
+            Finding(
+                "warning",
+                f"NUMA node {node}",
+                f"has {memory.total} bytes of memory, of which {memory.system_reserved} are reserved and {huge} are "
+                "huge pages: the kubelet's unsigned numbers wrap around, and it admits pods for which the node has no "
+                "memory; reserve less on this node (reservedMemory)",
+                "MOOR-511",
+            )
+        )
+    return found
 
 
 def plugin_findings(answers: Iterable[Answer]) -> list[Finding]:

@@ -53,6 +53,17 @@ def test_a_static_pod_is_found_under_its_name_on_the_node(tmp_path: Path) -> Non
     assert pods.pod(sandbox("other", namespace="default")) is None
 
 
+def test_the_kubelet_does_not_complete_pod_level_resources_of_a_static_pod(tmp_path: Path) -> None:
+    limits = {"cpu": "2", "memory": "1Gi"}
+    spec = {"resources": {"limits": limits}, "containers": [{"name": "c", "resources": {"limits": limits}}]}
+    manifest = {"metadata": {"name": "etcd", "namespace": "shop"}, "spec": spec}
+    (tmp_path / "etcd.json").write_text(json.dumps(manifest), encoding="utf-8")
+    pod = StaticPods(tmp_path, "node-1").pod(sandbox())
+    assert pod is not None
+    assert pod.resources is not None
+    assert (dict(pod.resources.requests), pod.qos) == ({}, QoS.BURSTABLE)
+
+
 def test_many_static_pods_are_found_by_one_look_at_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "etcd.json")
     pods = StaticPods(tmp_path, "node-1")

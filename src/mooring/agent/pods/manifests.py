@@ -59,7 +59,7 @@ class StaticPods:
         """
         self._path = Path(path)
         self._suffix = f"-{node.lower()}"
-        self._gates = gates
+        self._gates = replace(gates, api_server=False)
         self._report = report
         self._lock = threading.Lock()
         self._files: dict[Path, _Manifest] = {}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
 from mooring.core.errors import InputError
-from mooring.core.gatenames import KUBELET_GATES
+from mooring.core.kubelet_gates import KUBELET_GATES
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.options import OPTION_GROUPS
 from mooring.manifest.fields import nearest
