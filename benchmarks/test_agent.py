@@ -10,9 +10,9 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, whole
 
 from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources, PodSandbox
-from mooring.agent.reactor.answers import Adjusted, Outcome
-from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.dispatch import state_change
+from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.lifecycle import state_change
+from mooring.agent.reactor.outcomes import Adjusted, Outcome
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState

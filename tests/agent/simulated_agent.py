@@ -10,11 +10,8 @@ from tests.agent.simulated_runtime import KilledError, Runtime
 
 from mooring.agent.nri.errors import RefusalError
 from mooring.agent.nri.types import Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox
-from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
 from mooring.agent.reactor.assigned import owes
-from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.deviation import deviation_found
-from mooring.agent.reactor.dispatch import needs_pod, state_change
+from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import (
     BEFORE_THE_REPLY,
     DropAssigned,
@@ -30,19 +27,19 @@ from mooring.agent.reactor.effects import (
     WriteAssigned,
     WriteCPUSet,
 )
+from mooring.agent.reactor.enforcement import Standing, Written, deviation_found, write_done
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
-from mooring.agent.reactor.knowing import messages_of
+from mooring.agent.reactor.lifecycle import needs_pod, state_change, stop_container
 from mooring.agent.reactor.listing import unlisted
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, Outcome, Refused, unwritten
+from mooring.agent.reactor.records import messages_of
 from mooring.agent.reactor.resizing import is_due, released, taken_back
 from mooring.agent.reactor.resume import Stored, resume
-from mooring.agent.reactor.stop_container import stop_container
-from mooring.agent.reactor.storing import unwritten
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.agent.reactor.wanted import expected, same_list
-from mooring.agent.reactor.written import Standing, Written, write_done
 from mooring.agent.storage.journal import Writer, read_journal
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machineinfo import MachineInfo

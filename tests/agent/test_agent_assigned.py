@@ -13,11 +13,9 @@ from tests.agent.small_node import container, guaranteed, running, sandbox, shar
 from tests.agent.test_agent_resizing import update
 
 from mooring.agent.nri.types import Event, LinuxResources, Mount
-from mooring.agent.reactor.answers import Adjusted, Outcome
 from mooring.agent.reactor.assigned import owes
 from mooring.agent.reactor.claims import prepare_claim
-from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.dispatch import state_change
+from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import (
     DropAssigned,
     Effect,
@@ -26,6 +24,8 @@ from mooring.agent.reactor.effects import (
     WriteAssigned,
     WriteCPUSet,
 )
+from mooring.agent.reactor.lifecycle import state_change
+from mooring.agent.reactor.outcomes import Adjusted, Outcome
 from mooring.agent.reactor.resizing import released
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, Assigned, Options, Telling

@@ -14,14 +14,13 @@ from mooring.agent.claims import claim_asked, node_message
 from mooring.agent.nri.convert import container_from
 from mooring.agent.nri.messages import NRI
 from mooring.agent.nri.types import Container, Event
-from mooring.agent.reactor.answers import Adjusted, Outcome, Refused
 from mooring.agent.reactor.claimed import claimed_cpus, variables
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
-from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.dispatch import state_change
+from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import Finding, Persist, Report, WriteCPUSet
+from mooring.agent.reactor.lifecycle import state_change
+from mooring.agent.reactor.outcomes import Adjusted, Outcome, Refused, unwritten
 from mooring.agent.reactor.resume import Stored, resume
-from mooring.agent.reactor.storing import unwritten
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.agent.reactor.wanted import expected

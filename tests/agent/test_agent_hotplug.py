@@ -7,11 +7,11 @@ from dataclasses import replace
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared
 
 from mooring.agent.nri.types import Event, LinuxResources
-from mooring.agent.reactor.answers import Adjusted, Outcome
-from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.dispatch import state_change
+from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import EventFor, Persist, Report, ReturnCPUs, WriteCPUSet
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
+from mooring.agent.reactor.lifecycle import state_change
+from mooring.agent.reactor.outcomes import Adjusted, Outcome
 from mooring.agent.reactor.resume import Stored, reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState

@@ -21,7 +21,7 @@ from tests.cli.command import mooring
 
 from mooring.agent.agent import Agent
 from mooring.agent.configuration import load_agent_configuration
-from mooring.agent.interrupts.holding import held_devices
+from mooring.agent.interrupts.reconcile import held_devices
 from mooring.agent.nri.types import Container, Event
 from mooring.agent.startup import Asked, Beginning
 from mooring.agent.uninstall import Left, leave
@@ -220,7 +220,7 @@ def annotated(node: Node, wish: str, monkeypatch: pytest.MonkeyPatch, devices: f
     def told(_socket: str, pods: dict[str, Pod]) -> dict[str, frozenset[str]]:
         return dict.fromkeys(pods, devices)
 
-    monkeypatch.setattr("mooring.agent.interrupts.care.held_devices", told)
+    monkeypatch.setattr("mooring.agent.interrupts.reconcile.held_devices", told)
     agent = agent_with(node, ON)
     runtime = node.listening.next()
     runtime.synchronize()
@@ -273,8 +273,8 @@ def test_devices_are_those_whose_ids_are_addresses(monkeypatch: pytest.MonkeyPat
         ListedPod("default", "a", (ListedContainer("c", 0, devices),)),
         ListedPod("default", "z", (ListedContainer("c", 0, devices),)),
     )
-    monkeypatch.setattr("mooring.agent.interrupts.holding.PodResourcesClient.listed", lambda _self: b"")
-    monkeypatch.setattr("mooring.agent.interrupts.holding.pods_in", lambda _answer: listed)
+    monkeypatch.setattr("mooring.agent.interrupts.reconcile.PodResourcesClient.listed", lambda _self: b"")
+    monkeypatch.setattr("mooring.agent.interrupts.reconcile.pods_in", lambda _answer: listed)
     pods = {"uid-a": Pod("uid-a", "a", "default", (), QoS.GUARANTEED)}
     assert held_devices("/nowhere.sock", pods) == {"uid-a": frozenset({"0000:03:00.1"})}
 

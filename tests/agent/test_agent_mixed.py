@@ -10,11 +10,11 @@ from tests.agent.resizable_node import DELAYING, EXTENDED, LATE, START, sizes
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared
 
 from mooring.agent.nri.types import Event, PodSandbox
-from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome
-from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.deviation import deviation_found
-from mooring.agent.reactor.dispatch import state_change
+from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import Persist, SweepAssigned, WriteAssigned, WriteCPUSet
+from mooring.agent.reactor.enforcement import deviation_found
+from mooring.agent.reactor.lifecycle import state_change
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, Outcome
 from mooring.agent.reactor.resizing import released, taken_back
 from mooring.agent.reactor.resume import reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize

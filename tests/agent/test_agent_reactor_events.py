@@ -17,16 +17,13 @@ from tests.agent.small_node import (
 )
 
 from mooring.agent.cgroups.cpuset import Cpuset
+from mooring.agent.cgroups.findings import written_of
 from mooring.agent.cgroups.protocol import CPUSetWritten
-from mooring.agent.cgroups.standing import written_of
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources
 from mooring.agent.options import AgentOptions, OnRejection
 from mooring.agent.pods.source import CONFIG_SOURCE
-from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
-from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.deviation import deviation_found, quota_found
-from mooring.agent.reactor.dispatch import needs_pod, state_change
+from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import (
     Effect,
     EventFor,
@@ -40,15 +37,15 @@ from mooring.agent.reactor.effects import (
     Verify,
     WriteCPUSet,
 )
-from mooring.agent.reactor.knowing import messages_of
+from mooring.agent.reactor.enforcement import deviation_found, quota_found, write_done
+from mooring.agent.reactor.lifecycle import needs_pod, state_change, stop_container
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, Outcome, Refused, unwritten
+from mooring.agent.reactor.records import messages_of
 from mooring.agent.reactor.resume import Resumed, Stored, reconfigured, resume
-from mooring.agent.reactor.stop_container import stop_container
-from mooring.agent.reactor.storing import unwritten
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState, Options, Phase
 from mooring.agent.reactor.wanted import expected, expected_lifts
-from mooring.agent.reactor.written import write_done
 from mooring.agent.taking_up import under
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet

@@ -10,15 +10,12 @@ from tests.agent.small_node import CONFIG, GIB, amounts, container, guaranteed, 
 
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.nri.types import Event, LinuxResources, PodSandbox
-from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
-from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.dispatch import state_change
+from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import EventFor, Finding, LiftQuota, Persist, Report, ResizeAnswered, WriteCPUSet
+from mooring.agent.reactor.lifecycle import end_sandbox, state_change, stop_container
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, Outcome, Refused, unwritten
 from mooring.agent.reactor.resizing import is_due, released, taken_back
 from mooring.agent.reactor.resume import Stored
-from mooring.agent.reactor.sandbox import end_sandbox
-from mooring.agent.reactor.stop_container import stop_container
-from mooring.agent.reactor.storing import unwritten
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState, Options

@@ -19,7 +19,7 @@ from tests.agent.simulated_runtime import KilledError, Process, Runtime, Stage
 from tests.agent.small_node import guaranteed, shared
 
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.pods.cfs import shares_of
+from mooring.agent.pods.quotas import shares_of
 from mooring.agent.reactor.assigned import owes
 from mooring.agent.reactor.values import Options, Telling
 from mooring.core.cpuset import CPUSet

@@ -16,7 +16,7 @@ from mooring.agent.nri.errors import RemoteError
 from mooring.agent.nri.observer import Loss, LostAnswer
 from mooring.agent.nri.plugin import Given
 from mooring.agent.nri.types import Event
-from mooring.agent.reactor.answers import Outcome
+from mooring.agent.reactor.outcomes import Outcome
 from mooring.agent.reactor.values import AgentState
 from mooring.core.errors import InputError
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.agent.small_node import SMALL, container, guaranteed, sandbox, small_state
 from tests.laws.strategies_whole_node import pods
 
-from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import Finding
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.values import AgentState

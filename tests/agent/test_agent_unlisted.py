@@ -13,12 +13,12 @@ from tests.agent.small_node import container, guaranteed, running, sandbox, shar
 from tests.agent.whole_agent import Node, pod, start
 
 from mooring.agent.nri.types import Container
-from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import Effect, Finding, Report, WriteCPUSet
+from mooring.agent.reactor.lifecycle import vanished
 from mooring.agent.reactor.listing import Group, unlisted
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, LastSeen, Phase
-from mooring.agent.reactor.vanished import vanished
 from mooring.agent.storage.journal import Writer, read_journal
 
 

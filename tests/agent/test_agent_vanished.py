@@ -7,12 +7,12 @@ from dataclasses import replace
 from tests.agent.small_node import container, guaranteed, running, sandbox, shared, small_state
 
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import Finding, Report, WriteCPUSet
-from mooring.agent.reactor.knowing import as_asked
+from mooring.agent.reactor.lifecycle import vanished
+from mooring.agent.reactor.records import as_asked
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
-from mooring.agent.reactor.vanished import vanished
 from mooring.core.bits import list_text
 
 

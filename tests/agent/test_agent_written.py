@@ -9,16 +9,15 @@ from tests.agent.small_node import STRICT, container, guaranteed, sandbox, share
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.findings import written_of
 from mooring.agent.cgroups.protocol import CPUSetWritten
-from mooring.agent.cgroups.standing import written_of
 from mooring.agent.nri.types import Event
-from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
-from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.dispatch import state_change
+from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import Effect, EventFor, Evict, Finding, Occasion, Report, WriteCPUSet
-from mooring.agent.reactor.stop_container import stop_container
+from mooring.agent.reactor.enforcement import Standing
+from mooring.agent.reactor.lifecycle import state_change, stop_container
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, Outcome, Refused
 from mooring.agent.reactor.values import AgentState, Options
-from mooring.agent.reactor.written import Standing
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
 

@@ -10,15 +10,14 @@ from mooring.agent.nri.observer import Loss, LostAnswer
 from mooring.agent.nri.types import Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox
 from mooring.agent.pods.resolve import resolved
 from mooring.agent.pods.source import OnePod, PodsAtHand, ResizedSource
-from mooring.agent.reactor.answers import Adjusted, Outcome, Refused
-from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.dispatch import EVENTS, needs_pod, state_change
-from mooring.agent.reactor.knowing import as_asked, messages_of
+from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
 from mooring.agent.reactor.listing import unlisted
-from mooring.agent.reactor.lost import answer_lost
-from mooring.agent.reactor.stop_container import stop_container
+from mooring.agent.reactor.outcomes import Adjusted, Outcome, Refused
+from mooring.agent.reactor.records import as_asked, messages_of
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
+from mooring.agent.reactor.updates import answer_lost
 from mooring.core.moment import Moment
 from mooring.core.pod import Pod
 from mooring.manifest.defaults import PodGates

@@ -16,7 +16,7 @@ from mooring.agent.claims import ClaimsService
 from mooring.agent.cpu_hotplug import CPUCare
 from mooring.agent.executor import Afterwards, Hands
 from mooring.agent.holder import Holder
-from mooring.agent.interrupts.care import InterruptCare
+from mooring.agent.interrupts.reconcile import InterruptCare
 from mooring.agent.listening import Listener
 from mooring.agent.node_kubelet import KubeletCare
 from mooring.agent.node_lock import NodeLock
@@ -26,9 +26,9 @@ from mooring.agent.nri.session import PluginOptions
 from mooring.agent.options import choices_of
 from mooring.agent.podresources import PodResourcesService
 from mooring.agent.pods.cluster import announce, surroundings
-from mooring.agent.reactor.answers import Outcome
 from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.agent.reactor.hotplug import is_watched
+from mooring.agent.reactor.outcomes import Outcome
 from mooring.agent.reactor.resume import Resumed, resume
 from mooring.agent.releasing import release, tell_late
 from mooring.agent.reloading import Reloading

@@ -13,9 +13,9 @@ import msgspec
 from google.protobuf.message import Message
 
 from mooring.agent.holder import Holder
-from mooring.agent.reactor.answers import Outcome, Refused
 from mooring.agent.reactor.claimed import variables
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
+from mooring.agent.reactor.outcomes import Outcome, Refused
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
 from mooring.core.bits import list_text

@@ -15,9 +15,8 @@ from threading import RLock
 from typing import Any, TypeAlias
 
 from mooring.agent.cgroups.files import Trouble
-from mooring.agent.cgroups.standing import written_of
+from mooring.agent.cgroups.findings import written_of
 from mooring.agent.executor import Hands, Looks, log_report, log_resize
-from mooring.agent.reactor.answers import Accepted, Adjusted, Outcome, Refused
 from mooring.agent.reactor.effects import (
     DropAssigned,
     Effect,
@@ -33,10 +32,10 @@ from mooring.agent.reactor.effects import (
     WriteAssigned,
     WriteCPUSet,
 )
+from mooring.agent.reactor.enforcement import Written, write_done
 from mooring.agent.reactor.listing import Group
-from mooring.agent.reactor.storing import unwritten
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, Outcome, Refused, unwritten
 from mooring.agent.reactor.values import LIVE, AgentState
-from mooring.agent.reactor.written import Written, write_done
 from mooring.agent.status.snapshot import EffectiveSet, PluginTrouble, Published, with_trouble
 from mooring.core.observer import Observer
 from mooring.core.plugins import PluginChoice

@@ -8,8 +8,8 @@ from functools import partial
 from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten
 from mooring.agent.holder import Holder
-from mooring.agent.reactor.answers import Outcome
 from mooring.agent.reactor.assigned import owes
+from mooring.agent.reactor.outcomes import Outcome
 from mooring.agent.reactor.resizing import is_due, released, taken_back
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import AgentState

@@ -7,7 +7,7 @@ from typing import Any
 
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.holder import Holder
-from mooring.agent.reactor.answers import Refused
+from mooring.agent.reactor.outcomes import Refused
 from mooring.agent.reload import ConfigurationWatch, Reload, engine_refusal
 from mooring.agent.startup import Beginning
 from mooring.agent.status.metrics import AgentMetrics

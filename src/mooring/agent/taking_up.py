@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.options import choices_of
-from mooring.agent.reactor.answers import Outcome, Refused
+from mooring.agent.reactor.outcomes import Outcome, Refused
 from mooring.agent.reactor.placing import waiting_placed
 from mooring.agent.reactor.resizing import releases_resumed
 from mooring.agent.reactor.resume import reconfigured

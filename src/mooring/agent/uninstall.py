@@ -14,17 +14,16 @@ from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.cgroups.quota import Quota
 from mooring.agent.cpu_hotplug import OnlineCPUs
-from mooring.agent.interrupts.care import leave_interrupts
+from mooring.agent.interrupts.reconcile import leave_interrupts
 from mooring.agent.nri.errors import NRIError
 from mooring.agent.nri.out_of_band import update_by_synchronizing
 from mooring.agent.nri.plugin import connect_to
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import Container, ContainerUpdate, LinuxResources, PodSandbox
 from mooring.agent.options import choices_of
-from mooring.agent.pods.agreement import asked_of
 from mooring.agent.pods.cluster import Surroundings, surroundings
-from mooring.agent.pods.pod_quota import quota_of_pod
-from mooring.agent.pods.resolve import resolved
+from mooring.agent.pods.quotas import quota_of_pod
+from mooring.agent.pods.resolve import asked_of, resolved
 from mooring.agent.pods.source import PodsAtHand
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, SweepAssigned, WriteCPUSet
 from mooring.agent.reactor.hotplug import cpus_changed, is_watched

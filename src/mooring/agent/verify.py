@@ -12,17 +12,16 @@ from functools import partial
 from typing import TypeAlias
 
 from mooring.agent.cgroups.cpuset import Cpuset, parsed
+from mooring.agent.cgroups.findings import lasting_text
 from mooring.agent.cgroups.protocol import CGroups, Deviation, shows
-from mooring.agent.cgroups.standing import lasting_text
 from mooring.agent.holder import Holder
-from mooring.agent.reactor.answers import Outcome
-from mooring.agent.reactor.deviation import deviation_found, quota_found
 from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
+from mooring.agent.reactor.enforcement import deviation_found, deviation_lasts, quota_found, settled
+from mooring.agent.reactor.lifecycle import vanished
+from mooring.agent.reactor.outcomes import Outcome
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Setting
-from mooring.agent.reactor.vanished import vanished
 from mooring.agent.reactor.wanted import expected, expected_lifts, write_of
-from mooring.agent.reactor.written import deviation_lasts, settled
 from mooring.agent.status.snapshot import EffectiveSet
 from mooring.core.cpuset import CPUSet
 from mooring.core.observer import Observer

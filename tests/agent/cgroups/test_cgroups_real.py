@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.agent.cgroups.process_tasks import allowed, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import in_effect, write_cpuset
 from mooring.agent.cgroups.files import GroupError, Trouble, read, write
@@ -16,7 +17,6 @@ from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.layout import Hierarchy, find_layout
 from mooring.agent.cgroups.locate import process_path
 from mooring.agent.cgroups.quota import Quota, write_quota
-from mooring.agent.cgroups.tasks import allowed, tasks_of, tasks_outside
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError

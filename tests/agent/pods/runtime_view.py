@@ -10,8 +10,8 @@ from typing import Any
 
 from mooring.agent.nri.types import Container as RuntimeContainer
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox
-from mooring.agent.pods.agreement import asked_of
-from mooring.agent.pods.cfs import PERIOD, quota_of, shares_of
+from mooring.agent.pods.quotas import PERIOD, quota_of, shares_of
+from mooring.agent.pods.resolve import asked_of
 from mooring.core.pod import Container, Pod, QoS
 from mooring.manifest.defaults import total_limits, total_requests
 

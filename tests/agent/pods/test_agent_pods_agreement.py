@@ -12,7 +12,7 @@ from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 
 from mooring.agent.nri.types import Container as RuntimeContainer
 from mooring.agent.nri.types import PodSandbox
-from mooring.agent.pods.agreement import asked_of, differences
+from mooring.agent.pods.resolve import asked_of, differences
 from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 
 PODS = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.agent.pods.fault_injector import pod_object
 
-from mooring.agent.pods.allocated import pod_of_object
+from mooring.agent.pods.resized import pod_of_object
 from mooring.core.errors import InputError
 from mooring.core.pod import QoS
 

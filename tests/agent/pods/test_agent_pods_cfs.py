@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.agent.pods.cfs import MOST_SHARES, milli_of_quota, milli_of_shares, quota_of, shares_of
+from mooring.agent.pods.quotas import MOST_SHARES, milli_of_quota, milli_of_shares, quota_of, shares_of
 
 MILLI = st.integers(0, 300_000)
 PERIODS = st.integers(1000, 1_000_000)

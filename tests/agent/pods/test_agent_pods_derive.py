@@ -13,8 +13,8 @@ from tests.node.nodes import machine
 
 from mooring.agent.nri.types import Container as RuntimeContainer
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox
-from mooring.agent.pods.cfs import PERIOD
 from mooring.agent.pods.derive import Guess, derived, pod_of
+from mooring.agent.pods.quotas import PERIOD
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.podlevel import PodLevelGates

@@ -12,9 +12,9 @@ from tests.agent.pods.fault_injector import pod_object
 from tests.agent.pods.runtime_view import recorded
 
 from mooring.agent.nri.types import PodSandbox
-from mooring.agent.pods.agreement import differences
 from mooring.agent.pods.cluster import can_be_evicted
 from mooring.agent.pods.manifests import MOST_REMEMBERED, StaticPods
+from mooring.agent.pods.resolve import differences
 from mooring.core.machine import Finding
 from mooring.core.pod import QoS
 

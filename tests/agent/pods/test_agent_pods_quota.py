@@ -8,7 +8,7 @@ import pytest
 from tests.agent.pods.runtime_view import recorded
 
 from mooring.agent.pods.derive import pod_of
-from mooring.agent.pods.pod_quota import quota_of_pod
+from mooring.agent.pods.quotas import quota_of_pod
 from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
 

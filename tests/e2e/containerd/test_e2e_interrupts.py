@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.interrupts.care import leave_interrupts
 from mooring.agent.interrupts.files import IRQFiles, Trouble
 from mooring.agent.interrupts.journal import FILE, InterruptJournal
+from mooring.agent.interrupts.reconcile import leave_interrupts
 from mooring.core.cpuset import CPUSet
 from mooring.node.interrupts import Interrupt
 from mooring.node.steering import NEW, Memory

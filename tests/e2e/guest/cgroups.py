@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 
 from tests import patience
+from tests.agent.cgroups.process_tasks import allowed, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import CPUS, in_effect
 from mooring.agent.cgroups.files import Trouble, read, write
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.layout import Version, find_layout
 from mooring.agent.cgroups.quota import Quota, read_quota
-from mooring.agent.cgroups.tasks import allowed, tasks_of, tasks_outside
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.core.cpuset import CPUSet
 

@@ -25,7 +25,7 @@ from tests.e2e.containerd.cri import MESSAGES, Client, Pod
 from tests.e2e.containerd.images import BUSYBOX
 from tests.e2e.guest.report import IMAGE, OVERLAY
 
-from mooring.agent.pods.cfs import quota_of, shares_of
+from mooring.agent.pods.quotas import quota_of, shares_of
 from mooring.agent.status.api import ask_machine, ask_status
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine

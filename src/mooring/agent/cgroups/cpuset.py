@@ -3,11 +3,16 @@
 A cpuset can hold only what the group above holds. In version 1 the kernel refuses the rest, in version 2 it takes
 everything and gives what there is: so what is in effect is read back after each change. Above a container only groups
 of its own pod are touched; that the kubelet's groups have all CPUs is the kubelet's business.
+
+Version 1 removes a CPU that goes offline from ``cpuset.cpus`` of every group and returns it to the topmost group only.
+The kubelet writes its groups when it starts and not again. So :func:`return_cpus`, and nothing else, widens groups
+above pods too, by such CPUs only. In version 2 there is nothing to do. Source: kernel cgroup/cpuset-v1.c, hotplug.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -189,3 +194,40 @@ def _set(path: str) -> CPUSet:
         return parsed(text)
     except CPUSetSyntaxError as error:
         raise GroupError(Trouble.REFUSED, path, str(error)) from None
+
+
+def return_cpus(hierarchy: Hierarchy, folders: Iterable[str], cpus: CPUSet) -> str:
+    """Add CPUs to every group above these, from the top; one that is gone meanwhile is left out.
+
+    Args:
+        hierarchy: with the cpuset controller.
+        folders: of containers; they themselves are not changed.
+        cpus: that are online again.
+
+    Returns:
+        The first problem in words; empty when there is none.
+    """
+    if hierarchy.version != 1:
+        return ""
+    problem = ""
+    for group in _above(hierarchy, folders):
+        try:
+            has = parsed(read(f"{group}/{CPUS}"))
+            if not cpus <= has:
+                write(f"{group}/{CPUS}", str(has | cpus))
+        except (GroupError, CPUSetSyntaxError) as error:
+            if not isinstance(error, GroupError) or error.trouble is not Trouble.GONE:
+                problem = problem or str(error)
+    return problem
+
+
+def _above(hierarchy: Hierarchy, folders: Iterable[str]) -> list[str]:
+    """Return the groups above, each once and after the one above it; the top is not among them."""
+    top = hierarchy.mount.rstrip("/")
+    found: dict[str, None] = {}
+    for folder in folders:
+        above = folder.rpartition("/")[0]
+        while above.startswith(f"{top}/"):
+            found[above] = None
+            above = above.rpartition("/")[0]
+    return sorted(found, key=lambda group: (group.count("/"), group))

@@ -3,6 +3,9 @@
 The name that the runtime gives is looked up first. Where it leads nowhere (the runtime itself runs inside of a group),
 a process of the container tells where the name hangs. A process alone is never believed: its number may be another's by
 now, so that its group counts only as far as it bears the name.
+
+An empty group may stay behind when the runtime's part of a container died before it could clean up.
+Source: cgroups(7); Documentation/admin-guide/cgroup-v2.rst, ``cgroup.events``.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mooring.agent.cgroups.files import GroupError, Trouble
+from mooring.agent.cgroups.files import GroupError, Trouble, read
 from mooring.agent.cgroups.layout import Hierarchy, Layout
 from mooring.agent.cgroups.names import group_path
 from mooring.core.cpuset import CPUSet
@@ -116,3 +119,26 @@ def groups_of_pod_above(hierarchy: Hierarchy, folder: str) -> tuple[str, ...]:
         found.insert(0, above)
         above = above.rpartition("/")[0]
     return tuple(found)
+
+
+def has_processes(hierarchy: Hierarchy, folder: str) -> bool:
+    """Tell whether a group or one below it has a process.
+
+    Args:
+        hierarchy: of the group.
+        folder: of the group.
+
+    Raises:
+        GroupError: it cannot be told.
+    """
+    if hierarchy.version == 2:
+        return "populated 1" in read(f"{folder}/cgroup.events").splitlines()
+    return bool(read(f"{folder}/cgroup.procs")) or any(_has_own(below) for below, _, _ in os.walk(folder))
+
+
+def _has_own(folder: str) -> bool:
+    try:
+        return bool(read(f"{folder}/cgroup.procs"))
+    except GroupError as error:
+        # One of several below may go while they are looked at.
+        return error.trouble is not Trouble.GONE

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from mooring.agent.nri.types import PodSandbox
-from mooring.agent.pods.allocated import pod_of_object, wanted_pod
 from mooring.agent.pods.known import KnownPods
+from mooring.agent.pods.resized import pod_of_object, wanted_pod
 from mooring.agent.pods.source import is_static
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding

@@ -2,7 +2,7 @@
 
 What is exact and what is not (measured in real-kubernetes.md section 13):
 
-* CPU requests, CPU limits and memory limits come back exactly (:mod:`mooring.agent.pods.cfs`), so a Guaranteed
+* CPU requests, CPU limits and memory limits come back exactly (:mod:`mooring.agent.pods.quotas`), so a Guaranteed
   container gets as many exclusive CPUs and as much memory as its pod asks for. What the API server refuses to the
   memory manager because of how it is written (``0.5Gi``) is accepted here.
 * Containers are known one by one, as they are created. All count as ordinary ones, because nothing tells init
@@ -23,8 +23,8 @@ from enum import Enum
 
 from mooring.agent.nri.types import Container as RuntimeContainer
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox
-from mooring.agent.pods.cfs import MOST_SHARES, PERIOD, milli_of_quota, milli_of_shares
 from mooring.agent.pods.qos_cgroup import qos_of_cgroup
+from mooring.agent.pods.quotas import MOST_SHARES, PERIOD, milli_of_quota, milli_of_shares
 from mooring.agent.pods.source import kept_annotations
 from mooring.core.pod import NO_RESOURCES, Container, Pod, PodResources, QoS, ResourceList
 from mooring.core.quantity import Quantity

@@ -1,22 +1,51 @@
-"""What an update of a container asks for, as a pod: a resize in the kubelet becomes calls with bare numbers.
+"""Pods while a resize is on its way: as the kubelet has them, as they will be, and as an update of a container asks.
 
-The kubelet makes one call for each resource and container, each with the container's full set; the numbers of the other
-resource are those from before. So what differs from the amounts that the pod was granted is what is asked for. Which
-amounts have these numbers is said by the API server's object where it agrees with them, else derived
-(:mod:`mooring.agent.pods.derive`), which is exact for whole CPUs.
+The kubelet turns a resize into calls with bare numbers: one call for each resource and container, each with the
+container's full set; the numbers of the other resource are those from before. So what differs from the amounts that the
+pod was granted is what is asked for. Which amounts have these numbers is said by the API server's object where it
+agrees with them, else derived (:mod:`mooring.agent.pods.derive`), which is exact for whole CPUs.
 
-Source: kubelet v1.37.1, kuberuntime (doPodResizeAction); measured in real-kubernetes.md section 13.
+Source: kubelet v1.37.1, kuberuntime (doPodResizeAction); measured with the real kubelet.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.pods.agreement import asked_of
-from mooring.agent.pods.cfs import PERIOD
 from mooring.agent.pods.derive import amounts_of
+from mooring.agent.pods.quotas import PERIOD
+from mooring.agent.pods.resolve import asked_of
+from mooring.agent.pods.source import kept_annotations
+from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod, ResourceList
+from mooring.manifest.allocated import with_allocated
+from mooring.manifest.defaults import PodGates
+from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
+
+
+def pod_of_object(obj: Mapping[str, Any], *, source: str, gates: PodGates = DEFAULT_GATES) -> Pod:
+    """Return the pod that the kubelet decides about, with the annotations that the agent reads.
+
+    Raises:
+        InputError: the object is no pod that an API server would store.
+    """
+    try:
+        pod = pod_from_object(with_allocated(obj), source=source, gates=gates)
+    except InputError as error:
+        raise error.at(source) from None
+    return replace(pod, annotations=kept_annotations(pod.annotations))
+
+
+def wanted_pod(obj: Mapping[str, Any], *, source: str, gates: PodGates = DEFAULT_GATES) -> Pod | None:
+    """Return the pod with the resources that it is to have; None when these are allocated.
+
+    Raises:
+        InputError: the object is no pod that an API server would store.
+    """
+    return pod_from_object(obj, source=source, gates=gates) if with_allocated(obj) is not obj else None
 
 
 def resized(pod: Pod, name: str, asked: LinuxResources, wanted: Pod | None = None) -> Pod | None:

@@ -1,4 +1,10 @@
-"""The pod that a decision is made about: of a source where one knows it, else derived."""
+"""The pod that a decision is made about: of a source that knows it, else derived; and where pod and runtime differ.
+
+Both come from the same kubelet, so they differ only when something is wrong: the agent reads another node's pods or an
+older manifest, a resize is on its way, another plugin changes containers, or a client beside the kubelet makes some.
+
+Source for the sizes: kubelet v1.37.1, kuberuntime (generateLinuxContainerResources); spec: pod-level.md section 5.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import Container as RuntimeContainer
-from mooring.agent.nri.types import PodSandbox
-from mooring.agent.pods.agreement import Difference, differences
+from mooring.agent.nri.types import LinuxResources, PodSandbox
 from mooring.agent.pods.derive import Guess, derived
+from mooring.agent.pods.qos_cgroup import qos_of_cgroup
+from mooring.agent.pods.quotas import PERIOD, quota_of, shares_of
 from mooring.agent.pods.source import OnePod
 from mooring.core.errors import InputError
-from mooring.core.pod import Pod
+from mooring.core.pod import Container, Pod
+from mooring.core.quantity import Quantity
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pod_fields import scale_down_grace
 from mooring.manifest.pods import DEFAULT_GATES
@@ -78,3 +86,97 @@ def _with_delay(pod: Pod, gates: PodGates) -> Pod:
         grace = scale_down_grace({}, pod.annotations, gates, stored=True)
         return pod if grace is None else replace(pod, scale_down_grace=grace)
     return pod
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing about which pod and runtime do not say the same.
+
+    >>> print(Difference("container a", "memory limit", "64Mi", "32Mi"))
+    container a: the memory limit is 64Mi in the pod and 32Mi in the runtime
+    """
+
+    subject: str
+    """``pod`` or ``container NAME``."""
+    what: str
+    in_pod: str
+    in_runtime: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: the {self.what} is {self.in_pod} in the pod and {self.in_runtime} in the runtime"
+
+
+def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | None = None) -> list[Difference]:
+    """Return where a pod and its sandbox, and one of its containers, differ.
+
+    A missing CFS quota is no difference: the kubelet may be told to set none, and the agent lifts them. Nor is a
+    container that the pod does not name and that has no resources: it is an ephemeral one.
+
+    Args:
+        pod: as the pod source has it.
+        sandbox: as the runtime has it.
+        container: as its client asked for it; not what the agent made of it.
+    """
+    found = [
+        Difference("pod", what, mine, theirs)
+        for what, mine, theirs in (
+            ("uid", pod.uid, sandbox.uid),
+            ("namespace", pod.namespace, sandbox.namespace or "default"),
+            ("name", pod.name, sandbox.name),
+        )
+        if mine != theirs
+    ]
+    qos = qos_of_cgroup(sandbox.cgroup_parent)
+    if qos is not None and qos is not pod.qos:
+        found.append(Difference("pod", "QoS class", pod.qos.value, qos.value))
+    return found if container is None else found + _of_container(pod, container)
+
+
+def _of_container(pod: Pod, told: RuntimeContainer) -> list[Difference]:
+    subject = f"container {told.name}"
+    own = next((one for one in pod.containers if one.name == told.name), None)
+    if own is None:
+        if _is_ephemeral(pod, told):
+            return []
+        names = ", ".join(one.name for one in pod.containers)
+        return [Difference(subject, "name", f"one of {names}", told.name)]
+    wanted = asked_of(pod, own, told.resources.period or PERIOD)
+    pairs: list[tuple[str, int | None, int | None]] = [("CPU shares", wanted.shares, told.resources.shares or 0)]
+    if (told.resources.quota or 0) > 0:
+        pairs.append(("CFS quota", wanted.quota, told.resources.quota))
+    pairs.append(("memory limit", wanted.memory_limit, told.resources.memory_limit or 0))
+    return [Difference(subject, what, _text(mine), _text(theirs)) for what, mine, theirs in pairs if mine != theirs]
+
+
+def _is_ephemeral(pod: Pod, told: RuntimeContainer) -> bool:
+    """Tell whether a container can be an ephemeral one: those come later and cannot have resources of their own."""
+    wanted = asked_of(pod, Container(told.name), told.resources.period or PERIOD)
+    sizes = (told.resources.shares or 0, max(told.resources.quota or 0, 0), told.resources.memory_limit or 0)
+    return sizes == (wanted.shares, wanted.quota, wanted.memory_limit)
+
+
+def asked_of(pod: Pod, container: Container, period: int = PERIOD) -> LinuxResources:
+    """Return what the kubelet asks of the runtime for a container at its creation; 0 means not set.
+
+    A limit that the container does not have is the pod's, and a CPU request that it does not have is the limit.
+    """
+    cpu, memory = _limit(pod, container, "cpu"), _limit(pod, container, "memory")
+    limit = cpu.milli if cpu is not None else 0
+    request = container.requests.get("cpu")
+    return LinuxResources(
+        shares=shares_of(limit if request is None else request.milli),
+        quota=quota_of(limit, period),
+        period=period,
+        memory_limit=memory.units if memory is not None else 0,
+    )
+
+
+def _limit(pod: Pod, container: Container, name: str) -> Quantity | None:
+    own = container.limits.get(name)
+    if own is not None and not own.is_zero:
+        return own
+    return pod.resources.limits.get(name) if pod.resources is not None else None
+
+
+def _text(amount: int | None) -> str:
+    return str(amount) if amount else "not set"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from mooring.agent.reactor.answers import Outcome, Refused
 from mooring.agent.reactor.effects import Finding, Report
+from mooring.agent.reactor.outcomes import Outcome, Refused
 from mooring.agent.reactor.placing import text_of, waiting_placed
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import AgentState

@@ -126,7 +126,7 @@ class LiftQuota:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Write the agent's folder. When that fails, :func:`mooring.agent.reactor.storing.unwritten` says what now."""
+    """Write the agent's folder. When that fails, :func:`mooring.agent.reactor.outcomes.unwritten` says what now."""
 
     state: AgentState
 

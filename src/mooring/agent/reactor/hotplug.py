@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from mooring.agent.reactor.answers import Outcome
 from mooring.agent.reactor.effects import Effect, EventFor, Finding, Report, ReturnCPUs
+from mooring.agent.reactor.outcomes import Outcome
 from mooring.agent.reactor.placing import waiting_placed
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState

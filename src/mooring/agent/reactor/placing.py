@@ -2,6 +2,9 @@
 
 A pod is decided about as a whole when its first container is created, as the kubelet does at admission. What it was not
 given it is asked for again when it comes back and anything has changed.
+
+Only the value ``true`` of the opt-out annotation opts out: a pod with another value gets CPUs of its own, and that is
+reported.
 """
 
 from __future__ import annotations
@@ -218,3 +221,26 @@ def _names(pod: Pod) -> list[str]:
 
 def _late(pod: Pod) -> Report:
     return Report(Finding.PLACED_LATE, f"{pod.namespace}/{pod.name}: placed after it had to wait", pod.uid)
+
+
+_READ = frozenset({"true", "false"})
+
+
+def opt_out_unread(state: AgentState, pod: Pod) -> tuple[Effect, ...]:
+    """Return what tells of an opt-out annotation with another value than ``true`` or ``false``, when a pod is new.
+
+    Args:
+        state: before the pod was decided about.
+        pod: that is to be.
+    """
+    name = state.options.opt_out_annotation
+    value = pod.annotations.get(name) if name else None
+    if value is None or value.strip().lower() in _READ:
+        return ()
+    if pod.uid in state.kubelet.node.active or pod.uid in state.held:
+        return ()
+    text = f"annotation {name}: {value!r:.60} is neither true nor false and counts as false"
+    return (
+        Report(Finding.OPT_OUT_UNREAD, f"{pod.namespace}/{pod.name}: {text}", pod.uid),
+        EventFor(pod.uid, pod.namespace, pod.name, "OptOutUnread", text),
+    )

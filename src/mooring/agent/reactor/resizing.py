@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import Container
 from mooring.agent.pods.resized import resized
-from mooring.agent.reactor.answers import Outcome
 from mooring.agent.reactor.assigned import is_told
 from mooring.agent.reactor.effects import Effect, EventFor, Finding, Report, ResizeAnswered, WriteAssigned, WriteCPUSet
+from mooring.agent.reactor.outcomes import Outcome
 from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, opted_out, pool_is_missed, waiting_placed
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState

@@ -13,13 +13,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import Container, PodSandbox
-from mooring.agent.reactor.answers import Accepted, Outcome
 from mooring.agent.reactor.assigned import swept, told_anew
 from mooring.agent.reactor.effects import Effect, EventFor, Finding, Occasion, Report
 from mooring.agent.reactor.listing import kept_sandboxes, listed
+from mooring.agent.reactor.outcomes import Accepted, Outcome
 from mooring.agent.reactor.placing import EMPTY_SHARED_POOL, ended, opted_out, place, started, told_about
-from mooring.agent.reactor.recovery import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.resizing import missed, releases_resumed, resizes
+from mooring.agent.reactor.resume import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Held, LastSeen, Phase
 from mooring.agent.reactor.wanted import Wanted, difference, lift_of_pod, write_of

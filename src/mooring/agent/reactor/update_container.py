@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from mooring.agent.nri.types import Container, ContainerState, ContainerUpdate, LinuxResources, PodSandbox
 from mooring.agent.pods.resized import resized
-from mooring.agent.reactor.answers import Accepted, Outcome, Refused
 from mooring.agent.reactor.effects import Effect
-from mooring.agent.reactor.knowing import seen, with_sandbox
+from mooring.agent.reactor.outcomes import Accepted, Outcome, Refused
+from mooring.agent.reactor.records import seen, with_sandbox
 from mooring.agent.reactor.resizing import Resized, asked, resizes
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import AgentState, Phase

@@ -2,16 +2,19 @@
 
 An update in a reply moves the record and the cgroup of a container that runs. One that is being created misses it, one
 that is about to run may miss it; these are put right by their cgroups (containerd 2.1.9, measured).
+
+An answer that never arrived is made up for in the same way: the runtime does not know what the state says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import ContainerUpdate
 from mooring.agent.reactor import assigned
-from mooring.agent.reactor.answers import Accepted, Adjusted, Answer, Outcome
-from mooring.agent.reactor.effects import Effect, Persist, Verify, WriteCPUSet
+from mooring.agent.reactor.effects import Effect, Occasion, Persist, Verify, WriteCPUSet
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, Answer, Outcome
 from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, KnownContainer, Phase, Setting
 from mooring.agent.reactor.wanted import Wanted, change_of, difference, lift_of_container, lift_of_pod, write_of
 from mooring.core.cpuset import CPUSet
@@ -150,3 +153,24 @@ def _is_worth_writing(before: AgentState, after: AgentState) -> bool:
     if before.kubelet is not after.kubelet or before.claim_users != after.claim_users:
         return True
     return not after.containers.keys() <= before.containers.keys()
+
+
+def answer_lost(state: AgentState, container_ids: Collection[str]) -> Outcome:
+    """Make true what a lost answer was to make true: the cgroups at once, the runtime's record with the next update.
+
+    Args:
+        state: in which the answer counts as given.
+        container_ids: containers that the answer had updates of.
+    """
+    wanted = Wanted.now(state)
+    after, effects = state, list[Effect]()
+    for one in state.containers.values():
+        if one.id not in container_ids or one.phase not in UPDATABLE:
+            continue
+        setting = wanted.of(one.uid, one.name)
+        if one.phase in HAS_CGROUP:
+            effects += (write_of(one, setting, Occasion.CHECK), *lift_of_container(one, setting))
+            after = after.with_container(replace(one, told=Setting(), written=setting))
+        else:
+            after = after.with_container(replace(one, told=Setting()))
+    return outcome(state, after, None, tuple(effects))

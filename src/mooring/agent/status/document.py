@@ -9,7 +9,7 @@ from operator import or_
 from typing import Any
 
 from mooring import KUBELET_VERSION, __version__
-from mooring.agent.interrupts.sight import sight_fields
+from mooring.agent.interrupts.view import sight_fields
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer

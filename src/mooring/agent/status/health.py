@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 
+from mooring.agent.reactor.enforcement import CPUSET_NOT_ENFORCED
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Phase
-from mooring.agent.reactor.written import CPUSET_NOT_ENFORCED
 from mooring.agent.status.snapshot import Heartbeat, Snapshot, SnapshotProvider
 from mooring.service.http import Page, Pages
 

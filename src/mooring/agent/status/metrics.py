@@ -13,7 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from mooring.agent.interrupts.sight import Sight
+from mooring.agent.interrupts.view import Sight
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.effects import Effect, Finding, Report, ResizeAnswered
 from mooring.agent.reactor.values import LIVE

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from mooring.agent.interrupts.sight import Sight
+from mooring.agent.interrupts.view import Sight
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.status.overlap import Overlap, overlaps
 from mooring.core.cpuset import CPUSet

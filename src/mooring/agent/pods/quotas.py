@@ -1,11 +1,14 @@
-"""How the kubelet turns CPU amounts into shares and quotas, and back.
+"""How the kubelet turns CPU amounts into shares and quotas, and back; and the quota of a pod's cgroup.
 
-Source: kubelet v1.37.1, cm/helpers_linux.go (MilliCPUToShares, MilliCPUToQuota) and kuberuntime; measured in
-real-kubernetes.md section 13. Shares are rounded down, but a thousandth of a CPU is more than one share, so different
-amounts have different shares: between the two bounds nothing is lost.
+Source: kubelet v1.37.1, cm/helpers_linux.go (MilliCPUToShares, MilliCPUToQuota, ResourceConfigForPod), kuberuntime,
+component-helpers resource (PodLimits); measured with the real kubelet. Shares are rounded down, but a thousandth of a
+CPU is more than one share, so different amounts have different shares: between the two bounds nothing is lost.
 """
 
 from __future__ import annotations
+
+from mooring.core.pod import Pod, QoS, ResourceList
+from mooring.manifest.defaults import total_limits
 
 PERIOD = 100_000
 """Microseconds of a CFS period unless the kubelet is configured otherwise."""
@@ -62,3 +65,27 @@ def milli_of_quota(quota: int, period: int = PERIOD) -> tuple[int, int]:
     """
     least = 1 if quota <= LEAST_QUOTA else -(-quota * 1000 // period)
     return least, ((quota + 1) * 1000 - 1) // period
+
+
+def quota_of_pod(pod: Pod, period: int = PERIOD) -> int:
+    """Return the quota in microseconds per period; 0 means none.
+
+    >>> from mooring.core.pod import Container
+    >>> from mooring.core.quantity import Quantity
+    >>> two = {"cpu": Quantity.parse("2")}
+    >>> both = Container("a", limits=two), Container("b", limits=two)
+    >>> quota_of_pod(Pod("u", "n", containers=both, qos=QoS.BURSTABLE))
+    400000
+    """
+    own = _cpu(pod.resources.limits) if pod.resources is not None else 0
+    if pod.qos is QoS.BEST_EFFORT:
+        return 0
+    if pod.qos is QoS.BURSTABLE and not own and not all(_cpu(one.limits) for one in pod.containers):
+        return 0
+    limit = own or _cpu(total_limits(pod.containers))
+    return quota_of(limit + _cpu(pod.overhead), period) if limit else 0
+
+
+def _cpu(amounts: ResourceList) -> int:
+    found = amounts.get("cpu")
+    return found.milli if found is not None else 0

@@ -2,7 +2,7 @@
 
 At StartContainer a container does not run unless the kernel shows that it stays within what was decided: nothing later
 could keep its program off somebody else's CPUs. On containerd a refusal fails the start, and the kubelet tries again.
-CRI-O ignores it: what starts is checked at PostStartContainer (:mod:`mooring.agent.reactor.progress`). The same holds
+CRI-O ignores it: what starts is checked at PostStartContainer (:mod:`mooring.agent.reactor.lifecycle`). The same holds
 for a group that cannot be found or read although its process lives, and on a node where none can be found no container
 starts: reason, readiness and event then say why. Not refused are containers
 
@@ -20,11 +20,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from mooring.agent.reactor.answers import Outcome, Refused
-from mooring.agent.reactor.effects import Effect, EventFor, Finding, Occasion, Report, WriteCPUSet
+from mooring.agent.reactor.effects import Effect, EventFor, Finding, LiftQuota, Occasion, Report, WriteCPUSet
+from mooring.agent.reactor.outcomes import Outcome, Refused, refusal_told, without_refusal
 from mooring.agent.reactor.placing import text_of
-from mooring.agent.reactor.refusing import refusal_told, without_refusal
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Deviating, KnownContainer, Phase
+from mooring.agent.reactor.updates import outcome
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Deviating, KnownContainer, Phase, Setting
+from mooring.agent.reactor.wanted import Wanted, expected_lifts, same_list, write_of
 from mooring.core.decision import Rejection
 
 CPUSET_NOT_ENFORCED = "CPUSetNotEnforced"
@@ -147,3 +148,39 @@ def _repaired(state: AgentState, known: KnownContainer, had: str) -> list[Effect
 def _event(state: AgentState, known: KnownContainer, reason: str, text: str) -> list[EventFor]:
     pod = state.kubelet.node.active.get(known.uid)
     return [] if pod is None else [EventFor(pod.uid, pod.namespace, pod.name, reason, text)]
+
+
+def deviation_found(state: AgentState, container_id: str, cpus: str, mems: str) -> Outcome:
+    """Put a container right whose cgroup is not what it should be; what is right by now is left alone.
+
+    Whether it was repaired is told when it was written (:func:`mooring.agent.reactor.enforcement.write_done`).
+
+    Args:
+        state: now.
+        container_id: of the container.
+        cpus: CPU list that the kernel shows.
+        mems: list of NUMA nodes that the kernel shows.
+    """
+    known = state.containers.get(container_id)
+    if known is None or known.phase not in HAS_CGROUP:
+        return outcome(state, state)
+    wanted = Wanted.now(state).of(known.uid, known.name)
+    if all(not right or same_list(found, right) for found, right in ((cpus, wanted.cpus), (mems, wanted.mems))):
+        return outcome(state, state)
+    # Perhaps an update failed, and the runtime's record is as wrong as the cgroup was.
+    after = state.with_container(replace(known, told=Setting(), written=wanted))
+    return outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK),))
+
+
+def quota_found(state: AgentState, lift: LiftQuota, quota: int) -> Outcome:
+    """Lift a CFS quota again that is back where none should be.
+
+    Args:
+        state: now.
+        lift: the place, from :func:`~mooring.agent.reactor.wanted.expected_lifts`.
+        quota: what was found, in microseconds per period.
+    """
+    if lift not in expected_lifts(state):
+        return outcome(state, state)
+    text = f"the {lift.of.value} had a CFS quota of {quota} microseconds"
+    return outcome(state, state, None, (lift, Report(Finding.QUOTA_DEVIATION, text, lift.uid, lift.container_id)))

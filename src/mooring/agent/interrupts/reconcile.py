@@ -1,4 +1,7 @@
-"""Looking after the interrupts of a node, in a thread that nobody waits for."""
+"""Reconciling the interrupts of a node with the pinning, in a thread that no answer waits for.
+
+Which devices pods hold comes from the node's kubelet: the agent has no device manager of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,8 @@ from typing import Any
 from mooring.agent.executor import Afterwards
 from mooring.agent.holder import Holder
 from mooring.agent.interrupts.files import Balance, IRQFiles, Looked, Trouble
-from mooring.agent.interrupts.holding import held_devices
 from mooring.agent.interrupts.journal import InterruptJournal
-from mooring.agent.interrupts.sight import Sight
+from mooring.agent.interrupts.view import Sight
 from mooring.agent.interrupts.writing import Writer
 from mooring.agent.options import AgentOptions, IRQAffinity
 from mooring.agent.reactor.values import AgentState
@@ -24,12 +26,12 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.node.interrupts import Owner, Room, Why, Wish, closed_to_others
-from mooring.node.owning import owners_of
+from mooring.node.owning import owners_of, pci_address
 from mooring.node.steering import Memory, Step, steer
 from mooring.planner.isolation.balance import balance_finding
 from mooring.planner.isolation.interrupts import annotation_findings, unknown_devices
 from mooring.planner.plan import reserved_cpus
-from mooring.service.podresources import PodResourcesError
+from mooring.service.podresources import PodResourcesClient, PodResourcesError, pods_in
 
 LOOKING = 10.0
 """Seconds between two looks while nobody's CPUs change: devices come and go."""
@@ -220,3 +222,28 @@ def leave_interrupts(root: str, folder: Path) -> tuple[str, ...]:
 
 def _mode(state: AgentState, options: AgentOptions) -> IRQAffinity:
     return options.irq_affinity if IRQ_AFFINITY in state.kubelet.mooring.extensions else IRQAffinity.OFF
+
+
+def held_devices(socket: str, pods: Mapping[str, Pod]) -> dict[str, frozenset[str]]:
+    """Return the PCI addresses of what pods hold, by uid.
+
+    Args:
+        socket: of the kubelet's PodResources API.
+        pods: to look for, by uid.
+
+    Raises:
+        PodResourcesError: the kubelet does not tell.
+    """
+    client = PodResourcesClient(socket)
+    try:
+        listed = pods_in(client.listed())
+    finally:
+        client.close()
+    uids = {(pod.namespace, pod.name): uid for uid, pod in pods.items()}
+    found: dict[str, frozenset[str]] = {}
+    for pod in listed:
+        uid = uids.get((pod.namespace, pod.name))
+        ids = (device.id for container in pod.containers for _, device in container.devices)
+        if uid is not None:
+            found[uid] = frozenset(address for one in ids if (address := pci_address(one)))
+    return found

@@ -6,7 +6,7 @@ from mooring.agent.cgroups.cpuset import Cpuset, parsed
 from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, shows
 from mooring.agent.reactor.effects import WriteCPUSet
-from mooring.agent.reactor.written import Standing, Written
+from mooring.agent.reactor.enforcement import Standing, Written
 
 
 def written_of(done: CPUSetWritten) -> Written:

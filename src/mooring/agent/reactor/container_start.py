@@ -1,0 +1,172 @@
+"""CreateContainer and StartContainer: where a container is placed, and the last check before its program runs.
+
+StartContainer is where updates that the runtime has lost are repaired. A container whose creation the agent did not
+see, because it was away or answered too late, is placed then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mooring.agent.nri.types import Container, ContainerAdjustment, LinuxResources, PodSandbox
+from mooring.agent.reactor.assigned import adjustment_of
+from mooring.agent.reactor.claimed import why_not_claimed
+from mooring.agent.reactor.effects import Effect, Finding, Occasion, Report
+from mooring.agent.reactor.outcomes import Adjusted, Outcome, Refused, refusal_told
+from mooring.agent.reactor.placing import (
+    EMPTY_POOL_MESSAGE,
+    EMPTY_SHARED_POOL,
+    Placed,
+    opt_out_unread,
+    place,
+    started,
+    text_of,
+)
+from mooring.agent.reactor.records import seen, with_sandbox
+from mooring.agent.reactor.resizing import restarted
+from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
+from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Setting
+from mooring.agent.reactor.wanted import Wanted, difference, lift_of_container, lift_of_pod, on_record, write_of
+from mooring.core.decision import Rejection
+from mooring.core.moment import Moment
+from mooring.core.observer import Observer
+from mooring.core.pod import Pod
+
+
+def create_container(
+    state: AgentState,
+    sandbox: PodSandbox,
+    container: Container,
+    pod: Pod,
+    observer: Observer | None = None,
+    now: Moment | None = None,
+) -> Outcome:
+    """Answer with the container's CPUs and memory nodes, and with updates of others.
+
+    Args:
+        state: before.
+        sandbox: of the pod.
+        container: that is to be made.
+        pod: the container's pod: the API object, the static manifest, or derived from the containers seen so far.
+        observer: hears of the engine's facts, for metrics.
+        now: the present moment, from which a scale-down delay counts.
+    """
+    before, state = state, with_sandbox(state, sandbox)
+    unclaimed = why_not_claimed(state, sandbox, container)
+    if unclaimed is not None:
+        report = Report(Finding.CLAIM_REFUSED, text_of(unclaimed), sandbox.uid, container.id, unclaimed.reason)
+        return outcome(before, state, Refused(text_of(unclaimed)), (report,))
+    placed = place(state, pod, container.name, observer)
+    unread = opt_out_unread(state, pod)
+    if placed.rejection is not None:
+        return outcome(before, placed.state, Refused(text_of(placed.rejection)), (*unread, *placed.effects))
+    again = restarted(placed.state, container, pod, now or state.kubelet.node.moment, observer)
+    state = again.state
+    before_it = state.containers.get(container.id)
+    known = KnownContainer(
+        id=container.id,
+        sandbox_id=sandbox.id,
+        uid=sandbox.uid,
+        name=container.name,
+        # A message that comes twice does not take a container that runs out of sight.
+        phase=Phase.CREATING if before_it is None else before_it.phase,
+        told=on_record(container.resources),
+        asked=container.resources,
+        pid=0 if before_it is None else before_it.pid,
+        cgroup=container.cgroups_path,
+        claims=container.claims,
+    )
+    wanted = Wanted.now(state.with_container(known)).of(sandbox.uid, container.name)
+    if not wanted.cpus and state.kubelet.settings.cpu is not None:
+        # A container that the pod's specification does not have, or one of a pod that came before the pool ran out.
+        rejection = Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
+        said = refusal_told(state, sandbox.uid, container.name, rejection, Finding.REJECTED, container.id)
+        return outcome(before, said.state, Refused(text_of(rejection)), (*unread, *placed.effects, *said.effects))
+    state = replace(state, kubelet=started(state.kubelet, sandbox.uid, container.name, observer))
+    known = replace(known, told=_told(wanted, known.told))
+    told = refreshed(state.with_container(known), skip=container.id)
+    environment, mounts = adjustment_of(state.with_container(known), known)
+    adjustment = ContainerAdjustment(
+        LinuxResources(cpus=wanted.cpus, mems=wanted.mems, quota=wanted.quota), environment, mounts
+    )
+    effects = (*told.writes, *lift_of_pod(told.state, sandbox.uid), *unread, *placed.effects, *again.effects)
+    return outcome(before, told.state, Adjusted(adjustment, told.updates), effects)
+
+
+def _told(wanted: Setting, asked: Setting) -> Setting:
+    return Setting(
+        wanted.cpus or asked.cpus, wanted.mems or asked.mems, asked.quota if wanted.quota is None else wanted.quota
+    )
+
+
+def start_container(
+    state: AgentState, sandbox: PodSandbox, container: Container, pod: Pod | None, observer: Observer | None = None
+) -> Outcome:
+    """See to it that the container's cgroup is what it should be now, whatever became of updates since its creation.
+
+    Where that fails it is not started: :func:`mooring.agent.reactor.enforcement.write_done` says when.
+
+    Args:
+        state: before.
+        sandbox: of the pod.
+        container: with the pid of its task and what the runtime has on record.
+        pod: the container's pod, needed where the agent was away when the container was created.
+        observer: hears of the engine's facts, for metrics.
+    """
+    before, state = state, with_sandbox(state, sandbox)
+    effects: tuple[Effect, ...] = ()
+    if pod is not None:
+        placed = found(state, sandbox, container, pod, observer)
+        unread = opt_out_unread(state, pod)
+        if placed.rejection is not None:
+            refused, write = _kept_in_pool(seen(placed.state, sandbox, container, Phase.REFUSED), container.id)
+            return outcome(before, refused, Refused(text_of(placed.rejection)), (*write, *unread, *placed.effects))
+        state, effects = placed.state, (*unread, *placed.effects)
+    state = seen(state, sandbox, container, Phase.STARTING)
+    known = state.containers[container.id]
+    wanted = Wanted.now(state).of(sandbox.uid, known.name)
+    if not wanted.cpus and state.kubelet.settings.cpu is not None:
+        rejection = Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
+        told = refusal_told(state, sandbox.uid, known.name, rejection, Finding.START_REFUSED, known.id)
+        refused = told.state.with_container(replace(known, phase=Phase.REFUSED))
+        return outcome(before, refused, Refused(text_of(rejection)), (*effects, *told.effects))
+    state, changed = enforced(before, state.with_container(with_write(known, wanted)))
+    mine: tuple[Effect, ...] = (
+        write_of(known, wanted, _occasion(before.containers.get(container.id), wanted)),
+        *lift_of_container(known, wanted),
+        *lift_of_pod(state, sandbox.uid),
+    )
+    return replace(outcome(before, state, None, (*changed, *mine, *effects)), starts=container.id)
+
+
+def _kept_in_pool(state: AgentState, container_id: str) -> tuple[AgentState, tuple[Effect, ...]]:
+    """Return what keeps a refused container off the CPUs of others on a runtime that starts it nevertheless."""
+    known = state.containers[container_id]
+    wanted = Wanted.now(state).of(known.uid, known.name)
+    return state.with_container(with_write(known, wanted)), (write_of(known, wanted),)
+
+
+def _occasion(before: KnownContainer | None, wanted: Setting) -> Occasion:
+    """Tell a lost update from what nobody has told the runtime yet.
+
+    The second is a container of whose creation nobody was told, or one for which something was decided since the last
+    reply that could have said so.
+    """
+    if before is None or difference(before.missed or before.told, wanted) is not None:
+        return Occasion.DECISION
+    return Occasion.CHECK
+
+
+def found(
+    state: AgentState, sandbox: PodSandbox, container: Container, pod: Pod, observer: Observer | None = None
+) -> Placed:
+    """Place the pod of a container that is there already, and report it."""
+    placed = place(state, pod, container.name, observer)
+    if placed.rejection is not None:
+        return placed
+    kubelet = started(placed.state.kubelet, sandbox.uid, container.name, observer)
+    effects = placed.effects
+    if container.id not in state.containers:
+        text = f"{sandbox.namespace}/{sandbox.name}: {container.name} was created while the agent was away"
+        effects = (*effects, Report(Finding.FOUND_RUNNING, text, sandbox.uid, container.id))
+    return Placed(replace(placed.state, kubelet=kubelet), None, effects)

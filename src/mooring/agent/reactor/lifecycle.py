@@ -1,0 +1,187 @@
+"""Events without an answer of their own, each to its function: what the runtime has done with sandboxes and containers.
+
+A pod starts with its first container and ends with its last sandbox. A container that ended keeps its place: an init
+container by the kubelet's rules, any other because it may be started again, with a new id. After its own restart
+containerd (2.1.9 and 2.4.2, measured) reports to no plugin that a sandbox from before it is stopped or removed: then
+the removal of the last known container ends the pod, or the check that finds no control group of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from mooring.agent.nri.types import Container, Event, PodSandbox
+from mooring.agent.reactor.container_start import found, start_container
+from mooring.agent.reactor.effects import Effect, Finding, Occasion, Report, Verify
+from mooring.agent.reactor.outcomes import Accepted, Outcome, started_despite_refusal
+from mooring.agent.reactor.placing import ended, waiting_placed
+from mooring.agent.reactor.records import believed, seen, with_sandbox, without_container, without_sandbox
+from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Phase
+from mooring.agent.reactor.wanted import Wanted, lift_of_container, lift_of_pod, on_record, write_of
+from mooring.core.observer import Observer
+from mooring.core.pod import Pod
+
+EVENTS = frozenset(Event)
+"""What the agent wants to hear of; a runtime does not send what it does not know."""
+
+
+def needs_pod(state: AgentState, event: Event, sandbox: PodSandbox | None, container: Container | None) -> bool:
+    """Tell whether :func:`state_change` must be given the pod: of a container whose creation nobody was asked about."""
+    if event not in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER) or sandbox is None or container is None:
+        return False
+    return container.id not in state.containers or sandbox.uid not in state.kubelet.node.active
+
+
+def state_change(
+    state: AgentState,
+    event: Event,
+    sandbox: PodSandbox | None,
+    container: Container | None,
+    pod: Pod | None = None,
+    observer: Observer | None = None,
+) -> Outcome:
+    """Return what an event comes to; one that says nothing to the agent changes nothing."""
+    match event, sandbox, container:
+        case Event.RUN_POD_SANDBOX, PodSandbox(), _:
+            return run_sandbox(state, sandbox)
+        case Event.STOP_POD_SANDBOX | Event.REMOVE_POD_SANDBOX, PodSandbox(), _:
+            return end_sandbox(state, sandbox, observer)
+        case Event.POST_CREATE_CONTAINER, PodSandbox(), Container():
+            return container_created(state, sandbox, container, pod, observer)
+        case Event.START_CONTAINER, PodSandbox(), Container():
+            return start_container(state, sandbox, container, pod, observer)
+        case Event.POST_START_CONTAINER, PodSandbox(), Container():
+            return container_started(state, sandbox, container)
+        case ((Event.POST_UPDATE_CONTAINER | Event.POST_UPDATE_POD_SANDBOX), PodSandbox(), _):
+            return container_updated(state, sandbox, container)
+        case Event.REMOVE_CONTAINER, _, Container():
+            return remove_container(state, sandbox, container, observer)
+        case _:
+            return outcome(state, state)
+
+
+def container_created(
+    state: AgentState,
+    sandbox: PodSandbox,
+    container: Container,
+    pod: Pod | None = None,
+    observer: Observer | None = None,
+) -> Outcome:
+    """Learn that the runtime has a container on record: from now on it takes updates.
+
+    One whose creation nobody was asked about is placed now; a refusal comes when it starts.
+    """
+    before, state = state, with_sandbox(state, sandbox)
+    effects: tuple[Effect, ...] = ()
+    if pod is not None:
+        placed = found(state, sandbox, container, pod, observer)
+        state, effects = placed.state, placed.effects
+    known = state.containers.get(container.id)
+    # A late word does not take a container back to an earlier phase.
+    phase = Phase.CREATED if known is None or known.phase is Phase.CREATING else known.phase
+    state, changed = enforced(before, seen(state, sandbox, container, phase))
+    return outcome(before, state, None, (*changed, *effects))
+
+
+def container_started(state: AgentState, sandbox: PodSandbox, container: Container) -> Outcome:
+    """Record that a container runs. For a very short one the end was reported before.
+
+    A container that should not have been started is checked and corrected at once: CRI-O logs an error of
+    StartContainer and starts the container (CRI-O 1.37.0, read and measured). The same holds where no answer was
+    decided because the agent failed.
+    """
+    before = state.containers.get(container.id)
+    after = seen(with_sandbox(state, sandbox), sandbox, container, Phase.RUNNING)
+    if before is not None and before.phase in (Phase.STARTING, Phase.RUNNING, Phase.ENDED):
+        return outcome(state, after)
+    known = after.containers[container.id]
+    wanted = Wanted.now(after).of(known.uid, known.name)
+    effects: tuple[Effect, ...] = (
+        write_of(known, wanted, Occasion.CHECK),
+        *lift_of_container(known, wanted),
+        *lift_of_pod(after, sandbox.uid),
+        *(started_despite_refusal(after, known) if before is not None and before.phase is Phase.REFUSED else ()),
+        Verify((container.id,)),
+    )
+    return outcome(state, after.with_container(with_write(known, wanted)), None, effects)
+
+
+def container_updated(state: AgentState, sandbox: PodSandbox, container: Container | None = None) -> Outcome:
+    """Lift the pod's quota again, which a resize of the kubelet writes anew, and see to the container's cpuset.
+
+    Between the answer and its deed the runtime lets other events pass. Where one of them changed what the container
+    should have, the answer was late: its cgroup is put right now, its record with the next reply.
+    """
+    known = None if container is None else state.containers.get(container.id)
+    lifts = lift_of_pod(state, sandbox.uid)
+    if container is None or known is None or known.phase not in HAS_CGROUP:
+        return outcome(state, state, None, lifts)
+    wanted = Wanted.now(state).of(known.uid, known.name)
+    after = state.with_container(replace(known, told=believed(known.told, on_record(container.resources))))
+    return outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK), *lifts))
+
+
+def stop_container(state: AgentState, container: Container) -> Outcome:
+    """Learn that a container has ended, and use the reply for what the runtime was not told yet."""
+    known = state.containers.get(container.id)
+    after = state if known is None else state.with_container(replace(known, phase=Phase.ENDED))
+    told = refreshed(after)
+    return outcome(state, told.state, Accepted(told.updates), told.writes)
+
+
+def remove_container(
+    state: AgentState, sandbox: PodSandbox | None, container: Container, observer: Observer | None = None
+) -> Outcome:
+    """Forget a container. With the last one the pod ends; one that is held back stays held back."""
+    known = state.containers.get(container.id)
+    uid = known.uid if known is not None else sandbox.uid if sandbox is not None else ""
+    after = without_container(state, container.id)
+    if uid in after.kubelet.node.active and not any(one.uid == uid for one in after.containers.values()):
+        placed = waiting_placed(ended(after, uid, observer), observer)
+        now, changed = enforced(state, placed.state)
+        return outcome(state, now, None, (*changed, *placed.effects))
+    return outcome(state, after)
+
+
+def run_sandbox(state: AgentState, sandbox: PodSandbox) -> Outcome:
+    """Learn of a new sandbox. Nothing is decided yet: NRI knows no more of the pod."""
+    return outcome(state, with_sandbox(state, sandbox))
+
+
+def end_sandbox(state: AgentState, sandbox: PodSandbox, observer: Observer | None = None) -> Outcome:
+    """Learn that a sandbox was stopped or removed; with the last one of its pod the pod's place is free.
+
+    The reply carries no updates, so that containers of a shared pool that grows are widened by their cgroups.
+    """
+    after = without_sandbox(state, sandbox.id)
+    if any(one.uid == sandbox.uid for one in after.sandboxes.values()):
+        return outcome(state, after)
+    placed = waiting_placed(ended(after, sandbox.uid, observer), observer)
+    now, changed = enforced(state, placed.state)
+    return outcome(state, now, None, (*changed, *placed.effects))
+
+
+def vanished(state: AgentState, sandbox_ids: Iterable[str], observer: Observer | None = None) -> Outcome:
+    """End sandboxes of which the kernel has nothing left.
+
+    One in which a container is being made stays: its group is yet to come.
+
+    Args:
+        state: now.
+        sandbox_ids: where neither the sandbox nor a container of it has a control group.
+        observer: hears of the engine's facts, for metrics.
+    """
+    making = {one.sandbox_id for one in state.containers.values() if one.phase is Phase.CREATING}
+    after = state
+    effects: list[Effect] = []
+    for sandbox_id in sandbox_ids:
+        sandbox = after.sandboxes.get(sandbox_id)
+        if sandbox is None or sandbox_id in making:
+            continue
+        ended = end_sandbox(after, sandbox, observer)
+        after = ended.state
+        text = f"the sandbox of {sandbox.namespace}/{sandbox.name} is gone, and the runtime did not say so"
+        effects += [*ended.effects, Report(Finding.POD_GONE, text, sandbox.uid)]
+    return outcome(state, after, None, tuple(effects))
