@@ -12,15 +12,16 @@ from mooring.agent.executor import Looks
 
 
 class Watched:
-    """A lock that tells how many have wanted it."""
+    """A lock that tells whether a thread has had to wait for it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.wanted = 0
+        self.was_waited_for = False
 
     def __enter__(self) -> None:
-        self.wanted += 1
-        self._lock.acquire()
+        if not self._lock.acquire(blocking=False):
+            self.was_waited_for = True
+            self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
@@ -68,15 +69,21 @@ def test_a_look_that_somebody_else_makes_is_waited_for_and_not_made_twice(monkey
         looks.make_all()
         order.append("confirmed")
 
-    looks, looking = Looks(verify), Watched()
-    monkeypatch.setattr(looks, "_looking", looking)
+    locks: list[Watched] = []
+
+    def lock() -> Watched:
+        locks.append(Watched())
+        return locks[-1]
+
+    monkeypatch.setattr("mooring.agent.looks.Lock", lock)
+    looks = Looks(verify)
     looks.ask(("a",))
     first = threading.Thread(target=looks.make, args=(("a",),))
     first.start()
     assert began.wait(TIMEOUT)
     second = threading.Thread(target=confirm)
     second.start()
-    until(lambda: looking.wanted == 2 or order, "the second waits, or has not waited")
+    until(lambda: any(one.was_waited_for for one in locks) or order, "the second waits, or has not waited")
     go_on.set()
     first.join(TIMEOUT)
     second.join(TIMEOUT)

@@ -183,7 +183,7 @@ def test_a_second_agent_on_the_same_folder_is_refused_and_leaves_the_first_alone
 def test_an_agent_whose_state_is_held_up_has_no_heartbeat(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = node.agent()
     beats: list[str] = []
-    monkeypatch.setattr("mooring.agent.agent._HANGING", 0.0)
+    monkeypatch.setattr("mooring.agent.agent.HANGING", 0.0)
     monkeypatch.setattr(agent.heartbeat, "beat", lambda: beats.append("beat"))
     release, held = threading.Event(), threading.Event()
 

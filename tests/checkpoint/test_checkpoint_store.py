@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mooring.checkpoint import replacement, store
+from mooring.checkpoint import store
 from mooring.checkpoint.replacement import write_atomically, write_together
 from mooring.checkpoint.store import StateFolder, read_state_file
 from mooring.core.errors import InputError
@@ -152,8 +152,17 @@ def test_texts_are_written_whole_when_the_system_takes_them_piece_by_piece(
 
 
 def test_names_that_are_taken_are_passed_over_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replacement, "_numbers", iter(range(5, 100)))
-    taken = [tmp_path / f".state.{os.getpid()}-{number}" for number in (5, 6)]
+    opened: list[str] = []
+    real = os.open
+
+    def noted(path: str, flags: int, mode: int = 0o777) -> int:
+        opened.append(str(path))
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", noted)
+    write_atomically(tmp_path / "state", "old")
+    start, _, last = opened[0].rpartition("-")
+    taken = [Path(f"{start}-{int(last) + step}") for step in (1, 2)]
     taken[0].write_text("a leftover", encoding="utf-8")
     taken[1].symlink_to(tmp_path / "elsewhere")
     write_atomically(tmp_path / "state", "new")

@@ -242,15 +242,16 @@ def test_a_configuration_that_stops_the_kubelet_before_is_said_to_do_so(site: Si
 
 
 def test_a_running_kubelet_is_noticed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mooring.checkpoint import backups  # noqa: PLC0415 - to act between two looks
+    real = os.open
 
-    real = backups._backed_up
+    def disturbed(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        """Let the kubelet write while the backup is made."""
+        name, backup, _ = Path(path).name.partition(".bak-")
+        if backup:
+            (site.root / name).write_text("the kubelet writes")
+        return real(path, flags, mode)
 
-    def slow(folder: Path, name: str, text: str) -> Path:
-        (site.root / name).write_text("the kubelet writes")
-        return real(folder, name, text)
-
-    monkeypatch.setattr(backups, "_backed_up", slow)
+    monkeypatch.setattr(os, "open", disturbed)
     answer = site.doctor("--write", config=site.config(reserved="0-1"))
     assert answer.code == 2
     assert "was changed while it was looked at; stop the kubelet first" in answer.complaint

@@ -18,7 +18,6 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.cpumanager.state import CPUState
 from mooring.planner.explain.facts_document import FACTS
-from mooring.planner.explain.facts_document import _member as member_name
 from mooring.schemas import COMMON, kinds, schema
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -197,6 +196,11 @@ def test_what_a_schema_does_not_name_is_refused() -> None:
     listed = copy.deepcopy(document)
     listed["sharedPool"] = "3-"
     assert [bool(complaints("Plan", each)) for each in (strange, lacking, listed)] == [True, True, True]
+
+
+def member_name(field: str) -> str:
+    first, *others = field.split("_")
+    return first + "".join(word.capitalize() for word in others)
 
 
 def test_every_fact_of_the_engine_is_in_the_schema_with_its_members() -> None:

@@ -218,7 +218,7 @@ def test_the_balance_in_thousandths_equals_the_rounded_floats(free: list[int], d
         after[index] -= given_here
         left -= given_here
     judge = Judge(free, need, 1, 1, align=False, fixed=False)
-    assert judge._balance(sum(count * count for count in after)) == round(deviation(after) * 1000)
+    assert judge.balance(sum(count * count for count in after)) == round(deviation(after) * 1000)
 
 
 # Rules that few machines show (spec: README.md section 5, "not separated").

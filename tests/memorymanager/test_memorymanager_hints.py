@@ -13,10 +13,9 @@ from mooring.core.bits import members
 from mooring.core.errors import KubeletCrashError
 from mooring.memorymanager import hints as engine
 from mooring.memorymanager.account import charge
-from mooring.memorymanager.hints import calculate_hints
+from mooring.memorymanager.hints import best_hint, calculate_hints
 from mooring.memorymanager.reuse import Leftover
 from mooring.memorymanager.state import NodeState
-from mooring.memorymanager.static import _best
 from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.hints import Hints
 from mooring.topologymanager.wide import Family
@@ -41,8 +40,9 @@ def expected(situation: Situation) -> list[tuple[Nodes, bool]]:
 
 
 def described(situation: Situation) -> AnyHints | None:
-    ids = tuple(sorted(situation.nodes))
-    return engine._family(situation.nodes, ids, situation.requests, situation.leftover)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(engine, "MOST_LISTED", 0)
+        return calculate_hints(situation.nodes, situation.requests, situation.leftover)
 
 
 @given(situations() | situations(generous=True))
@@ -88,7 +88,7 @@ def test_the_best_hint_around_a_set_is_preferred_then_narrow_then_small(
         if nodes >= around
     ]
     for hints in (described(situation), calculate_hints(situation.nodes, situation.requests, situation.leftover)):
-        best = _best(hints, sum(2**node for node in around))
+        best = best_hint(hints, sum(2**node for node in around))
         assert (None if best is None else (not best.preferred, best.mask)) == (
             (min(fitting)[0], min(fitting)[2]) if fitting else None
         )

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,13 +14,14 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import Hardware, HardwareCPU, HardwareNode
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import Cache, Core, MachineInfo, Node
+from mooring.render import terminal
 from mooring.render.build import Owner, Pools, build_view
 from mooring.render.layout import Layout, PlacedBox, arrange
 from mooring.render.measure import Metrics
 from mooring.render.svg import svg_text
 from mooring.render.svg_map import cell_size
 from mooring.render.svg_map import map_metrics as svg_metrics
-from mooring.render.terminal import _arrange, _Cells, terminal_text
+from mooring.render.terminal import map_layout, terminal_text
 from mooring.render.view import BoxKind, BoxView, NodeView
 from mooring.render.wording import cpu_mark
 
@@ -84,10 +86,13 @@ def views(draw: st.DrawFn) -> tuple[NodeView, set[int]]:
 
 def layouts(view: NodeView, width: int) -> list[tuple[Metrics | None, Layout, int, int]]:
     """Return the arrangements that the renderers use, with the size of their cells."""
-    cells = [_Cells(numbered=numbered, digits=4, mark=1) for numbered in (True, False)]
-    found: list[tuple[Metrics | None, Layout, int, int]] = [
-        (None, _arrange(view, cell, width), cell.width, 1) for cell in cells
-    ]
+    found: list[tuple[Metrics | None, Layout, int, int]] = []
+    # With numbers at any height, and with marks alone.
+    for tallest in (10**6, -1):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(terminal, "TALLEST_NUMBERED_MAP", tallest)
+            layout, cells = map_layout(view, width)
+        found.append((None, layout, cells.width, 1))
     metrics = svg_metrics(view, cell_size(view))
     found.append((metrics, arrange(view.boxes, metrics, width * 8), metrics.cell_width, metrics.cell_height))
     return found
@@ -181,10 +186,8 @@ def _inside(inner: PlacedBox, outer: PlacedBox) -> bool:
 @settings(max_examples=60, deadline=None)
 def test_nothing_in_the_terminal_covers_a_cell(drawn: tuple[NodeView, set[int]], width: int) -> None:
     view, _ = drawn
-    digits = len(str(max((cpu.cpu for cpu in view.cpus()), default=0)))
-    cells = _Cells(numbered=True, digits=digits, mark=1)
-    layout = _arrange(view, cells, width)
-    if layout.width > width or layout.height > 48:
+    layout, cells = map_layout(view, width)
+    if layout.width > width or not cells.numbered:
         return
     lines = terminal_text(view, width).splitlines()
     top = next(number for number, line in enumerate(lines) if not line) + 1

@@ -90,7 +90,7 @@ def test_who_dawdles_is_cut_after_every_part_of_a_request(sent: bytes) -> None:
 
 
 def test_who_dawdles_with_the_next_request_is_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.scheduling.extender.serving._IDLE", IMPATIENT)
+    monkeypatch.setattr("mooring.scheduling.extender.serving.IDLE", IMPATIENT)
     whole = b"GET /healthz HTTP/1.1\r\nHost: extender\r\n\r\n"
     with serving(replace(ExtenderOptions(), request_time=PATIENT)) as port, dawdling(port, whole + HEAD) as client:
         assert client.recv(1000).startswith(b"HTTP/1.1 200 ")

@@ -60,7 +60,7 @@ _TAINTING = 2.0
 """Seconds that the agent waits at its start for a slow API server to set the taint."""
 _PATIENCE = 2.0
 """Seconds for what still runs at the end, each part."""
-_HANGING = 5.0
+HANGING = 5.0
 """Seconds for which an event may hold the state before the agent counts as hanging."""
 
 
@@ -183,7 +183,7 @@ class Agent:
     def look_after(self) -> None:
         """Do what is due; to be called every half second or so, from one thread."""
         now = time.monotonic()
-        if self.holder.is_free(_HANGING):
+        if self.holder.is_free(HANGING):
             self.heartbeat.beat()
         self.listener.look()
         self._find_other_agent()

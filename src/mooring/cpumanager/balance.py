@@ -44,7 +44,7 @@ class Judge:
         self._constant = nodes * mean * mean - 2000 * mean * total
         self._nodes = nodes
 
-    def _balance(self, squares: int) -> int:
+    def balance(self, squares: int) -> int:
         """Return the rounded deviation for a given sum of squares of the CPUs left per node.
 
         The kubelet rounds the mean to three decimals, computes in floating point and rounds the result to three
@@ -85,7 +85,7 @@ class Judge:
         squares = self._squares - sum(count * count for count in counts) + sum(count * count for count in after)
         candidates = tuple(index for index, count in enumerate(after) if count >= group)
         if rest == 0:
-            return Verdict(self._balance(squares), candidates, ())
+            return Verdict(self.balance(squares), candidates, ())
         return self._with_remainder(candidates, [after[index] for index in candidates], rest, squares)
 
     def _with_remainder(
@@ -104,7 +104,7 @@ class Judge:
                 gain = judged[left]
                 if gain is None:
                     continue
-                balance = self._balance(squares + gain)
+                balance = self.balance(squares + gain)
                 if best is None or balance < best.balance:
                     best = Verdict(balance, candidates, chosen)
         return best

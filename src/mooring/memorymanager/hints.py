@@ -15,7 +15,7 @@ from mooring.memorymanager.requests import Requests
 from mooring.memorymanager.reuse import NOTHING_LEFT, Leftover
 from mooring.memorymanager.state import MemoryTable, NodeState
 from mooring.topologymanager.entries import AnyHints
-from mooring.topologymanager.hints import Hints
+from mooring.topologymanager.hints import Hint, Hints
 from mooring.topologymanager.wide import Demand, Family, sets_of_size
 
 MOST_LISTED = 8
@@ -58,6 +58,20 @@ def calculate_hints(
     preferred = [mask for mask in masks if mask.bit_count() == smallest]
     others = [mask for mask in masks if mask.bit_count() != smallest]
     return Hints(tuple(preferred), tuple(others))
+
+
+def best_hint(hints: AnyHints | None, around: int) -> Hint | None:
+    """Return the best hint around some nodes: preferred first, then fewer nodes, then the smaller mask."""
+    if hints is None:
+        return None
+    if isinstance(hints, Family):
+        mask = hints.best_around(around)
+        return None if mask is None else Hint(mask, hints.prefers(mask))
+    for preferred, masks in ((True, hints.preferred), (False, hints.others)):
+        wide_enough = [mask for mask in masks if mask & around == around]
+        if wide_enough:
+            return Hint(min(wide_enough, key=lambda mask: (mask.bit_count(), mask)), preferred)
+    return None
 
 
 def _family(

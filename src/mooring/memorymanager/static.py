@@ -18,16 +18,14 @@ from mooring.memorymanager.facts import (
     MemoryPinningRequested,
     MemoryReleased,
 )
-from mooring.memorymanager.hints import calculate_hints, free_in
+from mooring.memorymanager.hints import best_hint, calculate_hints, free_in
 from mooring.memorymanager.pod_restore import is_served_as_a_whole
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.requests import Requests, container_requests
 from mooring.memorymanager.reserved import MEMORY
 from mooring.memorymanager.reuse import NOTHING_LEFT, Leftover, ReusableMemory, leftover_for, take_over
 from mooring.memorymanager.state import Block, MemoryState, NodeState
-from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.hints import Hint
-from mooring.topologymanager.wide import Family
 
 NO_DEFAULT = "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
 NO_PREFERRED_DEFAULT = "[memorymanager] failed to find the default preferred hint"
@@ -160,7 +158,7 @@ def choose_nodes(
     """
     mask, preferred, way = affinity.mask, affinity.preferred, "affinity"
     if mask is None:
-        best = _best(calculate_hints(nodes, requests, leftover), 0)
+        best = best_hint(calculate_hints(nodes, requests, leftover), 0)
         if best is None:
             return MemoryRefusal(NO_DEFAULT)
         if preferred and not best.preferred:
@@ -169,7 +167,7 @@ def choose_nodes(
     if any(free_in(nodes, mask, resource) < amount for resource, amount in requests.items()):
         # The kubelet looks only at the hints for ordinary memory here.
         hints = calculate_hints(nodes, requests, leftover) if MEMORY in requests else None
-        best = _best(hints, mask)
+        best = best_hint(hints, mask)
         if best is None:
             return MemoryRefusal(NO_EXTENSION)
         if preferred and not best.preferred:
@@ -178,20 +176,6 @@ def choose_nodes(
     if mask.bit_count() > 1 and _violates_groups(leftover.ungrouped(nodes), mask):
         return MemoryRefusal(VIOLATION)
     return Chosen(mask, way)
-
-
-def _best(hints: AnyHints | None, around: int) -> Hint | None:
-    """Return the best hint around some nodes: preferred first, then fewer nodes, then the smaller mask."""
-    if hints is None:
-        return None
-    if isinstance(hints, Family):
-        mask = hints.best_around(around)
-        return None if mask is None else Hint(mask, hints.prefers(mask))
-    for preferred, masks in ((True, hints.preferred), (False, hints.others)):
-        wide_enough = [mask for mask in masks if mask & around == around]
-        if wide_enough:
-            return Hint(min(wide_enough, key=lambda mask: (mask.bit_count(), mask)), preferred)
-    return None
 
 
 def _violates_groups(nodes: Mapping[int, NodeState], mask: int) -> bool:

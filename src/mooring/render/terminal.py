@@ -31,7 +31,7 @@ _TITLED = Insets(0, 1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Cells:
+class Cells:
     """How a CPU is written: with its number, or as its mark alone."""
 
     numbered: bool
@@ -42,9 +42,11 @@ class _Cells:
 
     @property
     def width(self) -> int:
+        """Columns of a CPU."""
         return self.digits * self.numbered + self.mark + 1
 
     def text(self, cpu: CPUView, view: NodeView) -> str:
+        """Return how the CPU is written."""
         mark = cpu_mark(cpu, view).ljust(self.mark)
         return f" {cpu.cpu:>{self.digits}}{mark}" if self.numbered else f"{mark} "
 
@@ -79,13 +81,7 @@ def _heading(view: NodeView) -> Text:
 
 def node_map(view: NodeView, width: int) -> RenderableType:
     """Return the map of the machine, at most ``width`` columns wide if it can be."""
-    digits = len(str(max((cpu.cpu for cpu in view.cpus()), default=0)))
-    mark = max((len(owner.mark) for owner in view.owners), default=1)
-    cells = _Cells(numbered=True, digits=digits, mark=mark)
-    layout = _arrange(view, cells, width)
-    if layout.height > TALLEST_NUMBERED_MAP:
-        cells = _Cells(numbered=False, digits=digits, mark=mark)
-        layout = _arrange(view, cells, width)
+    layout, cells = map_layout(view, width)
     parts = [_drawn(layout, cells, view)]
     if not cells.numbered:
         parts.append(
@@ -94,7 +90,19 @@ def node_map(view: NodeView, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def _drawn(layout: Layout, cells: _Cells, view: NodeView) -> Text:
+def map_layout(view: NodeView, width: int) -> tuple[Layout, Cells]:
+    """Arrange the map: CPUs with their numbers, or as marks alone where that would be too tall."""
+    digits = len(str(max((cpu.cpu for cpu in view.cpus()), default=0)))
+    mark = max((len(owner.mark) for owner in view.owners), default=1)
+    cells = Cells(numbered=True, digits=digits, mark=mark)
+    layout = _arrange(view, cells, width)
+    if layout.height > TALLEST_NUMBERED_MAP:
+        cells = Cells(numbered=False, digits=digits, mark=mark)
+        layout = _arrange(view, cells, width)
+    return layout, cells
+
+
+def _drawn(layout: Layout, cells: Cells, view: NodeView) -> Text:
     canvas = Canvas(layout.width, layout.height)
     for box in layout.boxes:
         _draw_box(canvas, box, view)
@@ -106,7 +114,7 @@ def _drawn(layout: Layout, cells: _Cells, view: NodeView) -> Text:
     return found
 
 
-def _arrange(view: NodeView, cells: _Cells, width: int) -> Layout:
+def _arrange(view: NodeView, cells: Cells, width: int) -> Layout:
     metrics = Metrics(
         cell_width=cells.width,
         cell_height=1,
@@ -142,7 +150,7 @@ def _draw_box(canvas: Canvas, box: PlacedBox, view: NodeView) -> None:
         canvas.write(box.x, box.y, title, "quiet")
 
 
-def _draw_row(canvas: Canvas, row: PlacedRow, cells: _Cells, view: NodeView) -> None:
+def _draw_row(canvas: Canvas, row: PlacedRow, cells: Cells, view: NodeView) -> None:
     if not cells.numbered:
         for thread, cpus in _lines_of(row).items():
             canvas.write(row.x, row.y + thread, _range_text(cpus).rjust(2 * cells.digits + 1), "quiet")

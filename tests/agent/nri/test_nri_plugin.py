@@ -82,8 +82,8 @@ def test_pauses_have_an_upper_limit() -> None:
 def test_a_runtime_that_says_nothing_for_long_is_asked_and_kept_while_it_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(plugin, "_POLL_SECONDS", 0.001)
-    monkeypatch.setattr(plugin, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(plugin, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(plugin, "QUIET_SECONDS", 0.0)
     asked: queue.SimpleQueue[float | None] = queue.SimpleQueue()
     ping = Session.ping
 
@@ -98,7 +98,7 @@ def test_a_runtime_that_says_nothing_for_long_is_asked_and_kept_while_it_answers
     )
     thread.start()
     runtime = runtimes.made.get(timeout=TIMEOUT)
-    assert [asked.get(timeout=TIMEOUT) for _ in range(3)] == [plugin._PATIENCE_SECONDS] * 3
+    assert [asked.get(timeout=TIMEOUT) for _ in range(3)] == [plugin.PATIENCE_SECONDS] * 3
     stop.set()
     thread.join(TIMEOUT)
     assert not thread.is_alive()
@@ -107,9 +107,9 @@ def test_a_runtime_that_says_nothing_for_long_is_asked_and_kept_while_it_answers
 
 
 def test_a_runtime_that_no_longer_answers_is_given_up_and_connected_to_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin, "_POLL_SECONDS", 0.001)
-    monkeypatch.setattr(plugin, "_QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(plugin, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(plugin, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(plugin, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(plugin, "PATIENCE_SECONDS", 0.01)
     # Nobody answers a question that no runtime knows.
     monkeypatch.setattr(Server, "refuse", lambda *_: None)
     runtimes, stop, observer = Runtimes(), threading.Event(), Listening()

@@ -280,8 +280,8 @@ class Patient(threading.Event):
 
 
 def test_the_budget_stays_below_the_time_that_the_runtime_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    call = ttrpc._Call
-    monkeypatch.setattr(ttrpc, "_Call", lambda: call(Patient()))
+    call = ttrpc.PendingCall
+    monkeypatch.setattr(ttrpc, "PendingCall", lambda: call(Patient()))
     pair = make_pair(Pinning(hold=threading.Event()), PluginOptions(budget=TIMEOUT))
     with pytest.raises(RemoteError, match="within 400 ms"):
         pair.runtime.create(timeout=0.5)

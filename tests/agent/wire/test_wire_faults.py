@@ -114,8 +114,8 @@ def test_a_runtime_that_waited_too_long_goes_on_and_takes_the_agent_back(act: Ac
 def test_an_agent_that_does_not_hear_its_runtime_hang_up_asks_and_comes_back(
     manners: Manners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugin, "_QUIET_SECONDS", 0.3)
-    monkeypatch.setattr(plugin, "_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(plugin, "QUIET_SECONDS", 0.3)
+    monkeypatch.setattr(plugin, "PATIENCE_SECONDS", 0.3)
     with faulty_node(replace(manners, timeout=SHORT, registration_timeout=1.0)) as node:
         suffer_at(node, Way.TO_PLUGIN, go_silent, 3)
 

@@ -21,13 +21,13 @@ DEFAULT_SOCKET = "/var/run/nri/nri.sock"
 
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0
-_POLL_SECONDS = 0.2
+POLL_SECONDS = 0.2
 """How long a stop can go unnoticed while no request comes."""
 
 _CONNECT_SECONDS = 5.0
-_QUIET_SECONDS = 30.0
+QUIET_SECONDS = 30.0
 """How long a runtime may say nothing before it is asked whether it is there."""
-_PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 10.0
 """How long its answer to that may take."""
 
 
@@ -90,10 +90,10 @@ def serve(session: Session, stop: threading.Event, *, may_ask: bool = False) -> 
         session.register()
         heard = time.monotonic()
         while not stop.is_set():
-            if session.step(_POLL_SECONDS):
+            if session.step(POLL_SECONDS):
                 heard = time.monotonic()
-            elif may_ask and time.monotonic() - heard >= _QUIET_SECONDS:
-                session.ping(_PATIENCE_SECONDS)
+            elif may_ask and time.monotonic() - heard >= QUIET_SECONDS:
+                session.ping(PATIENCE_SECONDS)
                 heard = time.monotonic()
     finally:
         session.close()

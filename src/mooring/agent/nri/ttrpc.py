@@ -97,7 +97,9 @@ class Server:
 
 
 @dataclass(slots=True)
-class _Call:
+class PendingCall:
+    """A call whose answer has not come yet."""
+
     done: threading.Event = field(default_factory=threading.Event)
     body: bytes | None = None
 
@@ -111,7 +113,7 @@ class Client:
         self._messages = MessageReader()
         self._lock = threading.Lock()
         self._last_stream = -1
-        self._waiting: dict[int, _Call] = {}
+        self._waiting: dict[int, PendingCall] = {}
         connection.open(number, self._receive)
         connection.when_closed(self._give_up)
 
@@ -130,7 +132,7 @@ class Client:
             ConnectionLostError: when the connection is closed before the answer.
         """
         request = TTRPC["Request"](service=service, method=method, payload=payload, timeout_nano=int(timeout * 1e9))
-        call = _Call()
+        call = PendingCall()
         with self._lock:
             # Streams must reach the other side in order, so the number is drawn under the same lock.
             self._last_stream += 2

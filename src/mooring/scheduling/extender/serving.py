@@ -13,7 +13,7 @@ from mooring.core.errors import InputError
 from mooring.scheduling.extender.connections import Patience, telling, timed
 from mooring.scheduling.extender.options import TLS, ExtenderOptions
 
-_IDLE: Final = 100.0
+IDLE: Final = 100.0
 """Seconds until the next request: longer than the 90 after which the scheduler closes an idle connection.
 
 Source: Go's http.DefaultTransport, whose IdleConnTimeout k8s.io/apimachinery v0.37 takes.
@@ -43,7 +43,7 @@ def server_of(options: ExtenderOptions, app: ASGIApp) -> uvicorn.Server:
     Raises:
         InputError: the certificates cannot be used.
     """
-    patience = Patience(options.request_time, options.request_time * _BUSY, _IDLE)
+    patience = Patience(options.request_time, options.request_time * _BUSY, IDLE)
     made = uvicorn.Config(
         telling(app),
         host=options.host,
@@ -55,7 +55,7 @@ def server_of(options: ExtenderOptions, app: ASGIApp) -> uvicorn.Server:
         server_header=False,
         lifespan="off",
         timeout_graceful_shutdown=5,
-        timeout_keep_alive=int(_IDLE) + 1,  # the patience ends first
+        timeout_keep_alive=int(IDLE) + 1,  # the patience ends first
         **_https(options.tls),
     )
     try:
