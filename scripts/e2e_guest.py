@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e_parts import UnavailableError, _apt_view, _last_line, _locked, _own_suite, _run, cache_folder, debian_parts
+from e2e_parts import UnavailableError, apt_view, cache_folder, debian_parts, last_line, locked, own_suite, run
 
 ROOT = Path(__file__).resolve().parent.parent
 QEMU = "qemu-system-x86_64"
@@ -108,7 +108,7 @@ def guest(edition: str = "own") -> Guest:
     if platform.machine() != "x86_64":
         raise UnavailableError(f"the guest is x86_64, and this machine is {platform.machine()}")
     _install_programs()
-    suite = _own_suite() if edition == "own" else f"{_own_suite()}-backports"
+    suite = own_suite() if edition == "own" else f"{own_suite()}-backports"
     folder = _made(f"guest-{edition}", _requirements(WHEELS), lambda cache, fresh: _make(cache, fresh, suite))
     kernel = next(folder.glob("vmlinuz-*"))
     version = kernel.name.removeprefix("vmlinuz-")
@@ -126,7 +126,7 @@ def runtime() -> Path:
     recipe = f"{_requirements(RUNTIME_WHEELS)}{parts.version}"
 
     def make(cache: Path, fresh: Path) -> None:
-        apt = str(_apt_view(cache, _own_suite()))
+        apt = str(apt_view(cache, own_suite()))
         python = _python(apt)
         with tempfile.TemporaryDirectory() as temporary:
             root = Path(temporary)
@@ -178,7 +178,7 @@ def image(
 
 def _made(name: str, recipe: str, make: Callable[[Path, Path], None]) -> Path:
     """Return a folder of the cache, made if it is not there; it is there whole or not at all."""
-    with _locked(cache_folder()) as cache:
+    with locked(cache_folder()) as cache:
         text = "\0".join((Path(__file__).read_text(encoding="utf-8"), recipe))
         folder = cache / name / hashlib.sha256(text.encode()).hexdigest()[:16]
         if not folder.exists():
@@ -198,13 +198,13 @@ def _install_programs() -> None:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise UnavailableError(f"{', '.join(missing)} is not installed, and only root on a Debian can install it")
     for arguments in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *missing]):
-        finished = _run(["apt-get", *arguments], DEBIAN_FRONTEND="noninteractive")
+        finished = run(["apt-get", *arguments], DEBIAN_FRONTEND="noninteractive")
         if finished.returncode:
-            raise UnavailableError(f"apt-get {arguments[0]}: {_last_line(finished)}")
+            raise UnavailableError(f"apt-get {arguments[0]}: {last_line(finished)}")
 
 
 def _make(cache: Path, folder: Path, suite: str) -> None:
-    own, apt = str(_apt_view(cache, _own_suite())), str(_apt_view(cache, suite))
+    own, apt = str(apt_view(cache, own_suite())), str(apt_view(cache, suite))
     kernel, python = _dependency(apt, "linux-image-cloud-amd64", r"linux-image-\d\S*"), _python(own)
     with tempfile.TemporaryDirectory() as temporary:
         root, around = Path(temporary, "root"), Path(temporary, "kernel")
@@ -222,7 +222,7 @@ def _make(cache: Path, folder: Path, suite: str) -> None:
         _compile(root / "usr/lib" / python)
         _install_wheels(root / "opt/wheels", python.removeprefix("python"), WHEELS, folder)
         _pack(root, folder / "base.cpio")
-    if suite != _own_suite():
+    if suite != own_suite():
         for package in EMULATOR:
             _unpack(apt, package, folder / "emulator")
 
@@ -244,9 +244,9 @@ def _copy_module(module: Path, target: Path) -> None:
 
 def _pack(root: Path, plain: Path) -> None:
     plain.write_bytes(_archive(root))
-    packed = _run(["zstd", "-q", "-3", "--rm", str(plain)])
+    packed = run(["zstd", "-q", "-3", "--rm", str(plain)])
     if packed.returncode:
-        raise RuntimeError(f"zstd: {_last_line(packed)}")
+        raise RuntimeError(f"zstd: {last_line(packed)}")
 
 
 def _unpacked_archive(archive: Path) -> bytes:
@@ -261,10 +261,10 @@ def _python(apt: str) -> str:
 
 
 def _dependency(apt: str, package: str, pattern: str) -> str:
-    found = _run(["apt-cache", "depends", package], APT_CONFIG=apt)
+    found = run(["apt-cache", "depends", package], APT_CONFIG=apt)
     name = re.search(rf"Depends: ({pattern})\n", found.stdout)
     if name is None:
-        raise UnavailableError(f"package {package} of Debian: {_last_line(found)}")
+        raise UnavailableError(f"package {package} of Debian: {last_line(found)}")
     return name[1]
 
 
@@ -272,19 +272,19 @@ def _libraries(apt: str, python: str) -> list[str]:
     """Return the packages of the libraries that Python loads, its own library among them."""
     kinds = ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
     options = ["--recurse", *(f"--no-{kind}" for kind in kinds)]
-    found = _run(["apt-cache", "depends", *options, f"lib{python}-stdlib", f"{python}-minimal"], APT_CONFIG=apt)
+    found = run(["apt-cache", "depends", *options, f"lib{python}-stdlib", f"{python}-minimal"], APT_CONFIG=apt)
     return sorted(set(re.findall(r"^((?:lib|zlib)[^\s:<>]*)$", found.stdout, re.MULTILINE)))
 
 
 def _unpack(apt: str, package: str, root: Path) -> None:
     with tempfile.TemporaryDirectory() as debs:
-        downloaded = _run(["apt-get", "-qq", "download", package], cwd=Path(debs), APT_CONFIG=apt)
+        downloaded = run(["apt-get", "-qq", "download", package], cwd=Path(debs), APT_CONFIG=apt)
         found = list(Path(debs).glob("*.deb"))
         if downloaded.returncode or not found:
-            raise UnavailableError(f"package {package} of Debian: {_last_line(downloaded)}")
-        unpacked = _run(["dpkg", "-x", str(found[0]), str(root)])
+            raise UnavailableError(f"package {package} of Debian: {last_line(downloaded)}")
+        unpacked = run(["dpkg", "-x", str(found[0]), str(root)])
         if unpacked.returncode:
-            raise RuntimeError(f"dpkg -x {found[0].name}: {_last_line(unpacked)}")
+            raise RuntimeError(f"dpkg -x {found[0].name}: {last_line(unpacked)}")
 
 
 def _requirements(wheels: Sequence[str]) -> str:
@@ -309,9 +309,9 @@ def _install_wheels(target: Path, version: str, wheels: Sequence[str], folder: P
     ]
     platforms = [f"--platform=manylinux{name}_x86_64" for name in ("2014", "_2_17", "_2_28")]
     chosen = ["--only-binary=:all:", f"--python-version={version}", *platforms, "--require-hashes"]
-    finished = _run([*pip, *chosen, "--target", str(target), "-r", str(requirements)])
+    finished = run([*pip, *chosen, "--target", str(target), "-r", str(requirements)])
     if finished.returncode:
-        raise UnavailableError(f"wheels of the guest: {_last_line(finished)}")
+        raise UnavailableError(f"wheels of the guest: {last_line(finished)}")
     _compile(target)
 
 

@@ -20,7 +20,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e_parts import UnavailableError, _last_line, _locked, _own_suite, _run, _unpacked, cache_folder
+from e2e_parts import UnavailableError, cache_folder, last_line, locked, own_suite, run, unpacked
 
 MODULE = "k8s.io/kubernetes"
 MODULE_VERSION = "v1.37.1"
@@ -72,8 +72,8 @@ def kube_parts() -> KubeParts:
 
 def etcd() -> Path:
     """Return Debian's etcd, unpacked and not installed; raises as :func:`kube_parts`."""
-    with _locked(cache_folder()) as cache:
-        program = _unpacked(cache, "etcd-server", _own_suite()) / "usr/bin/etcd"
+    with locked(cache_folder()) as cache:
+        program = unpacked(cache, "etcd-server", own_suite()) / "usr/bin/etcd"
     if not os.access(program, os.X_OK):
         raise RuntimeError(f"{program} is no program; remove {cache_folder()} and try again")
     return program
@@ -83,11 +83,11 @@ def kube_program(name: str) -> Path:
     """Return one of :data:`PROGRAMS`, built if it is not there; raises as :func:`kube_parts`."""
     if shutil.which("go") is None:
         raise UnavailableError(f"no go: {name} could not be built")
-    compiler = _run(["go", "env", "GOVERSION"], **ENVIRONMENT).stdout.strip()
+    compiler = run(["go", "env", "GOVERSION"], **ENVIRONMENT).stdout.strip()
     kept = cache_folder() / "kubernetes"
     kept.mkdir(exist_ok=True)
     # A lock of its own: nobody who wants containerd should wait for this build.
-    with _locked(kept):
+    with locked(kept):
         folder = kept / f"{MODULE_VERSION}-{compiler}-{_key(compiler)}"
         program = folder / name
         if not program.exists():
@@ -99,10 +99,10 @@ def kwok() -> Kwok:
     """Return kwok, built if it is not there; raises as :func:`kube_program`."""
     if shutil.which("go") is None:
         raise UnavailableError("no go: kwok could not be built")
-    compiler = _run(["go", "env", "GOVERSION"], **ENVIRONMENT).stdout.strip()
+    compiler = run(["go", "env", "GOVERSION"], **ENVIRONMENT).stdout.strip()
     kept = cache_folder() / "kubernetes"
     kept.mkdir(exist_ok=True)
-    with _locked(kept):
+    with locked(kept):
         folder = kept / f"kwok-{KWOK_VERSION}-{compiler}"
         if not folder.exists():
             _build_kwok(folder)
@@ -111,9 +111,9 @@ def kwok() -> Kwok:
 
 def _build_kwok(folder: Path) -> None:
     """Build kwok and keep its own stages beside it; the folder is there whole or not at all."""
-    fetched = _run(["go", "mod", "download", "-json", f"{KWOK}@{KWOK_VERSION}"], cwd=folder.parent, **ENVIRONMENT)
+    fetched = run(["go", "mod", "download", "-json", f"{KWOK}@{KWOK_VERSION}"], cwd=folder.parent, **ENVIRONMENT)
     if fetched.returncode:
-        raise UnavailableError(f"module {KWOK}@{KWOK_VERSION}: {_last_line(fetched)}")
+        raise UnavailableError(f"module {KWOK}@{KWOK_VERSION}: {last_line(fetched)}")
     told = json.loads(fetched.stdout)
     if told["Sum"] != KWOK_SUM:
         raise RuntimeError(f"{KWOK}@{KWOK_VERSION} is not what it was: its checksum differs")
@@ -124,7 +124,7 @@ def _build_kwok(folder: Path) -> None:
         shutil.copyfile(Path(told["Dir"]) / "kustomize/stage/node" / name, fresh / Path(name).name)
     nice = ["nice", "-n", "10"] if shutil.which("nice") else []
     words = [*nice, "go", "install", "-p", "2", "-trimpath", "-ldflags", "-s -w", f"{KWOK}/cmd/kwok@{KWOK_VERSION}"]
-    finished = _run(words, cwd=fresh, **{**ENVIRONMENT, "GOBIN": str(fresh)})
+    finished = run(words, cwd=fresh, **{**ENVIRONMENT, "GOBIN": str(fresh)})
     if finished.returncode:
         raise RuntimeError(f"building kwok {KWOK_VERSION} failed: {finished.stderr[-2000:]}")
     fresh.rename(folder)
@@ -140,7 +140,7 @@ def _build(folder: Path, name: str) -> None:
     fresh = folder / f"{name}.new"
     nice = ["nice", "-n", "10"] if shutil.which("nice") else []
     words = [*nice, *BUILD, "-o", str(fresh), f"{MODULE}/cmd/{name}"]
-    finished = _run(words, cwd=folder, **ENVIRONMENT)
+    finished = run(words, cwd=folder, **ENVIRONMENT)
     if finished.returncode:
         raise RuntimeError(f"building {name} {MODULE_VERSION} failed: {finished.stderr[-2000:]}")
     fresh.rename(folder / name)
@@ -150,9 +150,9 @@ def _write_module(folder: Path) -> None:
     """Write a module that only depends on Kubernetes, and have Go note the checksums of all that it needs."""
     if (folder / "go.sum").exists():
         return
-    fetched = _run(["go", "mod", "download", "-json", f"{MODULE}@{MODULE_VERSION}"], cwd=folder.parent, **ENVIRONMENT)
+    fetched = run(["go", "mod", "download", "-json", f"{MODULE}@{MODULE_VERSION}"], cwd=folder.parent, **ENVIRONMENT)
     if fetched.returncode:
-        raise UnavailableError(f"module {MODULE}@{MODULE_VERSION}: {_last_line(fetched)}")
+        raise UnavailableError(f"module {MODULE}@{MODULE_VERSION}: {last_line(fetched)}")
     told = json.loads(fetched.stdout)
     if told["Sum"] != MODULE_SUM:
         raise RuntimeError(f"{MODULE}@{MODULE_VERSION} is not what it was: its checksum differs")
@@ -161,10 +161,10 @@ def _write_module(folder: Path) -> None:
     (folder / "go.mod").write_text(module_text(own), encoding="utf-8")
     imports = "".join(f'import _ "{MODULE}/cmd/{name}"\n' for name in PROGRAMS)
     (folder / "tools.go").write_text(f"//go:build tools\n\npackage tools\n\n{imports}", encoding="utf-8")
-    tidied = _run(["go", "mod", "tidy"], cwd=folder, **ENVIRONMENT)
+    tidied = run(["go", "mod", "tidy"], cwd=folder, **ENVIRONMENT)
     if tidied.returncode:
         (folder / "go.sum").unlink(missing_ok=True)
-        raise UnavailableError(f"modules of {MODULE}@{MODULE_VERSION}: {_last_line(tidied)}")
+        raise UnavailableError(f"modules of {MODULE}@{MODULE_VERSION}: {last_line(tidied)}")
 
 
 def module_text(own: str) -> str:

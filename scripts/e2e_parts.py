@@ -72,8 +72,8 @@ def debian_parts() -> Parts:
         UnavailableError: when there is no apt or the mirror lacks a package.
         RuntimeError: when a package is there and cannot be unpacked.
     """
-    with _locked(cache_folder()) as cache:
-        root = _unpacked(cache, "containerd", TESTING)
+    with locked(cache_folder()) as cache:
+        root = unpacked(cache, "containerd", TESTING)
         runc, busybox = _companions(cache)
         binary = root / "usr/bin"
         return _checked(
@@ -96,7 +96,7 @@ def built_parts() -> Parts:
         UnavailableError: when there is no Go, the module cannot be had, or as :func:`debian_parts` for runc.
         RuntimeError: when the build fails.
     """
-    with _locked(cache_folder()) as cache:
+    with locked(cache_folder()) as cache:
         binary = _built(cache)
         runc, busybox = _companions(cache)
         names = ("containerd", "containerd-shim-runc-v2", "ctr")
@@ -130,12 +130,12 @@ def crio_parts() -> CRIOParts:
     for path in (given, pinns):
         if not path.exists():
             raise UnavailableError(f"no {path.name} in ../shared/parts (or the folder that $MOORING_E2E_CRIO names)")
-    with _locked(cache_folder()) as cache:
+    with locked(cache_folder()) as cache:
         runc, busybox = _companions(cache)
-        own = _own_suite()
-        conmon = _unpacked(cache, "conmon", own) / "usr/bin/conmon"
-        skopeo = _unpacked(cache, "skopeo", own) / "usr/bin/skopeo"
-        libraries = _unpacked(cache, "libgpgme11", own) / "usr/lib" / f"{os.uname().machine}-linux-gnu"
+        own = own_suite()
+        conmon = unpacked(cache, "conmon", own) / "usr/bin/conmon"
+        skopeo = unpacked(cache, "skopeo", own) / "usr/bin/skopeo"
+        libraries = unpacked(cache, "libgpgme11", own) / "usr/lib" / f"{os.uname().machine}-linux-gnu"
         return CRIOParts(_crio(cache, given), pinns, conmon, skopeo, libraries, runc, busybox)
 
 
@@ -163,8 +163,8 @@ PARTS = {"debian": debian_parts, "built": built_parts}
 
 def _companions(cache: Path) -> tuple[Path, Path]:
     # The testing suite's runc needs a newer C library than the machine's own suite may have.
-    own = _own_suite()
-    return _unpacked(cache, "runc", own) / "usr/sbin/runc", _unpacked(cache, "busybox-static", own) / "bin/busybox"
+    own = own_suite()
+    return unpacked(cache, "runc", own) / "usr/sbin/runc", unpacked(cache, "busybox-static", own) / "bin/busybox"
 
 
 def _checked(parts: Parts) -> Parts:
@@ -175,25 +175,32 @@ def _checked(parts: Parts) -> Parts:
 
 
 @contextlib.contextmanager
-def _locked(cache: Path) -> Iterator[Path]:
+def locked(cache: Path) -> Iterator[Path]:
     """Let one process at a time fetch."""
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield cache
 
 
-def _run(command: Sequence[str], *, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(command: Sequence[str], *, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end and keep what it prints; its exit code is left to the caller."""
     return subprocess.run(  # noqa: S603 - fixed programs with arguments of our own
         command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
 
 
-def _last_line(finished: subprocess.CompletedProcess[str]) -> str:
+def last_line(finished: subprocess.CompletedProcess[str]) -> str:
+    """Return the last line of what a program complained about, or else printed."""
     lines = (finished.stderr or finished.stdout).strip().splitlines()
     return lines[-1] if lines else f"exit code {finished.returncode}"
 
 
-def _own_suite() -> str:
+def own_suite() -> str:
+    """Return the code name of this machine's Debian.
+
+    Raises:
+        UnavailableError: this is no Debian.
+    """
     lines = Path("/etc/os-release").read_text(encoding="utf-8").splitlines() if Path("/etc/os-release").exists() else []
     values = dict(line.split("=", 1) for line in lines if "=" in line)
     if values.get("ID") != "debian":
@@ -201,24 +208,24 @@ def _own_suite() -> str:
     return values["VERSION_CODENAME"].strip('"')
 
 
-def _unpacked(cache: Path, package: str, suite: str) -> Path:
+def unpacked(cache: Path, package: str, suite: str) -> Path:
     """Return the folder with a package's files; it is there whole or not at all."""
     root = cache / "debian" / suite / package
     if root.exists():
         return root
-    apt = _apt_view(cache, suite)
+    apt = apt_view(cache, suite)
     debs = cache / "debian" / suite / "debs"
     shutil.rmtree(debs, ignore_errors=True)
     debs.mkdir(parents=True)
-    downloaded = _run(["apt-get", "-qq", "download", package], cwd=debs, APT_CONFIG=str(apt))
+    downloaded = run(["apt-get", "-qq", "download", package], cwd=debs, APT_CONFIG=str(apt))
     found = list(debs.glob("*.deb"))
     if downloaded.returncode or not found:
-        raise UnavailableError(f"package {package} of Debian {suite}: {_last_line(downloaded)}")
+        raise UnavailableError(f"package {package} of Debian {suite}: {last_line(downloaded)}")
     fresh = root.with_name(f"{package}.new")
     shutil.rmtree(fresh, ignore_errors=True)
-    unpacked = _run(["dpkg", "-x", str(found[0]), str(fresh)])
-    if unpacked.returncode:
-        raise RuntimeError(f"dpkg -x {found[0].name}: {_last_line(unpacked)}")
+    extracted = run(["dpkg", "-x", str(found[0]), str(fresh)])
+    if extracted.returncode:
+        raise RuntimeError(f"dpkg -x {found[0].name}: {last_line(extracted)}")
     (fresh / "version").write_text(found[0].name.split("_")[1].replace("%3a", ":"), encoding="utf-8")
     fresh.rename(root)
     shutil.rmtree(debs)
@@ -229,7 +236,7 @@ def _version(root: Path) -> str:
     return (root / "version").read_text(encoding="utf-8").strip()
 
 
-def _apt_view(cache: Path, suite: str) -> Path:
+def apt_view(cache: Path, suite: str) -> Path:
     """Return the configuration of an apt of our own for one suite, with a fresh index; the machine's is left alone."""
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise UnavailableError("no apt-get")
@@ -250,9 +257,9 @@ def _apt_view(cache: Path, suite: str) -> Path:
     }
     configuration = folder / "apt.conf"
     configuration.write_text("".join(f'{key} "{value}";\n' for key, value in options.items()), encoding="utf-8")
-    updated = _run(["apt-get", "-qq", "update"], APT_CONFIG=str(configuration))
+    updated = run(["apt-get", "-qq", "update"], APT_CONFIG=str(configuration))
     if updated.returncode:
-        raise UnavailableError(f"index of Debian {suite}: {_last_line(updated)}")
+        raise UnavailableError(f"index of Debian {suite}: {last_line(updated)}")
     return configuration
 
 
@@ -273,13 +280,13 @@ def _built(cache: Path) -> Path:
     """Return the folder with containerd's programs, built if they are not there."""
     if shutil.which("go") is None:
         raise UnavailableError("no go: containerd could not be built")
-    compiler = _run(["go", "env", "GOVERSION"]).stdout.strip()
+    compiler = run(["go", "env", "GOVERSION"]).stdout.strip()
     folder = cache / "built" / f"containerd-{MODULE_VERSION}-{compiler}"
     if folder.exists():
         return folder
-    fetched = _run(["go", "mod", "download", "-json", f"{MODULE}@{MODULE_VERSION}"], cwd=cache)
+    fetched = run(["go", "mod", "download", "-json", f"{MODULE}@{MODULE_VERSION}"], cwd=cache)
     if fetched.returncode:
-        raise UnavailableError(f"module {MODULE}@{MODULE_VERSION}: {_last_line(fetched)}")
+        raise UnavailableError(f"module {MODULE}@{MODULE_VERSION}: {last_line(fetched)}")
     if json.loads(fetched.stdout)["Sum"] != MODULE_SUM:
         raise RuntimeError(f"{MODULE}@{MODULE_VERSION} is not what it was: its checksum differs")
     fresh = folder.with_name(f"{folder.name}.new")
@@ -288,7 +295,7 @@ def _built(cache: Path) -> Path:
     version = f"-s -w -X {MODULE}/version.Version={MODULE_VERSION}"
     commands = [f"{MODULE}/cmd/{name}@{MODULE_VERSION}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")]
     build = ["go", "install", "-p", "2", "-trimpath", "-ldflags", version, *commands]
-    finished = _run(build, cwd=cache, CGO_ENABLED="0", GOBIN=str(fresh), GOFLAGS="-mod=mod")
+    finished = run(build, cwd=cache, CGO_ENABLED="0", GOBIN=str(fresh), GOFLAGS="-mod=mod")
     if finished.returncode:
         raise RuntimeError(f"building containerd {MODULE_VERSION} failed: {finished.stderr[-2000:]}")
     fresh.rename(folder)

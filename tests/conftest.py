@@ -32,8 +32,9 @@ settings.load_profile("mooring")
 # Hypothesis also draws constants that it finds in the modules loaded at that moment. Those depend on the tests that ran
 # before in the same process and on the path of the checkout: examples would differ from machine to machine, and a seed
 # would not repeat a failure. Without constants they do not.
-assert callable(providers._get_local_constants), "hypothesis renamed it: find out where it reads local constants now"
-providers._get_local_constants = Constants
+LOCAL_CONSTANTS = "_get_local_constants"
+assert hasattr(providers, LOCAL_CONSTANTS), "hypothesis has renamed it: where does it read local constants now?"
+setattr(providers, LOCAL_CONSTANTS, Constants)
 
 # A shell without job control starts what it puts into the background deaf to Ctrl-C, and programs inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
