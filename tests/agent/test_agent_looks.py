@@ -75,7 +75,7 @@ def test_a_look_that_somebody_else_makes_is_waited_for_and_not_made_twice(monkey
         locks.append(Watched())
         return locks[-1]
 
-    monkeypatch.setattr("mooring.agent.looks.Lock", lock)
+    monkeypatch.setattr(f"{Looks.__module__}.Lock", lock)
     looks = Looks(verify)
     looks.ask(("a",))
     first = threading.Thread(target=looks.make, args=(("a",),))
