@@ -84,6 +84,11 @@ def fraction(told: Told, say: Say) -> bool:
     return in_shared_pool(told, say) and not any(told.need(one.name) for one in told.pod.containers)
 
 
+@says(rf"{POOL}a cpu request is beyond 64 bits, so that the kubelet counts a negative number of CPUs and gives none\.")
+def negative(told: Told, say: Say) -> bool:
+    return in_shared_pool(told, say) and any(told.need(one.name) < 0 for one in told.pod.containers)
+
+
 @says(rf"{POOL}the pod as a whole asks for no whole number of CPUs\.")
 def no_whole_pod(told: Told, say: Say) -> bool:
     return in_shared_pool(told, say) and told.need("") == 0 and told.after.settings.pod_scope

@@ -11,6 +11,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Rejection
 from mooring.core.pod import QoS
 from mooring.core.topology import Topology
+from mooring.cpumanager.requests import exclusive_cpus
 from mooring.devicemanager.state import Device
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
@@ -161,6 +162,12 @@ def _why_shared(circumstances: Circumstances) -> Reason:
             code.SHARED_BY_GATE,
             "it has pod-level resources, and the gate PodLevelResourceManagers is off",
             "For exclusive CPUs: leave spec.resources out, or switch the gate PodLevelResourceManagers on.",
+        )
+    if any(exclusive_cpus(pod, container, settings.pod_level) < 0 for container in pod.containers):
+        return Reason(
+            code.SHARED_BY_AMOUNT,
+            "a cpu request is beyond 64 bits, so that the kubelet counts a negative number of CPUs and gives none",
+            "For exclusive CPUs: ask for a whole number of them that a machine can have.",
         )
     if settings.pod_level.manages(pod):
         as_a_whole = settings.pod_scope and settings.topology_policy != NONE

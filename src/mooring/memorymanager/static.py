@@ -84,6 +84,7 @@ def allocate(
         return MemoryAllocated(state, reusable)
     requests = container_requests(pod, container, policy.gates)
     if isinstance(requests, str):
+        _report(observer, pod, container, affinity, Chosen(0, ""), (), requests)
         return MemoryRefusal(requests)
     if not requests:
         return MemoryAllocated(state, reusable)
