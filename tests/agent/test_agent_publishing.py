@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +11,10 @@ from tests.agent.pods.fault_injector import Fault, FaultInjector
 from tests.agent.small_node import CONFIG, INFO
 from tests.agent.whole_agent import NODE, Node, pod, until, whole
 
-from mooring.agent.publishing import AgentSource, publishing
-from mooring.agent.reactor.values import AgentState
-from mooring.agent.status.snapshot import Published, Snapshot
 from mooring.core.config import MooringConfig
 from mooring.core.errors import InputError
-from mooring.core.machine import Machine
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
-from mooring.manifest.fields import ignore
+from mooring.scheduling.publisher.background import LiveSource
 from mooring.scheduling.state_document import state_of
 
 STATE = f"PATCH /apis/mooring.dev/v1alpha1/nodestates/{NODE}"
@@ -72,12 +67,11 @@ def test_without_the_option_nothing_is_published(cluster: FaultInjector, node: N
     assert "mooring_publish" not in agent.metrics.text()
 
 
-def test_publishing_needs_a_cluster(tmp_path: Path) -> None:
-    published = Published(Snapshot(Machine("m", INFO)))
+def test_publishing_needs_a_cluster(node: Node) -> None:
     with pytest.raises(InputError, match="publish: needs the API server"):
-        publishing(published, "", NODE, ignore)
+        node.agent("publish: true")
     with pytest.raises(InputError, match="is no usable kubeconfig"):
-        publishing(published, str(tmp_path / "none"), NODE, ignore)
+        node.agent(f"kubeconfig: {node.folder / 'none'}\npublish: true")
 
 
 def kubelet(**more: Any) -> Kubelet:
@@ -86,12 +80,12 @@ def kubelet(**more: Any) -> Kubelet:
     return start.kubelet
 
 
-def test_snapshots_without_news_are_the_same_observation() -> None:
-    published = Published(Snapshot(Machine("m", INFO)))
-    source = AgentSource(published, NODE)
+def test_engines_without_news_are_the_same_observation() -> None:
+    present: list[Kubelet] = []
+    source = LiveSource(lambda: present[-1] if present else None, NODE)
     assert source.look() is None, "the engine has not started"
-    published.publish(Snapshot(Machine("m", INFO), AgentState(kubelet())))
+    present.append(kubelet())
     first = source.look()
-    published.publish(Snapshot(Machine("m", INFO), AgentState(kubelet())))
+    present.append(kubelet())
     assert first is not None
     assert source.look() is first

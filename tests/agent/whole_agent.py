@@ -28,6 +28,7 @@ from mooring.agent.status.api import ask_status
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.discovery.loader import load_machine
+from mooring.scheduling.publisher.background import PublisherThread
 
 until = partial(patience.until, seconds=TIMEOUT)
 NODE = "edge-7"
@@ -114,7 +115,9 @@ class Node:
 
         configuration, machine = with_known_cpus(load(), self._machine())
         root = str(self.tree.root) if self.online else ""
-        return Beginning(configuration, load, machine, cgroups or self.tree.cgroups, NODE, root, self.beside)
+        return Beginning(
+            configuration, load, machine, cgroups or self.tree.cgroups, NODE, root, self.beside, PublisherThread
+        )
 
     def show_online(self, cpus: str) -> None:
         """Let the kernel show these CPUs, from one moment to the next."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mooring.agent.adapter import Shell
 from mooring.agent.claims import ClaimsService
@@ -32,7 +32,7 @@ from mooring.agent.reactor.outcomes import Outcome
 from mooring.agent.reactor.resume import Resumed, resume
 from mooring.agent.releasing import release, tell_late
 from mooring.agent.reloading import Reloading
-from mooring.agent.startup import Beginning
+from mooring.agent.startup import Beginning, RunningPublisher
 from mooring.agent.status.api import status_pages
 from mooring.agent.status.health import health_pages, unready
 from mooring.agent.status.metrics import AgentMetrics
@@ -40,14 +40,13 @@ from mooring.agent.status.snapshot import Heartbeat, InForce, Published, Snapsho
 from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.agent.storage.store import Store
 from mooring.agent.verify import SandboxLook, verify, verify_quotas, verify_sandboxes
+from mooring.core.errors import InputError
 from mooring.core.machine import Finding
+from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.defaults import PodGates
 from mooring.node.metrics import Metrics, fold
 from mooring.service.clock import present_moment
 from mooring.service.http import serve_tcp, serve_unix
-
-if TYPE_CHECKING:
-    from mooring.agent.publishing import Publishing
 
 VERIFYING = 10.0
 """Seconds between two looks at all control groups."""
@@ -141,7 +140,7 @@ class Agent:
             self.heartbeat = Heartbeat(time.monotonic)
             self._serve(opened)
             if options.publish:
-                publisher = self._publish(beginning.node)
+                publisher = self._publish(beginning)
                 opened.callback(publisher.stop, _PATIENCE)
                 self.metrics.beside = publisher.metrics
             self._run_plugin = _plugin(given, shell, plugin, self.listener, self._connect, self._stopping)
@@ -297,11 +296,26 @@ class Agent:
         if options.claims_socket:
             opened.callback(ClaimsService(options.claims_socket, self._published, self.holder, self._log).close)
 
-    def _publish(self, node: str) -> Publishing:
-        # Needs the client of the API server, half of the agent's memory.
-        from mooring.agent.publishing import publishing  # noqa: PLC0415 - as said above
+    def _publish(self, beginning: Beginning) -> RunningPublisher:
+        """Start the publisher.
 
-        return publishing(self._published, self._options.kubeconfig, node, self._report)
+        Raises:
+            InputError: there is no kubeconfig, it cannot be used, or this program has no publisher.
+        """
+        if beginning.publish is None:
+            raise InputError("this program has no publisher", field="publish", remedy="run mooring agent")
+        if not self._options.kubeconfig:
+            raise InputError("needs the API server", field="publish", remedy="write kubeconfig, or publish: false")
+        # Needs the client of the API server, half of the agent's memory.
+        from mooring.agent.pods.accounts import Account, connector, own_accounts  # noqa: PLC0415 - as said above
+
+        path = self._options.kubeconfig
+        connect = own_accounts(path).get(Account.PUBLISH) or connector(path)
+        return beginning.publish(self._kubelet_now, connect, beginning.node, self._report)
+
+    def _kubelet_now(self) -> Kubelet | None:
+        state = self.snapshot.state
+        return None if state is None else state.kubelet
 
     def _taint(self, *, present: bool) -> None:
         if self._tainted is not present:

@@ -8,14 +8,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
 from mooring.agent.agent import Agent, ready_fields
 from mooring.agent.nri.errors import MisuseError
 from mooring.agent.nri.plugin import Given, given_by
-from mooring.agent.startup import Asked, Beginning, beginning_of
+from mooring.agent.startup import Asked, Beginning, StartPublisher, beginning_of
 from mooring.core.errors import InputError
 from mooring.service.log_lines import LAST_LINES, Lines
 from mooring.service.logs import open_log
@@ -52,12 +52,15 @@ class _StoppedError(BaseException):
     """The agent was told to stop before it was put together; what it had opened is closed on the way out."""
 
 
-def run_agent(asked: Asked, environment: Mapping[str, str] | None = None) -> None:
+def run_agent(
+    asked: Asked, environment: Mapping[str, str] | None = None, publish: StartPublisher | None = None
+) -> None:
     """Be the agent of this node until SIGTERM or SIGINT, or until the runtime that started it hangs up.
 
     Args:
         asked: the command line.
         environment: the process's by default.
+        publish: starts the publisher, where the configuration asks for one.
 
     Raises:
         InputError: the agent cannot begin.
@@ -67,7 +70,7 @@ def run_agent(asked: Asked, environment: Mapping[str, str] | None = None) -> Non
     with _signals(asks):
         made: _Made | None = None
         try:
-            made = _put_together(asked, environment)
+            made = _put_together(asked, environment, publish)
             asks.begun.set()
         except _StoppedError:
             if made is None:
@@ -91,9 +94,11 @@ def run_agent(asked: Asked, environment: Mapping[str, str] | None = None) -> Non
         raise agent.failure
 
 
-def _put_together(asked: Asked, environment: Mapping[str, str]) -> _Made:
+def _put_together(asked: Asked, environment: Mapping[str, str], publish: StartPublisher | None) -> _Made:
     """Return an agent with its log."""
     beginning = beginning_of(asked)
+    if publish is not None:
+        beginning = replace(beginning, publish=publish)
     options = beginning.configuration.options
     given = _given(environment)
     log, lines = open_log(options.log_format, options.log_level)

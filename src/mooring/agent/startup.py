@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.layout import find_layout
@@ -30,6 +31,11 @@ from mooring.core.machineinfo import MachineInfo, Node
 from mooring.discovery.loader import load_machine
 from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
 
+if TYPE_CHECKING:
+    from mooring.kubelet.kubelet import Kubelet
+    from mooring.manifest.fields import Report
+    from mooring.service.cluster.apiserver import Cluster
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -43,6 +49,22 @@ class Asked:
     """In place of the file's ``nriSocket``."""
     machine: str = ""
     """A machine of tests and simulations; empty means this computer, whose control groups are looked after."""
+
+
+class RunningPublisher(Protocol):
+    """What the agent needs of a publisher that runs beside it."""
+
+    def metrics(self) -> str:
+        """Return its metrics in the text format of Prometheus."""
+
+    def stop(self, patience: float) -> None:
+        """End it, and wait for that for some seconds."""
+
+
+StartPublisher: TypeAlias = (
+    "Callable[[Callable[[], Kubelet | None], Callable[[], Cluster], str, Report], RunningPublisher]"
+)
+"""Starts to publish: the present engine, the way to the API server, the node's name, what receives outages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +82,8 @@ class Beginning:
     """Folder that stands for ``/`` where interrupts and online CPUs are looked after; empty: nowhere."""
     beside: KubeletBeside | None = None
     """Looks for this computer's kubelet; None where there is none to look for."""
+    publish: StartPublisher | None = None
+    """Starts the publisher; None in a program without one. Agent and publisher do not know each other."""
 
 
 def beginning_of(asked: Asked) -> Beginning:

@@ -47,8 +47,8 @@ from tests.e2e.containerd.images import BUSYBOX, write_image
 from tests.e2e.guest.report import IMAGE, OVERLAY, VALUES_FILE, read_lines
 
 ROOT = Path(__file__).resolve().parents[3]
-WAITING = "tests/patience.py"
-"""The one module beside the folders that they need."""
+MODULES = ("tests/patience.py", "tests/agent/cgroups/process_tasks.py")
+"""Modules beside the folders that they need."""
 FOLDERS = tuple((name, ROOT / name) for name in ("tests/e2e/guest", "tests/e2e/containerd"))
 ACCELERATOR = "MOORING_E2E_NUMA_ACCEL"
 KVM = Path("/dev/kvm")
@@ -156,7 +156,7 @@ def run(
     guest = script.guest(edition)
     contents = {
         VALUES_FILE: json.dumps({"scenario": f"tests.e2e.guest.{scenario}", **(values or {})}).encode(),
-        f"{script.APPLICATION}/{WAITING}": (ROOT / WAITING).read_bytes(),
+        **{f"{script.APPLICATION}/{name}": (ROOT / name).read_bytes() for name in MODULES},
         **(files or {}),
     }
     archives = []

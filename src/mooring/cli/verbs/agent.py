@@ -12,7 +12,12 @@ from mooring.cli.candidates import complete_file, complete_folder
 from mooring.core.errors import InputError
 
 if TYPE_CHECKING:
-    from mooring.agent.startup import Asked
+    from collections.abc import Callable
+
+    from mooring.agent.startup import Asked, RunningPublisher
+    from mooring.kubelet.kubelet import Kubelet
+    from mooring.manifest.fields import Report
+    from mooring.service.cluster.apiserver import Cluster
 
 EPILOG = """\b
 Examples:
@@ -72,7 +77,7 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
             return _left(asked)
         from mooring.agent.run import run_agent  # noqa: PLC0415 - as above
 
-        run_agent(asked)
+        run_agent(asked, publish=_publisher)
     except ModuleNotFoundError as error:
         if (error.name or "mooring").startswith("mooring"):
             raise
@@ -82,6 +87,14 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
             remedy="install its packages: pip install '.[agent]' in a clone of Mooring",
         ) from None
     return YES
+
+
+def _publisher(
+    kubelet: Callable[[], Kubelet | None], connect: Callable[[], Cluster], node: str, report: Report
+) -> RunningPublisher:
+    from mooring.scheduling.publisher.background import PublisherThread  # noqa: PLC0415 - only where it is asked for
+
+    return PublisherThread(kubelet, connect, node, report)
 
 
 def _left(asked: Asked) -> int:
