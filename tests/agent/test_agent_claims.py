@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared, small_state
+from tests.render.pictured import terminal_text
 
 from mooring.agent.claims import claim_asked, node_message
 from mooring.agent.nri.convert import container_from
@@ -37,7 +38,6 @@ from mooring.core.machine import Machine
 from mooring.core.pod import Pod
 from mooring.cpumanager.claimed import claim_of, owner_of
 from mooring.node.claims import Claim, Share
-from mooring.render.terminal import terminal_text
 from mooring.schemas import COMMON, kinds, schema
 from mooring.service.claims_messages import MESSAGES
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page
 from tests.browser.conftest import Open, Visit
+from tests.render.report_steps import cpu_states
 
 from mooring.core.cpuset import CPUSet
 from mooring.render.palette import owner_style, use_style
-from mooring.render.report import CPUState, ReportView, changes_between, cpu_states
+from mooring.render.report import CPUState, ReportView, changes_between
 from mooring.render.view import CPUUse
 
 CELLS = """() => Object.fromEntries([...document.querySelectorAll('.map.wide .cell')].map(cell =>

@@ -24,8 +24,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     folder = StateFolder(tmp_path)
     assert folder.read_cpu() is None
     assert folder.read_memory() is None
-    folder.write_cpu('{"policyName":"none"}')
-    folder.write_memory('{"policyName":"None"}')
+    folder.write_both('{"policyName":"none"}', '{"policyName":"None"}')
     assert folder.read_cpu() == '{"policyName":"none"}'
     assert folder.read_memory() == '{"policyName":"None"}'
     assert names_in(tmp_path) == ["cpu_manager_state", "memory_manager_state"]
@@ -220,7 +219,7 @@ def test_paths_that_cannot_be_used_are_named(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(InputError, match="null byte"):
         read_state_file(Path("a\0b"))
     with pytest.raises(InputError, match="cannot be written: No such file or directory"):
-        StateFolder(tmp_path / "absent").write_cpu("")
+        StateFolder(tmp_path / "absent").write_both("", "")
     with pytest.raises(InputError, match="cannot be written"):
         write_atomically(tmp_path / "state", "\ud800")
 

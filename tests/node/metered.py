@@ -7,16 +7,39 @@ from collections.abc import Callable, Mapping
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.machineinfo import Cache, Core, HugePages, MachineInfo
 from mooring.core.machineinfo import Node as NUMANode
+from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.core.quantity import Quantity
 from mooring.node import Decision, Node
-from mooring.node.metrics import Metrics, MetricsObserver, samples
+from mooring.node.metrics import Metrics, observe_duration, samples
 
 GIB = 2**30
 PAGES = "hugepages-2Mi"
 
 Numbers = dict[str, int]
 """Series in text form without the kubelet's prefix -> value; see :func:`numbers`."""
+
+
+class MetricsObserver:
+    """An observer that counts what it hears and passes it on.
+
+    One observer may hear a kubelet through restarts: with ``KubeletStarted`` all numbers begin anew.
+    """
+
+    def __init__(self, metrics: Metrics, onward: Observer | None = None) -> None:
+        self.metrics = metrics
+        """The numbers so far."""
+        self._onward = onward
+
+    def __call__(self, fact: object, /) -> None:
+        """Count one fact and pass it on."""
+        self.metrics = self.metrics.after(fact)
+        if self._onward is not None:
+            self._onward(fact)
+
+    def observe_duration(self, milliseconds: int) -> None:
+        """Count the time of one admission, in whole milliseconds."""
+        self.metrics = observe_duration(self.metrics, milliseconds)
 
 
 def machine(nodes: int = 2) -> MachineInfo:

@@ -7,7 +7,18 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.node.metered import Metered, Numbers, amounts, config, container, machine, pod, pod_level, shared
+from tests.node.metered import (
+    Metered,
+    MetricsObserver,
+    Numbers,
+    amounts,
+    config,
+    container,
+    machine,
+    pod,
+    pod_level,
+    shared,
+)
 
 from mooring.core.decision import Rejection, StartRefusal
 from mooring.core.pod import Container, Pod, PodResources, QoS
@@ -17,7 +28,7 @@ from mooring.node import Node
 from mooring.node import metric_names as name
 from mooring.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted, PodAdmitted
 from mooring.node.metric_labels import REASONS, labels, pod_admission, rejection
-from mooring.node.metrics import Histogram, Metrics, MetricsObserver, fold, observe_duration, samples
+from mooring.node.metrics import Histogram, Metrics, fold, observe_duration, samples
 
 REQUESTS = "topology_manager_admission_requests_total"
 ERRORS = "topology_manager_admission_errors_total"

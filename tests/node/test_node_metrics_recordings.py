@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import pytest
-from tests.node.metered import Numbers, numbers
+from tests.node.metered import MetricsObserver, Numbers, numbers
 from tests.planner.recordings import CORPORA, MACHINES
 
 from mooring.core.config import MooringConfig
@@ -23,7 +23,7 @@ from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.node import Decision, Readmission
 from mooring.node.facts import KubeletStarted
-from mooring.node.metrics import NUMA_GAUGE, Metrics, MetricsObserver
+from mooring.node.metrics import NUMA_GAUGE, Metrics
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.planner.scenario_machines import load_machines
 

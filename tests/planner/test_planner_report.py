@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.render.report_steps import cpu_states
 
 from mooring.discovery.loader import load_machine
 from mooring.manifest.configuration import load_config
@@ -14,7 +15,7 @@ from mooring.manifest.pod_files import load_pods
 from mooring.planner.picture import plan_view
 from mooring.planner.question import Question
 from mooring.planner.report import machine_report, report_of
-from mooring.render.report import CPUState, ReportView, cpu_states
+from mooring.render.report import CPUState, ReportView
 from mooring.render.view import CPUUse, NodeView
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

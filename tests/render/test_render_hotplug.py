@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from tests.render.pictured import terminal_text
+
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.compact import parse_compact
 from mooring.render.build import Owner, Pools, build_view
 from mooring.render.svg import svg_text
-from mooring.render.terminal import terminal_text
 from mooring.render.view import CPUUse, NodeView
 from mooring.render.wording import MARKS, cpu_mark, cpu_sentence
 

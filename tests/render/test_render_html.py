@@ -13,6 +13,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.render.report_steps import cpu_states
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
@@ -31,7 +32,6 @@ from mooring.render.report import (
     ReportView,
     Step,
     changes_between,
-    cpu_states,
 )
 from mooring.render.sample import Shape, hybrid, occupied, regular
 from mooring.render.svg import svg_text

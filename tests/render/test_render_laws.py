@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.render.pictured import terminal_text
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import Hardware, HardwareCPU, HardwareNode
@@ -21,7 +22,7 @@ from mooring.render.measure import Metrics
 from mooring.render.svg import svg_text
 from mooring.render.svg_map import cell_size
 from mooring.render.svg_map import map_metrics as svg_metrics
-from mooring.render.terminal import map_layout, terminal_text
+from mooring.render.terminal import map_layout
 from mooring.render.view import BoxKind, BoxView, NodeView
 from mooring.render.wording import cpu_mark
 

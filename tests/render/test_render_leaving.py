@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.render.pictured import terminal_text
 
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.compact import parse_compact
 from mooring.render.build import Owner, build_view
-from mooring.render.terminal import terminal_text
 from mooring.render.view import NodeView
 from mooring.render.wording import cpu_mark, cpu_sentence, owner_marks
 

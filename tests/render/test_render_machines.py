@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.render.pictured import terminal_text
 
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.discovery.loader import load_machine
 from mooring.render.sample import occupied
 from mooring.render.svg import svg_text
-from mooring.render.terminal import terminal_text
 
 MACHINES = Path(__file__).parents[3] / "shared" / "machines"
 NAMES = sorted(path.parent.name for path in MACHINES.glob("*/*.tar.gz")) or ["none"]

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
+from tests.render.pictured import terminal_text
 
 from mooring.core.cpuset import CPUSet
 from mooring.render.build import Owner, Pools, build_view
 from mooring.render.sample import Shape, hybrid, occupied, regular
-from mooring.render.terminal import show, terminal_text
+from mooring.render.terminal import show
 from mooring.render.view import NodeView
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,7 +10,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.checkpoint.replacement import system_words, write_atomically, write_together
+from mooring.checkpoint.replacement import system_words, write_together
 from mooring.core.errors import InputError
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 
@@ -40,17 +40,9 @@ class StateFolder:
         """
         return self._read(MEMORY_FILE)
 
-    def write_cpu(self, text: str) -> None:
-        """Replace the CPU manager's state file; see :func:`write_atomically`."""
-        write_atomically(self.root / CPU_FILE, text)
-
     def write_both(self, cpu: str, memory: str) -> None:
         """Replace both files. Raises InputError as :func:`write_together`."""
         write_together(self.root, {CPU_FILE: cpu, MEMORY_FILE: memory})
-
-    def write_memory(self, text: str) -> None:
-        """Replace the memory manager's state file; see :func:`write_atomically`."""
-        write_atomically(self.root / MEMORY_FILE, text)
 
     def _read(self, name: str) -> str | None:
         text = read_state_file(self.root / name)

@@ -188,18 +188,3 @@ def _unknown(source: str, shipped: tuple[str, ...]) -> InputError:
     near = near or difflib.get_close_matches(source.lower()[:80], shipped, n=3, cutoff=0.4)
     remedy = f"did you mean {' or '.join(near)}?" if near else f"{_FORMS}; shipped are {', '.join(shipped)}"
     return InputError("is no machine", source=shown, remedy=remedy)
-
-
-def tree_of(source: str) -> Tree | None:
-    """Return the files of the machine that ``source`` names; None for a description, which has none.
-
-    Raises:
-        InputError: there is no such machine.
-    """
-    from mooring.discovery.shipped import shipped_names  # noqa: PLC0415 - as above
-    from mooring.discovery.tree import open_tree  # noqa: PLC0415 - as above
-
-    if source in ("", LIVE):
-        return open_tree("/")
-    described = source.endswith((".json", ".jsonl")) and not os.path.isdir(source)  # noqa: PTH112 - a str in hand
-    return open_tree(source) if source not in shipped_names() and _exists(source) and not described else None

@@ -15,7 +15,6 @@ from functools import reduce
 from itertools import accumulate
 from typing import TypeAlias
 
-from mooring.core.observer import Observer
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
 from mooring.node import metric_labels as label
@@ -224,25 +223,3 @@ def samples(metrics: Metrics) -> Iterator[Sample]:
             yield from metrics.histograms[series].samples(*series)
         else:
             yield *series, metrics.values[series]
-
-
-class MetricsObserver:
-    """An observer that counts what it hears and passes it on.
-
-    One observer may hear a kubelet through restarts: with ``KubeletStarted`` all numbers begin anew.
-    """
-
-    def __init__(self, metrics: Metrics, onward: Observer | None = None) -> None:
-        self.metrics = metrics
-        """The numbers so far."""
-        self._onward = onward
-
-    def __call__(self, fact: object, /) -> None:
-        """Count one fact and pass it on."""
-        self.metrics = self.metrics.after(fact)
-        if self._onward is not None:
-            self._onward(fact)
-
-    def observe_duration(self, milliseconds: int) -> None:
-        """Count the time of one admission, in whole milliseconds."""
-        self.metrics = observe_duration(self.metrics, milliseconds)

@@ -152,14 +152,6 @@ class ReportView:
     """Configuration and circumstances, as names and values."""
 
 
-def cpu_states(report: ReportView, step: int) -> Mapping[int, CPUState]:
-    """Return every CPU's use and owners after a step, by adding up the changes."""
-    found: dict[int, CPUState] = {}
-    for change in (change for done in report.steps[: step + 1] for change in done.cpus):
-        found.update(dict.fromkeys(change.cpus, change.state))
-    return found
-
-
 def changes_between(before: Mapping[int, CPUState], after: Mapping[int, CPUState]) -> tuple[CPUChange, ...]:
     """Return what became different, CPUs with the same state together, in the order of their first CPU.
 

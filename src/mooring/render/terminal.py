@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mooring.core.cpuset import CPUSet
 from mooring.render.canvas import FRAMES, Canvas
-from mooring.render.console import STYLES, plain, write
+from mooring.render.console import STYLES, write
 from mooring.render.layout import Layout, PlacedBox, PlacedRow, arrange
 from mooring.render.measure import Insets, Metrics
 from mooring.render.palette import cpu_style, use_style
@@ -67,11 +67,6 @@ def picture(view: NodeView, width: int) -> RenderableType:
     if view.rejected:
         parts += ["", _rejected(view)]
     return Group(*parts)
-
-
-def terminal_text(view: NodeView, width: int = 100) -> str:
-    """Return the whole picture as plain text for ``width`` columns."""
-    return plain(picture(view, width), width)
 
 
 def _heading(view: NodeView) -> Text:

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.agent.cgroups.made_up_tree import HYBRID, V1, V2, made_up_machine
-from tests.agent.cgroups.process_tasks import parse_status
+from tests.e2e.guest.process_tasks import parse_status
 
 from mooring.agent.cgroups.layout import Hierarchy, find_layout
 from mooring.agent.cgroups.locate import path_in

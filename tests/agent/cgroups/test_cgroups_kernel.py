@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
-from tests.agent.cgroups.process_tasks import Task, tasks_of, tasks_outside
+from tests.e2e.guest.process_tasks import Task, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import GroupError, Trouble, write

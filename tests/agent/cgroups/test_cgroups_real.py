@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.agent.cgroups.process_tasks import allowed, tasks_of, tasks_outside
+from tests.e2e.guest.process_tasks import allowed, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import in_effect, write_cpuset
 from mooring.agent.cgroups.files import GroupError, Trouble, read, write

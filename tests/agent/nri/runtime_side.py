@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.agent.nri.runtime_messages import container_to, pod_to
+
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
-from mooring.agent.nri.convert import container_to, pod_to, resources_to
+from mooring.agent.nri.convert import resources_to
 from mooring.agent.nri.errors import NRIError
 from mooring.agent.nri.messages import NRI, PLUGIN_SERVICE
 from mooring.agent.nri.observer import LostAnswer, Observer, Runtime
@@ -40,7 +42,6 @@ class RuntimeSide:
         self._refuse = refuse_registration
         self._silent = silent
         self.registered: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self.updates: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._server = Server(self.connection, RUNTIME_CONNECTION, self._take)
         self._client = Client(self.connection, PLUGIN_CONNECTION)
         self.connection.start()
@@ -98,11 +99,6 @@ class RuntimeSide:
             else:
                 self._server.answer(request, b"")
             self.registered.put((message.plugin_idx, message.plugin_name))
-        elif request.method == "UpdateContainers":
-            message = NRI["UpdateContainersRequest"].FromString(request.payload)
-            self.updates.put(message)
-            failed = [update for update in message.update if update.container_id == "gone"]
-            self._server.answer(request, NRI["UpdateContainersResponse"](failed=failed).SerializeToString())
         else:
             self._server.refuse(request, Status.UNIMPLEMENTED, f"method {request.method}")
 

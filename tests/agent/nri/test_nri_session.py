@@ -13,11 +13,11 @@ from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Pair, Pinning,
 
 from mooring.agent.nri import ttrpc
 from mooring.agent.nri.deadlines import Deadlines
-from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError, MisuseError, RefusalError, RemoteError
+from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError, RefusalError, RemoteError
 from mooring.agent.nri.frames import QUEUE_LIMIT, SEND_LIMIT
 from mooring.agent.nri.messages import NRI
 from mooring.agent.nri.observer import Loss, Runtime
-from mooring.agent.nri.session import PluginOptions, Session
+from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.ttrpc import Status
 from mooring.agent.nri.types import ContainerUpdate, Event, LinuxResources
 
@@ -321,42 +321,17 @@ def test_an_answer_for_a_runtime_that_is_gone_is_reported_lost() -> None:
     pair.close()
 
 
-def test_updates_can_be_asked_for_and_those_that_failed_come_back(pair: Pair) -> None:
-    pair.introduce()
-    gone = replace(UPDATE, container_id="gone")
-    assert pair.session.update_containers([UPDATE, gone]) == [gone]
-    assert [update.container_id for update in pair.runtime.updates.get(timeout=TIMEOUT).update] == [
-        "container-2",
-        "gone",
-    ]
-
-
 def test_a_ping_is_answered_by_any_runtime(pair: Pair) -> None:
     pair.introduce()
     pair.session.ping()
     assert pair.runtime.create().adjust.linux.resources.cpu.cpus == "1"
 
 
-def test_updates_from_within_a_handler_are_refused_at_once() -> None:
-    sessions: list[Session] = []
-
-    class Recursive(Pinning):
-        def stop_container(self, *_: object) -> list[ContainerUpdate]:
-            return sessions[0].update_containers([UPDATE])
-
-    pair = make_pair(Recursive())
-    sessions.append(pair.session)
-    with pytest.raises(RemoteError, match="MisuseError"):
-        pair.runtime.stop()
-    assert any(isinstance(told[-1], MisuseError) for told in pair.observer.told)
-    pair.close()
-
-
 def test_a_call_ends_when_the_connection_does(pair: Pair) -> None:
     pair.introduce()
     pair.runtime.close()
     with pytest.raises(ConnectionLostError):
-        pair.session.update_containers([UPDATE])
+        pair.session.ping()
     assert isinstance(pair.ended.get(timeout=TIMEOUT), ConnectionLostError)
 
 

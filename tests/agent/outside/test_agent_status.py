@@ -22,6 +22,7 @@ from referencing import Registry, Resource
 from tests.agent.outside.nodes import MACHINE, busy, partitioned, snapshot_of, started
 from tests.cli.command import mooring
 from tests.patience import until
+from tests.render.pictured import terminal_text
 
 from mooring.agent.status.api import ask_machine, ask_status, status_pages
 from mooring.agent.status.document import status_document
@@ -30,7 +31,6 @@ from mooring.agent.status.snapshot import Counts, EffectiveSet, InForce, Publish
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.discovery.loader import load_machine
-from mooring.render.terminal import terminal_text
 from mooring.schemas import COMMON, kinds, schema
 from mooring.service.http import Page, serve_unix
 

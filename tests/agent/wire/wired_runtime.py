@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
+from tests.agent.nri.runtime_messages import container_to, pod_to, update_from
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide, about
 from tests.agent.simulated_runtime import KilledError, Runtime
 
-from mooring.agent.nri.convert import container_to, pod_to, resources_from, resources_to, update_from
+from mooring.agent.nri.convert import resources_from, resources_to
 from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError, NRIError, RefusalError, RemoteError
 from mooring.agent.nri.messages import NRI
 from mooring.agent.nri.methods import EVENT_METHODS

@@ -72,11 +72,6 @@ def container_from(message: Any) -> Container:
     )
 
 
-def update_from(message: Any) -> ContainerUpdate:
-    """Return an update, as runtimes send back those that failed."""
-    return ContainerUpdate(message.container_id, resources_from(message.linux.resources), message.ignore_failure)
-
-
 def resources_to(resources: LinuxResources) -> Any:
     """Return settings as a message; what is not set is absent, so that the runtime keeps what it has."""
     message = NRI["LinuxResources"]()
@@ -115,38 +110,4 @@ def adjustment_to(adjustment: ContainerAdjustment) -> Any:
         message.mounts.add(
             destination=mount.destination, source=mount.source, type=mount.type, options=list(mount.options)
         )
-    return message
-
-
-def pod_to(pod: PodSandbox) -> Any:
-    """Return a pod as a message, as a runtime sends it."""
-    message = NRI["PodSandbox"](
-        id=pod.id,
-        uid=pod.uid,
-        name=pod.name,
-        namespace=pod.namespace,
-        labels=dict(pod.labels),
-        annotations=dict(pod.annotations),
-        pid=pod.pid,
-    )
-    message.linux.cgroup_parent = pod.cgroup_parent
-    message.linux.cgroups_path = pod.cgroups_path
-    message.linux.pod_overhead.CopyFrom(resources_to(pod.overhead))
-    message.linux.pod_resources.CopyFrom(resources_to(pod.pod_resources))
-    return message
-
-
-def container_to(container: Container) -> Any:
-    """Return a container as a message, as a runtime sends it."""
-    message = NRI["Container"](
-        id=container.id,
-        pod_sandbox_id=container.pod_sandbox_id,
-        name=container.name,
-        state=int(container.state),
-        pid=container.pid,
-        labels=dict(container.labels),
-        annotations=dict(container.annotations),
-    )
-    message.linux.cgroups_path = container.cgroups_path
-    message.linux.resources.CopyFrom(resources_to(container.resources))
     return message

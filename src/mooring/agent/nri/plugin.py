@@ -16,9 +16,6 @@ from mooring.agent.nri.observer import Observer
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import Handler
 
-DEFAULT_SOCKET = "/var/run/nri/nri.sock"
-"""Where runtimes listen for plugins."""
-
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0
 POLL_SECONDS = 0.2

@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import queue
 import socket
-import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
-from mooring.agent.nri.convert import update_from, update_to
 from mooring.agent.nri.deadlines import Deadlines, Turn
 from mooring.agent.nri.dispatch import Answer, Dispatcher
 from mooring.agent.nri.errors import (
     ConnectionLostError,
-    MisuseError,
     OversizedError,
     ProtocolError,
 )
 from mooring.agent.nri.messages import NRI, PLUGIN_SERVICE, RUNTIME_SERVICE
-from mooring.agent.nri.methods import Substitute, parse, subjects_of, substitute
+from mooring.agent.nri.methods import Substitute, subjects_of, substitute
 from mooring.agent.nri.observer import Loss, LostAnswer, Observer
 from mooring.agent.nri.ttrpc import Client, Request, Server, Status
-from mooring.agent.nri.types import ContainerUpdate, Handler
+from mooring.agent.nri.types import Handler
 
 _QUEUE_LIMIT = 1024
 """Requests that wait for the handler; a runtime waits for each answer, so more than a few are an attack or a defect."""
@@ -80,7 +76,6 @@ class Session:
         self._options = options
         self._observer = observer or Observer()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._worker: int | None = None
         self._deadlines = Deadlines()
         self._connection = Connection(trunk)
         self._dispatcher = Dispatcher(handler, self._observer, fail_request=options.fail_request)
@@ -122,32 +117,8 @@ class Session:
             # Who asked is gone. What the requests were about is told again by the next Synchronize.
             self._jobs.put(None)
             raise self._connection.lost or ConnectionLostError("closed by this side")
-        self._worker = threading.get_ident()
-        try:
-            self._work(job)
-        finally:
-            self._worker = None
+        self._work(job)
         return True
-
-    def update_containers(self, updates: Sequence[ContainerUpdate]) -> list[ContainerUpdate]:
-        """Ask the runtime to update containers without being asked; return those that failed.
-
-        **Dangerous beside other events**: containerd with an NRI before 0.12.1 locks up for good when this meets the
-        creation or removal of a container (containerd issue 13733). For use while nothing else happens;
-        :func:`~mooring.agent.nri.out_of_band.update_by_synchronizing` does the same without the danger.
-
-        Raises:
-            MisuseError: when called by a handler, where the runtime would wait for the plugin and the plugin for it.
-            RemoteError: when the runtime could not update some that were not marked ``ignore_failure``.
-            NRIError: when the connection does not work.
-        """
-        if self._worker == threading.get_ident():
-            raise MisuseError("UpdateContainers from within a handler would wait for itself")
-        request = NRI["UpdateContainersRequest"](update=[update_to(update) for update in updates])
-        payload = self._client.call(
-            RUNTIME_SERVICE, "UpdateContainers", request.SerializeToString(), self._options.call_timeout
-        )
-        return [update_from(failed) for failed in parse("UpdateContainersResponse", payload).failed]
 
     def ping(self, timeout: float | None = None) -> None:
         """Wait until the runtime has read everything that was sent so far.

@@ -141,12 +141,6 @@ class ClusterView:
         with self._lock:
             return self._pods.pod(uid)
 
-    def node_of(self, uid: str) -> str:
-        """Return the node that a pod is bound to; empty when none is known."""
-        with self._lock:
-            entry = self._pods.bound.get(uid)
-            return entry.node if entry is not None else ""
-
     def pods_on(self, name: str) -> dict[str, Pod]:
         """Return the pods of a node that nobody has heard is leaving."""
         with self._lock:

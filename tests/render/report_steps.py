@@ -1,0 +1,15 @@
+"""What the page of a report adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mooring.render.report import CPUState, ReportView
+
+
+def cpu_states(report: ReportView, step: int) -> Mapping[int, CPUState]:
+    """Return every CPU's use and owners after a step, by adding up the changes."""
+    found: dict[int, CPUState] = {}
+    for change in (change for done in report.steps[: step + 1] for change in done.cpus):
+        found.update(dict.fromkeys(change.cpus, change.state))
+    return found
