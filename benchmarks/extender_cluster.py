@@ -10,13 +10,13 @@ from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.checkpoint.memory_file import memory_state_text
 from mooring.core.config import MooringConfig
 from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.publisher.facts_document import digest_of
+from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.scheduling.extender.answers import Answers
 from mooring.scheduling.extender.deciding import Decider
 from mooring.scheduling.extender.pods import Seen, Shapes
 from mooring.scheduling.extender.scoring import Weights
 from mooring.scheduling.extender.view import ClusterView
-from mooring.scheduling.facts_document import digest_of
-from mooring.scheduling.values import NodeFacts, NodeState, PodKey
 
 NUMA_NODES = 4
 TOTAL = NUMA_NODES * 32

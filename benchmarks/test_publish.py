@@ -21,16 +21,13 @@ from mooring.core.pod import Container, Pod
 from mooring.devicemanager.state import Device
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
 from mooring.planner.podresources import pod_resources_document
-from mooring.scheduling.facts_document import digest_of, essential, facts_document, facts_of
-from mooring.scheduling.fingerprint import fingerprint
-from mooring.scheduling.node_topology import topology_document
-from mooring.scheduling.objects import encoded
-from mooring.scheduling.publisher.engine_source import EngineObserver
-from mooring.scheduling.publisher.kubelet_source import KubeletSource
-from mooring.scheduling.publisher.observation import Observation
-from mooring.scheduling.publisher.pace import Rhythm
-from mooring.scheduling.publisher.publisher import Publisher
-from mooring.scheduling.values import NodeFacts
+from mooring.publisher.facts_document import digest_of, essential, facts_document, facts_of
+from mooring.publisher.kubelet_source import KubeletSource
+from mooring.publisher.node_topology import fingerprint, topology_document
+from mooring.publisher.objects import NodeFacts, encoded
+from mooring.publisher.observation import EngineObserver, Observation
+from mooring.publisher.pace import Rhythm
+from mooring.publisher.publisher import Publisher
 from mooring.service.cluster.apiserver import Cluster
 from mooring.service.podresources_messages import MESSAGES
 

@@ -14,8 +14,8 @@ from tests.agent.whole_agent import NODE, Node, pod, until, whole
 from mooring.core.config import MooringConfig
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
-from mooring.scheduling.publisher.background import LiveSource
-from mooring.scheduling.state_document import state_of
+from mooring.publisher.background import LiveSource
+from mooring.publisher.state_document import state_of
 
 STATE = f"PATCH /apis/mooring.dev/v1alpha1/nodestates/{NODE}"
 

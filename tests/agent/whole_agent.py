@@ -28,7 +28,7 @@ from mooring.agent.status.api import ask_status
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.discovery.loader import load_machine
-from mooring.scheduling.publisher.background import PublisherThread
+from mooring.publisher.background import PublisherThread
 
 until = partial(patience.until, seconds=TIMEOUT)
 NODE = "edge-7"

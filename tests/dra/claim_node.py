@@ -19,9 +19,8 @@ from mooring.dra.cdi import Specs
 from mooring.dra.devices import Grouping
 from mooring.dra.driver import Driver
 from mooring.dra.ledger import Ledger
-from mooring.dra.messages import DRA, DRA_SERVICE, REGISTRATION, REGISTRATION_SERVICE
-from mooring.dra.plugin import Plugin
-from mooring.dra.publishing import Offer, Publisher
+from mooring.dra.plugin import DRA, DRA_SERVICE, REGISTRATION, REGISTRATION_SERVICE, Plugin
+from mooring.dra.slices import Offer, Publisher
 from mooring.service.cluster.apiserver import ClusterError
 
 DRIVER, NODE = "cpu.example", "edge-7"

@@ -10,14 +10,12 @@ import pytest
 from tests.cli.command import mooring
 
 from mooring.core.errors import InputError
-from mooring.dra.allocation import Allocation, Result, allocation_of
+from mooring.dra.allocation import Allocation, Result, allocation_for, allocation_of, is_allocated, is_asked_for
 from mooring.dra.caretaker import own_classes
 from mooring.dra.cdi import Given, Prepared, Specs, request_variable
-from mooring.dra.devices import Device
-from mooring.dra.immediate import allocation_for, is_allocated, is_asked_for
-from mooring.dra.messages import DRA
-from mooring.dra.owner import refuse_static_kubelet
-from mooring.dra.pcie import pcie_roots
+from mooring.dra.devices import Device, pcie_roots
+from mooring.dra.plugin import DRA
+from mooring.dra.run import refuse_static_kubelet
 from mooring.dra.slices import Room
 
 DRIVER, NODE = "cpu.example", "n1"

@@ -25,9 +25,8 @@ from mooring.planner.compare.trace import Trace
 from mooring.planner.compare.variant import Variant
 from mooring.planner.plan import Plan, make_plan
 from mooring.plugins import PodView
-from mooring.scheduling.configurations import mooring_document
-from mooring.scheduling.facts_document import digest_of, facts_document, facts_of
-from mooring.scheduling.values import NodeFacts
+from mooring.publisher.facts_document import digest_of, facts_document, facts_of, mooring_document
+from mooring.publisher.objects import NodeFacts
 
 PLUGINS = [
     {"name": "kubelet-rules", "settings": {}, "placement": "cpu-manager", "weight": 1},

@@ -10,12 +10,12 @@ from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.discovery.compact import parse_compact
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.publisher.facts_document import digest_of
+from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.scheduling.extender.deciding import Decider
 from mooring.scheduling.extender.pods import Seen
 from mooring.scheduling.extender.view import ClusterView
-from mooring.scheduling.facts_document import digest_of
 from mooring.scheduling.prediction import shape_of
-from mooring.scheduling.values import NodeFacts, NodeState, PodKey
 
 NODE = "node-1"
 

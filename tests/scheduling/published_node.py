@@ -16,10 +16,9 @@ from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.discovery.compact import parse_compact
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
-from mooring.scheduling.publisher.engine_source import EngineObserver
-from mooring.scheduling.publisher.observation import Observation
-from mooring.scheduling.publisher.pace import Rhythm
-from mooring.scheduling.publisher.publisher import Publisher
+from mooring.publisher.observation import EngineObserver, Observation
+from mooring.publisher.pace import Rhythm
+from mooring.publisher.publisher import Publisher
 from mooring.service.cluster.apiserver import Cluster
 
 NODE = "node-1"

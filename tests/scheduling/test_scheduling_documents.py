@@ -21,10 +21,9 @@ from mooring.core.machineinfo import Cache, MemoryModules
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.discovery.compact import parse_compact
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
-from mooring.scheduling.facts_document import digest_of, facts_document, facts_of
-from mooring.scheduling.objects import LARGEST_OBJECT, encoded
-from mooring.scheduling.state_document import ExclusiveCPUs, state_document, state_of
-from mooring.scheduling.values import NodeFacts, NodeState, PodKey
+from mooring.publisher.facts_document import digest_of, facts_document, facts_of
+from mooring.publisher.objects import LARGEST_OBJECT, NodeFacts, NodeState, PodKey, encoded
+from mooring.publisher.state_document import ExclusiveCPUs, state_document, state_of
 
 BIG = "sockets=2 numa=8 cores=256 threads=2 l3=32 memory=2048Gi distances=10,12,32"
 

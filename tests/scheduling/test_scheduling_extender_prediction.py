@@ -16,15 +16,15 @@ from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.publisher.facts_document import digest_of
+from mooring.publisher.objects import NodeFacts, NodeState, PodKey
+from mooring.publisher.restored import Kind, kind_of, restored
 from mooring.scheduling.extender.deciding import Decider
 from mooring.scheduling.extender.outlook import UNPUBLISHED, UNREADABLE, Outlooks, Situation, anonymous
 from mooring.scheduling.extender.pods import Shapes, seen_pod
 from mooring.scheduling.extender.scoring import Weights, merit_of
 from mooring.scheduling.extender.view import ClusterView
-from mooring.scheduling.facts_document import digest_of
 from mooring.scheduling.prediction import decide, shape_of, view_key
-from mooring.scheduling.prediction_restored import Kind, kind_of, restored
-from mooring.scheduling.values import NodeFacts, NodeState, PodKey
 
 
 @given(hardware(), configurations(), st.data())

@@ -13,11 +13,11 @@ from tests.scheduling.extender_cluster import facts_with, guaranteed, started, s
 from tests.scheduling.extender_requests import Recorder, ask, ready_extender
 
 from mooring.kubelet.kubelet import Kubelet
+from mooring.publisher.facts_document import digest_of
+from mooring.publisher.objects import NodeFacts
 from mooring.scheduling.extender.options import ExtenderOptions
 from mooring.scheduling.extender.pods import Seen, Shapes, seen_pod
 from mooring.scheduling.extender.run import Extender
-from mooring.scheduling.facts_document import digest_of
-from mooring.scheduling.values import NodeFacts
 from mooring.service.cluster.apiserver import ClusterError
 
 WIRE = Path(__file__).parents[3] / "shared" / "wire"

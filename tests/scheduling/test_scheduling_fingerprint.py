@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.scheduling.fingerprint import fingerprint, xxh64
+from mooring.publisher.node_topology import fingerprint, xxh64
 
 PRODUCTION = ["production/jaeger-dpgjk", "production/nginx-rt684", "production/envoy-g9m22"]
 TEN = [

@@ -11,9 +11,9 @@ from mooring.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.discovery.compact import parse_compact
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
-from mooring.scheduling.prediction_restored import Kind, kind_of, restored
-from mooring.scheduling.publisher.engine_source import EngineObserver
-from mooring.scheduling.state_document import state_document, state_of
+from mooring.publisher.observation import EngineObserver
+from mooring.publisher.restored import Kind, kind_of, restored
+from mooring.publisher.state_document import state_document, state_of
 
 INFO = parse_compact("sockets=1 numa=2 cores=8 threads=1 memory=8Gi").info
 CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})

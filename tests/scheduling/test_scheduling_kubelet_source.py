@@ -22,11 +22,10 @@ from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
-from mooring.scheduling.publisher.api_names import names_of
-from mooring.scheduling.publisher.device_checkpoint import held_devices
-from mooring.scheduling.publisher.kubelet_source import ASKING, KubeletSource, UnsettledError
-from mooring.scheduling.publisher.naming import Names
-from mooring.scheduling.values import NodeFacts, PodKey
+from mooring.publisher.device_checkpoint import held_devices
+from mooring.publisher.kubelet_source import ASKING, KubeletSource, UnsettledError
+from mooring.publisher.naming import Names, names_of
+from mooring.publisher.objects import NodeFacts, PodKey
 from mooring.service.podresources import ListedPod, PodResourcesClient, PodResourcesError, pods_in
 
 GPU = "vendor.example/gpu"

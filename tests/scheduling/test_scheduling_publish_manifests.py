@@ -15,10 +15,9 @@ from mooring.cli.verbs import publish
 from mooring.core.config import MooringConfig
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.kubelet.kubelet import StateTexts, start_kubelet
-from mooring.scheduling.facts_document import digest_of, facts_document
-from mooring.scheduling.objects import API_VERSION, FACTS, GROUP, PLURALS, STATE, VERSION
-from mooring.scheduling.publisher.observation import Observation, publication_of
-from mooring.scheduling.values import NodeFacts, NodeState, PodKey
+from mooring.publisher.facts_document import digest_of, facts_document
+from mooring.publisher.objects import API_VERSION, FACTS, GROUP, PLURALS, STATE, VERSION, NodeFacts, NodeState, PodKey
+from mooring.publisher.observation import Observation, publication_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = ("crds/nodefacts.yaml", "crds/nodestates.yaml", "publish.yaml", "publish-prune.yaml")

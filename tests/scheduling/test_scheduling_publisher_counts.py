@@ -9,9 +9,9 @@ import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector
 from tests.scheduling.published_node import NODE, RHYTHM, STATE, Node
 
-from mooring.scheduling.publisher.counts import Counts
-from mooring.scheduling.publisher.metrics import PublisherMetrics
-from mooring.scheduling.publisher.observation import Observation
+from mooring.publisher.metrics import PublisherMetrics
+from mooring.publisher.observation import Observation
+from mooring.publisher.publisher import Counts
 
 WAKE = f"PATCH /api/v1/nodes/{NODE}"
 

@@ -14,10 +14,10 @@ from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.discovery.compact import parse_compact
 from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
-from mooring.scheduling.node_topology import topology_document
-from mooring.scheduling.state_document import ExclusiveCPUs
-from mooring.scheduling.values import NodeState, PodKey
-from mooring.scheduling.zones import Amount, exclusive_cpus_of, zones_of
+from mooring.publisher.node_topology import topology_document
+from mooring.publisher.objects import NodeState, PodKey
+from mooring.publisher.state_document import ExclusiveCPUs
+from mooring.publisher.zones import Amount, exclusive_cpus_of, zones_of
 
 GIB = 2**30
 TWO_NODES = "sockets=1 numa=2 cores=4 threads=2 memory=8Gi distances=10,20"

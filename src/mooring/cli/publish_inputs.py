@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mooring.planner.plan import Plan
-    from mooring.scheduling.publisher.observation import Source
-    from mooring.scheduling.values import NodeFacts
+    from mooring.publisher.objects import NodeFacts
+    from mooring.publisher.observation import Source
     from mooring.service.cluster.apiserver import Cluster
 
 KUBELET_ROOT = "/var/lib/kubelet"
@@ -64,8 +64,8 @@ def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
         InputError: there is no root directory, or the configuration or the machine cannot be used.
     """
     from mooring.cli.inputs import check_folder  # noqa: PLC0415 - after the options are known to be good
-    from mooring.scheduling.publisher.api_names import APINames  # noqa: PLC0415 - as above
-    from mooring.scheduling.publisher.kubelet_source import KubeletSource  # noqa: PLC0415 - as above
+    from mooring.publisher.kubelet_source import KubeletSource  # noqa: PLC0415 - as above
+    from mooring.publisher.naming import APINames  # noqa: PLC0415 - as above
     from mooring.service.podresources import PodResourcesClient  # noqa: PLC0415 - as above
 
     for option, value in (("--node", asked.node), ("--active", asked.active)):
@@ -105,8 +105,8 @@ def connector(kubeconfig: str) -> Callable[[], Cluster]:
 def _facts(config: tuple[str, ...], machine: str) -> NodeFacts:
     from mooring.discovery.loader import load_machine  # noqa: PLC0415 - after the options are known to be good
     from mooring.manifest.configuration import load_config  # noqa: PLC0415 - as above
-    from mooring.scheduling.facts_document import essential  # noqa: PLC0415 - as above
-    from mooring.scheduling.values import NodeFacts  # noqa: PLC0415 - as above
+    from mooring.publisher.facts_document import essential  # noqa: PLC0415 - as above
+    from mooring.publisher.objects import NodeFacts  # noqa: PLC0415 - as above
 
     configuration, found = load_config(*config), load_machine(machine)
     if found.info_error:

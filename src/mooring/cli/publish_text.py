@@ -11,11 +11,11 @@ from rich.text import Text
 from mooring.cli.terminal import text_for
 from mooring.explain.phrases import size
 from mooring.node import Node
+from mooring.publisher.observation import Observation
+from mooring.publisher.zones import Amount, exclusive_cpus_of, zones_of
 from mooring.render.breaking import Breaking
 from mooring.render.console import STYLES
 from mooring.render.wording import clean, plural
-from mooring.scheduling.publisher.observation import Observation
-from mooring.scheduling.zones import Amount, exclusive_cpus_of, zones_of
 
 
 def publish_text(seen: Observation, to: str = "") -> str:

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mooring.core.errors import MooringError
-from mooring.dra.allocation import Allocation, allocation_of
+from mooring.dra.allocation import Allocation, allocation_for, allocation_of, is_allocated, is_asked_for
 from mooring.dra.cdi import Specs
 from mooring.dra.driver import Driver
-from mooring.dra.immediate import allocation_for, is_allocated, is_asked_for
 from mooring.dra.ledger import Ledger, LedgerError, NodeNow
 from mooring.dra.objects import Objects
-from mooring.dra.publishing import Publisher
+from mooring.dra.slices import Publisher
 from mooring.service.cluster.apiserver import ClusterError
 
 IMMEDIATE_PERIOD: Final = 5.0

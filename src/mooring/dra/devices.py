@@ -1,4 +1,4 @@
-"""Groups of CPUs as devices: names, attributes, and which CPUs they are.
+"""Groups of CPUs as devices: names, attributes, which CPUs they are, and the PCIe roots near them (from sysfs).
 
 Attributes are named as the ecosystem's CPU driver names them (kubernetes-sigs/dra-driver-cpu), so that a claim's
 expressions serve both; ``resource.kubernetes.io/`` names are Kubernetes' own.
@@ -7,10 +7,13 @@ expressions serve both; ``resource.kubernetes.io/`` names are Kubernetes' own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TypeAlias
 
+from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.hardware import Hardware
 from mooring.core.topology import Topology
 
@@ -137,4 +140,16 @@ def _kinds(hardware: Hardware | None) -> dict[str, int]:
     found = {"p-core": 0, "e-core": 0}
     for kind in hardware.kinds:
         found["p-core" if kind.efficiency == fastest else "e-core"] |= kind.cpus.mask
+    return found
+
+
+def pcie_roots(sysfs: Path = Path("/sys")) -> dict[str, int]:
+    """Return the PCIe roots of this machine with the masks of their local CPUs; those that name none are left out."""
+    found: dict[str, int] = {}
+    for root in sorted((sysfs / "devices").glob("pci????:??")):
+        bus = root / "pci_bus" / root.name.removeprefix("pci") / "cpulistaffinity"
+        with suppress(OSError, CPUSetSyntaxError, UnicodeDecodeError):
+            local = CPUSet.parse(bus.read_text(encoding="ascii").strip()).mask
+            if local:
+                found[root.name] = local
     return found

@@ -1,8 +1,10 @@
-"""The sockets that the kubelet speaks to: registration, and the interface of a driver.
+"""The sockets that the kubelet uses: registration, and the interface of a driver.
 
-The kubelet finds the registration socket in its folder of plugins, asks there who it is, and calls the other one.
+The kubelet finds the registration socket in its folder of plugins, asks there for the driver's name, and calls the
+other one.
 
-Source: kubelet v1.37.1, pkg/kubelet/cm/dra/plugin; measured order of the calls: GetInfo, NotifyRegistrationStatus,
+Source: kubelet v1.37.1, pkg/kubelet/cm/dra/plugin; numbers, names and types of messages: k8s.io/kubelet v0.37.1,
+pkg/apis/dra/v1 and pkg/apis/pluginregistration/v1. Measured order of the calls: GetInfo, NotifyRegistrationStatus,
 NodePrepareResources at a pod's start, NodeUnprepareResources after its end.
 """
 
@@ -18,8 +20,8 @@ from google.protobuf.message import Message
 
 from mooring.core.errors import MooringError
 from mooring.dra.driver import ClaimName, Driver
-from mooring.dra.messages import DRA, DRA_SERVICE, DRA_VERSION, REGISTRATION, REGISTRATION_SERVICE
 from mooring.service.grpc_socket import GRPCSocket, Limits, Method
+from mooring.service.protobuf import build_messages
 
 LIMITS: Final = Limits(threads=4, waiting=64, grace=2.0)
 """The kubelet repeats a call that is refused because too many are under way."""
@@ -116,3 +118,54 @@ class Plugin:
 
 def _method(messages: Mapping[str, type[Message]], name: str, answer: Callable[[Any], Message]) -> Method:
     return Method(messages[f"{name}Request"], answer)
+
+
+DRA_PACKAGE = "k8s.io.kubelet.pkg.apis.dra.v1"
+DRA_SERVICE = f"{DRA_PACKAGE}.DRAPlugin"
+DRA_VERSION = "v1.DRAPlugin"
+"""How the registration names the interface."""
+REGISTRATION_PACKAGE = "pluginregistration"
+REGISTRATION_SERVICE = f"{REGISTRATION_PACKAGE}.Registration"
+
+DRA: Mapping[str, type[Message]] = build_messages(
+    DRA_PACKAGE,
+    {
+        "NodePrepareResourcesRequest": "1 claims repeated Claim",
+        "NodePrepareResourcesResponse": "1 claims map string NodePrepareResourceResponse",
+        "NodePrepareResourceResponse": """
+            1 devices repeated Device
+            2 error string""",
+        # share_id is optional in the original: an empty one is not written, which says the same.
+        "Device": """
+            1 request_names repeated string
+            2 pool_name string
+            3 device_name string
+            4 cdi_device_ids repeated string
+            5 share_id string""",
+        "NodeUnprepareResourcesRequest": "1 claims repeated Claim",
+        "NodeUnprepareResourcesResponse": "1 claims map string NodeUnprepareResourceResponse",
+        "NodeUnprepareResourceResponse": "1 error string",
+        "Claim": """
+            1 namespace string
+            2 uid string
+            3 name string""",
+    },
+)
+"""Message class of the interface by name."""
+
+REGISTRATION: Mapping[str, type[Message]] = build_messages(
+    REGISTRATION_PACKAGE,
+    {
+        "PluginInfo": """
+            1 type string
+            2 name string
+            3 endpoint string
+            4 supported_versions repeated string""",
+        "RegistrationStatus": """
+            1 plugin_registered bool
+            2 error string""",
+        "RegistrationStatusResponse": "",
+        "InfoRequest": "",
+    },
+)
+"""Message class of the registration by name."""

@@ -1,4 +1,4 @@
-"""The driver as a process: begun, looked after every second, and ended."""
+"""The driver as a process: it starts unless the kubelet owns the CPUs, reconciles every second, and stops."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+import msgspec
+
 from mooring.core.errors import InputError, MooringError
 from mooring.core.hardware import Hardware
 from mooring.dra.caretaker import Caretaker
@@ -22,9 +24,8 @@ from mooring.dra.devices import Grouping
 from mooring.dra.driver import Driver
 from mooring.dra.ledger import Ledger, LedgerError, NodeNow
 from mooring.dra.objects import Objects
-from mooring.dra.owner import refuse_static_kubelet
 from mooring.dra.plugin import Plugin
-from mooring.dra.publishing import Offer, Publisher
+from mooring.dra.slices import Offer, Publisher
 from mooring.service.cluster.apiserver import configuration_of
 from mooring.service.http import Page, serve_tcp
 from mooring.service.log_lines import LAST_LINES
@@ -162,3 +163,31 @@ def _signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+_REMEDY = "let mooring agent place containers, and set the kubelet's cpuManagerPolicy to none"
+
+
+def refuse_static_kubelet(kubelet_root: Path, configuration: Path | None) -> None:
+    """Refuse a node whose kubelet gives exclusive CPUs itself.
+
+    Args:
+        kubelet_root: the kubelet's root directory, with its state file.
+        configuration: the kubelet's file; None when nobody named it.
+
+    Raises:
+        InputError: the kubelet's CPU manager has the policy static.
+    """
+    from mooring.manifest.configuration import load_config  # noqa: PLC0415 - YAML is only needed for it
+
+    state = kubelet_root / "cpu_manager_state"
+    if configuration is not None and load_config(str(configuration)).kubelet.cpu_manager_policy == "static":
+        problem = "the kubelet gives CPUs to containers itself (cpuManagerPolicy: static), and two cannot own them"
+        raise InputError(problem, source=str(configuration), remedy=_REMEDY)
+    try:
+        content = msgspec.json.decode(state.read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return
+    if isinstance(content, dict) and content.get("policyName") == "static":
+        problem = "the kubelet gives CPUs to containers itself (its policy is static), and two cannot own them"
+        raise InputError(problem, source=str(state), remedy=_REMEDY)

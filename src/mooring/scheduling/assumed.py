@@ -15,8 +15,8 @@ from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
 from mooring.node.resources import check_amounts, pod_requests
 from mooring.planner.capacity.standing import Standing
+from mooring.publisher.restored import holds
 from mooring.scheduling.prediction import view_key
-from mooring.scheduling.prediction_restored import holds
 
 MOST_COURSES = 48
 """Courses that are followed at once; with more of them nothing is promised."""

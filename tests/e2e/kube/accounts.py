@@ -25,12 +25,12 @@ from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of
 from mooring.agent.pods.events import About, EventWrite, Happening
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
 from mooring.dra.objects import Objects
+from mooring.publisher.naming import APINames
+from mooring.publisher.pruning import prune
+from mooring.publisher.waking import wake
+from mooring.publisher.writing import apply, create_once, node_uid
 from mooring.scheduling.extender.binding import ClusterServer
 from mooring.scheduling.extender.wire import BindArguments
-from mooring.scheduling.publisher.api_names import APINames
-from mooring.scheduling.publisher.pruning import prune
-from mooring.scheduling.publisher.waking import wake
-from mooring.scheduling.publisher.writing import apply, create_once, node_uid
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.watching import Pages, pods_of, watch_lines
 

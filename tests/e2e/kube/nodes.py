@@ -15,7 +15,7 @@ from tests.e2e.kubelet.apiserver import APIServer
 
 from mooring.core.machine import Finding
 from mooring.manifest.pods import pod_from_object
-from mooring.scheduling.publisher.publisher import LOOKING, Publisher
+from mooring.publisher.publisher import LOOKING, Publisher
 from mooring.service.cluster.apiserver import (
     Cluster,
     ClusterError,

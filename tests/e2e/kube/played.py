@@ -20,8 +20,7 @@ from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.resources import check_fit
-from mooring.scheduling.publisher.engine_source import EngineObserver
-from mooring.scheduling.publisher.observation import Observation
+from mooring.publisher.observation import EngineObserver, Observation
 
 CRASH = "KubeletCrash"
 """Reason of a pod at which the kubelet would crash or never answer; the kubelet has no word for it."""

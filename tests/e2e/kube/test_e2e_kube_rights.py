@@ -34,7 +34,7 @@ from tests.e2e.kubelet.rights import token_of
 from mooring.agent.pods.accounts import connector
 from mooring.agent.pods.events import About
 from mooring.agent.pods.writes import TAINT, evict_pod, set_taint, write_event
-from mooring.scheduling.publisher.writing import apply
+from mooring.publisher.writing import apply
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")

@@ -13,12 +13,12 @@ from tests.e2e.kubelet.apiserver import APIServer
 from mooring.core.machine import Finding
 from mooring.discovery.loader import load_machine
 from mooring.manifest.configuration import load_config
-from mooring.scheduling.facts_document import essential
-from mooring.scheduling.publisher.api_names import APINames
-from mooring.scheduling.publisher.kubelet_source import KubeletSource
-from mooring.scheduling.publisher.pace import Rhythm
-from mooring.scheduling.publisher.publisher import Publisher
-from mooring.scheduling.values import NodeFacts
+from mooring.publisher.facts_document import essential
+from mooring.publisher.kubelet_source import KubeletSource
+from mooring.publisher.naming import APINames
+from mooring.publisher.objects import NodeFacts
+from mooring.publisher.pace import Rhythm
+from mooring.publisher.publisher import Publisher
 from mooring.service.cluster.apiserver import cluster_of, configuration_of
 from mooring.service.podresources import PodResourcesClient
 

@@ -17,8 +17,8 @@ from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.publishing import publishing
 
 from mooring.core.machine import Finding
-from mooring.scheduling.facts_document import facts_of
-from mooring.scheduling.state_document import state_of
+from mooring.publisher.facts_document import facts_of
+from mooring.publisher.state_document import state_of
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CASE = Case(

@@ -92,7 +92,7 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
 def _publisher(
     kubelet: Callable[[], Kubelet | None], connect: Callable[[], Cluster], node: str, report: Report
 ) -> RunningPublisher:
-    from mooring.scheduling.publisher.background import PublisherThread  # noqa: PLC0415 - only where it is asked for
+    from mooring.publisher.background import PublisherThread  # noqa: PLC0415 - only where it is asked for
 
     return PublisherThread(kubelet, connect, node, report)
 

@@ -15,9 +15,9 @@ from mooring.core.errors import InputError, MooringError
 
 if TYPE_CHECKING:
     from mooring.core.machine import Finding
-    from mooring.scheduling.publisher.observation import Observation, Source
-    from mooring.scheduling.publisher.pace import Rhythm
-    from mooring.scheduling.publisher.publisher import Publisher
+    from mooring.publisher.observation import Observation, Source
+    from mooring.publisher.pace import Rhythm
+    from mooring.publisher.publisher import Publisher
     from mooring.service.http import Server
     from mooring.service.options import Address
 
@@ -136,7 +136,7 @@ def command(
 
 
 def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
-    from mooring.scheduling.publisher.engine_source import EngineObserver, Still  # noqa: PLC0415 - not for help
+    from mooring.publisher.observation import EngineObserver, Still  # noqa: PLC0415 - not for help
 
     plan = described_node(asked)
     warn(plan.findings)
@@ -168,7 +168,7 @@ def _shown(seen: Observation, form: str, to: str) -> int:
         emit(publish_text(seen, to), to)
     else:
         from mooring.manifest.yaml_scalars import yaml_text  # noqa: PLC0415 - only where it is shown
-        from mooring.scheduling.publisher.listing import listing_of  # noqa: PLC0415 - as above
+        from mooring.publisher.observation import listing_of  # noqa: PLC0415 - as above
 
         document = listing_of(seen)
         emit_document(json_text(document) if form == "json" else yaml_text(document), to)
@@ -176,7 +176,7 @@ def _shown(seen: Observation, form: str, to: str) -> int:
 
 
 def _publisher(asked: Asked, source: Source, rhythm: Rhythm) -> Publisher:
-    from mooring.scheduling.publisher.publisher import Publisher  # noqa: PLC0415 - as above
+    from mooring.publisher.publisher import Publisher  # noqa: PLC0415 - as above
     from mooring.service.logs import start_log  # noqa: PLC0415 - needs the extra
     from mooring.service.options import LogFormat, LogLevel  # noqa: PLC0415 - as above
 
@@ -211,7 +211,7 @@ def _serving(publisher: Publisher, address: Address) -> Server:
     """
     import time  # noqa: PLC0415 - only where something runs on
 
-    from mooring.scheduling.publisher.metrics import CONTENT_TYPE, PublisherMetrics  # noqa: PLC0415 - as above
+    from mooring.publisher.metrics import CONTENT_TYPE, PublisherMetrics  # noqa: PLC0415 - as above
     from mooring.service.http import Page, serve_tcp  # noqa: PLC0415 - needs the extra
 
     metrics = PublisherMetrics(publisher.counts, time.monotonic)
@@ -245,7 +245,7 @@ def _once(publisher: Publisher, name: str) -> int:
 def _pruned(asked: Asked) -> int:
     import time  # noqa: PLC0415 - only here
 
-    from mooring.scheduling.publisher.pruning import prune  # noqa: PLC0415 - needs the extra
+    from mooring.publisher.pruning import prune  # noqa: PLC0415 - needs the extra
 
     try:
         with connector(asked.kubeconfig)() as cluster:
@@ -263,7 +263,7 @@ def _bad(error: MooringError, remedy: str) -> InputError:
 
 def _rhythm(heartbeat: str, *, wakes: bool) -> Rhythm:
     from mooring.manifest.quantities import nanoseconds  # noqa: PLC0415 - help needs none
-    from mooring.scheduling.publisher.pace import LEAST_WAKING, Rhythm  # noqa: PLC0415 - as above
+    from mooring.publisher.pace import LEAST_WAKING, Rhythm  # noqa: PLC0415 - as above
 
     try:
         seconds = nanoseconds(heartbeat) / 1e9

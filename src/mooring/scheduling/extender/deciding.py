@@ -13,10 +13,10 @@ from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.devicemanager.state import DeviceState
 from mooring.explain.codes.pages import page
 from mooring.node import Node
+from mooring.publisher.restored import Kind
 from mooring.scheduling.extender.outlook import Outlook, View
 from mooring.scheduling.extender.scoring import Merit, merit_of
 from mooring.scheduling.prediction import ADMITTED, Answer, Load, Recent, Shape, check, decide
-from mooring.scheduling.prediction_restored import Kind
 
 _MOST_ANSWERS = 20_000
 _MOST_AFTERWARDS = 256

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from mooring.publisher.restored import Kind
 from mooring.scheduling.extender.bound import BoundPods, Entry
 from mooring.scheduling.extender.outlook import Outlook, Situation
 from mooring.scheduling.extender.published import Names, PublishedState, Received
-from mooring.scheduling.prediction_restored import Kind
 
 
 @dataclass(slots=True)

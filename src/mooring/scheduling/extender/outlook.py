@@ -14,11 +14,11 @@ from mooring.memorymanager.state import MemoryState
 from mooring.node import Node
 from mooring.node.providers import Providers
 from mooring.planner.capacity.standing import Standing
+from mooring.publisher.objects import NodeState
+from mooring.publisher.restored import Kind, Restored, restored
 from mooring.scheduling.assumed import Pending, courses
 from mooring.scheduling.extender.pods import is_plain
 from mooring.scheduling.prediction import Load, load_of, view_key
-from mooring.scheduling.prediction_restored import Kind, Restored, restored
-from mooring.scheduling.values import NodeState
 
 UNPUBLISHED = "the node has not published its state"
 UNKNOWN_FACTS = "the facts of the node are not known"

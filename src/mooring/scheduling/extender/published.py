@@ -10,9 +10,9 @@ from hashlib import blake2b
 
 import msgspec
 
-from mooring.scheduling.prediction_restored import Kind, kind_of
-from mooring.scheduling.state_document import state_document, state_of
-from mooring.scheduling.values import NodeFacts, NodeState
+from mooring.publisher.objects import NodeFacts, NodeState
+from mooring.publisher.restored import Kind, kind_of
+from mooring.publisher.state_document import state_document, state_of
 
 _UID = re.compile(r'"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\\?"')
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import httpx2
@@ -16,12 +17,11 @@ import httpx2
 from mooring.core.errors import MooringError
 from mooring.core.machine import Finding
 from mooring.manifest.fields import Report, ignore
-from mooring.scheduling.facts_document import facts_document
-from mooring.scheduling.publisher.counts import Counts
-from mooring.scheduling.publisher.observation import Observation, Publication, Source, publication_of
-from mooring.scheduling.publisher.pace import Pace, Rhythm
-from mooring.scheduling.publisher.waking import Waking, room_of, wake
-from mooring.scheduling.publisher.writing import apply, create_once, node_uid
+from mooring.publisher.facts_document import facts_document
+from mooring.publisher.observation import Observation, Publication, Source, publication_of
+from mooring.publisher.pace import Pace, Rhythm
+from mooring.publisher.waking import Waking, room_of, wake
+from mooring.publisher.writing import apply, create_once, node_uid
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.cluster.watching import pause_before
 
@@ -218,3 +218,23 @@ class Publisher:
             self._without_topology = True
         else:
             self._without_topology = False
+
+
+@dataclass(slots=True)
+class Counts:
+    """Changed by the publisher's thread alone; others may read each number at any time."""
+
+    writes: int = 0
+    """Complete ones."""
+    failures: int = 0
+    """Writes that were not."""
+    changes: int = 0
+    blind: int = 0
+    """Looks at which nothing could be seen."""
+    wakes: int = 0
+    written_at: float | None = None
+    """When the last write was complete, on the publisher's clock; None before the first."""
+    bursts: int = 0
+    """Bursts of changes that were written."""
+    burst_cpu: float = 0.0
+    """CPU seconds that these took together, from seeing to writing."""

@@ -19,7 +19,7 @@ from mooring.memorymanager.machine import hugepages_type
 from mooring.memorymanager.reserved import MEMORY
 from mooring.memorymanager.state import NodeState as MemoryNode
 from mooring.node import Node
-from mooring.scheduling.state_document import ExclusiveCPUs
+from mooring.publisher.state_document import ExclusiveCPUs
 
 CPU = "cpu"
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx2
 import msgspec
 
-from mooring.scheduling.objects import API_VERSION, FACTS, PLURALS, STATE
+from mooring.publisher.objects import API_VERSION, FACTS, PLURALS, STATE
 from mooring.service.cluster.apiserver import ClusterError, check_response, cluster_errors
 
 YOUNGEST: Final = 3600.0

@@ -11,12 +11,10 @@ from collections.abc import Callable
 
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.fields import Report
-from mooring.scheduling.publisher.counts import Counts
-from mooring.scheduling.publisher.engine_source import EngineObserver
-from mooring.scheduling.publisher.metrics import PublisherMetrics
-from mooring.scheduling.publisher.observation import Observation
-from mooring.scheduling.publisher.pace import Rhythm
-from mooring.scheduling.publisher.publisher import Publisher
+from mooring.publisher.metrics import PublisherMetrics
+from mooring.publisher.observation import EngineObserver, Observation
+from mooring.publisher.pace import Rhythm
+from mooring.publisher.publisher import Counts, Publisher
 from mooring.service.cluster.apiserver import Cluster
 
 

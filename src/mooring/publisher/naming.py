@@ -1,16 +1,20 @@
 """Which pod is which: the kubelet lists names, its files have uids.
 
-Exclusive CPUs and devices belong to one pod only, so that a container's own ones tell its uid. Pods that hold neither
-are told by the API server, where somebody asks it; otherwise their uid stays unknown.
+Exclusive CPUs and devices belong to one pod only, so that a container's own ones identify its uid. Uids of pods that
+hold neither come from the API server where it may be asked; otherwise they stay unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from mooring.devicemanager.state import Device, DeviceState
-from mooring.scheduling.publisher.device_checkpoint import HeldDevices
-from mooring.scheduling.values import PodKey
+from mooring.manifest.pods import MIRROR
+from mooring.publisher.device_checkpoint import HeldDevices
+from mooring.publisher.objects import PodKey
+from mooring.service.cluster.apiserver import Cluster, ClusterError
+from mooring.service.cluster.watching import CACHED, PODS, Pages, mapping_of, pods_of
 from mooring.service.podresources import ListedContainer, ListedPod
 
 Sets = Mapping[str, Mapping[str, int]]
@@ -86,3 +90,48 @@ def _add_unhealthy(devices: dict[str, list[Device]], container: ListedContainer)
         known = devices.setdefault(resource, [])
         if all(one.id != device.id for one in known):
             known.append(Device(device.id, device.numa, healthy=False))
+
+
+class APINames:
+    """Asks for them when they are needed; used by one thread."""
+
+    def __init__(self, connect: Callable[[], Cluster], node: str) -> None:
+        """Do not connect yet.
+
+        Args:
+            connect: opens the way to the API server.
+            node: name of the node.
+        """
+        self._connect, self._node = connect, node
+        self._cluster: Cluster | None = None
+
+    def __call__(self, _pods: object = None) -> Names:
+        """Return uid by namespace and name; nothing when the API server does not tell."""
+        try:
+            if self._cluster is None:
+                self._cluster = self._connect()
+            pages = Pages(self._cluster.http, PODS, {**pods_of(self._node), **CACHED})
+            return names_of(mapping_of(item) for page in pages for item in page)
+        except ClusterError:
+            self.close()
+            return {}
+
+    def close(self) -> None:
+        """Close the way to the API server."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+
+def names_of(items: Iterable[dict[str, Any]]) -> Names:
+    """Return uid by namespace and name; a static pod has the uid that its kubelet gave it, not its mirror's.
+
+    >>> names_of([{"metadata": {"namespace": "a", "name": "b", "uid": "u"}}])
+    {('a', 'b'): 'u'}
+    """
+    found = {}
+    for item in items:
+        metadata = item.get("metadata") or {}
+        uid = (metadata.get("annotations") or {}).get(MIRROR) or metadata.get("uid")
+        found[str(metadata.get("namespace", "")), str(metadata.get("name", ""))] = str(uid or "")
+    return found

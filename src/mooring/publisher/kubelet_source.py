@@ -19,13 +19,13 @@ from mooring.devicemanager.state import Device
 from mooring.kubelet.kubelet import StateTexts
 from mooring.node import Node
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
-from mooring.scheduling.facts_document import digest_of
-from mooring.scheduling.prediction_restored import Kind, kind_of, rejoined, restored
-from mooring.scheduling.publisher.device_checkpoint import FILE as DEVICE_FILE
-from mooring.scheduling.publisher.device_checkpoint import held_devices, read_checkpoint
-from mooring.scheduling.publisher.naming import Names, Sets, device_state, disagreement, named
-from mooring.scheduling.publisher.observation import Observation
-from mooring.scheduling.values import NodeFacts, NodeState, PodKey
+from mooring.publisher.device_checkpoint import FILE as DEVICE_FILE
+from mooring.publisher.device_checkpoint import held_devices, read_checkpoint
+from mooring.publisher.facts_document import digest_of
+from mooring.publisher.naming import Names, Sets, device_state, disagreement, named
+from mooring.publisher.objects import NodeFacts, NodeState, PodKey
+from mooring.publisher.observation import Observation
+from mooring.publisher.restored import Kind, kind_of, rejoined, restored
 from mooring.service.podresources import ListedPod, pods_in
 
 TRIES: Final = 10

@@ -17,10 +17,10 @@ from typing import Final
 
 import httpx2
 
-from mooring.scheduling.objects import GROUP
-from mooring.scheduling.publisher.observation import Observation
-from mooring.scheduling.publisher.writing import MANAGER
-from mooring.scheduling.zones import exclusive_cpus_of, zones_of
+from mooring.publisher.objects import GROUP
+from mooring.publisher.observation import Observation
+from mooring.publisher.writing import MANAGER
+from mooring.publisher.zones import exclusive_cpus_of, zones_of
 from mooring.service.cluster.apiserver import check_response, cluster_errors
 
 ANNOTATION: Final = f"{GROUP}/room"

@@ -18,7 +18,7 @@ from mooring.node import Node
 from mooring.node.hotplug import remembered
 from mooring.node.settings import Settings, build_settings
 from mooring.planner.capacity.standing import Standing
-from mooring.scheduling.values import NodeFacts, NodeState
+from mooring.publisher.objects import NodeFacts, NodeState
 
 _MEMORY_STATIC = "Static"
 

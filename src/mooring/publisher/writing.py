@@ -11,8 +11,8 @@ from typing import Any, Final
 import httpx2
 import msgspec
 
-from mooring.scheduling import node_topology, objects
-from mooring.scheduling.objects import FACTS, STATE, encoded
+from mooring.publisher import node_topology, objects
+from mooring.publisher.objects import FACTS, STATE, encoded
 from mooring.service.cluster.apiserver import ClusterError, check_response, cluster_errors
 
 MANAGER: Final = "mooring"

@@ -18,8 +18,7 @@ from mooring.core.errors import InputError
 from mooring.core.machineinfo import HIGHEST_NODE
 from mooring.devicemanager.state import Device, DeviceState, Holdings
 from mooring.kubelet.kubelet import StateTexts
-from mooring.scheduling.objects import STATE, new_object, read_object
-from mooring.scheduling.values import NodeState, PodKey
+from mooring.publisher.objects import STATE, NodeState, PodKey, new_object, read_object
 
 _NodeId = Annotated[int, msgspec.Meta(ge=0, le=HIGHEST_NODE)]
 _CPU = Annotated[int, msgspec.Meta(ge=0, le=HIGHEST_CPU)]

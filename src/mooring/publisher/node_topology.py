@@ -1,0 +1,162 @@
+"""The NodeResourceTopology of a node, v1alpha2: what the ecosystem's topology-aware schedulers read.
+
+Source: k8stopologyawareschedwg/noderesourcetopology-api, v1alpha2; names of zones, attributes and costs as its other
+publishers write them. Fingerprint of the node's pods: k8stopologyawareschedwg/podfingerprint, version v001: each pod is
+the XXH64 of its name, seeded with the XXH64 of its namespace; the fingerprint is the XXH64 of the sorted numbers, eight
+bytes each, the low one first. XXH64 is defined in the xxHash fast digest algorithm's specification, version 0.1.1.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from mooring.core.machineinfo import MachineInfo
+from mooring.node import Node
+from mooring.publisher.objects import NodeState
+from mooring.publisher.zones import Amount, Zone, exclusive_cpus_of, zones_of
+
+GROUP: Final = "topology.node.k8s.io"
+VERSION: Final = "v1alpha2"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "NodeResourceTopology"
+PLURAL: Final = "noderesourcetopologies"
+FACTS_ATTRIBUTE: Final = "mooring.dev/facts"
+SEQUENCE_ATTRIBUTE: Final = "mooring.dev/sequence"
+ALLOCATABLE_ATTRIBUTE: Final = "mooring.dev/exclusiveCPUsAllocatable"
+AVAILABLE_ATTRIBUTE: Final = "mooring.dev/exclusiveCPUsAvailable"
+
+
+def topology_document(info: MachineInfo, node: Node, state: NodeState) -> dict[str, Any]:
+    """Return the NodeResourceTopology object of a node.
+
+    Args:
+        info: its machine.
+        node: as it decides.
+        state: the same as it is published.
+    """
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": state.node},
+        "attributes": [{"name": name, "value": value} for name, value in _attributes(node, state)],
+        "zones": [_zone(zone) for zone in zones_of(info, node)],
+    }
+
+
+def _attributes(node: Node, state: NodeState) -> Iterator[tuple[str, str]]:
+    config, exclusive = node.settings.config, exclusive_cpus_of(node)
+    yield "topologyManagerPolicy", config.topology_manager_policy
+    yield "topologyManagerScope", config.topology_manager_scope
+    for name, options in (
+        ("topologyManagerPolicyOptions", config.topology_manager_policy_options),
+        ("cpuManagerPolicyOptions", config.cpu_manager_policy_options),
+    ):
+        if options:
+            yield name, _listed(options)
+    yield "cpuManagerPolicy", config.cpu_manager_policy
+    yield "memoryManagerPolicy", config.memory_manager_policy
+    yield ATTRIBUTE, fingerprint((pod.namespace, pod.name) for pod in state.pods)
+    yield METHOD_ATTRIBUTE, METHOD
+    yield ALLOCATABLE_ATTRIBUTE, str(exclusive.allocatable)
+    yield AVAILABLE_ATTRIBUTE, str(exclusive.available)
+    yield FACTS_ATTRIBUTE, state.facts
+    yield SEQUENCE_ATTRIBUTE, str(state.sequence)
+
+
+def _listed(options: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(options.items()))
+
+
+def _zone(zone: Zone) -> dict[str, Any]:
+    return {
+        "name": f"node-{zone.node}",
+        "type": "Node",
+        "costs": [{"name": f"node-{node}", "value": distance} for node, distance in zone.costs.items()],
+        "resources": [_resource(amount) for amount in zone.amounts],
+    }
+
+
+def _resource(amount: Amount) -> dict[str, str]:
+    return {
+        "name": amount.resource,
+        "capacity": str(amount.capacity),
+        "allocatable": str(amount.allocatable),
+        "available": str(amount.available),
+    }
+
+
+ATTRIBUTE: Final = "nodeTopologyPodsFingerprint"
+METHOD_ATTRIBUTE: Final = "nodeTopologyPodsFingerprintMethod"
+METHOD: Final = "exclude-terminal"
+"""Of the published methods the one that says: every pod that has not ended."""
+_PREFIX: Final = "pfp0v001"
+
+_BITS: Final = 2**64 - 1
+_PRIME1: Final = 0x9E3779B185EBCA87
+_PRIME2: Final = 0xC2B2AE3D27D4EB4F
+_PRIME3: Final = 0x165667B19E3779F9
+_PRIME4: Final = 0x85EBCA77C2B2AE63
+_PRIME5: Final = 0x27D4EB2F165667C5
+
+
+def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
+    """Return the fingerprint of pods, each a namespace and a name, in any order.
+
+    >>> fingerprint([])
+    'pfp0v001ef46db3751d8e999'
+    """
+    numbers = sorted(_number(namespace, name) for namespace, name in pods)
+    return f"{_PREFIX}{xxh64(struct.pack(f'<{len(numbers)}Q', *numbers)):016x}"
+
+
+@lru_cache(maxsize=2048)
+def _number(namespace: str, name: str) -> int:
+    return xxh64(name.encode(), xxh64(namespace.encode()))
+
+
+def xxh64(data: bytes, seed: int = 0) -> int:
+    """Return the XXH64 of bytes.
+
+    >>> f"{xxh64(b'abc'):x}"
+    '44bc2cf5ad770999'
+    """
+    stripes = len(data) // 32
+    lanes = struct.unpack_from(f"<{4 * stripes}Q", data)
+    total = _of_stripes(lanes, seed) if stripes else seed + _PRIME5
+    total = (total + len(data)) & _BITS
+    place = 32 * stripes
+    while place + 8 <= len(data):
+        (lane,) = struct.unpack_from("<Q", data, place)
+        total = (_rotated(total ^ _round(0, lane), 27) * _PRIME1 + _PRIME4) & _BITS
+        place += 8
+    if place + 4 <= len(data):
+        (half,) = struct.unpack_from("<I", data, place)
+        total = (_rotated(total ^ (half * _PRIME1 & _BITS), 23) * _PRIME2 + _PRIME3) & _BITS
+        place += 4
+    for byte in data[place:]:
+        total = _rotated(total ^ (byte * _PRIME5 & _BITS), 11) * _PRIME1 & _BITS
+    total = (total ^ total >> 33) * _PRIME2 & _BITS
+    total = (total ^ total >> 29) * _PRIME3 & _BITS
+    return total ^ total >> 32
+
+
+def _of_stripes(lanes: tuple[int, ...], seed: int) -> int:
+    sums = [seed + _PRIME1 + _PRIME2 & _BITS, seed + _PRIME2 & _BITS, seed, seed - _PRIME1 & _BITS]
+    for number, lane in enumerate(lanes):
+        sums[number % 4] = _round(sums[number % 4], lane)
+    rotations = zip(sums, (1, 7, 12, 18), strict=True)
+    total = sum(_rotated(one, count) for one, count in rotations) & _BITS
+    for one in sums:
+        total = ((total ^ _round(0, one)) * _PRIME1 + _PRIME4) & _BITS
+    return total
+
+
+def _round(total: int, lane: int) -> int:
+    return _rotated(total + lane * _PRIME2 & _BITS, 31) * _PRIME1 & _BITS
+
+
+def _rotated(value: int, count: int) -> int:
+    return (value << count | value >> 64 - count) & _BITS
