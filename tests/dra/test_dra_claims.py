@@ -12,11 +12,11 @@ from tests.cli.command import mooring
 from mooring.core.errors import InputError
 from mooring.dra.allocation import Allocation, Result, allocation_for, allocation_of, is_allocated, is_asked_for
 from mooring.dra.caretaker import own_classes
-from mooring.dra.cdi import Given, Prepared, Specs, request_variable
+from mooring.dra.cdi import Prepared, Specs, request_variable
 from mooring.dra.devices import Device, pcie_roots
+from mooring.dra.ledger import Given, Room
 from mooring.dra.plugin import DRA
 from mooring.dra.run import refuse_static_kubelet
-from mooring.dra.slices import Room
 
 DRIVER, NODE = "cpu.example", "n1"
 CPUS = {"numa0": 0x0F, "numa1": 0xF0, "cpu3": 0b1000}

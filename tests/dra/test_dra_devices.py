@@ -9,7 +9,8 @@ from mooring.core.topology import discover_topology
 from mooring.cpumanager.claimed import HeldClaim, HeldShare
 from mooring.discovery.loader import load_machine
 from mooring.dra.devices import CAPACITY, Device, Grouping, device_cpus, devices_of
-from mooring.dra.slices import Room, is_same, newest_generation, offered, slices
+from mooring.dra.ledger import Room
+from mooring.dra.slices import is_same, newest_generation, offered, slices
 
 # Two NUMA nodes with four cores each; CPU n and n + 8 are siblings.
 SMALL = discover_topology(machine())

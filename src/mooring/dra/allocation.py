@@ -15,7 +15,7 @@ from typing import Any, Final
 from mooring.core.errors import InputError
 from mooring.core.quantity import Quantity
 from mooring.dra.devices import CAPACITY, Device
-from mooring.dra.slices import Room
+from mooring.dra.ledger import Room
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from mooring.checkpoint.replacement import write_atomically, write_together
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.dra.allocation import Result
+from mooring.dra.ledger import Given
 
 VERSION: Final = "0.6.0"
 INSIDE: Final = "/run/mooring-claims"
@@ -30,15 +31,6 @@ _READABLE: Final = 0o644
 _OPEN: Final = 0o755
 CLASS: Final = "claim"
 ANNOTATION: Final = "mooring.dev/prepared"
-
-
-class Given(msgspec.Struct, frozen=True):
-    """What a claim has for one request of one device."""
-
-    request: str
-    device: str
-    cpus: str
-    variable: str
 
 
 class Prepared(msgspec.Struct, frozen=True):

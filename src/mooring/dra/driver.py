@@ -16,9 +16,9 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.topology import Topology, discover_topology
 from mooring.dra.allocation import Allocation, Result, allocation_of
-from mooring.dra.cdi import Given, Prepared, Specs
+from mooring.dra.cdi import Prepared, Specs
 from mooring.dra.devices import device_cpus
-from mooring.dra.ledger import Ledger
+from mooring.dra.ledger import Given, Ledger
 from mooring.dra.objects import Objects
 from mooring.service.cluster.apiserver import ClusterError
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
+import msgspec
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import MooringError
 from mooring.core.machineinfo import MachineInfo
 from mooring.cpumanager.claimed import HeldClaim, HeldShare
 from mooring.discovery.machineinfo_json import parse_machine_info
-from mooring.dra.cdi import Given
-from mooring.dra.slices import Room
 from mooring.service.claims_messages import MESSAGES, SERVICE
 
 SECONDS: Final = 10.0
@@ -24,6 +23,29 @@ _OPTIONS: Final = (("grpc.default_authority", "localhost"), ("grpc.use_local_sub
 
 class LedgerError(MooringError):
     """The agent cannot be asked, or says no; the text is for people."""
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What a claim has for one request of one device."""
+
+    request: str
+    device: str
+    cpus: str
+    variable: str
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the ledger of a node can give."""
+
+    claimable: int
+    """Mask of the CPUs that a claim could be given now."""
+    last: bool
+    """Whether these are all CPUs of the shared pool, so that one of them has to stay."""
+    claims: tuple[HeldClaim, ...] = ()
+    group_size: int = 1
+    """CPUs of a core."""
+    whole_cores: bool = False
 
 
 @dataclass(frozen=True, slots=True)

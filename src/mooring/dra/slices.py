@@ -12,28 +12,13 @@ from typing import Any, Final
 
 from mooring.core.hardware import Hardware
 from mooring.core.topology import discover_topology
-from mooring.cpumanager.claimed import HeldClaim
 from mooring.dra.devices import CAPACITY, Attribute, Device, Grouping, devices_of
-from mooring.dra.ledger import NodeNow
+from mooring.dra.ledger import NodeNow, Room
 from mooring.dra.objects import Objects
 
 API_VERSION: Final = "resource.k8s.io/v1"
 MOST_DEVICES: Final = 128
 """Devices of one slice; the API server refuses more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What the ledger of a node can give."""
-
-    claimable: int
-    """Mask of the CPUs that a claim could be given now."""
-    last: bool
-    """Whether these are all CPUs of the shared pool, so that one of them has to stay."""
-    claims: tuple[HeldClaim, ...] = ()
-    group_size: int = 1
-    """CPUs of a core."""
-    whole_cores: bool = False
 
 
 def offered(devices: Iterable[Device], grouping: Grouping, room: Room) -> list[dict[str, Any]]:
