@@ -188,7 +188,7 @@ def all_is_tried(agent: Agent) -> ClusterWriter:
     writer = agent._around.outward
     assert isinstance(writer, ClusterWriter)
     passed_on = threading.Event()
-    agent._afterwards.put(passed_on.set)
+    agent.work.put(passed_on.set)
     assert passed_on.wait(TIMEOUT)
     assert writer.wait_until_tried(TIMEOUT)
     return writer

@@ -29,12 +29,11 @@ class Told:
 
     def __init__(self, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
         self._agent, self.all = agent, list[EventFor | Evict]()
-        hands = agent.holder._hands
-        monkeypatch.setattr(agent.holder, "_hands", replace(hands, announce=self.all.append))
+        monkeypatch.setattr(agent.executor, "announce", self.all.append)
 
     def reasons(self) -> list[str]:
         done = threading.Event()
-        self._agent._afterwards.put(done.set)
+        self._agent.work.put(done.set)
         assert done.wait(TIMEOUT)
         return [one.reason for one in self.all if isinstance(one, EventFor)]
 
@@ -81,7 +80,7 @@ def test_who_missed_making_room_has_left_before_the_program_of_the_newcomer_runs
     agent, runtime = begun(node)
     other = start(node, runtime, "shared", 0)
     busy = threading.Event()
-    agent._afterwards.put(busy.wait)
+    agent.work.put(busy.wait)
     try:
         runtime.state_change(Event.RUN_POD_SANDBOX, pod("own"))
         reply = runtime.create(pod("own"), whole("own", 2))

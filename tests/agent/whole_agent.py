@@ -186,7 +186,7 @@ def whole(name: str, cpus: int) -> Container:
 def rest(node: Node) -> None:
     """Wait until the newest agent has done what it has put off, so that it looks at nothing that is changed next."""
     done = threading.Event()
-    assert node.agents[-1]._afterwards.put(done.set)
+    assert node.agents[-1].work.put(done.set)
     assert done.wait(TIMEOUT), "the agent is still busy"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from mooring.agent.adapter import Shell
 from mooring.agent.claims import ClaimsService
 from mooring.agent.cpu_hotplug import CPUCare
-from mooring.agent.executor import Afterwards, Hands
+from mooring.agent.executor import Executor, WorkQueue
 from mooring.agent.holder import Holder
 from mooring.agent.interrupts.reconcile import InterruptCare
 from mooring.agent.listening import Listener
@@ -100,7 +100,7 @@ class Agent:
             self._published = Published(_first(beginning, resumed, facts))
             self.metrics = AgentMetrics(self._published)
             self.metrics.per_container = options.per_container_metrics
-            afterwards = Afterwards(lambda error: log.error("internal error", exc_info=error))
+            work = WorkQueue(lambda error: log.error("internal error", exc_info=error))
             gates = PodGates.of(
                 beginning.configuration.kubelet.feature_gates, beginning.configuration.mooring.extensions
             )
@@ -113,18 +113,17 @@ class Agent:
             def tell_cluster(effect: EventFor | Evict) -> None:
                 announce(around.outward, effect, self._report)
 
-            hands = Hands(
-                store,
+            self.executor = Executor(
                 beginning.cgroups,
                 self.metrics,
-                afterwards,
+                work,
                 log,
                 self._verify,
                 tell_cluster,
                 AssignedFiles(Path(options.assigned_dir)),
             )
-            self.holder = Holder(resumed.state, self._published, hands)
-            self._around, self._afterwards = around, afterwards
+            self.holder = Holder(resumed.state, self._published, store, self.executor)
+            self._around, self.work = around, work
             self._interrupts = (
                 InterruptCare(beginning.root, Path(options.state_dir), self.holder, self.metrics, log)
                 if beginning.root
@@ -165,7 +164,7 @@ class Agent:
 
     def start(self) -> None:
         """Begin to talk to the runtime; where the node is to be tainted meanwhile, the taint comes first."""
-        self._afterwards.start()
+        self.work.start()
         if self._cpus is not None:
             self._cpus.start()
         if self._options.fail_closed:
@@ -197,12 +196,12 @@ class Agent:
         if flying != self._settled and not self.holder.in_flight():
             # No event came that would have had the last answer verified.
             self._settled = flying
-            self._afterwards.put(partial(self._verify, tuple(flying)))
-        if now - self.holder.lifted < LIFTING:
-            self._afterwards.put(partial(verify_quotas, self.holder, self._cgroups))
+            self.work.put(partial(self._verify, tuple(flying)))
+        if now - self.executor.lifted < LIFTING:
+            self.work.put(partial(verify_quotas, self.holder, self._cgroups))
         if now - self._verified >= VERIFYING:
             self._verified = now
-            self._afterwards.put(self.verify_all)
+            self.work.put(self.verify_all)
         if self._interrupts is not None:
             self._interrupts.look_after(self._reloading.options)
         if now - self._written >= WRITING:
@@ -231,7 +230,7 @@ class Agent:
                 self._given.trunk.shutdown(socket.SHUT_RDWR)
         if self._thread.is_alive():
             self._thread.join(_PATIENCE)
-        self._afterwards.finish(_PATIENCE)
+        self.work.finish(_PATIENCE)
         if self._interrupts is not None:
             self._interrupts.close(_PATIENCE)
         if self._options.fail_closed:

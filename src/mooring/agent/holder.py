@@ -6,7 +6,6 @@ verification and reload. What the answer waits for is done before it returns.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -14,29 +13,15 @@ from functools import partial
 from threading import RLock
 from typing import Any, TypeAlias
 
-from mooring.agent.cgroups.files import Trouble
 from mooring.agent.cgroups.findings import written_of
-from mooring.agent.executor import Hands, Looks, log_report, log_resize
-from mooring.agent.reactor.effects import (
-    DropAssigned,
-    Effect,
-    EventFor,
-    Evict,
-    LiftQuota,
-    Persist,
-    Report,
-    ResizeAnswered,
-    ReturnCPUs,
-    SweepAssigned,
-    Verify,
-    WriteAssigned,
-    WriteCPUSet,
-)
+from mooring.agent.executor import Executor
+from mooring.agent.reactor.effects import Effect, Persist
 from mooring.agent.reactor.enforcement import Written, write_done
 from mooring.agent.reactor.listing import Group
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, Outcome, Refused, unwritten
 from mooring.agent.reactor.values import LIVE, AgentState
 from mooring.agent.status.snapshot import EffectiveSet, PluginTrouble, Published, with_trouble
+from mooring.agent.storage.store import Store
 from mooring.core.observer import Observer
 from mooring.core.plugins import PluginChoice
 from mooring.node.facts import AdmissionBegun
@@ -56,27 +41,24 @@ Decide: TypeAlias = Callable[[AgentState, Observer], Outcome]
 class Holder:
     """Holds the state, and the snapshot that others see of it."""
 
-    def __init__(self, state: AgentState, published: Published, hands: Hands) -> None:
+    def __init__(self, state: AgentState, published: Published, store: Store, executor: Executor) -> None:
         """Begin with a state that was not written yet.
 
         Args:
             state: to begin with.
             published: holds a snapshot with everything but the state.
-            hands: do the effects.
+            store: keeps the state.
+            executor: executes the effects.
         """
         self.state = state
         """The newest; read from any thread, changed by :meth:`apply` only."""
         self._published = published
-        self._hands = hands
+        self._store, self._executor = store, executor
         self._lock = RLock()
-        self.lifted = -math.inf
-        """When a quota was last lifted, by the clock that only goes forward."""
         self._answered = 0.0
         self._effective: dict[str, EffectiveSet] = {}
         self._unwritable = ""
-        self._complained: set[tuple[str, str]] = set()
         self._troubled: Mapping[str, PluginTrouble] = {}
-        self._looks = Looks(hands.verify)
         self._publish()
 
     def apply(self, decide: Decide, uid: str = "") -> Outcome:
@@ -120,7 +102,7 @@ class Holder:
 
     def confirm(self) -> None:
         """Return once everybody is verified who is to be after earlier events."""
-        self._looks.make_all()
+        self._executor.checks.run_all()
 
     def show(self, **changes: Any) -> None:
         """Publish a snapshot with other fields changed."""
@@ -132,9 +114,9 @@ class Holder:
         """Try to write the state that could not be written."""
         with self._lock:
             if self._unwritable:
-                self._unwritable = self._hands.store.write(self.state)
+                self._unwritable = self._store.write(self.state)
                 if not self._unwritable:
-                    self._hands.log.info("the state is written again")
+                    self._executor.log.info("the state is written again")
                 self._publish()
 
     def problem(self, problem: str) -> None:
@@ -145,7 +127,7 @@ class Holder:
 
     def is_running(self, group: Group) -> bool:
         """Tell whether a container or sandbox runs, as its control group says."""
-        return self._hands.cgroups.has_processes(group.cgroup, group.pid)
+        return self._executor.cgroups.has_processes(group.cgroup, group.pid)
 
     def is_free(self, patience: float) -> bool:
         """Tell whether the lock is to be had within some seconds: an agent that hangs does not give it."""
@@ -156,23 +138,19 @@ class Holder:
 
     def complain(self, about: str, problem: str) -> None:
         """Log a problem, once for each thing that it is about."""
-        if (about, problem) not in self._complained:
-            if len(self._complained) > 1000:
-                self._complained.clear()
-            self._complained.add((about, problem))
-            self._later(partial(self._hands.log.warning, problem, about=about))
+        self._executor.complain(about, problem)
 
     def _stored(self, before: AgentState, outcome: Outcome, uid: str) -> Outcome:
         """Write the state where it is to be written; return what is done instead when that fails."""
         if not any(isinstance(effect, Persist) for effect in outcome.effects):
             return outcome
-        self._unwritable = self._hands.store.write(outcome.state)
+        self._unwritable = self._store.write(outcome.state)
         return unwritten(before, outcome, uid, self._unwritable) if self._unwritable else outcome
 
     def _plugins_failed(self, facts: Collection[object]) -> None:
         """Let the outside know of plugins whose answers were left out: each way to fail is logged once."""
         for failed in failures(facts):
-            self._hands.metrics.plugin_failures.labels(failed.plugin, failed.point).inc()
+            self._executor.metrics.plugin_failures.labels(failed.plugin, failed.point).inc()
             self._troubled = with_trouble(self._troubled, failed)
             self.complain(f"plugin {failed.plugin}", f"{failed.point}: {failed.why}; the answer was left out")
 
@@ -219,45 +197,17 @@ class Holder:
         return replace(outcome, state=conclusion.state, answer=conclusion.answer)
 
     def _do(self, effect: Effect) -> Written | None:
-        self._hands.metrics.count(effect)
-        match effect:
-            case WriteCPUSet():
-                return self._write(effect)
-            case ReturnCPUs():
-                if problem := self._hands.cgroups.return_cpus(effect):
-                    self.complain("groups above containers", f"a CPU that is back is not given to one: {problem}")
-            case LiftQuota():
-                self._lift(effect)
-            case WriteAssigned() | DropAssigned() | SweepAssigned():
-                if problem := self._hands.files.do(effect):
-                    self.complain("files of assigned CPUs", problem)
-            case ResizeAnswered():
-                self._later(partial(log_resize, self._hands.log, effect))
-            case Verify():
-                self._looks.ask(effect.container_ids)
-                self._later(partial(self._looks.make, effect.container_ids))
-            case Report():
-                self._later(partial(log_report, self._hands.log, effect))
-            case EventFor() | Evict():
-                self._later(partial(self._hands.announce, effect))
-        return None
-
-    def _lift(self, effect: LiftQuota) -> None:
-        self.lifted = time.monotonic()
-        if (lifted := self._hands.cgroups.lift_quota(effect)).trouble not in (None, Trouble.GONE):
-            self.complain(effect.container_id or effect.uid, f"a quota is not lifted: {lifted.problem}")
-
-    def _write(self, effect: WriteCPUSet) -> Written | None:
-        if not effect.cpus and not effect.mems:
+        done = self._executor.execute(effect)
+        if done is None:
             return None
-        done = self._hands.cgroups.write_cpuset(effect)
-        self._effective.pop(effect.container_id, None)
+        container = done.wanted.container_id
+        self._effective.pop(container, None)
         if done.after is not None:
-            self._effective[effect.container_id] = EffectiveSet(done.after.cpus, str(done.after.mems))
+            self._effective[container] = EffectiveSet(done.after.cpus, str(done.after.mems))
         return written_of(done)
 
     def _later(self, work: Callable[[], object]) -> None:
-        self._hands.afterwards.put(work)
+        self._executor.work.put(work)
 
     def _publish(self) -> None:
         self._published.publish(

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from mooring.agent.executor import Afterwards
+from mooring.agent.executor import WorkQueue
 from mooring.agent.holder import Holder
 from mooring.agent.interrupts.files import Balance, IRQFiles, Looked, Trouble
 from mooring.agent.interrupts.journal import InterruptJournal
@@ -63,7 +63,7 @@ class InterruptCare:
         self._journal = InterruptJournal(folder, self._files.boot())
         self._memory = self._journal.read()
         self._writer = Writer(self._files, self._journal, self._tell)
-        self._worker = Afterwards(lambda error: log.error("internal error", exc_info=error), 2)
+        self._worker = WorkQueue(lambda error: log.error("internal error", exc_info=error), 2)
         self._is_working = False
         self._lock = Lock()
         self._looked = self._balanced = -LOOKING - BALANCING

@@ -8,7 +8,7 @@ import pytest
 from tests.agent.nri.runtime_side import TIMEOUT
 from tests.patience import until
 
-from mooring.agent.executor import Looks
+from mooring.agent.executor import PendingChecks
 
 
 class Watched:
@@ -29,13 +29,13 @@ class Watched:
 
 def test_who_was_asked_for_is_looked_at_once_whoever_comes_first() -> None:
     made: list[tuple[str, ...]] = []
-    looks = Looks(made.append)
-    looks.make_all()
-    looks.ask(("a", "b"))
-    looks.ask(("c",))
-    looks.make_all()
-    looks.make(("a", "b"))
-    looks.make(("c",))
+    checks = PendingChecks(made.append)
+    checks.run_all()
+    checks.add(("a", "b"))
+    checks.add(("c",))
+    checks.run_all()
+    checks.run(("a", "b"))
+    checks.run(("c",))
     assert made == [("a", "b", "c")]
 
 
@@ -45,12 +45,12 @@ def test_who_is_asked_for_again_while_somebody_looks_is_looked_at_again() -> Non
     def verify(ids: tuple[str, ...]) -> None:
         made.append(ids)
         if len(made) == 1:
-            looks.ask(("a",))
+            checks.add(("a",))
 
-    looks = Looks(verify)
-    looks.ask(("a", "b"))
-    looks.make(("a", "b"))
-    looks.make(("a",))
+    checks = PendingChecks(verify)
+    checks.add(("a", "b"))
+    checks.run(("a", "b"))
+    checks.run(("a",))
     assert made == [("a", "b"), ("a",)]
 
 
@@ -66,7 +66,7 @@ def test_a_look_that_somebody_else_makes_is_waited_for_and_not_made_twice(monkey
         order.append("looked")
 
     def confirm() -> None:
-        looks.make_all()
+        checks.run_all()
         order.append("confirmed")
 
     locks: list[Watched] = []
@@ -75,10 +75,10 @@ def test_a_look_that_somebody_else_makes_is_waited_for_and_not_made_twice(monkey
         locks.append(Watched())
         return locks[-1]
 
-    monkeypatch.setattr(f"{Looks.__module__}.Lock", lock)
-    looks = Looks(verify)
-    looks.ask(("a",))
-    first = threading.Thread(target=looks.make, args=(("a",),))
+    monkeypatch.setattr(f"{PendingChecks.__module__}.Lock", lock)
+    checks = PendingChecks(verify)
+    checks.add(("a",))
+    first = threading.Thread(target=checks.run, args=(("a",),))
     first.start()
     assert began.wait(TIMEOUT)
     second = threading.Thread(target=confirm)
@@ -94,8 +94,8 @@ def test_a_look_that_fails_is_not_made_for_ever() -> None:
     def verify(_ids: tuple[str, ...]) -> None:
         raise OSError("broken")
 
-    looks = Looks(verify)
-    looks.ask(("a",))
+    checks = PendingChecks(verify)
+    checks.add(("a",))
     with pytest.raises(OSError, match="broken"):
-        looks.make(("a",))
-    looks.make_all()
+        checks.run(("a",))
+    checks.run_all()
