@@ -43,7 +43,7 @@ WHEELS = ("click", "msgspec", "pluggy", "pyyaml", "rich")
 """What the commands import; rich has more dependencies for what they do not use."""
 RUNTIME_PACKAGES = ("libseccomp2", "libstdc++6", "libgcc-s1")
 """What runc and grpcio load."""
-RUNTIME_WHEELS = ("grpcio", "prometheus-client", "protobuf", "structlog", "typing-extensions")
+RUNTIME_WHEELS = ("grpcio", "h11", "prometheus-client", "protobuf", "typing-extensions", "uvicorn")
 """What the agent imports without an API server, and the client that plays the kubelet."""
 OVERLAY = "lib/modules/*/kernel/fs/overlayfs/overlay.ko*"
 EDITIONS = "MOORING_E2E_NUMA_EDITIONS"

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from jsonschema import Draft202012Validator
 from tests.agent.made_up_interrupts import MadeUpInterrupts, made_up_interrupts
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
@@ -30,6 +29,7 @@ from mooring.devicemanager.state import Device
 from mooring.discovery.loader import load_machine
 from mooring.node.interrupts import ANNOTATION
 from mooring.schemas import schema
+from mooring.service.logs import Log
 from mooring.service.podresources import ListedContainer, ListedPod
 
 ON = "irqAffinity: on"
@@ -51,7 +51,7 @@ def agent_with(node: Node, more: str, extension: str = EXTENSION) -> Agent:
     """Start an agent that looks after the made-up interrupts."""
     text = CONFIGURATION.format(folder=node.folder, kubelet="", more=f'{more}\npodResourcesSocket: ""')
     (node.folder / "agent.yaml").write_text(text + extension, encoding="utf-8")
-    made = Agent(beginning(node), structlog.get_logger("test"))
+    made = Agent(beginning(node), Log("test"))
     node.agents.append(made)
     made.start()
     return made

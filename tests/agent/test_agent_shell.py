@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import threading
 
 import pytest
-from structlog.testing import capture_logs
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 from tests.agent.whole_agent import Node, pod, start, until, whole
 
@@ -203,17 +203,20 @@ def test_an_agent_whose_state_is_held_up_has_no_heartbeat(node: Node, monkeypatc
     assert beats == ["beat"]
 
 
-def test_another_policy_in_the_file_is_taken_up_while_containers_run(node: Node) -> None:
+def test_another_policy_in_the_file_is_taken_up_while_containers_run(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
     agent = node.agent()
     runtime = node.listening.next()
     runtime.synchronize()
     own = start(node, runtime, "own", 2)
     file = node.folder / "agent.yaml"
     file.write_text(file.read_text() + "onRejection: evict\nlogLevel: error\n", encoding="utf-8")
-    with capture_logs() as said:
+    with caplog.at_level(logging.WARNING, "test"):
         agent.reload()
         agent.look_after()
-    assert [line["about"] for line in said if "instead of evicted" in line["event"]] == ["onRejection"]
+    said = [line for line in caplog.records if "instead of evicted" in line.getMessage()]
+    assert [line.__dict__["fields"]["about"] for line in said] == ["onRejection"]
     assert agent.snapshot.configuration.generation == 2
     assert agent.holder.state.options.evict
     file.write_text(file.read_text().replace('"0"', '"0-1"'), encoding="utf-8")

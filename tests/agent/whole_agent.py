@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import structlog
 from tests import patience
 from tests.agent.cgroups.made_up_tree import MadeUpMachine
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
@@ -29,6 +28,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.discovery.loader import load_machine
 from mooring.publisher.background import PublisherThread
+from mooring.service.logs import Log
 
 until = partial(patience.until, seconds=TIMEOUT)
 NODE = "edge-7"
@@ -98,7 +98,7 @@ class Node:
 
     def agent(self, more: str = "", given: Given | None = None, cgroups: CGroups | None = None) -> Agent:
         """Start an agent."""
-        made = Agent(self.beginning(more, cgroups), structlog.get_logger("test"), given)
+        made = Agent(self.beginning(more, cgroups), Log("test"), given)
         self.agents.append(made)
         made.start()
         return made

@@ -13,7 +13,6 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-import structlog
 from tests.cli.command import mooring
 
 from mooring.agent.configuration import load_agent_configuration
@@ -51,7 +50,6 @@ def _restored_logging() -> Iterator[None]:
     yield
     root.handlers = handlers
     root.setLevel(level)
-    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -62,13 +60,13 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_without_the_packages_of_the_extra_one_line_names_the_missing_one_and_the_remedy(file: Path) -> None:
-    with mock.patch.dict(sys.modules, {"structlog": None, "mooring.agent.run": None}):
+    with mock.patch.dict(sys.modules, {"grpc": None, "mooring.agent.run": None}):
         sys.modules.pop("mooring.agent.run")
-        sys.modules.pop("mooring.service.logs", None)
+        sys.modules.pop("mooring.service.grpc_socket", None)
         answer = mooring("agent", "--config", file)
     assert answer.code == 2
     assert answer.complaint == (
-        "mooring: mooring agent: the package structlog is missing; "
+        "mooring: mooring agent: the package grpc is missing; "
         "install its packages: pip install '.[agent]' in a clone of Mooring"
     )
 

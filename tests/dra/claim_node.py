@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import structlog
 from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node
 from tests.e2e.folders import short_folder
@@ -22,6 +21,7 @@ from mooring.dra.ledger import Ledger
 from mooring.dra.plugin import DRA, DRA_SERVICE, REGISTRATION, REGISTRATION_SERVICE, Plugin
 from mooring.dra.slices import Offer, Publisher
 from mooring.service.cluster.apiserver import ClusterError
+from mooring.service.logs import Log
 
 DRIVER, NODE = "cpu.example", "edge-7"
 
@@ -109,7 +109,7 @@ class ClaimNode:
     def driver(self) -> Iterator[Kubelet]:
         """Run a driver, and return the kubelet's side of it."""
         objects: Any = self.objects
-        log = structlog.get_logger("test")
+        log = Log("test")
         ledger = Ledger(self.agent_socket)
         driver = Driver(DRIVER, NODE, ledger, objects, self.specs, log)
         publisher = Publisher(Offer(DRIVER, NODE, self.grouping), objects, log)

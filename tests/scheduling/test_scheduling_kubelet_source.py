@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-import structlog
 from tests.agent.small_node import CONFIG, INFO
 
 from mooring.agent.podresources import PodResourcesService
@@ -26,6 +25,7 @@ from mooring.publisher.device_checkpoint import held_devices
 from mooring.publisher.kubelet_source import ASKING, KubeletSource, UnsettledError
 from mooring.publisher.naming import Names, names_of
 from mooring.publisher.objects import NodeFacts, PodKey
+from mooring.service.logs import Log
 from mooring.service.podresources import ListedPod, PodResourcesClient, PodResourcesError, pods_in
 
 GPU = "vendor.example/gpu"
@@ -98,7 +98,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKubelet
     assert start.kubelet is not None
     one = RunningKubelet(root, start.kubelet.with_devices(DeviceState(DEVICES)))
     one.write()
-    service = PodResourcesService(str(one.socket), one, structlog.get_logger("test"))
+    service = PodResourcesService(str(one.socket), one, Log("test"))
     yield one
     service.close()
 
@@ -250,7 +250,7 @@ def test_configuration_is_read_again_when_the_kubelet_starts_anew_and_not_before
     running.now += 100
     assert looking.look() is first
     other = running.root / "other.sock"
-    service = PodResourcesService(str(other), running, structlog.get_logger("test"))
+    service = PodResourcesService(str(other), running, Log("test"))
     other.replace(running.socket)
     running.now += 100
     seen = looking.look()

@@ -17,8 +17,7 @@ from mooring.agent.nri.errors import MisuseError
 from mooring.agent.nri.plugin import Given, given_by
 from mooring.agent.startup import Asked, Beginning, StartPublisher, beginning_of
 from mooring.core.errors import InputError
-from mooring.service.log_lines import LAST_LINES, Lines
-from mooring.service.logs import open_log
+from mooring.service.logs import LAST_LINES, Lines, open_log
 from mooring.service.notify import notify, watchdog_seconds
 
 PERIOD = 0.5

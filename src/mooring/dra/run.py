@@ -28,8 +28,7 @@ from mooring.dra.plugin import Plugin
 from mooring.dra.slices import Offer, Publisher
 from mooring.service.cluster.apiserver import configuration_of
 from mooring.service.http import Page, serve_tcp
-from mooring.service.log_lines import LAST_LINES
-from mooring.service.logs import open_log
+from mooring.service.logs import LAST_LINES, open_log
 from mooring.service.options import Address, LogFormat, LogLevel
 
 DRIVER: Final = "cpu.mooring.dev"

@@ -1,17 +1,24 @@
-"""The agent's log: one event a line on standard error, as JSON for programs or as text for people.
+"""The log of a daemon: one event a line on standard error, as JSON for programs or as text for people.
 
-What libraries log through the standard library has the same form.
+What libraries log through the standard library has the same form. A daemon that others wait for never waits for the
+reader of its log: a pipe that is full blocks the writer, and the thread that answers the runtime logs too. A journal
+that hangs would keep containers from being created, while the agent looks as if it were ready.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import queue
+import select
 import sys
-from typing import Any, Protocol
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Protocol
 
-import structlog
-
-from mooring.service.log_lines import Lines
 from mooring.service.options import LogFormat, LogLevel
 
 _LEVELS = {
@@ -22,6 +29,8 @@ _LEVELS = {
 }
 AGENT = "mooring.agent"
 """Name of the agent's logger."""
+_FIELDS = "fields"
+"""Attribute of a record of the standard library that holds the fields of an event."""
 
 
 class Stream(Protocol):
@@ -31,53 +40,64 @@ class Stream(Protocol):
         """Write a line with its end."""
 
 
-def start_log(form: LogFormat, level: LogLevel, stream: Stream | None = None, *, name: str = AGENT) -> Any:
-    """Set up the log of this process and return its logger.
+class Log:
+    """Logs events with fields: ``log.info("pod placed", pod="apps/db", cpus="1-2")``."""
 
-    A line has ``time`` (RFC 3339, UTC), ``level``, ``logger``, ``event``, and whatever the event brings.
+    def __init__(self, name: str = AGENT) -> None:
+        self._logger = logging.getLogger(name)
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        """Log what helps to find a defect."""
+        self._log(logging.DEBUG, event, fields)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        """Log what has happened."""
+        self._log(logging.INFO, event, fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        """Log what an operator should know of."""
+        self._log(logging.WARNING, event, fields)
+
+    def error(self, event: str, /, exc_info: BaseException | None = None, **fields: object) -> None:
+        """Log what has failed, with the traceback of an exception where one is given."""
+        self._log(logging.ERROR, event, fields, exc_info)
+
+    def exception(self, event: str, /, **fields: object) -> None:
+        """Log what has failed, with the traceback of the exception that is being handled."""
+        self._log(logging.ERROR, event, fields, sys.exception())
+
+    def _log(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
+        if self._logger.isEnabledFor(level):
+            # As an argument the event would be a format.
+            self._logger.log(level, "%s", event, exc_info=error, extra={_FIELDS: fields})
+
+
+def start_log(form: LogFormat, level: LogLevel, stream: Stream | None = None, *, name: str = AGENT) -> Log:
+    """Set up the log of this process and return it.
+
+    A line has ``time`` (RFC 3339, UTC), ``level``, ``logger``, ``event``, and the fields of the event.
 
     Args:
         form: of a line.
         level: the least important lines that are written.
         stream: where they go; standard error by default.
-        name: of the logger, which every line tells.
+        name: of the logger, which stands in every line.
     """
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-        structlog.processors.format_exc_info,
-    ]
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(form)],
-        )
-    )
+    handler.setFormatter(_JSONLine() if form is LogFormat.JSON else _ConsoleLine())
     root = logging.getLogger()
     root.handlers = [handler]
     # Libraries are heard only when something is wrong, or when everything is to be heard.
     root.setLevel(logging.DEBUG if level is LogLevel.DEBUG else logging.WARNING)
     set_level(level, name)
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
-    return structlog.get_logger(name)
+    return Log(name)
 
 
-def open_log(form: LogFormat, level: LogLevel, *, name: str = AGENT) -> tuple[Any, Lines]:
-    """Set up the log of a process that others wait for, as :func:`start_log` does; who logs waits for no reader.
+def open_log(form: LogFormat, level: LogLevel, *, name: str = AGENT) -> tuple[Log, Lines]:
+    """Set up the log of a process that others wait for, as :func:`start_log` does; no writer waits for a reader.
 
     Returns:
-        The logger, and the lines on their way to standard error, to be finished at the end.
+        The log, and the lines on their way to standard error, to be finished at the end.
     """
 
     def left_out(count: int) -> None:
@@ -101,7 +121,93 @@ def set_level(level: LogLevel, name: str = AGENT) -> None:
     logging.getLogger(name).setLevel(_LEVELS[level])
 
 
-def _renderer(form: LogFormat) -> Any:
-    if form is LogFormat.JSON:
-        return structlog.processors.JSONRenderer()
-    return structlog.processors.KeyValueRenderer(key_order=["time", "level", "event"], drop_missing=True)
+class _JSONLine(logging.Formatter):
+    """A record as one JSON document."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return json.dumps(_content(record), default=repr)
+
+
+class _ConsoleLine(logging.Formatter):
+    """A record as ``name=value`` pairs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return " ".join(f"{name}={value!r}" for name, value in _content(record).items())
+
+
+def _content(record: logging.LogRecord) -> dict[str, object]:
+    time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
+    found: dict[str, object] = {
+        "time": time.removesuffix("+00:00") + "Z",
+        "level": record.levelname.lower(),
+        "event": record.getMessage(),
+        **getattr(record, _FIELDS, {}),
+        "logger": record.name,
+    }
+    if record.exc_info and record.exc_info[1] is not None:
+        found["exception"] = logging.Formatter().formatException(record.exc_info)
+    return found
+
+
+MOST_WAITING = 4096
+"""Lines that wait at most, one or two megabytes; what comes while so many wait is left out and counted."""
+
+LAST_LINES = 2.0
+"""Seconds for the last lines at the end of a process, when nobody reads them."""
+
+
+class Lines:
+    """What a log handler writes to: a queue, and a thread that writes to a descriptor."""
+
+    def __init__(self, descriptor: int, left_out: Callable[[int], object], size: int = MOST_WAITING) -> None:
+        """Begin to write.
+
+        Args:
+            descriptor: where lines go; one that cannot be written takes them all.
+            left_out: is told how many lines were left out once all others are written; it may log.
+            size: how many lines may wait.
+        """
+        self._descriptor = descriptor
+        self._tell = left_out
+        self._left_out = 0
+        self._lock = threading.Lock()
+        self._waiting: queue.Queue[str | None] = queue.Queue(size)
+        self._thread = threading.Thread(target=self._run, name="mooring-log", daemon=True)
+        self._thread.start()
+
+    def write(self, text: str) -> int:
+        """Have a text written as soon as possible, or leave it out. Never waits."""
+        try:
+            self._waiting.put_nowait(text)
+        except queue.Full:
+            with self._lock:
+                self._left_out += 1
+        return len(text)
+
+    def finish(self, patience: float) -> None:
+        """Write what waits, and end; waits for that for some seconds."""
+        with suppress(queue.Full):
+            self._waiting.put(None, timeout=patience)
+            self._thread.join(patience)
+
+    def _run(self) -> None:
+        while (text := self._waiting.get()) is not None:
+            with suppress(OSError):
+                self._write(text.encode(errors="backslashreplace"))
+            if self._waiting.empty() and (count := self._counted()):
+                self._tell(count)
+
+    def _counted(self) -> int:
+        with self._lock:
+            count, self._left_out = self._left_out, 0
+            return count
+
+    def _write(self, data: bytes) -> None:
+        # Not through sys.stderr: its lock, held by a thread that waits, would abort the process at its end.
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:
+                select.select((), (self._descriptor,), ())

@@ -18,7 +18,7 @@ from mooring.agent import run
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.run import run_agent
 from mooring.agent.startup import Asked
-from mooring.service.log_lines import Lines
+from mooring.service.logs import Lines
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import Any
 
 import grpc
 import pytest
-import structlog
 from tests.agent.outside.nodes import STATIC, Told, busy, partitioned, pod, snapshot_of, started
 
 from mooring.agent.podresources import PodResourcesService
@@ -20,6 +19,7 @@ from mooring.agent.status.snapshot import Published
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.podresources import pod_resources_document
+from mooring.service.logs import Log
 
 # Field number -> name and kind, from the specification (pod-level.md section 5); a reader of its own, so that a wrong
 # table of the server cannot agree with itself.
@@ -126,7 +126,7 @@ NODES: dict[str, Callable[[], Told]] = {
 def test_the_answers_are_those_of_the_json_form(name: str, path: str, channel: grpc.Channel) -> None:
     told = NODES[name]()
     document = pod_resources_document(told.kubelet.node)
-    service = PodResourcesService(path, Published(snapshot_of(told)), structlog.get_logger("test"))
+    service = PodResourcesService(path, Published(snapshot_of(told)), Log("test"))
     try:
         assert decoded(ask(channel, "List"), LIST) == without_defaults(document["List"])
         allocatable = decoded(ask(channel, "GetAllocatableResources"), ALLOCATABLE)
@@ -139,7 +139,7 @@ def test_the_answers_are_those_of_the_json_form(name: str, path: str, channel: g
 
 
 def test_a_pod_that_is_not_there_is_told_in_the_kubelets_words(path: str, channel: grpc.Channel) -> None:
-    service = PodResourcesService(path, Published(snapshot_of(busy())), structlog.get_logger("test"))
+    service = PodResourcesService(path, Published(snapshot_of(busy())), Log("test"))
     try:
         with pytest.raises(grpc.RpcError) as refused:
             ask(channel, "Get", named("db", "other"))
@@ -150,7 +150,7 @@ def test_a_pod_that_is_not_there_is_told_in_the_kubelets_words(path: str, channe
 
 
 def test_before_the_engine_runs_nothing_is_answered(path: str, channel: grpc.Channel) -> None:
-    service = PodResourcesService(path, Published(snapshot_of(busy(), state=None)), structlog.get_logger("test"))
+    service = PodResourcesService(path, Published(snapshot_of(busy(), state=None)), Log("test"))
     try:
         with pytest.raises(grpc.RpcError) as refused:
             ask(channel, "List")
@@ -162,7 +162,7 @@ def test_before_the_engine_runs_nothing_is_answered(path: str, channel: grpc.Cha
 def test_many_clients_get_the_newest_state_while_it_changes(path: str, channel: grpc.Channel) -> None:
     told = started()
     published = Published(snapshot_of(told))
-    service = PodResourcesService(path, published, structlog.get_logger("test"))
+    service = PodResourcesService(path, published, Log("test"))
     states: list[Kubelet] = [told.kubelet]
     try:
         with ThreadPoolExecutor(4) as clients:
@@ -183,11 +183,11 @@ def test_the_socket_has_its_permissions_and_goes_with_the_service(path: str) -> 
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(path)
     dead.close()
-    service = PodResourcesService(path, Published(snapshot_of(started())), structlog.get_logger("test"))
+    service = PodResourcesService(path, Published(snapshot_of(started())), Log("test"))
     try:
         assert stat.S_IMODE(Path(path).stat().st_mode) == 0o660
         with pytest.raises(InputError, match="somebody listens there already"):
-            PodResourcesService(path, Published(snapshot_of(started())), structlog.get_logger("test"))
+            PodResourcesService(path, Published(snapshot_of(started())), Log("test"))
     finally:
         service.close()
     assert list(Path(path).parent.iterdir()) == []

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from mooring.agent.options import AgentOptions
 from mooring.service.logs import set_level, start_log
@@ -30,7 +29,6 @@ def restored_logging() -> Iterator[None]:
     yield
     root.handlers = before
     root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:

@@ -328,7 +328,7 @@ def _drained(terminal: int) -> None:
 
 @pytest.mark.usefixtures("served")
 def test_asking_needs_none_of_the_agents_own_packages(path: str) -> None:
-    missing = ("google", "google.protobuf", "grpc", "lightkube", "prometheus_client", "structlog")
+    missing = ("google", "google.protobuf", "grpc", "lightkube", "prometheus_client", "uvicorn")
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({missing!r})); "
         "from mooring.cli.main import run; sys.exit(run(sys.argv[1:]))"

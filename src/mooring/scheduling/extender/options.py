@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Final
 
 from mooring.core.errors import InputError
@@ -13,17 +12,11 @@ from mooring.manifest.fields import check_names, choice_at, count_at, inside, ma
 from mooring.manifest.quantities import nanoseconds
 from mooring.scheduling.extender.deciding import UnknownNodes
 from mooring.scheduling.extender.scoring import Weights
+from mooring.service.options import LogFormat
 
 KIND: Final = "ExtenderConfiguration"
 API_VERSION: Final = "mooring/v1alpha1"
 _MEBIBYTE: Final = 2**20
-
-
-class LogForm(Enum):
-    """Form of a line in the log."""
-
-    JSON = "json"
-    CONSOLE = "console"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +48,7 @@ class ExtenderOptions:
     largest_body: int = 32 * _MEBIBYTE
     requests_at_once: int = 16
     weights: Weights = field(default_factory=Weights)
-    log_form: LogForm = LogForm.JSON
+    log_format: LogFormat = LogFormat.JSON
 
 
 FIELDS: Final = (
@@ -126,7 +119,7 @@ def _options(content: Mapping[str, Any]) -> ExtenderOptions:
         largest_body=_count(content, "maxBodyMiB", usual.largest_body // _MEBIBYTE) * _MEBIBYTE,
         requests_at_once=_count(content, "maxRequests", usual.requests_at_once),
         weights=_weights(mapping_at(content, "weights")),
-        log_form=choice_at(content, "logFormat", usual.log_form),
+        log_format=choice_at(content, "logFormat", usual.log_format),
     )
 
 

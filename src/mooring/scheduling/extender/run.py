@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
-
-import structlog
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
@@ -19,7 +14,7 @@ from mooring.scheduling.extender.answers import Answers
 from mooring.scheduling.extender.binding import Binder, ClusterServer, Server
 from mooring.scheduling.extender.deciding import Decider, Verdict
 from mooring.scheduling.extender.metrics import ExtenderMetrics
-from mooring.scheduling.extender.options import ExtenderOptions, LogForm, load_extender_options
+from mooring.scheduling.extender.options import ExtenderOptions, load_extender_options
 from mooring.scheduling.extender.pods import Shapes
 from mooring.scheduling.extender.service import Limits, Service
 from mooring.scheduling.extender.serving import listener_of, server_of
@@ -28,6 +23,8 @@ from mooring.scheduling.extender.watches import Report, followers
 from mooring.scheduling.prediction import shape_of
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.following import Follower
+from mooring.service.logs import start_log
+from mooring.service.options import LogLevel
 
 _TIDY_PERIOD = 5.0
 """Seconds between two times that what is over is forgotten."""
@@ -131,7 +128,7 @@ def run_extender(config: str, kubeconfig: str) -> None:
     options = load_extender_options(config)
     options = replace(options, kubeconfig=kubeconfig or options.kubeconfig)
     configuration = configuration_of(options.kubeconfig or None)
-    log = _log(options.log_form)
+    log = start_log(options.log_format, LogLevel.INFO, name="mooring.extender")
 
     def connect() -> Cluster:
         try:
@@ -156,20 +153,3 @@ def _running(extender: Extender) -> Iterator[None]:
         yield
     finally:
         extender.stop()
-
-
-def _log(form: LogForm) -> Any:
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    renderer: Any = structlog.processors.JSONRenderer()
-    if form is LogForm.CONSOLE:
-        renderer = structlog.processors.KeyValueRenderer(key_order=["time", "level", "event"], drop_missing=True)
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    return structlog.get_logger("mooring.extender")
