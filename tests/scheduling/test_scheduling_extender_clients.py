@@ -7,10 +7,10 @@ import http.client
 import json
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.patience import until
@@ -18,9 +18,8 @@ from tests.scheduling.authority import Authority, Certified, authority
 from tests.scheduling.extender_requests import PATIENT, ready_extender
 
 from mooring.core.errors import InputError
-from mooring.scheduling.extender.connections import Patience
 from mooring.scheduling.extender.options import TLS, ExtenderOptions
-from mooring.scheduling.extender.serving import listener_of, server_of
+from mooring.scheduling.extender.serving import limits_of, serve
 
 IMPATIENT = 0.2
 POD = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": [{"name": "a"}]}}
@@ -29,20 +28,16 @@ HEAD = b"POST /filter HTTP/1.1\r\nHost: extender\r\nContent-Length: 1000\r\n"
 
 
 @contextlib.contextmanager
-def serving(options: ExtenderOptions) -> Iterator[int]:
+def serving(options: ExtenderOptions, **limits: Any) -> Iterator[int]:
     """Run an extender until the end of the block, and give its port."""
     extender = ready_extender(options)
-    with listener_of(replace(options, port=0)) as listener:
-        server = server_of(options, extender.service.app)
-        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-        thread.start()
-        try:
-            until(lambda: server.started, "the extender listens")
-            yield listener.getsockname()[1]
-        finally:
-            server.should_exit = server.force_exit = True
-            thread.join(20)
-            extender.stop()
+    known = replace(limits_of(options), grace=0.0, **limits)
+    server = serve(replace(options, port=0), extender.service.app, known)
+    try:
+        yield server.address[1]
+    finally:
+        server.close()
+        extender.stop()
 
 
 def answered(port: int, context: ssl.SSLContext | None = None) -> int:
@@ -89,19 +84,19 @@ def test_who_dawdles_is_cut_after_every_part_of_a_request(sent: bytes) -> None:
         until(lambda: is_cut(client), "the connection is cut")
 
 
-def test_who_dawdles_with_the_next_request_is_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.scheduling.extender.serving.IDLE", IMPATIENT)
+def test_who_dawdles_with_the_next_request_is_cut_too() -> None:
     whole = b"GET /healthz HTTP/1.1\r\nHost: extender\r\n\r\n"
-    with serving(replace(ExtenderOptions(), request_time=PATIENT)) as port, dawdling(port, whole + HEAD) as client:
+    patient = replace(ExtenderOptions(), request_time=PATIENT)
+    with serving(patient, idle=IMPATIENT) as port, dawdling(port, whole + HEAD) as client:
         assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
         until(lambda: is_cut(client), "the connection is cut")
 
 
-def test_a_body_that_does_not_come_is_answered_before_the_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_does_not_come_is_answered_before_the_connection_ends() -> None:
     # The connection's own end is far away, so that it does not come first on a machine that stood still.
-    monkeypatch.setattr("mooring.scheduling.extender.serving.Patience", lambda *_: Patience(PATIENT, PATIENT, PATIENT))
+    impatient = replace(ExtenderOptions(), request_time=IMPATIENT)
     with (
-        serving(replace(ExtenderOptions(), request_time=IMPATIENT)) as port,
+        serving(impatient, first=PATIENT, busy=PATIENT, idle=PATIENT) as port,
         dawdling(port, HEAD + b"\r\n{") as client,
         client.makefile("rb") as answer,
     ):
@@ -168,5 +163,5 @@ def test_files_that_are_no_certificates_are_told_in_one_line(tmp_path: Path) -> 
     (tmp_path / "no.crt").write_text("no certificate", encoding="utf-8")
     options = ExtenderOptions(tls=TLS(str(tmp_path / "no.crt"), str(tmp_path / "no.crt")))
     with pytest.raises(InputError, match="check certificate, key and clientCA") as caught:
-        server_of(options, ready_extender(options).service.app)
+        serve(options, ready_extender(options).service.app)
     assert "\n" not in str(caught.value)

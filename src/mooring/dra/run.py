@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +28,7 @@ from mooring.service.cluster.apiserver import configuration_of
 from mooring.service.http import Page, serve_tcp
 from mooring.service.logs import LAST_LINES, open_log
 from mooring.service.options import Address, LogFormat, LogLevel
+from mooring.service.signals import stop_signals
 
 DRIVER: Final = "cpu.mooring.dev"
 CLAIMS_SOCKET: Final = "/run/mooring/claims.sock"
@@ -95,7 +94,7 @@ def run_driver(asked: Asked, stop: threading.Event | None = None) -> None:
         if stop is not None:
             _until(stop, caretaker, health, log)
         else:
-            with _signals() as told:
+            with stop_signals() as told:
                 _until(told, caretaker, health, log)
         log.info("the driver ends")
 
@@ -147,21 +146,6 @@ def _until(stop: threading.Event, caretaker: Caretaker, health: Health, log: Any
         health.problem = problem
         if stop.wait(PERIOD):
             return
-
-
-@contextmanager
-def _signals() -> Iterator[threading.Event]:
-    stop = threading.Event()
-
-    def ending(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, ending) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 _REMEDY = "let mooring agent place containers, and set the kubelet's cpuManagerPolicy to none"

@@ -1,40 +1,57 @@
-"""A small HTTP server for a few documents: bounded in connections, in bytes and in time.
+"""HTTP of every daemon: a listener with a thread of its own, bounded in connections, in bytes and in time.
 
-It serves a TCP address or a Unix socket. A request is one GET, the answer one document, and then the connection is
-closed; nobody can keep a thread longer than :data:`SECONDS`.
+Health, metrics and status are pages: a GET, a document, and the connection is closed. The scheduler extender brings an
+application of its own. Both run on uvicorn (:mod:`mooring.service.connections`), which is imported when the first
+client connects: until then a listener costs a thread that waits.
+
+No client can keep others out, however many connect and however slowly they go on: every connection has a time for each
+part of a request, and where there are too many, the one that has waited longest for its request is cut.
 """
 
 from __future__ import annotations
 
-import io
+import select
 import socket
-import socketserver
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from threading import BoundedSemaphore, Thread
-from typing import Any
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 from mooring.core.errors import InputError
 from mooring.service import sockets
 from mooring.service.options import Address
 
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
 SECONDS = 5.0
-"""Time for reading a request, and again for writing its answer."""
-LONGEST_REQUEST = 8 * 1024
-"""Bytes of a request line with its headers."""
-POLLING = 1.0
-"""Seconds that closing takes at most, on a system where a socket that listens cannot be shut down."""
-CONNECTIONS = 8
-"""Connections at once; more are answered with 503."""
+"""Time for reading the head of a request for a page."""
+_PARTS = 3
+"""A page is made and sent within that many times :data:`SECONDS`."""
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
-_BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 5\r\n\r\nbusy\n"
-_END_OF_HEAD = b"\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long connections may take, and how many there may be."""
+
+    first: float
+    """Seconds until the head of the first request has come."""
+    busy: float
+    """Seconds for its body and its answer, until that is handed to the system."""
+    idle: float
+    """Seconds until the head of the next one has come. Clients close idle connections earlier, so that they never send
+    a request into one that is being closed: kube-scheduler after 90 seconds."""
+    connections: int = 64
+    """At once; one more cuts the one that has waited longest."""
+    head: int = 8 * 1024
+    """Bytes of a request line with its headers."""
+    grace: float = 0.0
+    """Seconds for requests that are under way when the server is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,39 +63,63 @@ class Page:
     status: HTTPStatus = HTTPStatus.OK
 
 
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+"""An ASGI application."""
+
 Pages = Mapping[str, Callable[[], Page]]
-"""Path -> how its document is made; called from the threads of the server."""
+"""Path -> how its document is made. The thread of the server calls it and answers no other client meanwhile, so that
+it must not wait for anything."""
 
 
 class Server:
-    """Serves pages from threads of its own until it is closed."""
+    """Serves a listener from threads of its own until it is closed."""
 
-    def __init__(self, listener: socket.socket, pages: Pages, *, path: str = "") -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        served: Pages | Application,
+        limits: Limits,
+        *,
+        tls: SSLContext | None = None,
+        path: str = "",
+    ) -> None:
         """Begin to serve.
 
         Args:
-            listener: listens already.
-            pages: what there is.
+            listener: listens already; it is closed at the end.
+            served: pages, or an application.
+            limits: of connections.
+            tls: for HTTPS.
             path: of the Unix socket, removed at the end.
         """
-        self._path = path
-        self._listener = listener
-        self._server = _Bounded(listener, pages)
+        self._listener, self._served, self._limits, self._tls, self._path = listener, served, limits, tls, path
         self.address: Any = listener.getsockname()
         """Where it listens: host and port, or a path."""
-        self._thread = Thread(target=self._server.serve_forever, args=(POLLING,), name="http", daemon=True)
+        self._closing, self._close = socket.socketpair()
+        self._thread = Thread(target=self._run, name="http", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Stop serving and remove the socket's name."""
-        # Wakes the thread up, so that an idle server need not look ten times a second whether it is to end.
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._server.shutdown()
-        self._thread.join(SECONDS)
-        self._server.server_close()
+            self._close.send(b"x")
+        self._thread.join(SECONDS + self._limits.grace)
+        for one in (self._listener, self._closing, self._close):
+            one.close()
         if self._path:
             sockets.remove(self._path)
+
+    def _run(self) -> None:
+        ready, _, _ = select.select([self._listener, self._closing], [], [])
+        if self._closing in ready:
+            return
+        # Late: it takes megabytes, and time that an agent does not have before it is registered.
+        from mooring.service.connections import serve  # noqa: PLC0415 - as said above
+
+        serve(self._listener, self._served, self._limits, self._tls, self._closing)
 
 
 def serve_unix(path: str, pages: Pages) -> Server:
@@ -87,146 +128,39 @@ def serve_unix(path: str, pages: Pages) -> Server:
     Raises:
         InputError: there can be no such socket.
     """
-    return Server(sockets.listening(path), pages, path=path)
+    return Server(sockets.listening(path), pages, _of_pages(), path=path)
 
 
 def serve_tcp(address: Address, pages: Pages) -> Server:
     """Serve pages on a TCP address; port 0 takes any that is free.
 
     Raises:
-        InputError: it cannot be had.
+        InputError: the address is not available.
+    """
+    return Server(listener_at(address, "choose another metricsAddress, or leave it empty"), pages, _of_pages())
+
+
+def listener_at(address: Address, remedy: str, *, field: str = "") -> socket.socket:
+    """Return a socket that listens on a TCP address.
+
+    Args:
+        address: where; port 0 takes any that is free.
+        remedy: for an address that is not available.
+        field: of a document that names it.
+
+    Raises:
+        InputError: the address is not available.
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
-        listener = socket.create_server((address.host, address.port), family=family)
+        return socket.create_server((address.host, address.port), family=family)
     except (OSError, OverflowError) as error:
         words = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         # The library adds the address, which is named already.
         words = words.partition(" (while")[0]
-        remedy = "choose another metricsAddress, or leave it empty"
-        raise InputError(f"cannot be listened on: {words.lower()}", source=str(address), remedy=remedy) from None
-    return Server(listener, pages)
+        problem = f"cannot be listened on: {words.lower()}"
+        raise InputError(problem, source=str(address), field=field, remedy=remedy) from None
 
 
-class _Bounded(socketserver.ThreadingMixIn, socketserver.BaseServer):
-    """A server on a socket that listens already, with a bounded number of threads."""
-
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, listener: socket.socket, pages: Pages) -> None:
-        super().__init__(listener.getsockname(), _Handler)
-        self.pages = pages
-        self._listener = listener
-        self._free = BoundedSemaphore(CONNECTIONS)
-
-    def fileno(self) -> int:
-        """Return the descriptor that becomes readable with a connection."""
-        return self._listener.fileno()
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection."""
-        connection, address = self._listener.accept()
-        connection.settimeout(SECONDS)
-        return connection, address
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own where one is free."""
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            with suppress(OSError):
-                request.sendall(_BUSY)
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and free the thread."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def shutdown_request(self, request: Any) -> None:
-        """End a connection: what was written still arrives."""
-        with suppress(OSError):
-            request.shutdown(socket.SHUT_WR)
-        self.close_request(request)
-
-    def close_request(self, request: Any) -> None:
-        """Close a connection."""
-        request.close()
-
-    def server_close(self) -> None:
-        """Close the listening socket."""
-        super().server_close()
-        self._listener.close()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that went away is no event of the agent."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """Answers one request."""
-
-    server: _Bounded
-    protocol_version = "HTTP/1.0"
-    server_version = "mooring"
-    sys_version = ""
-
-    def setup(self) -> None:
-        """Read the request's head as a whole, so that its time is bounded as a whole."""
-        self.rfile = io.BytesIO(_head(self.request))
-        self.wfile = io.BytesIO()
-        self.connection = self.request
-
-    def finish(self) -> None:
-        """Send the answer in one go."""
-        buffer = self.wfile
-        if isinstance(buffer, io.BytesIO):
-            with suppress(OSError):
-                self.connection.sendall(buffer.getvalue())
-
-    def do_GET(self) -> None:
-        """Answer with a document."""
-        path = self.path.partition("?")[0]
-        make = self.server.pages.get(path)
-        page = make() if make is not None else _missing(self.server.pages)
-        self.send_response(page.status)
-        self.send_header("Content-Type", page.content_type)
-        self.send_header("Content-Length", str(len(page.body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(page.body)
-
-    do_HEAD = do_GET  # noqa: N815 - the base class looks for this name
-
-    def address_string(self) -> str:
-        """Return nothing: clients of a Unix socket have no address."""
-        return ""
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's signature
-        """Log nothing: probes come every few seconds."""
-
-
-def _missing(pages: Pages) -> Page:
-    known = ", ".join(sorted(pages))
-    return Page(f"there are {known}\n".encode(), status=HTTPStatus.NOT_FOUND)
-
-
-def _head(connection: socket.socket) -> bytes:
-    """Read up to the end of the headers; less when the client takes too long or sends too much."""
-    deadline = time.monotonic() + SECONDS
-    data = b""
-    with suppress(OSError):
-        while _END_OF_HEAD not in data and len(data) < LONGEST_REQUEST:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                break
-            connection.settimeout(left)
-            part = connection.recv(LONGEST_REQUEST - len(data))
-            if not part:
-                break
-            data += part
-    connection.settimeout(SECONDS)
-    return data
+def _of_pages() -> Limits:
+    return Limits(first=SECONDS, busy=SECONDS * _PARTS, idle=SECONDS)

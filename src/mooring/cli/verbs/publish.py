@@ -191,14 +191,12 @@ def _publisher(asked: Asked, source: Source, rhythm: Rhythm) -> Publisher:
 
 
 def _running(publisher: Publisher, address: Address | None) -> int:
-    import signal  # noqa: PLC0415 - only where something runs on
-    import threading  # noqa: PLC0415 - as above
-    from contextlib import closing, nullcontext  # noqa: PLC0415 - as above
+    from contextlib import closing, nullcontext  # noqa: PLC0415 - only where something runs on
 
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    with nullcontext() if address is None else closing(_serving(publisher, address)):
+    from mooring.service.signals import stop_signals  # noqa: PLC0415 - as above
+
+    serving = nullcontext() if address is None else closing(_serving(publisher, address))
+    with stop_signals() as stopping, serving:
         publisher.run(stopping)
     return YES
 

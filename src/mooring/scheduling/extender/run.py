@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from mooring.core.errors import InputError
@@ -17,7 +17,7 @@ from mooring.scheduling.extender.metrics import ExtenderMetrics
 from mooring.scheduling.extender.options import ExtenderOptions, load_extender_options
 from mooring.scheduling.extender.pods import Shapes
 from mooring.scheduling.extender.service import Limits, Service
-from mooring.scheduling.extender.serving import listener_of, server_of
+from mooring.scheduling.extender.serving import serve
 from mooring.scheduling.extender.view import ClusterView
 from mooring.scheduling.extender.watches import Report, followers
 from mooring.scheduling.prediction import shape_of
@@ -25,6 +25,7 @@ from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of,
 from mooring.service.cluster.following import Follower
 from mooring.service.logs import start_log
 from mooring.service.options import LogLevel
+from mooring.service.signals import stop_signals
 
 _TIDY_PERIOD = 5.0
 """Seconds between two times that what is over is forgotten."""
@@ -138,11 +139,9 @@ def run_extender(config: str, kubeconfig: str) -> None:
 
     cluster_of(configuration).close()  # mistakes in the credentials are told at once
     extender = extender_with(options, connect, lambda about, problem: log.warning(problem, about=about))
-    server = server_of(options, extender.service.app)
-    listener = listener_of(options)
-    log.info("the extender begins", listen=f"{options.host}:{options.port}", tls=bool(options.tls.certificate))
-    with listener, _running(extender):
-        server.run(sockets=[listener])
+    with stop_signals() as stop, closing(serve(options, extender.service.app)), _running(extender):
+        log.info("the extender begins", listen=f"{options.host}:{options.port}", tls=bool(options.tls.certificate))
+        stop.wait()
     log.info("the extender ends")
 
 

@@ -2,75 +2,57 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
-from typing import Any, Final, cast
-
-import uvicorn
-from starlette.types import ASGIApp
+from typing import Final
 
 from mooring.core.errors import InputError
-from mooring.scheduling.extender.connections import Patience, telling, timed
 from mooring.scheduling.extender.options import TLS, ExtenderOptions
+from mooring.service.http import Application, Limits, Server, listener_at
+from mooring.service.options import Address
 
-IDLE: Final = 100.0
+_IDLE: Final = 100.0
 """Seconds until the next request: longer than the 90 after which the scheduler closes an idle connection.
 
 Source: Go's http.DefaultTransport, whose IdleConnTimeout k8s.io/apimachinery v0.37 takes.
 """
 _BUSY: Final = 3
 """Times of a request within which it is over in any case: its body, its answer, and as much again."""
+_CONNECTIONS: Final = 512
+"""A scheduler keeps one for each request that is under way."""
+_GRACE: Final = 5.0
+"""Seconds for requests under way when the extender ends."""
 
 
-def listener_of(options: ExtenderOptions) -> socket.socket:
-    """Return the socket at the address of the options.
+def serve(options: ExtenderOptions, app: Application, limits: Limits | None = None) -> Server:
+    """Serve an application where the options say.
 
-    Raises:
-        InputError: it cannot be had.
-    """
-    host, port = options.host, options.port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=128)
-    except OSError as error:
-        problem = f"cannot be listened on: {(error.strerror or str(error)).lower()}"
-        raise InputError(problem, source=f"{host}:{port}", field="listen", remedy="choose another address") from None
-
-
-def server_of(options: ExtenderOptions, app: ASGIApp) -> uvicorn.Server:
-    """Return the server of an application, which runs with a listener.
+    Args:
+        options: of the extender.
+        app: answers.
+        limits: in place of those of the options.
 
     Raises:
-        InputError: the certificates cannot be used.
+        InputError: the certificates or the address cannot be used.
     """
-    patience = Patience(options.request_time, options.request_time * _BUSY, IDLE)
-    made = uvicorn.Config(
-        telling(app),
-        host=options.host,
-        port=options.port,
-        http=cast("Any", timed(patience)),
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        timeout_graceful_shutdown=5,
-        timeout_keep_alive=int(IDLE) + 1,  # the patience ends first
-        **_https(options.tls),
-    )
+    tls = _context(options.tls) if options.tls.certificate else None
+    listener = listener_at(Address(options.host, options.port), "choose another address", field="listen")
+    return Server(listener, app, limits or limits_of(options), tls=tls)
+
+
+def limits_of(options: ExtenderOptions) -> Limits:
+    """Return how long clients may take."""
+    seconds = options.request_time
+    return Limits(seconds, seconds * _BUSY, _IDLE, connections=_CONNECTIONS, head=64 * 1024, grace=_GRACE)
+
+
+def _context(tls: TLS) -> ssl.SSLContext:
     try:
-        made.load()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tls.certificate, tls.key)
+        if tls.client_ca:
+            context.load_verify_locations(tls.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ssl.SSLError) as error:
-        raise InputError(
-            f"cannot be used: {error}", field="tls", remedy="check certificate, key and clientCA"
-        ) from None
-    return uvicorn.Server(made)
-
-
-def _https(tls: TLS) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if tls.certificate:
-        found |= {"ssl_certfile": tls.certificate, "ssl_keyfile": tls.key}
-    if tls.client_ca:
-        found |= {"ssl_ca_certs": tls.client_ca, "ssl_cert_reqs": ssl.CERT_REQUIRED}
-    return found
+        remedy = "check certificate, key and clientCA"
+        raise InputError(f"cannot be used: {error}", field="tls", remedy=remedy) from None
+    return context
