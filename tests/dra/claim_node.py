@@ -13,13 +13,13 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node
 from tests.e2e.folders import short_folder
 
-from mooring.dra.caretaker import Caretaker
-from mooring.dra.cdi import Specs
+from mooring.dra.cdi import CDISpecs
+from mooring.dra.claims_client import ClaimsClient
 from mooring.dra.devices import Grouping
 from mooring.dra.driver import Driver
-from mooring.dra.ledger import Ledger
 from mooring.dra.plugin import DRA, DRA_SERVICE, REGISTRATION, REGISTRATION_SERVICE, Plugin
-from mooring.dra.slices import Offer, Publisher
+from mooring.dra.reconcile import Reconciler
+from mooring.dra.slices import SliceOffer, SlicePublisher
 from mooring.service.cluster.apiserver import ClusterError
 from mooring.service.logs import Log
 
@@ -102,21 +102,21 @@ class ClaimNode:
         return str(self.node.folder / "claims.sock")
 
     @property
-    def specs(self) -> Specs:
-        return Specs(self.node.folder / "cdi", DRIVER)
+    def specs(self) -> CDISpecs:
+        return CDISpecs(self.node.folder / "cdi", DRIVER)
 
     @contextlib.contextmanager
     def driver(self) -> Iterator[Kubelet]:
         """Run a driver, and return the kubelet's side of it."""
         objects: Any = self.objects
         log = Log("test")
-        ledger = Ledger(self.agent_socket)
-        driver = Driver(DRIVER, NODE, ledger, objects, self.specs, log)
-        publisher = Publisher(Offer(DRIVER, NODE, self.grouping), objects, log)
-        caretaker = Caretaker(driver, ledger, objects, self.specs, publisher, log, immediate=True)
+        agent = ClaimsClient(self.agent_socket)
+        driver = Driver(DRIVER, NODE, agent, objects, self.specs, log)
+        publisher = SlicePublisher(SliceOffer(DRIVER, NODE, self.grouping), objects, log)
+        reconciler = Reconciler(driver, agent, objects, self.specs, publisher, log, immediate=True)
         with short_folder("dra-") as root:
             plugin = Plugin(driver, root / "p", root / "r", log)
-            kubelet = Kubelet(self, root / "r" / f"{DRIVER}-reg.sock", caretaker, publisher, plugin)
+            kubelet = Kubelet(self, root / "r" / f"{DRIVER}-reg.sock", reconciler, publisher, plugin)
             try:
                 yield kubelet
             finally:
@@ -135,9 +135,9 @@ class Kubelet:
     """Speaks to a driver as a kubelet does."""
 
     def __init__(
-        self, place: ClaimNode, registration: Path, caretaker: Caretaker, publisher: Publisher, plugin: Plugin
+        self, place: ClaimNode, registration: Path, reconciler: Reconciler, publisher: SlicePublisher, plugin: Plugin
     ) -> None:
-        self.place, self.caretaker, self.publisher, self.plugin = place, caretaker, publisher, plugin
+        self.place, self.reconciler, self.publisher, self.plugin = place, reconciler, publisher, plugin
         self._channels: list[grpc.Channel] = []
         self.info: Any = self._call(
             str(registration),
@@ -164,9 +164,9 @@ class Kubelet:
     def unprepare(self, name: str, uid: str = "") -> str:
         return str(self._claims("NodeUnprepareResources", name, uid).error)
 
-    def look_after(self, seconds: float = 100.0) -> None:
+    def reconcile(self, seconds: float = 100.0) -> None:
         self.place.now += seconds
-        self.caretaker.look_after(self.place.now)
+        self.reconciler.reconcile(self.place.now)
 
     def close(self) -> None:
         for channel in self._channels:

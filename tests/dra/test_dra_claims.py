@@ -10,12 +10,19 @@ import pytest
 from tests.cli.command import mooring
 
 from mooring.core.errors import InputError
-from mooring.dra.allocation import Allocation, Result, allocation_for, allocation_of, is_allocated, is_asked_for
-from mooring.dra.caretaker import own_classes
-from mooring.dra.cdi import Prepared, Specs, request_variable
-from mooring.dra.devices import Device, pcie_roots
-from mooring.dra.ledger import Given, Room
+from mooring.dra.allocation import (
+    Allocation,
+    AllocationResult,
+    allocation_for,
+    allocation_of,
+    is_allocated,
+    is_asked_for,
+)
+from mooring.dra.cdi import CDISpecs, PreparedClaim, request_variable
+from mooring.dra.claims_client import ClaimableCPUs, PreparedShare
+from mooring.dra.devices import CPUGroup, pcie_roots
 from mooring.dra.plugin import DRA
+from mooring.dra.reconcile import own_classes
 from mooring.dra.run import refuse_static_kubelet
 
 DRIVER, NODE = "cpu.example", "n1"
@@ -44,7 +51,7 @@ def test_results_of_this_driver_count() -> None:
     shared = result(shareID="s-1", consumedCapacity={"dra.cpu/cpu": "3"})
     other = {**result("gpu0"), "driver": "gpu.example"}
     found = read(claim(shared, other, result("cpu3", "single")))
-    assert found.results == (Result("r", "numa0", 3, "s-1"), Result("single", "cpu3", 1))
+    assert found.results == (AllocationResult("r", "numa0", 3, "s-1"), AllocationResult("single", "cpu3", 1))
     assert found.pods == {"pod-1"}
 
 
@@ -64,18 +71,21 @@ def test_what_cannot_be_prepared_says_why(content: dict[str, Any], words: str) -
         read(content)
 
 
-PREPARED = Prepared(
+PREPARED = PreparedClaim(
     "u",
     "shop",
     "c",
-    (Result("fast/big", "numa0", 2, "s-1"), Result("slow", "numa1", 1)),
-    (Given("fast/big", "numa0", "1-2", "MOORING_CLAIM_U_0"), Given("slow", "numa1", "4", "MOORING_CLAIM_U_1")),
+    (AllocationResult("fast/big", "numa0", 2, "s-1"), AllocationResult("slow", "numa1", 1)),
+    (
+        PreparedShare("fast/big", "numa0", "1-2", "MOORING_CLAIM_U_0"),
+        PreparedShare("slow", "numa1", "4", "MOORING_CLAIM_U_1"),
+    ),
     ("pod-1",),
 )
 
 
 def test_a_file_has_a_device_for_each_share_and_tells_the_next_driver_everything(tmp_path: Path) -> None:
-    specs = Specs(tmp_path / "cdi", DRIVER)
+    specs = CDISpecs(tmp_path / "cdi", DRIVER)
     specs.write(PREPARED)
     content = json.loads(specs.path("u").read_text(encoding="utf-8"))
     assert (content["cdiVersion"], content["kind"]) == ("0.6.0", "cpu.example/claim")
@@ -101,16 +111,16 @@ def test_a_file_has_a_device_for_each_share_and_tells_the_next_driver_everything
     "text", ["", "{", "[]", '{"annotations": {}}', '{"annotations": {"mooring.dev/prepared": "{}"}}']
 )
 def test_a_damaged_file_counts_as_none(tmp_path: Path, text: str) -> None:
-    specs = Specs(tmp_path, DRIVER)
+    specs = CDISpecs(tmp_path, DRIVER)
     specs.path("u").write_text(text, encoding="utf-8")
     assert specs.read("u") is None
     assert [*specs.all()] == []
 
 
 def test_several_devices_of_a_request_are_one_list_for_the_program(tmp_path: Path) -> None:
-    given = (Given("r", "numa0", "1", "A"), Given("r", "numa1", "4-5", "B"))
-    specs = Specs(tmp_path, DRIVER)
-    specs.write(Prepared("u", "s", "c", (), given))
+    given = (PreparedShare("r", "numa0", "1", "A"), PreparedShare("r", "numa1", "4-5", "B"))
+    specs = CDISpecs(tmp_path, DRIVER)
+    specs.write(PreparedClaim("u", "s", "c", (), given))
     devices = json.loads(specs.path("u").read_text(encoding="utf-8"))["devices"]
     assert {one["containerEdits"]["env"][1] for one in devices} == {"MOORING_REQUEST_R=1,4-5"}
     assert (specs.told("u") / "r" / "cpuset").read_text(encoding="ascii") == "1,4-5"
@@ -133,8 +143,8 @@ def wants(count: str = "3", **exact: Any) -> dict[str, Any]:
     return {"name": "r", "exactly": {"deviceClassName": "cpus", "capacity": capacity, **exact}}
 
 
-def allocate(content: dict[str, Any], room: Room) -> list[dict[str, Any]]:
-    devices = [Device(name, CPUS[name], {}) for name in ("numa0", "numa1")]
+def allocate(content: dict[str, Any], room: ClaimableCPUs) -> list[dict[str, Any]]:
+    devices = [CPUGroup(name, CPUS[name], {}) for name in ("numa0", "numa1")]
     made = allocation_for(content, DRIVER, NODE, ["cpus"], devices, room)
     assert made["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"][0]["values"] == [NODE]
     results: list[dict[str, Any]] = made["devices"]["results"]
@@ -142,15 +152,15 @@ def allocate(content: dict[str, Any], room: Room) -> list[dict[str, Any]]:
 
 
 def test_immediate_allocation_takes_the_group_with_just_enough_left() -> None:
-    [found] = allocate(immediate(wants()), Room(0x7F, last=False))
+    [found] = allocate(immediate(wants()), ClaimableCPUs(0x7F, last=False))
     assert (found["device"], found["consumedCapacity"], found["pool"]) == ("numa1", {"dra.cpu/cpu": "3"}, NODE)
-    first, second = allocate(immediate(wants("4"), wants("1")), Room(0x7F, last=False))
+    first, second = allocate(immediate(wants("4"), wants("1")), ClaimableCPUs(0x7F, last=False))
     assert (first["device"], second["device"]) == ("numa0", "numa1")
     assert first["shareID"] != second["shareID"]
 
 
 def test_immediate_allocation_rounds_up_to_whole_cores() -> None:
-    [found] = allocate(immediate(wants("3")), Room(0xFF, last=False, group_size=2, whole_cores=True))
+    [found] = allocate(immediate(wants("3")), ClaimableCPUs(0xFF, last=False, group_size=2, whole_cores=True))
     assert found["consumedCapacity"] == {"dra.cpu/cpu": "4"}
 
 
@@ -170,7 +180,7 @@ def test_immediate_allocation_rounds_up_to_whole_cores() -> None:
 )
 def test_what_only_the_scheduler_can_judge_is_not_allocated(content: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        allocate(content, Room(0xFF, last=False))
+        allocate(content, ClaimableCPUs(0xFF, last=False))
 
 
 def test_who_asks_for_immediate_allocation_names_this_node() -> None:

@@ -8,8 +8,8 @@ from tests.node.nodes import machine
 from mooring.core.topology import discover_topology
 from mooring.cpumanager.claimed import HeldClaim, HeldShare
 from mooring.discovery.loader import load_machine
-from mooring.dra.devices import CAPACITY, Device, Grouping, device_cpus, devices_of
-from mooring.dra.ledger import Room
+from mooring.dra.claims_client import ClaimableCPUs
+from mooring.dra.devices import CAPACITY, CPUGroup, Grouping, device_cpus, devices_of
 from mooring.dra.slices import is_same, newest_generation, offered, slices
 
 # Two NUMA nodes with four cores each; CPU n and n + 8 are siblings.
@@ -17,7 +17,7 @@ SMALL = discover_topology(machine())
 NUMA0, NUMA1 = 0x0F0F, 0xF0F0
 
 
-def amounts(devices: tuple[Device, ...], grouping: Grouping, room: Room) -> dict[str, str]:
+def amounts(devices: tuple[CPUGroup, ...], grouping: Grouping, room: ClaimableCPUs) -> dict[str, str]:
     return {one["name"]: one["capacity"][CAPACITY]["value"] for one in offered(devices, grouping, room)}
 
 
@@ -78,12 +78,12 @@ def test_kinds_of_cores_are_told_where_a_group_has_one_kind() -> None:
 
 def test_pcie_roots_are_a_list() -> None:
     roots = {"pci0000:00": NUMA0, "pci0000:40": NUMA1, "pci0000:50": NUMA1}
-    [row] = offered(devices_of(SMALL, Grouping.NUMA, None, roots)[1:], Grouping.NUMA, Room(NUMA1, last=False))
+    [row] = offered(devices_of(SMALL, Grouping.NUMA, None, roots)[1:], Grouping.NUMA, ClaimableCPUs(NUMA1, last=False))
     assert row["attributes"]["resource.kubernetes.io/pcieRoot"] == {"strings": ["pci0000:40", "pci0000:50"]}
 
 
 def test_every_capacity_has_a_default() -> None:
-    rows = offered(devices_of(SMALL, Grouping.NUMA), Grouping.NUMA, Room(NUMA0 | NUMA1, last=False))
+    rows = offered(devices_of(SMALL, Grouping.NUMA), Grouping.NUMA, ClaimableCPUs(NUMA0 | NUMA1, last=False))
     for row in rows:
         assert row["allowMultipleAllocations"] is True
         assert row["capacity"][CAPACITY]["requestPolicy"] == {"default": "1", "validRange": {"min": "1", "step": "1"}}
@@ -93,21 +93,21 @@ def test_capacity_is_what_claims_have_and_what_they_could_get() -> None:
     devices = devices_of(SMALL, Grouping.NUMA)
     held = HeldClaim("u", "s", "c", (HeldShare("r", "numa1", 0xF0), HeldShare("r", "socket0", 0x3)))
     # A pod has CPUs 12 to 15; two CPUs of NUMA node 0 are held by a claim of another grouping.
-    room = Room(0x0F0C, last=False, claims=(held,))
+    room = ClaimableCPUs(0x0F0C, last=False, claims=(held,))
     assert amounts(devices, Grouping.NUMA, room) == {"numa0": "6", "numa1": "4"}
 
 
 def test_a_group_with_nothing_to_give_is_left_out() -> None:
-    assert amounts(devices_of(SMALL, Grouping.NUMA), Grouping.NUMA, Room(0x0F00, last=False)) == {"numa0": "4"}
+    assert amounts(devices_of(SMALL, Grouping.NUMA), Grouping.NUMA, ClaimableCPUs(0x0F00, last=False)) == {"numa0": "4"}
 
 
 def test_the_last_cpu_of_the_pool_is_not_offered() -> None:
-    room = Room(0x0F0E | NUMA1, last=True)
+    room = ClaimableCPUs(0x0F0E | NUMA1, last=True)
     assert amounts(devices_of(SMALL, Grouping.NUMA), Grouping.NUMA, room) == {"numa0": "7", "numa1": "7"}
 
 
 def test_whole_cores_are_offered_in_their_size() -> None:
-    room = Room(0x0F0E | NUMA1, last=False, group_size=2, whole_cores=True)
+    room = ClaimableCPUs(0x0F0E | NUMA1, last=False, group_size=2, whole_cores=True)
     first, second = offered(devices_of(SMALL, Grouping.NUMA), Grouping.NUMA, room)
     assert (first["capacity"][CAPACITY]["value"], second["capacity"][CAPACITY]["value"]) == ("6", "8")
     assert first["capacity"][CAPACITY]["requestPolicy"]["validRange"] == {"min": "2", "step": "2"}
@@ -115,7 +115,7 @@ def test_whole_cores_are_offered_in_their_size() -> None:
 
 def test_single_cpus_are_offered_while_they_are_free_or_claimed() -> None:
     held = HeldClaim("u", "s", "c", (HeldShare("r", "cpu3", 0b1000),))
-    rows = offered(devices_of(SMALL, Grouping.CPU), Grouping.CPU, Room(0b10, last=False, claims=(held,)))
+    rows = offered(devices_of(SMALL, Grouping.CPU), Grouping.CPU, ClaimableCPUs(0b10, last=False, claims=(held,)))
     assert [one["name"] for one in rows] == ["cpu1", "cpu3"]
     assert all("capacity" not in one and "allowMultipleAllocations" not in one for one in rows)
 
@@ -123,7 +123,7 @@ def test_single_cpus_are_offered_while_they_are_free_or_claimed() -> None:
 def test_a_slice_has_at_most_128_devices_and_all_have_one_generation() -> None:
     topology = discover_topology(load_machine("epyc-7763-2s-nps4").info)
     devices = devices_of(topology, Grouping.CPU)
-    rows = offered(devices, Grouping.CPU, Room(topology.all_cpus, last=False))
+    rows = offered(devices, Grouping.CPU, ClaimableCPUs(topology.all_cpus, last=False))
     made = slices("cpu.example", "n", rows, 7, "node-uid")
     assert [len(one["spec"]["devices"]) for one in made] == [128, 128]
     assert {one["spec"]["pool"]["resourceSliceCount"] for one in made} == {2}

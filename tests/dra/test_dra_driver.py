@@ -9,7 +9,7 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node, start, until
 from tests.dra.claim_node import DRIVER, NODE, ClaimNode, MadeUpObjects, result
 
-from mooring.dra.ledger import Ledger, LedgerError
+from mooring.dra.claims_client import ClaimsClient, ClaimsError
 from mooring.service.cluster.apiserver import ClusterError
 
 
@@ -125,7 +125,7 @@ def test_restarts_of_driver_and_agent_keep_claims(place: ClaimNode) -> None:
         place.runtime = agent_on(place.node)
         assert place.claims() == {"c": "4-5"}
         assert kubelet.prepare("c") == first
-        kubelet.look_after()
+        kubelet.reconcile()
         assert place.pods() == {"c": ["p"]}
 
 
@@ -144,7 +144,7 @@ def test_an_agent_that_lost_its_state_is_told_every_claim_with_its_cpus(place: C
         assert place.claims() == {}
         place.objects.away = True
         with pytest.raises(ClusterError):
-            kubelet.look_after()  # slices cannot be written, and claims are told before
+            kubelet.reconcile()  # slices cannot be written, and claims are told before
         assert place.claims() == {"b": "5-6"}
         assert place.pods() == {"b": ["p"]}
 
@@ -156,8 +156,8 @@ def test_claims_are_not_given_before_the_runtime_has_told_what_runs(place: Claim
     place.objects.add("c", result("numa1", 2))
     with place.driver() as kubelet:
         assert kubelet.prepare("c").error.startswith("NotReady")
-        with pytest.raises(LedgerError, match="waits for its container runtime"):
-            kubelet.look_after()
+        with pytest.raises(ClaimsError, match="waits for its container runtime"):
+            kubelet.reconcile()
         runtime.synchronize()
         # As in agent_on.
         until(lambda: kubelet.prepare("c").error == "", "the claim is prepared")
@@ -169,35 +169,35 @@ def test_slices_follow_the_ledger_and_are_written_when_they_change(place: ClaimN
         return {each["name"]: each["capacity"]["dra.cpu/cpu"]["value"] for each in one["spec"]["devices"]}
 
     with place.driver() as kubelet:
-        kubelet.look_after()
+        kubelet.reconcile()
         assert capacity() == {"numa0": "3", "numa1": "4"}
         place.objects.add("c", result("numa1", 2))
         kubelet.prepare("c")
-        kubelet.look_after()
+        kubelet.reconcile()
         assert kubelet.publisher.writes == 1
         # Those who have no hint get CPUs where fewest are left that suffice.
         start(place.node, place.runtime, "own", 2)
-        kubelet.look_after(0.5)
+        kubelet.reconcile(0.5)
         assert capacity() == {"numa0": "3", "numa1": "2"}
         start(place.node, place.runtime, "next", 3)
-        kubelet.look_after(0.5)
+        kubelet.reconcile(0.5)
         assert kubelet.publisher.writes == 2
-        kubelet.look_after(5)
+        kubelet.reconcile(5)
         assert capacity() == {"numa1": "2"}
         place.objects.published.clear()
-        kubelet.look_after(40)
+        kubelet.reconcile(40)
         [one] = place.objects.published.values()
         assert one["metadata"]["ownerReferences"][0]["uid"] == "uid-of-node"
 
 
 def test_a_claim_that_is_gone_from_the_cluster_is_given_back(place: ClaimNode) -> None:
-    ledger = Ledger(place.agent_socket)
+    agent = ClaimsClient(place.agent_socket)
     share = {"request": "r", "device": "numa1", "count": 2, "within": "4-7", "wished": ""}
     for name in ("gone", "there"):
-        ledger.prepare(f"uid-{name}", "default", name, [share], [])
+        agent.prepare(f"uid-{name}", "default", name, [share], [])
     place.objects.add("there", result("numa1", 2))
     with place.driver() as kubelet:
-        kubelet.look_after()
+        kubelet.reconcile()
         assert [*place.claims()] == ["there"]
 
 
@@ -214,15 +214,15 @@ def immediate(place: ClaimNode, name: str, count: int, **more: Any) -> dict[str,
 def test_immediate_allocation_takes_cpus_first_and_keeps_them_between_pods(place: ClaimNode) -> None:
     claim = immediate(place, "now", 3)
     with place.driver() as kubelet:
-        kubelet.look_after()
+        kubelet.reconcile()
         assert place.claims() == {"now": "1-3"}
         assert claim["status"]["allocation"]["devices"]["results"][0]["device"] == "numa0"
         assert kubelet.prepare("now").error == ""
         assert kubelet.unprepare("now") == ""
-        kubelet.look_after()
+        kubelet.reconcile()
         assert place.claims() == {"now": "1-3"}
         place.objects.known.clear()
-        kubelet.look_after()
+        kubelet.reconcile()
         assert place.claims() == {}
 
 
@@ -230,5 +230,5 @@ def test_immediate_allocation_that_cannot_be_written_or_does_not_fit_takes_nothi
     immediate(place, "changed", 3, conflict=True)
     immediate(place, "big", 5)
     with place.driver() as kubelet:
-        kubelet.look_after()
+        kubelet.reconcile()
         assert place.claims() == {}

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from mooring.core.errors import InputError
 from mooring.core.quantity import Quantity
-from mooring.dra.devices import CAPACITY, Device
-from mooring.dra.ledger import Room
+from mooring.dra.claims_client import ClaimableCPUs
+from mooring.dra.devices import CAPACITY, CPUGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class AllocationResult:
     """One device that a request of a claim got."""
 
     request: str
@@ -37,7 +37,7 @@ class Allocation:
     uid: str
     namespace: str
     name: str
-    results: tuple[Result, ...]
+    results: tuple[AllocationResult, ...]
     pods: frozenset[str]
     """Uids of the pods for which the claim is reserved."""
 
@@ -70,14 +70,14 @@ def allocation_of(claim: Mapping[str, Any], driver: str, pool: str, device_cpus:
     return Allocation(metadata["uid"], metadata["namespace"], metadata["name"], tuple(results), pods)
 
 
-def _result(one: Mapping[str, Any], device_cpus: Callable[[str], int], source: str) -> Result:
+def _result(one: Mapping[str, Any], device_cpus: Callable[[str], int], source: str) -> AllocationResult:
     device = one["device"]
     cpus = device_cpus(device)
     if not cpus:
         raise InputError(f"device {device} is none of this node", source=source)
     consumed = (one.get("consumedCapacity") or {}).get(CAPACITY)
     count = cpus.bit_count() if consumed is None else _whole(str(consumed), source)
-    return Result(one["request"], device, count, one.get("shareID") or "")
+    return AllocationResult(one["request"], device, count, one.get("shareID") or "")
 
 
 def _whole(text: str, source: str) -> int:
@@ -107,7 +107,12 @@ def is_allocated(claim: Mapping[str, Any]) -> bool:
 
 
 def allocation_for(
-    claim: Mapping[str, Any], driver: str, node: str, classes: Iterable[str], devices: Iterable[Device], room: Room
+    claim: Mapping[str, Any],
+    driver: str,
+    node: str,
+    classes: Iterable[str],
+    devices: Iterable[CPUGroup],
+    room: ClaimableCPUs,
 ) -> dict[str, Any]:
     """Return an allocation of a claim on this node, as its status has it.
 
@@ -153,7 +158,7 @@ def allocation_for(
     return {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
 
 
-def _count(request: Mapping[str, Any], classes: frozenset[str], source: str, room: Room) -> int:
+def _count(request: Mapping[str, Any], classes: frozenset[str], source: str, room: ClaimableCPUs) -> int:
     exact = request.get("exactly")
     if exact is None or exact.get("deviceClassName") not in classes:
         raise InputError(f"request {request['name']} is for no class of this driver alone", source=source)

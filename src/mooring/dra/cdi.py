@@ -20,8 +20,8 @@ import msgspec
 from mooring.checkpoint.replacement import write_atomically, write_together
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
-from mooring.dra.allocation import Result
-from mooring.dra.ledger import Given
+from mooring.dra.allocation import AllocationResult
+from mooring.dra.claims_client import PreparedShare
 
 VERSION: Final = "0.6.0"
 INSIDE: Final = "/run/mooring-claims"
@@ -33,17 +33,17 @@ CLASS: Final = "claim"
 ANNOTATION: Final = "mooring.dev/prepared"
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class PreparedClaim(msgspec.Struct, frozen=True):
     """A claim that was prepared."""
 
     uid: str
     namespace: str
     name: str
-    results: tuple[Result, ...]
-    given: tuple[Given, ...]
+    results: tuple[AllocationResult, ...]
+    given: tuple[PreparedShare, ...]
     pods: tuple[str, ...] = ()
 
-    def given_for(self, result: Result) -> int:
+    def given_for(self, result: AllocationResult) -> int:
         """Return the number of what a result got in :attr:`given`; results of one request and device share one."""
         return next(
             number
@@ -53,7 +53,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Specs:
+class CDISpecs:
     """The folder of specifications."""
 
     folder: Path
@@ -71,7 +71,7 @@ class Specs:
         """Return the folder of what a claim's containers are told; runtimes look at no folder for devices."""
         return self.folder / f"{self.driver}-{uid}"
 
-    def write(self, prepared: Prepared) -> None:
+    def write(self, prepared: PreparedClaim) -> None:
         """Write the file of a claim, whole or not at all, and before it what its containers are told.
 
         Raises:
@@ -91,15 +91,15 @@ class Specs:
         content = specification(prepared, self.driver, told)
         write_atomically(self.path(prepared.uid), msgspec.json.encode(content).decode())
 
-    def read(self, uid: str) -> Prepared | None:
+    def read(self, uid: str) -> PreparedClaim | None:
         """Return what a claim was given; None when there is no file, or none of this driver."""
         with suppress(OSError, msgspec.MsgspecError, KeyError, TypeError):
             content = msgspec.json.decode(self.path(uid).read_bytes())
-            found = msgspec.json.decode(content["annotations"][ANNOTATION], type=Prepared)
+            found = msgspec.json.decode(content["annotations"][ANNOTATION], type=PreparedClaim)
             return found if found.uid == uid else None
         return None
 
-    def all(self) -> Iterator[Prepared]:
+    def all(self) -> Iterator[PreparedClaim]:
         """Yield what was given to all claims that have a file."""
         prefix = f"{self.driver}-"
         for path in sorted(self.folder.glob(f"{prefix}*.json")):
@@ -113,7 +113,7 @@ class Specs:
         shutil.rmtree(self.told(uid), ignore_errors=True)
 
 
-def specification(prepared: Prepared, driver: str, told: Path) -> dict[str, Any]:
+def specification(prepared: PreparedClaim, driver: str, told: Path) -> dict[str, Any]:
     """Return the content of a file: a device for each request and device of the claim, with two variables and a mount.
 
     One variable tells the agent what the container has; the other, by the name of the request, tells the program its
@@ -164,7 +164,7 @@ def request_variable(request: str) -> str:
     return f"MOORING_REQUEST_{''.join(letter if letter.isalnum() else '_' for letter in name)}"
 
 
-def _of_request(prepared: Prepared, request: str) -> str:
+def _of_request(prepared: PreparedClaim, request: str) -> str:
     cpus = CPUSet()
     for one in prepared.given:
         if one.request == request:

@@ -36,7 +36,7 @@ _PREFIX = {Grouping.NUMA: "numa", Grouping.SOCKET: "socket", Grouping.L3: "l3-",
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class CPUGroup:
     """A group of CPUs."""
 
     name: str
@@ -63,7 +63,7 @@ def devices_of(
     grouping: Grouping,
     hardware: Hardware | None = None,
     pcie_roots: Mapping[str, int] | None = None,
-) -> tuple[Device, ...]:
+) -> tuple[CPUGroup, ...]:
     """Return the devices of a machine in the order of their numbers.
 
     Args:
@@ -74,7 +74,7 @@ def devices_of(
     """
     kinds = _kinds(hardware)
     return tuple(
-        Device(
+        CPUGroup(
             f"{_PREFIX[grouping]}{number}",
             cpus,
             dict(_attributes(topology, grouping, number, cpus, kinds, pcie_roots or {})),

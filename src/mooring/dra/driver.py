@@ -15,11 +15,11 @@ from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.topology import Topology, discover_topology
-from mooring.dra.allocation import Allocation, Result, allocation_of
-from mooring.dra.cdi import Prepared, Specs
+from mooring.dra.allocation import Allocation, AllocationResult, allocation_of
+from mooring.dra.cdi import CDISpecs, PreparedClaim
+from mooring.dra.claims_client import ClaimsClient, PreparedShare
 from mooring.dra.devices import device_cpus
-from mooring.dra.ledger import Given, Ledger
-from mooring.dra.objects import Objects
+from mooring.dra.objects import ClaimObjects
 from mooring.service.cluster.apiserver import ClusterError
 
 
@@ -45,19 +45,21 @@ class PreparedDevice:
 class Driver:
     """Prepares claims of one node; calls can come from any thread."""
 
-    def __init__(self, name: str, node: str, ledger: Ledger, objects: Objects, specs: Specs, log: Any) -> None:
+    def __init__(
+        self, name: str, node: str, agent: ClaimsClient, objects: ClaimObjects, specs: CDISpecs, log: Any
+    ) -> None:
         """Begin with what the files say.
 
         Args:
             name: of the driver.
             node: in the cluster.
-            ledger: of the node's agent.
+            agent: of the node's agent.
             objects: at the API server.
             specs: of prepared claims.
             log: of the driver.
         """
         self.name, self.node = name, node
-        self._ledger, self._objects, self._specs, self._log = ledger, objects, specs, log
+        self._agent, self._objects, self._specs, self._log = agent, objects, specs, log
         self._lock = Lock()
         self._topology: Topology | None = None
 
@@ -65,7 +67,7 @@ class Driver:
         """Prepare a claim for a pod that is about to start.
 
         Raises:
-            LedgerError: the agent does not answer, or refuses.
+            ClaimsError: the agent does not answer, or refuses.
             ClusterError: the API server does not answer, and the claim was not prepared before.
             InputError: the claim is another one, or is not allocated here.
         """
@@ -86,10 +88,10 @@ class Driver:
         """Give back what a claim has; of one that has nothing nothing happens.
 
         Raises:
-            LedgerError: the agent does not answer.
+            ClaimsError: the agent does not answer.
         """
         with self._lock:
-            self._ledger.unprepare(claim.uid)
+            self._agent.unprepare(claim.uid)
             self._specs.remove(claim.uid)
         self._log.info("claim given back", claim=f"{claim.namespace}/{claim.name}")
 
@@ -97,10 +99,10 @@ class Driver:
         """Have prepared claims that the ledger lost given their CPUs again, the same ones where they are free.
 
         Args:
-            held: returns the uids of the claims in the ledger.
+            held: returns the uids of the claims in the agent.
 
         Raises:
-            LedgerError: the agent does not answer, or refuses one.
+            ClaimsError: the agent does not answer, or refuses one.
         """
         for prepared in self._specs.all():
             if prepared.uid in held():
@@ -115,7 +117,7 @@ class Driver:
                     self._specs.write(again)
             self._log.warning("the agent had lost a claim", claim=f"{again.namespace}/{again.name}")
 
-    def _allocation(self, claim: ClaimName, before: Prepared | None) -> Allocation:
+    def _allocation(self, claim: ClaimName, before: PreparedClaim | None) -> Allocation:
         """Return what is allocated; where the API server is away, what was when the claim was prepared."""
         try:
             found = self._objects.claim(claim.namespace, claim.name)
@@ -128,15 +130,15 @@ class Driver:
             raise InputError(problem, source=f"claim {claim.namespace}/{claim.name}")
         return allocation_of(found, self.name, self.node, self.device_cpus)
 
-    def _given(self, allocated: Allocation, before: Prepared | None) -> Prepared:
+    def _given(self, allocated: Allocation, before: PreparedClaim | None) -> PreparedClaim:
         shares = self.shares(allocated, before)
-        given = self._ledger.prepare(allocated.uid, allocated.namespace, allocated.name, shares, allocated.pods)
-        return Prepared(
+        given = self._agent.prepare(allocated.uid, allocated.namespace, allocated.name, shares, allocated.pods)
+        return PreparedClaim(
             allocated.uid, allocated.namespace, allocated.name, allocated.results, given, tuple(sorted(allocated.pods))
         )
 
-    def shares(self, allocated: Allocation, before: Prepared | None = None) -> list[dict[str, Any]]:
-        """Return what an allocation asks of the ledger: one share for each request and device.
+    def shares(self, allocated: Allocation, before: PreparedClaim | None = None) -> list[dict[str, Any]]:
+        """Return what an allocation asks of the agent: one share for each request and device.
 
         Args:
             allocated: to the claim.
@@ -160,10 +162,10 @@ class Driver:
     def device_cpus(self, name: str) -> int:
         """Return the CPUs of a device as a mask; 0 when it is none of this node."""
         if self._topology is None:
-            self._topology = discover_topology(self._ledger.node().info)
+            self._topology = discover_topology(self._agent.node().info)
         return device_cpus(self._topology, name)
 
-    def _tell(self, prepared: Prepared) -> None:
+    def _tell(self, prepared: PreparedClaim) -> None:
         """Write into the claim's status which CPUs it has; nothing depends on it."""
         given = {(one.request, one.device): one.cpus for one in prepared.given}
         devices = [self._status(one, given[one.request, one.device]) for one in prepared.results]
@@ -172,13 +174,13 @@ class Driver:
         except (ClusterError, InputError) as error:
             self._log.warning("a claim's status is not written", claim=prepared.name, problem=str(error))
 
-    def _status(self, result: Result, cpus: str) -> dict[str, Any]:
+    def _status(self, result: AllocationResult, cpus: str) -> dict[str, Any]:
         share = {"shareID": result.share} if result.share else {}
         data = {"cpus": cpus, "request": result.request}
         return {"driver": self.name, "pool": self.node, "device": result.device, **share, "data": data}
 
 
-def cpus_of(given: Sequence[Given]) -> str:
+def cpus_of(given: Sequence[PreparedShare]) -> str:
     """Return all CPUs of a claim."""
     cpus = CPUSet()
     for one in given:

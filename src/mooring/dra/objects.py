@@ -25,7 +25,7 @@ _FRESH = 300.0
 _PAGE = 500
 
 
-class Objects:
+class ClaimObjects:
     """Asks the API server, one question after another; calls can come from any thread."""
 
     def __init__(self, open_config: Callable[[], SingleConfig]) -> None:

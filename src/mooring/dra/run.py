@@ -16,14 +16,14 @@ import msgspec
 
 from mooring.core.errors import InputError, MooringError
 from mooring.core.hardware import Hardware
-from mooring.dra.caretaker import Caretaker
-from mooring.dra.cdi import Specs
+from mooring.dra.cdi import CDISpecs
+from mooring.dra.claims_client import AgentNode, ClaimsClient, ClaimsError
 from mooring.dra.devices import Grouping
 from mooring.dra.driver import Driver
-from mooring.dra.ledger import Ledger, LedgerError, NodeNow
-from mooring.dra.objects import Objects
+from mooring.dra.objects import ClaimObjects
 from mooring.dra.plugin import Plugin
-from mooring.dra.slices import Offer, Publisher
+from mooring.dra.reconcile import Reconciler
+from mooring.dra.slices import SliceOffer, SlicePublisher
 from mooring.service.cluster.apiserver import configuration_of
 from mooring.service.http import Page, serve_tcp
 from mooring.service.logs import LAST_LINES, open_log
@@ -37,7 +37,7 @@ PERIOD: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DriverOptions:
     """The command line."""
 
     agent: str = CLAIMS_SOCKET
@@ -58,7 +58,7 @@ class Asked:
     log_level: LogLevel = LogLevel.INFO
 
 
-def run_driver(asked: Asked, stop: threading.Event | None = None) -> None:
+def run_driver(asked: DriverOptions, stop: threading.Event | None = None) -> None:
     """Be the driver of this node until SIGTERM or SIGINT.
 
     Args:
@@ -72,18 +72,20 @@ def run_driver(asked: Asked, stop: threading.Event | None = None) -> None:
     open_config = partial(configuration_of, asked.kubeconfig or None)
     open_config()
     with ExitStack() as opened:
-        ledger = Ledger(asked.agent)
-        now = _first_look(ledger, asked)
+        agent = ClaimsClient(asked.agent)
+        now = _first_look(agent, asked)
         # The kubelet waits for the driver, so that the driver waits for no reader of its log.
         log, lines = open_log(asked.log_format, asked.log_level, name="mooring.dra")
         opened.callback(lines.finish, LAST_LINES)
         node = asked.node or now.node
-        objects = Objects(open_config)
+        objects = ClaimObjects(open_config)
         opened.callback(objects.close)
-        specs = Specs(asked.cdi_root, asked.name)
-        driver = Driver(asked.name, node, ledger, objects, specs, log)
-        publisher = Publisher(Offer(asked.name, node, asked.grouping, asked.hardware, asked.pcie_roots), objects, log)
-        caretaker = Caretaker(driver, ledger, objects, specs, publisher, log, immediate=asked.immediate)
+        specs = CDISpecs(asked.cdi_root, asked.name)
+        driver = Driver(asked.name, node, agent, objects, specs, log)
+        publisher = SlicePublisher(
+            SliceOffer(asked.name, node, asked.grouping, asked.hardware, asked.pcie_roots), objects, log
+        )
+        reconciler = Reconciler(driver, agent, objects, specs, publisher, log, immediate=asked.immediate)
         plugin_folder = asked.kubelet_root / "plugins" / asked.name
         plugin = Plugin(driver, plugin_folder, asked.kubelet_root / "plugins_registry", log)
         opened.callback(plugin.close)
@@ -92,10 +94,10 @@ def run_driver(asked: Asked, stop: threading.Event | None = None) -> None:
             opened.callback(serve_tcp(asked.health, {"/healthz": health.page, "/readyz": health.page}).close)
         log.info("the driver begins", driver=asked.name, node=node, group=asked.grouping.value)
         if stop is not None:
-            _until(stop, caretaker, health, log)
+            _until(stop, reconciler, health, log)
         else:
             with stop_signals() as told:
-                _until(told, caretaker, health, log)
+                _until(told, reconciler, health, log)
         log.info("the driver ends")
 
 
@@ -114,10 +116,10 @@ class Health:
         return Page(f"{problem}\n".encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def _first_look(ledger: Ledger, asked: Asked) -> NodeNow:
+def _first_look(agent: ClaimsClient, asked: DriverOptions) -> AgentNode:
     try:
-        now = ledger.node()
-    except LedgerError as error:
+        now = agent.node()
+    except ClaimsError as error:
         raise InputError(str(error)) from None
     if not now.is_static:
         raise InputError(
@@ -134,10 +136,10 @@ def _first_look(ledger: Ledger, asked: Asked) -> NodeNow:
     return now
 
 
-def _until(stop: threading.Event, caretaker: Caretaker, health: Health, log: Any) -> None:
+def _until(stop: threading.Event, reconciler: Reconciler, health: Health, log: Any) -> None:
     while True:
         try:
-            caretaker.look_after(time.monotonic())
+            reconciler.reconcile(time.monotonic())
             problem = ""
         except MooringError as error:
             problem = str(error)

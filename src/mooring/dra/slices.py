@@ -12,16 +12,16 @@ from typing import Any, Final
 
 from mooring.core.hardware import Hardware
 from mooring.core.topology import discover_topology
-from mooring.dra.devices import CAPACITY, Attribute, Device, Grouping, devices_of
-from mooring.dra.ledger import NodeNow, Room
-from mooring.dra.objects import Objects
+from mooring.dra.claims_client import AgentNode, ClaimableCPUs
+from mooring.dra.devices import CAPACITY, Attribute, CPUGroup, Grouping, devices_of
+from mooring.dra.objects import ClaimObjects
 
 API_VERSION: Final = "resource.k8s.io/v1"
 MOST_DEVICES: Final = 128
 """Devices of one slice; the API server refuses more."""
 
 
-def offered(devices: Iterable[Device], grouping: Grouping, room: Room) -> list[dict[str, Any]]:
+def offered(devices: Iterable[CPUGroup], grouping: Grouping, room: ClaimableCPUs) -> list[dict[str, Any]]:
     """Return the devices that can be allocated, as a slice lists them.
 
     A group that has nothing to give, and gave nothing, is left out: a capacity below the smallest request is refused by
@@ -96,7 +96,7 @@ def _content(spec: Mapping[str, Any]) -> tuple[Any, ...]:
     return spec["driver"], spec.get("nodeName"), spec["pool"]["resourceSliceCount"], spec.get("devices") or []
 
 
-def _capacity(device: Device, grouping: Grouping, room: Room) -> int:
+def _capacity(device: CPUGroup, grouping: Grouping, room: ClaimableCPUs) -> int:
     given = sum(
         share.cpus.bit_count() for claim in room.claims for share in claim.shares if share.device == device.name
     )
@@ -105,7 +105,7 @@ def _capacity(device: Device, grouping: Grouping, room: Room) -> int:
     return given + (device.cpus & room.claimable).bit_count()
 
 
-def _withhold(devices: Iterable[Device], amounts: dict[str, int], room: Room) -> None:
+def _withhold(devices: Iterable[CPUGroup], amounts: dict[str, int], room: ClaimableCPUs) -> None:
     """Keep one CPU back, where most are free: the last one of the shared pool is never given."""
     free = {one.name: (one.cpus & room.claimable).bit_count() for one in devices}
     most = max(free, key=lambda name: free[name], default="")
@@ -135,7 +135,7 @@ The kubelet deletes those of a driver that was away.
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class SliceOffer:
     """How a node's CPUs are published."""
 
     driver: str
@@ -145,10 +145,10 @@ class Offer:
     pcie_roots: Mapping[str, int] | None = None
 
 
-class Publisher:
+class SlicePublisher:
     """Writes slices when they have changed, and not too often; called from one thread."""
 
-    def __init__(self, offer: Offer, objects: Objects, log: Any) -> None:
+    def __init__(self, offer: SliceOffer, objects: ClaimObjects, log: Any) -> None:
         """Publish nothing yet.
 
         Args:
@@ -162,7 +162,7 @@ class Publisher:
         self.writes = 0
         """How often slices were written."""
 
-    def publish(self, node: NodeNow, now: float) -> None:
+    def publish(self, node: AgentNode, now: float) -> None:
         """Bring the slices up to date, if it is time.
 
         Args:
@@ -194,7 +194,7 @@ class Publisher:
             self._log.info("slices written", generation=generation + 1, devices=len(wanted))
         self._published, self._looked = wanted, now
 
-    def devices(self, node: NodeNow) -> tuple[Device, ...]:
+    def devices(self, node: AgentNode) -> tuple[CPUGroup, ...]:
         """Return the devices of the node, without those that are all reserved."""
         offer = self._offer
         made = devices_of(discover_topology(node.info), offer.grouping, offer.hardware, offer.pcie_roots)

@@ -24,7 +24,7 @@ from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of
 
 from mooring.agent.pods.events import About, EventWrite, Happening
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
-from mooring.dra.objects import Objects
+from mooring.dra.objects import ClaimObjects
 from mooring.publisher.naming import APINames
 from mooring.publisher.pruning import prune
 from mooring.publisher.waking import wake
@@ -376,13 +376,13 @@ def bind_pod(deployed: Deployed, account: str) -> None:
 
 
 @contextlib.contextmanager
-def objects_of(deployed: Deployed, account: str) -> Iterator[Objects]:
-    objects = Objects(partial(deployed.configuration, account))
+def objects_of(deployed: Deployed, account: str) -> Iterator[ClaimObjects]:
+    objects = ClaimObjects(partial(deployed.configuration, account))
     with contextlib.closing(objects):
         yield objects
 
 
-def with_objects(ask: Callable[[Objects], object]) -> Callable[[Deployed, str], None]:
+def with_objects(ask: Callable[[ClaimObjects], object]) -> Callable[[Deployed, str], None]:
     def asked(deployed: Deployed, account: str) -> None:
         with objects_of(deployed, account) as objects:
             ask(objects)

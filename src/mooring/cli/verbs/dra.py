@@ -125,10 +125,10 @@ def command(
         from mooring.discovery.loader import load_machine  # noqa: PLC0415 - as above
         from mooring.dra.devices import Grouping  # noqa: PLC0415 - as above
         from mooring.dra.devices import pcie_roots as found_roots  # noqa: PLC0415 - as above
-        from mooring.dra.run import Asked, run_driver  # noqa: PLC0415 - as above
+        from mooring.dra.run import DriverOptions, run_driver  # noqa: PLC0415 - as above
         from mooring.service.options import LogFormat, LogLevel  # noqa: PLC0415 - needs the extra, and nobody else does
 
-        asked = Asked(
+        asked = DriverOptions(
             agent=agent,
             kubeconfig=kubeconfig,
             node=node,

@@ -21,11 +21,11 @@ SECONDS: Final = 10.0
 _OPTIONS: Final = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
 
 
-class LedgerError(MooringError):
+class ClaimsError(MooringError):
     """The agent cannot be asked, or says no; the text is for people."""
 
 
-class Given(msgspec.Struct, frozen=True):
+class PreparedShare(msgspec.Struct, frozen=True):
     """What a claim has for one request of one device."""
 
     request: str
@@ -35,7 +35,7 @@ class Given(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ClaimableCPUs:
     """What the ledger of a node can give."""
 
     claimable: int
@@ -49,7 +49,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeNow:
+class AgentNode:
     """What the agent says of its node."""
 
     node: str
@@ -57,11 +57,11 @@ class NodeNow:
     is_static: bool
     """Whether its CPU manager's policy is static, without which there are no claims."""
     is_synchronized: bool
-    room: Room
+    room: ClaimableCPUs
     reserved: int
 
 
-class Ledger:
+class ClaimsClient:
     """Asks the agent; calls can come from any thread."""
 
     def __init__(self, path: str) -> None:
@@ -72,11 +72,11 @@ class Ledger:
         """
         self._path = path
 
-    def node(self) -> NodeNow:
+    def node(self) -> AgentNode:
         """Ask for the node.
 
         Raises:
-            LedgerError: the agent does not answer.
+            ClaimsError: the agent does not answer.
             InputError: its description of the machine cannot be understood.
         """
         found: Any = self._call("Node")
@@ -90,8 +90,8 @@ class Ledger:
             )
             for one in found.claims
         )
-        room = Room(claimable, claimable == shared, claims, found.group_size or 1, found.whole_cores)
-        return NodeNow(
+        room = ClaimableCPUs(claimable, claimable == shared, claims, found.group_size or 1, found.whole_cores)
+        return AgentNode(
             found.node,
             parse_machine_info(found.machine, self._path).info,
             found.static,
@@ -102,7 +102,7 @@ class Ledger:
 
     def prepare(
         self, uid: str, namespace: str, name: str, shares: Iterable[dict[str, Any]], pods: Iterable[str]
-    ) -> tuple[Given, ...]:
+    ) -> tuple[PreparedShare, ...]:
         """Have a claim given its CPUs.
 
         Args:
@@ -113,7 +113,7 @@ class Ledger:
             pods: uids of those for which it is reserved.
 
         Raises:
-            LedgerError: the agent does not answer, or refuses.
+            ClaimsError: the agent does not answer, or refuses.
         """
         share: Any = MESSAGES["Share"]
         answer: Any = self._call(
@@ -125,18 +125,18 @@ class Ledger:
             pods=sorted(pods),
         )
         if answer.reason:
-            raise LedgerError(answer.reason)
-        return tuple(Given(one.request, one.device, one.cpus, one.variable) for one in answer.shares)
+            raise ClaimsError(answer.reason)
+        return tuple(PreparedShare(one.request, one.device, one.cpus, one.variable) for one in answer.shares)
 
     def unprepare(self, uid: str) -> None:
         """Have a claim's CPUs taken back; of one that has none nothing happens.
 
         Raises:
-            LedgerError: the agent does not answer, or refuses.
+            ClaimsError: the agent does not answer, or refuses.
         """
         answer: Any = self._call("Unprepare", uid=uid)
         if answer.reason:
-            raise LedgerError(answer.reason)
+            raise ClaimsError(answer.reason)
 
     def _call(self, method: str, **fields: Any) -> Any:
         request, response = MESSAGES[f"{method}Request"], MESSAGES[f"{method}Response"]
@@ -151,7 +151,7 @@ class Ledger:
                 return call(request(**fields), timeout=SECONDS)
             except grpc.RpcError as error:
                 said: Any = error  # of a call that was made it is a call too
-                raise LedgerError(
+                raise ClaimsError(
                     f"{self._path}: the agent of this node does not answer ({said.details()}); start mooring agent "
                     "with claimsSocket, or name its socket with --agent"
                 ) from None

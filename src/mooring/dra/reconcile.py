@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from mooring.core.errors import MooringError
 from mooring.dra.allocation import Allocation, allocation_for, allocation_of, is_allocated, is_asked_for
-from mooring.dra.cdi import Specs
+from mooring.dra.cdi import CDISpecs
+from mooring.dra.claims_client import AgentNode, ClaimsClient, ClaimsError
 from mooring.dra.driver import Driver
-from mooring.dra.ledger import Ledger, LedgerError, NodeNow
-from mooring.dra.objects import Objects
-from mooring.dra.slices import Publisher
+from mooring.dra.objects import ClaimObjects
+from mooring.dra.slices import SlicePublisher
 from mooring.service.cluster.apiserver import ClusterError
 
 IMMEDIATE_PERIOD: Final = 5.0
@@ -20,16 +20,16 @@ SWEEP_PERIOD: Final = 60.0
 """Seconds between two looks for claims of the ledger that nobody has any more."""
 
 
-class Caretaker:
+class Reconciler:
     """Looks after a driver; called from one thread."""
 
     def __init__(
         self,
         driver: Driver,
-        ledger: Ledger,
-        objects: Objects,
-        specs: Specs,
-        publisher: Publisher,
+        agent: ClaimsClient,
+        objects: ClaimObjects,
+        specs: CDISpecs,
+        publisher: SlicePublisher,
         log: Any,
         *,
         immediate: bool = False,
@@ -38,43 +38,43 @@ class Caretaker:
 
         Args:
             driver: of this node.
-            ledger: of the node's agent.
+            agent: of the node's agent.
             objects: at the API server.
             specs: of prepared claims.
             publisher: of the slices.
             log: of the driver.
             immediate: whether claims may ask for immediate allocation.
         """
-        self._driver, self._ledger, self._objects, self._specs = driver, ledger, objects, specs
+        self._driver, self._agent, self._objects, self._specs = driver, agent, objects, specs
         self._publisher, self._log, self._immediate = publisher, log, immediate
         self._allocated = self._swept = float("-inf")
         self._told: set[tuple[str, str]] = set()
 
-    def look_after(self, now: float) -> None:
+    def reconcile(self, now: float) -> None:
         """Do what is due.
 
         Args:
             now: seconds that only go forward.
 
         Raises:
-            LedgerError: the agent does not answer, or has lost a claim and cannot give it again.
+            ClaimsError: the agent does not answer, or has lost a claim and cannot give it again.
             ClusterError: the API server does not answer.
         """
-        node = self._ledger.node()
+        node = self._agent.node()
         if not node.is_synchronized:
-            raise LedgerError("the agent waits for its container runtime")
+            raise ClaimsError("the agent waits for its container runtime")
         lost = {one.uid for one in self._specs.all()} - _held(node)
         if lost:
-            self._driver.restore(lambda: _held(self._ledger.node()))
-            node = self._ledger.node()
+            self._driver.restore(lambda: _held(self._agent.node()))
+            node = self._agent.node()
         if self._immediate and now - self._allocated >= IMMEDIATE_PERIOD:
             self._allocated = now
             self._allocate()
-            node = self._ledger.node()
+            node = self._agent.node()
         if now - self._swept >= SWEEP_PERIOD:
             self._swept = now
             self._sweep(node)
-            node = self._ledger.node()
+            node = self._agent.node()
         self._publisher.publish(node, now)
 
     def _allocate(self) -> None:
@@ -87,7 +87,7 @@ class Caretaker:
         for claim in wanted:
             name = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
             try:
-                node = self._ledger.node()
+                node = self._agent.node()
                 if is_allocated(claim):
                     self._hold(claim, node)
                     continue
@@ -105,16 +105,16 @@ class Caretaker:
         try:
             self._objects.allocate(claim, allocation)
         except ClusterError:
-            self._ledger.unprepare(uid)
+            self._agent.unprepare(uid)
             raise
 
-    def _hold(self, claim: Mapping[str, Any], node: NodeNow) -> None:
+    def _hold(self, claim: Mapping[str, Any], node: AgentNode) -> None:
         """Have a claim hold its CPUs between the pods that use it."""
         if claim["metadata"]["uid"] not in _held(node):
             self._prepare(allocation_of(claim, *self._mine()))
 
     def _prepare(self, allocated: Allocation) -> None:
-        self._ledger.prepare(
+        self._agent.prepare(
             allocated.uid,
             allocated.namespace,
             allocated.name,
@@ -125,14 +125,14 @@ class Caretaker:
     def _mine(self) -> tuple[str, str, Any]:
         return self._driver.name, self._driver.node, self._driver.device_cpus
 
-    def _sweep(self, node: NodeNow) -> None:
+    def _sweep(self, node: AgentNode) -> None:
         """Give back what claims hold that are gone, and of which no file tells that a pod may still use them."""
         for held in node.room.claims:
             if self._specs.read(held.uid) is not None:
                 continue
             found = self._objects.claim(held.namespace, held.name)
             if found is None or found["metadata"]["uid"] != held.uid or not is_allocated(found):
-                self._ledger.unprepare(held.uid)
+                self._agent.unprepare(held.uid)
                 self._log.warning("a claim that is gone gave its CPUs back", claim=f"{held.namespace}/{held.name}")
 
     def _say_once(self, name: str, why: str) -> None:
@@ -157,5 +157,5 @@ def own_classes(classes: list[dict[str, Any]], driver: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _held(node: NodeNow) -> frozenset[str]:
+def _held(node: AgentNode) -> frozenset[str]:
     return frozenset(claim.uid for claim in node.room.claims)
