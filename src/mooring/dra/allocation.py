@@ -102,7 +102,7 @@ def is_asked_for(claim: Mapping[str, Any], node: str) -> bool:
 
 
 def is_allocated(claim: Mapping[str, Any]) -> bool:
-    """Tell whether somebody has allocated the claim."""
+    """Tell whether the claim is allocated."""
     return bool((claim.get("status") or {}).get("allocation"))
 
 

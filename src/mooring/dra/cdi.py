@@ -72,7 +72,7 @@ class CDISpecs:
         return self.folder / f"{self.driver}-{uid}"
 
     def write(self, prepared: PreparedClaim) -> None:
-        """Write the file of a claim, whole or not at all, and before it what its containers are told.
+        """Write the file of a claim, whole or not at all, and before it the files for its containers.
 
         Raises:
             InputError: it cannot be written.
@@ -108,7 +108,7 @@ class CDISpecs:
                 yield found
 
     def remove(self, uid: str) -> None:
-        """Remove the file of a claim, if there is one, and then what its containers were told."""
+        """Remove the file of a claim, if there is one, and then the files for its containers."""
         self.path(uid).unlink(missing_ok=True)
         shutil.rmtree(self.told(uid), ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""The way to the agent of this node, in whose ledger claims are owners."""
+"""Client of the agent's claims socket: the agent allocates the CPUs of claims."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _OPTIONS: Final = (("grpc.default_authority", "localhost"), ("grpc.use_local_sub
 
 
 class ClaimsError(MooringError):
-    """The agent cannot be asked, or says no; the text is for people."""
+    """The agent is not reachable or refuses; the text names the reason."""
 
 
 class PreparedShare(msgspec.Struct, frozen=True):
-    """What a claim has for one request of one device."""
+    """The CPUs that a claim has from one device for one request."""
 
     request: str
     device: str
@@ -36,7 +36,7 @@ class PreparedShare(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ClaimableCPUs:
-    """What the ledger of a node can give."""
+    """CPUs that claims hold or can get on a node."""
 
     claimable: int
     """Mask of the CPUs that a claim could be given now."""
@@ -50,7 +50,7 @@ class ClaimableCPUs:
 
 @dataclass(frozen=True, slots=True)
 class AgentNode:
-    """What the agent says of its node."""
+    """The node as its agent describes it."""
 
     node: str
     info: MachineInfo
@@ -62,7 +62,7 @@ class AgentNode:
 
 
 class ClaimsClient:
-    """Asks the agent; calls can come from any thread."""
+    """Calls the agent; usable from any thread."""
 
     def __init__(self, path: str) -> None:
         """Ask nothing yet.
@@ -103,7 +103,7 @@ class ClaimsClient:
     def prepare(
         self, uid: str, namespace: str, name: str, shares: Iterable[dict[str, Any]], pods: Iterable[str]
     ) -> tuple[PreparedShare, ...]:
-        """Have a claim given its CPUs.
+        """Allocate the CPUs of a claim.
 
         Args:
             uid: of the claim.
@@ -129,7 +129,7 @@ class ClaimsClient:
         return tuple(PreparedShare(one.request, one.device, one.cpus, one.variable) for one in answer.shares)
 
     def unprepare(self, uid: str) -> None:
-        """Have a claim's CPUs taken back; of one that has none nothing happens.
+        """Release the CPUs of a claim; does nothing for a claim without CPUs.
 
         Raises:
             ClaimsError: the agent does not answer, or refuses.
@@ -140,7 +140,7 @@ class ClaimsClient:
 
     def _call(self, method: str, **fields: Any) -> Any:
         request, response = MESSAGES[f"{method}Request"], MESSAGES[f"{method}Response"]
-        # A connection for each call: one that is kept goes on refusing for a while after the agent has come back.
+        # A connection for each call: a kept one goes on failing for a while after the agent has restarted.
         with grpc.insecure_channel(f"unix:{self._path}", options=_OPTIONS) as channel:
             call: Callable[..., Any] = channel.unary_unary(
                 f"/{SERVICE}/{method}",

@@ -1,6 +1,6 @@
-"""Preparing claims, and giving them back: what the kubelet asks a driver for.
+"""Preparing and unpreparing claims: what the kubelet asks a driver for.
 
-A claim is prepared when its CPUs are its own in the agent's ledger and its file of the Container Device Interface is
+A claim is prepared when its CPUs are its own at the agent and its file of the Container Device Interface is
 written. Every step can be done again: the kubelet asks until it has an answer.
 """
 
@@ -34,7 +34,7 @@ class ClaimName:
 
 @dataclass(frozen=True, slots=True)
 class PreparedDevice:
-    """A device of a prepared claim, as the kubelet is told."""
+    """A device of a prepared claim, as the kubelet receives it."""
 
     request: str
     device: str
@@ -43,12 +43,12 @@ class PreparedDevice:
 
 
 class Driver:
-    """Prepares claims of one node; calls can come from any thread."""
+    """Prepares claims of one node; usable from any thread."""
 
     def __init__(
         self, name: str, node: str, agent: ClaimsClient, objects: ClaimObjects, specs: CDISpecs, log: Any
     ) -> None:
-        """Begin with what the files say.
+        """Start from the files of prepared claims.
 
         Args:
             name: of the driver.
@@ -85,7 +85,7 @@ class Driver:
         ]
 
     def unprepare(self, claim: ClaimName) -> None:
-        """Give back what a claim has; of one that has nothing nothing happens.
+        """Release what a claim has; does nothing for a claim that has nothing.
 
         Raises:
             ClaimsError: the agent does not answer.
@@ -93,10 +93,10 @@ class Driver:
         with self._lock:
             self._agent.unprepare(claim.uid)
             self._specs.remove(claim.uid)
-        self._log.info("claim given back", claim=f"{claim.namespace}/{claim.name}")
+        self._log.info("claim unprepared", claim=f"{claim.namespace}/{claim.name}")
 
     def restore(self, held: Callable[[], frozenset[str]]) -> None:
-        """Have prepared claims that the ledger lost given their CPUs again, the same ones where they are free.
+        """Allocate the CPUs of prepared claims that the agent lost again, the same ones where they are free.
 
         Args:
             held: returns the uids of the claims in the agent.
@@ -115,10 +115,10 @@ class Driver:
                 again = self._given(allocated, known)
                 if again != known:
                     self._specs.write(again)
-            self._log.warning("the agent had lost a claim", claim=f"{again.namespace}/{again.name}")
+            self._log.warning("claim restored at the agent", claim=f"{again.namespace}/{again.name}")
 
     def _allocation(self, claim: ClaimName, before: PreparedClaim | None) -> Allocation:
-        """Return what is allocated; where the API server is away, what was when the claim was prepared."""
+        """Return the allocation; without an API server, the one with which the claim was prepared."""
         try:
             found = self._objects.claim(claim.namespace, claim.name)
         except ClusterError:
@@ -172,7 +172,7 @@ class Driver:
         try:
             self._objects.apply_claim_devices(prepared.namespace, prepared.name, devices)
         except (ClusterError, InputError) as error:
-            self._log.warning("a claim's status is not written", claim=prepared.name, problem=str(error))
+            self._log.warning("claim status not written", claim=prepared.name, problem=str(error))
 
     def _status(self, result: AllocationResult, cpus: str) -> dict[str, Any]:
         share = {"shareID": result.share} if result.share else {}

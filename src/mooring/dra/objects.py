@@ -17,7 +17,7 @@ from mooring.service.cluster.apiserver import Cluster, ClusterError, check_respo
 GROUP: Final = "apis/resource.k8s.io/v1"
 MANAGER: Final = "mooring-dra"
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
-"""Keeps a claim that is allocated from going; whoever allocates sets it first."""
+"""Keeps an allocated claim from being deleted; set before the allocation."""
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _FRESH = 300.0
@@ -26,10 +26,10 @@ _PAGE = 500
 
 
 class ClaimObjects:
-    """Asks the API server, one question after another; calls can come from any thread."""
+    """Calls the API server, one request at a time; usable from any thread."""
 
     def __init__(self, open_config: Callable[[], SingleConfig]) -> None:
-        """Ask nothing yet.
+        """Do not connect yet.
 
         Args:
             open_config: returns the configuration, read anew.
@@ -48,7 +48,7 @@ class ClaimObjects:
         """Return a ResourceClaim; None when there is none.
 
         Raises:
-            ClusterError: nobody knows.
+            ClusterError: the request failed.
         """
         return self._found("GET", f"{GROUP}/namespaces/{namespace}/resourceclaims/{name}")
 
@@ -56,7 +56,7 @@ class ClaimObjects:
         """Return all ResourceClaims, as the API server's cache has them.
 
         Raises:
-            ClusterError: nobody knows.
+            ClusterError: the request failed.
         """
         return self._listed(f"{GROUP}/resourceclaims", {"resourceVersion": "0"})
 
@@ -64,7 +64,7 @@ class ClaimObjects:
         """Return all DeviceClasses.
 
         Raises:
-            ClusterError: nobody knows.
+            ClusterError: the request failed.
         """
         return self._listed(f"{GROUP}/deviceclasses", {"resourceVersion": "0"})
 
@@ -72,7 +72,7 @@ class ClaimObjects:
         """Return the slices of a driver on a node.
 
         Raises:
-            ClusterError: nobody knows.
+            ClusterError: the request failed.
         """
         selector = f"spec.driver={driver},spec.nodeName={node}"
         return self._listed(f"{GROUP}/resourceslices", {"fieldSelector": selector})
@@ -81,16 +81,16 @@ class ClaimObjects:
         """Return the uid of a Node; empty when there is none yet.
 
         Raises:
-            ClusterError: nobody knows.
+            ClusterError: the request failed.
         """
         found = self._found("GET", f"api/v1/nodes/{name}")
         return "" if found is None else str(found["metadata"]["uid"])
 
     def apply_slice(self, content: Mapping[str, Any]) -> None:
-        """Create a slice, or make it what it is to be.
+        """Create or update a slice.
 
         Raises:
-            ClusterError: it is not done.
+            ClusterError: the request failed.
         """
         self._apply(f"{GROUP}/resourceslices/{content['metadata']['name']}", content)
 
@@ -98,15 +98,15 @@ class ClaimObjects:
         """Delete a slice, if it is there.
 
         Raises:
-            ClusterError: it is not done.
+            ClusterError: the request failed.
         """
         self._found("DELETE", f"{GROUP}/resourceslices/{name}")
 
     def apply_claim_devices(self, namespace: str, name: str, devices: list[dict[str, Any]]) -> None:
-        """Say in a claim's status what its devices are.
+        """Write the devices of a claim into its status.
 
         Raises:
-            ClusterError: it is not done.
+            ClusterError: the request failed.
         """
         content = {
             "apiVersion": "resource.k8s.io/v1",
@@ -117,10 +117,10 @@ class ClaimObjects:
         self._apply(f"{GROUP}/namespaces/{namespace}/resourceclaims/{name}/status", content)
 
     def allocate(self, claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> None:
-        """Allocate a claim, if nobody has changed it meanwhile.
+        """Allocate a claim, unless it has changed meanwhile.
 
         Raises:
-            ClusterError: it is not done; ``code`` 409 when somebody has.
+            ClusterError: the request failed; ``code`` 409 when the claim has changed.
         """
         metadata = claim["metadata"]
         path = f"{GROUP}/namespaces/{metadata['namespace']}/resourceclaims/{metadata['name']}"

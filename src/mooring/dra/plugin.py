@@ -80,10 +80,10 @@ class Plugin:
     def _notified(self, status: Any) -> Message:
         if status.plugin_registered:
             self.registered.set()
-            self._log.info("the kubelet has registered the driver")
+            self._log.info("driver registered by the kubelet")
         else:
             self.registered.clear()
-            self._log.error("the kubelet does not take the driver", problem=status.error)
+            self._log.error("driver rejected by the kubelet", problem=status.error)
         return REGISTRATION["RegistrationStatusResponse"]()
 
     def _prepare(self, request: Any) -> Message:
@@ -101,7 +101,7 @@ class Plugin:
                     )
             except MooringError as error:
                 answer.error = str(error)
-                self._log.warning("a claim is not prepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))
+                self._log.warning("claim not prepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))
         return response  # type: ignore[no-any-return]
 
     def _unprepare(self, request: Any) -> Message:
@@ -112,7 +112,7 @@ class Plugin:
                 self._driver.unprepare(ClaimName(claim.namespace, claim.uid, claim.name))
             except MooringError as error:
                 answer.error = str(error)
-                self._log.warning("a claim is not given back", claim=f"{claim.namespace}/{claim.name}", why=str(error))
+                self._log.warning("claim not unprepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))
         return response  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""What the driver does when nobody asks: slices, claims that somebody lost, and immediate allocation."""
+"""Periodic work of the driver: slices, claims that the agent lost, immediate allocation, and claims that are gone."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mooring.dra.slices import SlicePublisher
 from mooring.service.cluster.apiserver import ClusterError
 
 IMMEDIATE_PERIOD: Final = 5.0
-"""Seconds between two looks at claims that want immediate allocation."""
+"""Seconds between two checks for claims that want immediate allocation."""
 SWEEP_PERIOD: Final = 60.0
-"""Seconds between two looks for claims of the ledger that nobody has any more."""
+"""Seconds between two checks for claims of the agent that no longer exist."""
 
 
 class Reconciler:
-    """Looks after a driver; called from one thread."""
+    """Reconciles the driver with the agent and the API server; called from one thread."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Reconciler:
         *,
         immediate: bool = False,
     ) -> None:
-        """Look after nothing yet.
+        """Do nothing yet; :meth:`reconcile` does.
 
         Args:
             driver: of this node.
@@ -78,7 +78,7 @@ class Reconciler:
         self._publisher.publish(node, now)
 
     def _allocate(self) -> None:
-        """Allocate the claims that want it now, and have those that got it hold their CPUs."""
+        """Allocate the claims that want it now, and let allocated ones hold their CPUs."""
         driver = self._driver
         wanted = [one for one in self._objects.claims() if is_asked_for(one, driver.node)]
         if not wanted:
@@ -99,7 +99,7 @@ class Reconciler:
                 self._say_once(name, str(error))
 
     def _take(self, claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> None:
-        """Take the CPUs first: an allocation that is written can be kept."""
+        """Allocate the CPUs before the claim is written, so that a written allocation always has its CPUs."""
         uid = claim["metadata"]["uid"]
         self._prepare(allocation_of({**claim, "status": {"allocation": allocation}}, *self._mine()))
         try:
@@ -109,7 +109,7 @@ class Reconciler:
             raise
 
     def _hold(self, claim: Mapping[str, Any], node: AgentNode) -> None:
-        """Have a claim hold its CPUs between the pods that use it."""
+        """Let a claim hold its CPUs between the pods that use it."""
         if claim["metadata"]["uid"] not in _held(node):
             self._prepare(allocation_of(claim, *self._mine()))
 
@@ -126,21 +126,21 @@ class Reconciler:
         return self._driver.name, self._driver.node, self._driver.device_cpus
 
     def _sweep(self, node: AgentNode) -> None:
-        """Give back what claims hold that are gone, and of which no file tells that a pod may still use them."""
+        """Release the CPUs of claims that no longer exist and have no file, so that no pod can still use them."""
         for held in node.room.claims:
             if self._specs.read(held.uid) is not None:
                 continue
             found = self._objects.claim(held.namespace, held.name)
             if found is None or found["metadata"]["uid"] != held.uid or not is_allocated(found):
                 self._agent.unprepare(held.uid)
-                self._log.warning("a claim that is gone gave its CPUs back", claim=f"{held.namespace}/{held.name}")
+                self._log.warning("CPUs of a deleted claim released", claim=f"{held.namespace}/{held.name}")
 
     def _say_once(self, name: str, why: str) -> None:
         if (name, why) not in self._told:
             if len(self._told) > 1000:
                 self._told.clear()
             self._told.add((name, why))
-            self._log.warning("a claim is not allocated", claim=name, why=why)
+            self._log.warning("claim not allocated", claim=name, why=why)
 
 
 def own_classes(classes: list[dict[str, Any]], driver: str) -> frozenset[str]:

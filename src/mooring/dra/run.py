@@ -33,7 +33,7 @@ from mooring.service.signals import stop_signals
 DRIVER: Final = "cpu.mooring.dev"
 CLAIMS_SOCKET: Final = "/run/mooring/claims.sock"
 PERIOD: Final = 1.0
-"""Seconds between two looks at the agent."""
+"""Seconds between two reconciliations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class DriverOptions:
 
 
 def run_driver(asked: DriverOptions, stop: threading.Event | None = None) -> None:
-    """Be the driver of this node until SIGTERM or SIGINT.
+    """Run the driver of this node until SIGTERM or SIGINT.
 
     Args:
         asked: the command line.
@@ -74,7 +74,7 @@ def run_driver(asked: DriverOptions, stop: threading.Event | None = None) -> Non
     with ExitStack() as opened:
         agent = ClaimsClient(asked.agent)
         now = _first_look(agent, asked)
-        # The kubelet waits for the driver, so that the driver waits for no reader of its log.
+        # The kubelet waits for the driver, so the driver must not wait for a reader of its log.
         log, lines = open_log(asked.log_format, asked.log_level, name="mooring.dra")
         opened.callback(lines.finish, LAST_LINES)
         node = asked.node or now.node
@@ -92,13 +92,13 @@ def run_driver(asked: DriverOptions, stop: threading.Event | None = None) -> Non
         health = Health(plugin)
         if asked.health is not None:
             opened.callback(serve_tcp(asked.health, {"/healthz": health.page, "/readyz": health.page}).close)
-        log.info("the driver begins", driver=asked.name, node=node, group=asked.grouping.value)
+        log.info("driver started", driver=asked.name, node=node, group=asked.grouping.value)
         if stop is not None:
             _until(stop, reconciler, health, log)
         else:
             with stop_signals() as told:
                 _until(told, reconciler, health, log)
-        log.info("the driver ends")
+        log.info("driver stopped")
 
 
 class Health:
@@ -144,7 +144,7 @@ def _until(stop: threading.Event, reconciler: Reconciler, health: Health, log: A
         except MooringError as error:
             problem = str(error)
         if problem and problem != health.problem:
-            log.warning("not everything is as it should be", problem=problem)
+            log.warning("reconciliation failed", problem=problem)
         health.problem = problem
         if stop.wait(PERIOD):
             return

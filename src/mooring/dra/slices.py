@@ -128,7 +128,7 @@ def _value(value: Attribute) -> dict[str, Any]:
 PAUSE: Final = 2.0
 """Seconds between two writes: a burst of pods is one change."""
 LOOK: Final = 30.0
-"""Seconds after which the cluster's slices are looked at although nothing has changed here.
+"""Seconds after which the cluster's slices are checked although nothing has changed here.
 
 The kubelet deletes those of a driver that was away.
 """
@@ -163,7 +163,7 @@ class SlicePublisher:
         """How often slices were written."""
 
     def publish(self, node: AgentNode, now: float) -> None:
-        """Bring the slices up to date, if it is time.
+        """Update the slices when they changed or a check is due.
 
         Args:
             node: as its agent says.

@@ -83,7 +83,7 @@ class DriverProcess:
         """Start, and wait until the kubelet has taken the driver."""
         path = self.node.folder / "driver.log"
         path.touch()
-        registered = self.said("the kubelet has registered the driver")
+        registered = self.said("driver registered by the kubelet")
         words = [
             *(sys.executable, "-m", "mooring", "dra", "--agent", self.agent),
             *("--kubeconfig", str(self.kubeconfig or self.api.kubeconfig), "--cdi-root", str(self.cdi)),
@@ -94,7 +94,7 @@ class DriverProcess:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        until(lambda: self._ended() or self.said("the kubelet has registered the driver") > registered, "registered")
+        until(lambda: self._ended() or self.said("driver registered by the kubelet") > registered, "registered")
         assert not self._ended(), path.read_text(encoding="utf-8")[-2000:]
 
     def end(self, sign: signal.Signals = signal.SIGTERM) -> None:

@@ -33,7 +33,7 @@ Examples:
     show_default=True,
     metavar="SOCKET",
     shell_complete=complete_file,
-    help="The agent's claimsSocket: its ledger owns the CPUs.",
+    help="The agent's claimsSocket: the agent allocates the CPUs.",
 )
 @click.option(
     "--kubeconfig",
