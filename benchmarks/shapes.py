@@ -9,7 +9,8 @@ from mooring.core.machineinfo import Core, HugePages, MachineInfo, Node
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.node import Node as KubeletNode
 
 GIB = 2**30

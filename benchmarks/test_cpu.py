@@ -11,7 +11,8 @@ from mooring.core.config import MooringConfig
 from mooring.cpumanager.hints import generate_hints
 from mooring.cpumanager.rules import TakeRules
 from mooring.cpumanager.take import take
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.node import Node
 
 SHAPES = [(2, 32), (4, 32), (8, 32), (8, 128)]

@@ -19,7 +19,8 @@ from shapes import machine, pod, whole
 from mooring.core.config import MooringConfig
 from mooring.core.pod import Container, Pod
 from mooring.devicemanager.state import Device
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.planner.podresources import pod_resources_document
 from mooring.publisher.facts_document import digest_of, essential, facts_document, facts_of
 from mooring.publisher.kubelet_source import KubeletSource

@@ -11,7 +11,8 @@ from tests.laws.strategies_whole_node import configurations, hardware, pods
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.wanted import Wanted
 from mooring.core.config import MooringConfig
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_kubelet
 
 
 @given(st.data())

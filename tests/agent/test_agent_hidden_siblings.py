@@ -13,6 +13,7 @@ from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.core.config import MooringConfig
 from mooring.core.machineinfo import Core
+from mooring.kubelet.start import restart_kubelet
 from mooring.manifest.mooring_config import plugin_choice
 
 HIDE = {"mooring/hide-siblings": "true"}
@@ -50,7 +51,7 @@ def test_they_come_back_with_a_pod_that_is_gone_and_are_told_once() -> None:
 def test_an_agent_that_starts_anew_finds_them_in_its_journal() -> None:
     state = placed()
     files = state.kubelet.files
-    started = state.kubelet.restarted()
+    started = restart_kubelet(state.kubelet)
     assert started.kubelet is not None
     assert started.kubelet.files == files
     assert started.kubelet.node.cpu.assignments == state.kubelet.node.cpu.assignments

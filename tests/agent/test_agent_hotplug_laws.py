@@ -18,7 +18,8 @@ from mooring.agent.reactor.values import Options
 from mooring.agent.reactor.wanted import expected, same_list
 from mooring.core.config import CPU_HOTPLUG, MooringConfig
 from mooring.core.cpuset import CPUSet
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_kubelet
 
 
 class HotplugLives(AgentLives):

@@ -13,7 +13,8 @@ from tests.agent.whole_agent import NODE, Node, pod, until, whole
 
 from mooring.core.config import MooringConfig
 from mooring.core.errors import InputError
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.publisher.background import LiveSource
 from mooring.publisher.state_document import state_of
 

@@ -54,7 +54,8 @@ from mooring.core.errors import KubeletCrashError
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import ContainerKind, Pod, QoS
-from mooring.kubelet.kubelet import Kubelet, Start, StateTexts
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import Start
 from mooring.node import Decision
 
 INIT, APP = ContainerKind.INIT, ContainerKind.APP

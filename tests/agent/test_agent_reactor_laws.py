@@ -20,7 +20,8 @@ from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.core.config import MooringConfig
 from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_kubelet
 
 OPT_OUT = "example.org/share"
 

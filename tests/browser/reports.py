@@ -9,6 +9,7 @@ from mooring.discovery.loader import load_machine
 from mooring.manifest.configuration import load_config
 from mooring.manifest.devices import offered_devices
 from mooring.manifest.pod_files import load_pods
+from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 from mooring.planner.report import machine_report, report_of
 from mooring.render.report import ReportView
@@ -67,7 +68,7 @@ def asked(machine: str, config: Path | None = None, pods: Path | None = None) ->
         devices=offered_devices(configuration.devices, loaded.pci),
         findings=configuration.findings,
     )
-    return report_of(question.plan())
+    return report_of(make_plan(question))
 
 
 def all_reports(folder: Path) -> Mapping[str, ReportView]:

@@ -94,6 +94,17 @@ def test_a_wrong_list_is_bad_input(inputs: list[str], new: list[str], cpus: str,
     assert message in result.err
 
 
+@pytest.mark.parametrize("verb", ["whatif", "explain"])
+def test_a_proposed_change_works_on_the_cpus_that_are_left(verb: str, tmp_path: Path, new: list[str]) -> None:
+    (tmp_path / "config.yaml").write_text(KUBELET + EXTENSION)
+    node = ["--machine", "sockets=1 cores=8 threads=1", "--config", str(tmp_path / "config.yaml"), "--offline", "1,2,3"]
+    told = mooring(verb, *new, *node)
+    assert "ask for 4 CPUs instead of 8" in told.out
+    assert "ask for 7 CPUs" not in told.out
+    assert mooring("whatif", *new, *node, "--ask", "web:cpu=4").code == 0
+    assert mooring("whatif", *new, *node, "--ask", "web:cpu=5").code == 1
+
+
 def test_without_the_extension_it_is_bad_input(tmp_path: Path, new: list[str]) -> None:
     (tmp_path / "plain.yaml").write_text(KUBELET)
     result = mooring("plan", *new, *MACHINE, "--config", str(tmp_path / "plain.yaml"), "--offline", "2")

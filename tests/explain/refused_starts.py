@@ -11,7 +11,8 @@ from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import MachineInfo
 from mooring.devicemanager.state import DeviceState
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.planner.question import Question
@@ -70,6 +71,6 @@ def _refused_restarts(scenario: Scenario, info: MachineInfo, files: StateTexts) 
                 yield RecordedStart(scenario.id, question, result["startError"], result["startErrorStage"])
                 return
             running = tuple(kubelet.node.active.values())
-            kubelet = kubelet.restarted(config).kubelet
+            kubelet = restart_kubelet(kubelet, config).kubelet
             assert kubelet is not None
             kubelet, _ = kubelet.readmit(running)

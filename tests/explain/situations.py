@@ -15,6 +15,7 @@ from mooring.explain.story import Story
 from mooring.kubelet.kubelet import StateTexts
 from mooring.planner.explanation import explain
 from mooring.planner.plan import Plan, make_plan
+from mooring.planner.question import Question
 
 TWO_NODES = replace(parse_compact("sockets=2 cores=8 threads=2 memory=32Gi"), findings=())
 """Two NUMA nodes of 8 CPUs and 16 GiB each; a core has two threads."""
@@ -67,7 +68,9 @@ def planned(
     files: StateTexts | None = None,
     devices: Mapping[str, tuple[Device, ...]] | None = None,
 ) -> Plan:
-    return make_plan(machine, config, MooringConfig(), pods, files=files, devices=devices)
+    return make_plan(
+        Question(machine, config, MooringConfig(), tuple(pods), files=files or StateTexts(), devices=devices or {})
+    )
 
 
 def told(plan: Plan, number: int = -1) -> Story:

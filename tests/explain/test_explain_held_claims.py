@@ -20,9 +20,11 @@ from mooring.cpumanager.state import CPUState
 from mooring.explain.lines import story_lines
 from mooring.explain.story import Story
 from mooring.explain.tree import walk
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.planner.explain.document import explanation_document
 from mooring.planner.explanation import explain
+from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 
 NODE: KubeletConfig = replace(CONFIG, memory_manager_policy="None", reserved_memory=())
@@ -44,7 +46,7 @@ def claims_state(**held: int) -> CPUState:
 
 def story(state: CPUState, asked: Pod, *, config: KubeletConfig = NODE, before: tuple[Pod, ...] = ()) -> Story:
     files = StateTexts(cpu_state_text(state, pod_level=False, baselines=False))
-    plan = Question(Machine("small", MACHINE), config, pods=(*before, asked), files=files).plan()
+    plan = make_plan(Question(Machine("small", MACHINE), config, pods=(*before, asked), files=files))
     return explain(plan, asked)
 
 
@@ -105,7 +107,7 @@ def test_cpus_that_are_offline_stay_so_while_claims_are_thought_away() -> None:
     files = StateTexts(cpu_state_text(claims_state(one=0b0010), pod_level=False, baselines=False))
     mooring = MooringConfig(extensions=frozenset({CPU_HOTPLUG}), replace_offline="never")
     question = Question(Machine("small", MACHINE), NODE, mooring, pods=(pod(2),), files=files, offline=CPUSet.of(3))
-    assert [claim.name for claim in explain(question.plan(), pod(2)).claims.in_the_way] == ["one"]
+    assert [claim.name for claim in explain(make_plan(question), pod(2)).claims.in_the_way] == ["one"]
 
 
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.integers(1, 3))

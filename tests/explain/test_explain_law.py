@@ -15,7 +15,8 @@ from mooring.cpumanager.facts import ExistingCPUsKept, PodShareCut
 from mooring.devicemanager.state import DeviceState
 from mooring.explain.codes.pages import all_codes
 from mooring.explain.story import ADMITTED, CRASH, ENDLESS, REJECTED, Story, Taking
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.node.facts import PodWithdrawn
@@ -57,7 +58,7 @@ def answers(scenario: Scenario, machines: dict[str, MachineInfo]) -> Iterator[tu
             queue = [(step.pod, False)]
         elif isinstance(step, Restart):
             queue = [(pod, True) for pod in kubelet.node.active.values()]
-            kubelet = kubelet.restarted(step.kubelet).kubelet
+            kubelet = restart_kubelet(kubelet, step.kubelet).kubelet
 
 
 def check(answer: Answer, kubelet: Kubelet) -> Story:

@@ -20,7 +20,8 @@ from mooring.devicemanager.state import Device, DeviceState
 from mooring.discovery.compact import parse_compact
 from mooring.explain.chapters import Circumstances
 from mooring.explain.why import why, why_out_of
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.planner.scenario_machines import load_machines
@@ -61,7 +62,7 @@ def recorded_sentences(scenario: Scenario, machines: dict[str, MachineInfo]) -> 
                 continue
             if isinstance(step, Restart):
                 queue = [(pod, True) for pod in kubelet.node.active.values()]
-                kubelet = kubelet.restarted(step.kubelet).kubelet
+                kubelet = restart_kubelet(kubelet, step.kubelet).kubelet
                 continue
             assert isinstance(step, Admit)
             kubelet, answer = told(kubelet, step.pod)
@@ -162,7 +163,7 @@ def test_sentences_about_random_pods_are_true(
             kubelet, _ = kubelet.remove(pod.uid)
     if restart:
         running = list(kubelet.node.active.values())
-        kubelet = kubelet.restarted().kubelet
+        kubelet = restart_kubelet(kubelet).kubelet
         for pod in running if kubelet is not None else ():
             assert kubelet is not None
             kubelet, answer = told(kubelet, pod, running=True)

@@ -15,7 +15,8 @@ from mooring.core.quantity import Quantity
 from mooring.cpumanager.state import CPUState
 from mooring.discovery.compact import parse_compact
 from mooring.explain.remedies import refusal_code
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import restart_kubelet, start_kubelet
 
 INFO = parse_compact("cores=16 threads=1").info
 CPUS = "InPlacePodVerticalScalingExclusiveCPUs"
@@ -53,7 +54,7 @@ def data_of(files: StateTexts) -> dict[str, object]:
 
 
 def after_start(kubelet: Kubelet, boot: str | None = None) -> Kubelet:
-    start = kubelet.restarted(boot=boot)
+    start = restart_kubelet(kubelet, boot=boot)
     assert start.kubelet is not None
     again, readmission = start.kubelet.readmit(kubelet.node.active.values())
     assert readmission.decisions[0].admitted
@@ -77,7 +78,7 @@ def test_every_change_is_written_at_once() -> None:
         "entries": {"uid": {"app": "1-3"}},
         "baselines": {"uid": {"app": {"baseline": "1-2"}}},
     }
-    assert done.reconcile().files is done.files
+    assert done.reconcile().cpu_file is done.cpu_file
 
 
 def test_a_delay_goes_on_over_a_restart_and_begins_anew_after_a_reboot() -> None:

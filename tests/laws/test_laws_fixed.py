@@ -14,7 +14,8 @@ from tests.laws.stories import configurations, machines, pods
 from mooring.core.config import FIXABLE_DEFECTS, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.machineinfo import MachineInfo
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.node import Node
 
 
@@ -76,7 +77,7 @@ class Story(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         before = self.kubelet
-        found = before.restarted()
+        found = restart_kubelet(before)
         if not before.node.cpu.default and before.node.cpu.assignments:
             # The one state that a kubelet makes and does not start on: everything is exclusive (strict reservation).
             assert found.refusal == StartRefusal("start", "start cpu manager error: default cpuset cannot be empty")

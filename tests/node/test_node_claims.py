@@ -9,10 +9,11 @@ from mooring.core.bits import list_text
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.claimed import claim_of, claims_of, is_claim, owner_of
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.adoption import held_by_others
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.node import Node
 from mooring.node.claims import Claim, Share, claim, claimable, release
-from mooring.planner.held import held_by_others
 
 # Two NUMA nodes with four cores each; CPU n and n + 8 are siblings; CPU 0 is reserved.
 INFO = machine()
@@ -135,7 +136,7 @@ def test_a_restart_from_the_files_keeps_claims_with_their_names() -> None:
     start = start_kubelet(INFO, config(), MooringConfig(), StateTexts())
     assert start.kubelet is not None
     kubelet, _ = start.kubelet.claim(asked(4))
-    again = kubelet.restarted()
+    again = restart_kubelet(kubelet)
     assert isinstance(again.kubelet, Kubelet)
     node = again.kubelet.settled().node
     assert claim_of(node.cpu, "u1") == claim_of(kubelet.node.cpu, "u1")

@@ -13,7 +13,8 @@ from tests.laws.strategies_whole_node import configurations, hardware, pods
 from mooring.core.config import MooringConfig
 from mooring.core.topology import Topology
 from mooring.cpumanager.claimed import HeldClaim, claims_of, is_claim
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.node.claims import Claim, Share, claimable
 
 FIXED = MooringConfig(fixed_defects=frozenset({"pod-restart"}))
@@ -85,7 +86,7 @@ class PodsAndClaims(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        start = self.kubelet.restarted()
+        start = restart_kubelet(self.kubelet)
         if start.kubelet is None:
             event("does not start")
             return

@@ -18,7 +18,8 @@ from mooring.cpumanager.facts import CPUsAssigned, CPUsReleased, CPUsTaken
 from mooring.cpumanager.pod_restore import POD_RESTART
 from mooring.cpumanager.policy import available_cpus
 from mooring.devicemanager.state import DeviceState
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.node import Decision, Readmission
@@ -119,7 +120,7 @@ def run(scenario: Scenario, mooring: MooringConfig) -> Iterator[Watched]:
             yield watched
         elif isinstance(step, Restart):
             pods = watched.kubelet.node.active.values()
-            restarted = watched.kubelet.restarted(step.kubelet).kubelet
+            restarted = restart_kubelet(watched.kubelet, step.kubelet).kubelet
             if restarted is None:
                 return
             watched = Watched(restarted)

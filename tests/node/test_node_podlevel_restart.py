@@ -25,7 +25,8 @@ from mooring.core.decision import StartRefusal
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.pod import Pod
 from mooring.cpumanager.state import CPUState
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.memorymanager.start import DIFFERENT
 from mooring.node import Decision, Node
 from mooring.node.settings import Settings, build_settings
@@ -149,7 +150,7 @@ def test_fixed_the_state_files_stay_as_they_are(name: str) -> None:
     assert isinstance(start.kubelet, Kubelet)
     kubelet, decision = start.kubelet.admit(SHAPES[name])
     assert decision.admitted
-    again = kubelet.restarted()
+    again = restart_kubelet(kubelet)
     assert isinstance(again.kubelet, Kubelet)
     after, readmission = again.kubelet.readmit([SHAPES[name]])
     assert readmission.refused == ()
@@ -309,7 +310,7 @@ def test_switched_off_and_read_from_files_it_is_the_same() -> None:
     assert isinstance(start.kubelet, Kubelet)
     pod = whole("3", container("a", "3", memory="4Gi"))
     kubelet, _ = start.kubelet.admit(pod)
-    again = kubelet.restarted(gate_off(memory=True))
+    again = restart_kubelet(kubelet, gate_off(memory=True))
     assert isinstance(again.kubelet, Kubelet)
     after, _ = again.kubelet.readmit([pod])
     node, _ = restarted(kubelet.node, settings(gate_off(memory=True)))

@@ -12,6 +12,7 @@ from mooring.core.machine import Machine
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.discovery.compact import parse_compact
+from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 
 
@@ -50,7 +51,7 @@ def questions(draw: st.DrawFn, most: int = 5) -> Question:
     running = draw(st.integers(0, 2))
     if not running:
         return replace(question, pods=tuple(drawn))
-    before = replace(question, pods=tuple(drawn[:running])).plan()
+    before = make_plan(replace(question, pods=tuple(drawn[:running])))
     active = tuple(answer.pod for answer in before.answers if answer.admitted)
     files = before.files if draw(st.booleans()) else question.files
     return replace(question, active=active, pods=tuple(drawn[running:]), files=files)
@@ -58,4 +59,4 @@ def questions(draw: st.DrawFn, most: int = 5) -> Question:
 
 def refused(question: Question) -> list[Pod]:
     """Return the pods that were asked and not admitted."""
-    return [answer.pod for answer in question.plan().answers if not answer.admitted]
+    return [answer.pod for answer in make_plan(question).answers if not answer.admitted]

@@ -28,7 +28,7 @@ from mooring.planner.changes.change import (
     Turn,
 )
 from mooring.planner.changes.cost import Cost
-from mooring.planner.plan import Plan
+from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
 
 STEP = 32 * 2**20
@@ -91,7 +91,7 @@ def _amounts(pod: Pod) -> Iterator[tuple[Change, ...]]:
 def plain_cost(question: Question, before: Plan, pod: Pod, changes: Sequence[Change]) -> Cost | None:
     """Return what changes cost when they admit the pod and keep all others; None when they do not."""
     try:
-        after = applied(question, changes).plan()
+        after = make_plan(applied(question, changes))
     except InputError:
         return None
     old = {answer.pod.uid: answer for answer in before.answers}

@@ -15,15 +15,17 @@ from mooring.core.machine import Machine
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.discovery.compact import parse_compact
+from mooring.kubelet.events import ended
+from mooring.kubelet.kubelet import Kubelet
+from mooring.kubelet.start import emptied
 from mooring.node import Node
-from mooring.node.hotplug import replanned
 from mooring.planner.capacity.capacity import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
 from mooring.planner.capacity.document import capacity_document
 from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
-from mooring.planner.capacity.place import place_of
+from mooring.planner.capacity.place import place_of, placed
 from mooring.planner.capacity.probes import CPU, probe_anywhere, probe_on
 from mooring.planner.capacity.shape import Subject, replica
-from mooring.planner.capacity.standing import Standing
+from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 
 LAW = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
@@ -78,10 +80,10 @@ def asked(story: Story) -> Capacity:
 def test_a_plan_admits_as_many_replicas_as_were_counted_and_refuses_the_next(story: Story) -> None:
     capacity = asked(story)
     fit = [one.pod for one in capacity.replicas]
-    after = story.question.plan().kubelet
+    after = make_plan(story.question).kubelet
     assert after is not None
     clones = [*fit, replica(story.shape, len(fit) + 1, after.node.active)]
-    plan = replace(story.question, pods=(*story.question.pods, *clones)).plan()
+    plan = make_plan(replace(story.question, pods=(*story.question.pods, *clones)))
     answers = plan.answers[-len(clones) :]
     assert [answer.admitted for answer in answers] == [True] * len(fit) + [False]
     places = [place_of(answer.decision, capacity.after.kubelet.settings.topology) for answer in answers[:-1]]  # type: ignore[union-attr]
@@ -99,13 +101,12 @@ def test_whoever_follows_an_advice_gets_the_replica_in(story: Story) -> None:
     for advice in capacity.advice:
         assert bool(advice.evictions) is not bool(advice.remark)
         for eviction in advice.evictions:
-            node = kubelet.node
+            after = kubelet
             for one in capacity.replicas[: advice.replica - 1]:
-                node, _ = node.admit(one.pod)
+                after, _ = after.admit(one.pod)
             for gone in eviction.pods:
-                node, _ = node.remove(gone.uid)
-            node = replanned(node)[0] if node.cpu.offline else node
-            place = Standing.of(node).place(replica(story.shape, advice.replica, node.active))
+                after = ended(after, gone.uid)
+            place = placed(after, replica(story.shape, advice.replica, after.node.active))
             assert place is not None
             if advice.goal == ALIGNED:
                 assert len(place.nodes) < len(capacity.replicas[advice.replica - 1].place.nodes)
@@ -120,19 +121,19 @@ def test_the_answer_is_a_document_whatever_the_node(story: Story) -> None:
     assert document["enough"] is bool(capacity.replicas)
 
 
-def standing_of(question: Question) -> tuple[Standing, Standing]:
-    kubelet = question.plan().kubelet
+def now_and_empty(question: Question) -> tuple[Kubelet, Kubelet]:
+    kubelet = make_plan(question).kubelet
     assume(kubelet is not None)
     assert kubelet is not None
-    empty = Standing.empty(kubelet.settings, question.devices)
+    empty = emptied(kubelet)
     assert empty is not None
-    return Standing.of(kubelet.node), empty
+    return kubelet, empty
 
 
 @LAW
 @given(stories())
 def test_no_larger_request_is_admitted_than_the_largest(story: Story) -> None:
-    now, empty = standing_of(story.question)
+    now, empty = now_and_empty(story.question)
     for one in fragmentation(now, empty):
         step = one.step if is_counted(one, now.node) else max(one.step, UNIT // 4)
         anywhere = probe_anywhere(now, one.resource)
@@ -308,9 +309,9 @@ def test_quantities_of_a_drawn_pod_are_what_the_document_counts() -> None:
 def test_a_larger_pod_may_be_admitted_where_a_smaller_one_is_refused() -> None:
     config = replace(STATIC, topology_manager_policy="restricted")
     others = [pod(f"p{number}", cpus) for number, cpus in enumerate([7, 3, 5, 3, 5, 3, 5])]
-    kubelet = Question(MACHINE, config, pods=tuple(others)).plan().kubelet
+    kubelet = make_plan(Question(MACHINE, config, pods=tuple(others))).kubelet
     assert kubelet is not None
-    standing = Standing.of(kubelet.node).without({"p2", "p4", "p6"})
-    assert standing.place(pod("six", 6)) is None
-    assert standing.place(pod("nine", 9)) is not None
-    assert fragmentation(standing, None)[0].largest == 10
+    left = kubelet.without(["p2", "p4", "p6"])
+    assert placed(left, pod("six", 6)) is None
+    assert placed(left, pod("nine", 9)) is not None
+    assert fragmentation(left, None)[0].largest == 10

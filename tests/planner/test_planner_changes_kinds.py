@@ -33,6 +33,7 @@ from mooring.planner.changes.nearest import nearest_changes
 from mooring.planner.changes.proposal import Proposal
 from mooring.planner.changes.words import sentence
 from mooring.planner.changes.writing import understood
+from mooring.planner.plan import make_plan
 from mooring.planner.plan_document import plan_document
 from mooring.planner.question import Question
 
@@ -109,7 +110,7 @@ def test_a_container_without_anything_to_share_gets_one_cpu_more_for_its_pod() -
         resources=PodResources(amounts, amounts),
     )
     question = asked([pod], config)
-    assert question.plan().answers[0].decision.reason == "EmptyPodSharedPoolError"
+    assert make_plan(question).answers[0].decision.reason == "EmptyPodSharedPoolError"
     assert found(question, "full")[0].text == "Let default/full as a whole ask for 3 CPUs instead of 2."
 
 
@@ -133,7 +134,7 @@ def test_a_container_leaves_memory_of_its_pod_to_those_that_share() -> None:
         resources=PodResources(whole, whole),
     )
     question = asked([pod], config)
-    assert not question.plan().is_yes
+    assert not make_plan(question).is_yes
     assert texts(found(question, "full"))[:2] == [
         "Let default/full as a whole ask for 1025Mi of memory instead of 1Gi.",
         "Let container server of default/full ask for 1023Mi of memory instead of 1Gi.",
@@ -160,7 +161,7 @@ def test_the_amount_of_memory_that_is_proposed_is_exactly_what_a_node_has() -> N
     assert isinstance(change, Amount)
     assert change.amount.units == 16 * GIB
     more = applied(question, [replace(change, amount=Quantity.of_bytes(16 * GIB + 1))])
-    assert not more.plan().answers[1].admitted
+    assert not make_plan(more).answers[1].admitted
 
 
 def test_a_burstable_pod_asks_for_what_is_left_of_the_node() -> None:
@@ -179,7 +180,7 @@ def test_what_is_proposed_leaves_room_for_pods_behind() -> None:
     question = asked([wide, guaranteed("behind", 2)])
     first = found(question, "wide")[0]
     assert first.changes == (Amount(ref("wide"), "app", "cpu", Quantity.parse("5")),)
-    assert applied(question, first.changes).plan().is_yes
+    assert make_plan(applied(question, first.changes)).is_yes
 
 
 def test_memory_that_is_proposed_leaves_a_numa_node_for_pods_behind() -> None:
@@ -189,7 +190,7 @@ def test_memory_that_is_proposed_leaves_a_numa_node_for_pods_behind() -> None:
     question = asked([guaranteed("wide", 1, "17Gi"), *behind], config, three)
     amounts = [one for one in found(question, "wide") if isinstance(one.changes[0], Amount)]
     assert amounts[0].changes == (Amount(ref("wide"), "app", "memory", Quantity.parse("9116Mi")),)
-    assert applied(question, amounts[0].changes).plan().is_yes
+    assert make_plan(applied(question, amounts[0].changes)).is_yes
 
 
 def test_pod_level_resources_are_an_amount_of_their_own() -> None:
@@ -219,7 +220,7 @@ def test_a_small_pod_that_moves_makes_room_and_finds_another_place() -> None:
     moves = [one for one in found(question, "late") if isinstance(one.changes[0], Move)]
     assert texts(moves) == ["Remove default/one before default/late is asked and let it come back last."]
     assert moves[0].cost == Cost(touched=1)
-    after = applied(question, moves[0].changes).plan()
+    after = make_plan(applied(question, moves[0].changes))
     assert after.is_yes
     assert after.left == {"default_one"}
     assert [answer.pod.uid for answer in after.answers][-1] == "default_one_again"
@@ -257,13 +258,13 @@ def test_one_more_device_for_an_earlier_pod_leaves_the_pod_its_node() -> None:
     question = replace(asked([first, guaranteed("late", 4)]), devices=devices)
     changes = {one.changes: one.cost for one in found(question, "late")}
     assert changes[(MoreDevices(GPU, 0),)] == Cost(touched=1, devices=1)
-    assert applied(question, (MoreDevices(GPU, 0),)).plan().is_yes
+    assert make_plan(applied(question, (MoreDevices(GPU, 0),))).is_yes
 
 
 def test_another_policy_with_its_state_file_deleted() -> None:
     config = replace(SINGLE, cpu_manager_policy_options={"full-pcpus-only": "true"}, reserved_system_cpus="0,4")
     ran = asked([guaranteed("two", 2)], config, THREADS)
-    question = replace(ran, active=ran.pods, pods=(guaranteed("odd", 3),), files=ran.plan().files)
+    question = replace(ran, active=ran.pods, pods=(guaranteed("odd", 3),), files=make_plan(ran).files)
     none = next(one for one in found(question, "odd") if ConfigField("cpuManagerPolicy", "none") in one.changes)
     assert FreshState("cpu") in none.changes
     assert (none.cost.restarts, none.cost.state_files, none.cost.touched) == (1, 1, 1)
@@ -272,8 +273,8 @@ def test_another_policy_with_its_state_file_deleted() -> None:
 def test_a_kubelet_that_does_not_start_on_its_state_file_is_started_without_it() -> None:
     ran = asked([guaranteed("two", 2)])
     strict = replace(SINGLE, cpu_manager_policy_options={"strict-cpu-reservation": "true"})
-    question = replace(ran, config=strict, files=ran.plan().files)
-    assert question.plan().refusal is not None
+    question = replace(ran, config=strict, files=make_plan(ran).files)
+    assert make_plan(question).refusal is not None
     proposals = found(question, "two")
     assert (PolicyOption("cpuManagerPolicyOptions", "strict-cpu-reservation", "false"),) == proposals[0].changes
     assert (FreshState("cpu"),) in [one.changes for one in proposals]
@@ -281,10 +282,10 @@ def test_a_kubelet_that_does_not_start_on_its_state_file_is_started_without_it()
 
 def test_nobody_who_was_admitted_pays_for_a_proposal() -> None:
     question = asked([guaranteed("wide", 4), guaranteed("wider", 4), guaranteed("small", 3)])
-    before = question.plan()
+    before = make_plan(question)
     assert [answer.admitted for answer in before.answers] == [True, False, True]
     for proposal in found(question, "wider"):
-        after = applied(question, proposal.changes).plan()
+        after = make_plan(applied(question, proposal.changes))
         assert after.answers[-1].admitted, proposal.text
 
 
@@ -394,7 +395,7 @@ def test_a_pod_becomes_guaranteed_when_it_asks_for_what_it_lacked() -> None:
     memory = {"memory": Quantity.parse("1Gi")}
     pod = Pod("default_g", "g", containers=(Container("app", requests=memory, limits=memory),), qos=QoS.BURSTABLE)
     question = asked([pod])
-    after = applied(question, understood(question, "--ask", "g:cpu=2")).plan()
+    after = make_plan(applied(question, understood(question, "--ask", "g:cpu=2")))
     assert after.answers[0].pod.qos is QoS.GUARANTEED
     assert len(after.answers[0].decision.containers["app"].cpus) == 2
 

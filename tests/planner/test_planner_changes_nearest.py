@@ -10,10 +10,11 @@ from tests.planner.plain_changes import plain_changes, plain_cost
 from mooring.core.decision import StartRefusal
 from mooring.planner.changes.applying import AGAIN, applied
 from mooring.planner.changes.change import Move, Removal
-from mooring.planner.changes.course import answered, holding
+from mooring.planner.changes.course import begin, followed, holding
 from mooring.planner.changes.nearest import FAMILIES, nearest_changes
 from mooring.planner.changes.search import begun
 from mooring.planner.changes.writing import understood
+from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 
 ANY = questions() | tight_questions()
@@ -22,10 +23,12 @@ ANY = questions() | tight_questions()
 @settings(deadline=None, max_examples=60)
 @given(ANY)
 def test_the_course_is_the_plan(question: Question) -> None:
-    plan, course = question.plan(), answered(question)
-    if isinstance(course, StartRefusal):
-        assert plan.refusal == course
+    plan, start = make_plan(question), begin(question)
+    if isinstance(start, StartRefusal):
+        assert plan.refusal == start
         return
+    course = followed(*start, question.leaving)
+    assert course is not None
     for answer in plan.answers:
         if answer.crash:
             assert answer.pod.uid not in course.decisions
@@ -42,12 +45,12 @@ def test_the_course_is_the_plan(question: Question) -> None:
 @settings(deadline=None, max_examples=25)
 @given(ANY)
 def test_every_proposal_applied_admits_the_pod_and_everybody_else(question: Question) -> None:
-    plan = question.plan()
+    plan = make_plan(question)
     assume(not plan.is_yes)
     was = {answer.pod.uid for answer in plan.answers if answer.admitted}
     for pod in refused(question):
         for proposal in nearest_changes(question, pod.uid, limit=100):
-            after = applied(question, proposal.changes).plan()
+            after = make_plan(applied(question, proposal.changes))
             now = {answer.pod.uid for answer in after.answers if answer.admitted and answer.pod.uid not in after.left}
             gone = {change.pod.uid for change in proposal.changes if isinstance(change, Removal | Move)}
             back = {f"{change.pod.uid}{AGAIN}" for change in proposal.changes if isinstance(change, Move)}
@@ -60,7 +63,7 @@ def test_every_proposal_applied_admits_the_pod_and_everybody_else(question: Ques
 @settings(deadline=None, max_examples=30)
 @given(questions(most=4) | tight_questions())
 def test_no_cheaper_change_of_the_searched_kinds_is_missed(question: Question) -> None:
-    plan = question.plan()
+    plan = make_plan(question)
     assume(plan.refusal is None)
     for pod in refused(question)[:1]:
         found = nearest_changes(question, pod.uid, limit=100)
@@ -103,7 +106,7 @@ def test_the_options_of_a_proposal_mean_its_changes(question: Question) -> None:
 @settings(deadline=None, max_examples=25)
 @given(ANY, st.data())
 def test_an_admitted_pod_needs_no_change(question: Question, data: st.DataObject) -> None:
-    plan = question.plan()
+    plan = make_plan(question)
     admitted = [answer.pod for answer in plan.answers if answer.admitted]
     assume(admitted)
     assert nearest_changes(question, data.draw(st.sampled_from(admitted)).uid) == ()

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tests.planner.compared import SMALL, STATIC, machine, pod, pods, trace, varied
 
 from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.planner.compare import run, workers
 from mooring.planner.compare.alignment import Alignment
 from mooring.planner.compare.combinations import ALL_OPTIONS, Dimension, option_sets

@@ -24,6 +24,7 @@ from mooring.planner.compare.trace import Trace, shapes, trace_of_scenario
 from mooring.planner.compare.trial import Trial, run_trial
 from mooring.planner.compare.variant import Variant
 from mooring.planner.plan import make_plan
+from mooring.planner.question import Question
 from mooring.planner.replay import replay_scenario
 
 CORPORA = Path(__file__).resolve().parents[1] / "corpora"
@@ -34,7 +35,16 @@ def planned(variant: Variant, asked: list[Pod], active: tuple[Pod, ...] = (), fi
     """Check that a trial and a plan of the same give the same."""
     told = Trace(tuple(Admit(one) for one in asked), active, files or StateTexts())
     trial = run_trial(told, variant)
-    plan = make_plan(variant.machine, variant.config, variant.mooring, asked, files=files, active=active)
+    plan = make_plan(
+        Question(
+            variant.machine,
+            variant.config,
+            variant.mooring,
+            tuple(asked),
+            files=files or StateTexts(),
+            active=tuple(active),
+        )
+    )
     assert trial.refusal == plan.refusal
     assert [(one.running, replaced(one.decision)) for one in trial.admissions] == [
         (answer.running, replaced(answer.decision)) for answer in plan.answers if not answer.ends_the_plan
@@ -64,7 +74,7 @@ def test_the_node_resources_check_comes_after_the_managers() -> None:
 
 
 def test_state_files_are_continued_from() -> None:
-    first = make_plan(machine(), STATIC, MooringConfig(), pods(4))
+    first = make_plan(Question(machine(), STATIC, MooringConfig(), tuple(pods(4))))
     planned(Variant("x", machine(), STATIC), [pod("new", 4)], (), first.files)
     planned(Variant("x", machine(), STATIC), [pod("new", 4)], tuple(pods(4)), first.files)
     planned(Variant("x", machine(), KubeletConfig()), [pod("new", 4)], tuple(pods(4)), first.files)

@@ -17,7 +17,8 @@ from tests.explain.refused_starts import RecordedStart, recorded_starts
 from tests.planner.recordings import CORPORA
 
 from mooring.core.cpuset import CPUSet
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.planner.doctor.diagnosis import Diagnosis, diagnose, with_repairs
 
 RECORDINGS = {"state-files.jsonl.gz": 363, "admission-lifecycle-restart.jsonl.gz": 199}

@@ -19,7 +19,8 @@ from mooring.core.machine import Machine
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import start as start_cpu
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.replay import replayed
 from mooring.memorymanager.start import start as start_memory

@@ -19,10 +19,9 @@ from mooring.manifest.pod_files import load_pods
 from mooring.manifest.scenario import scenario
 from mooring.planner.capacity.capacity import capacity_of
 from mooring.planner.capacity.shape import Subject, described_pod
-from mooring.planner.capacity.standing import Standing
 from mooring.planner.explanation import explain
 from mooring.planner.picture import plan_rows, plan_view
-from mooring.planner.plan import Plan
+from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
 from mooring.planner.replay import replay_scenario
 from mooring.planner.replay_file import replay_file
@@ -116,7 +115,7 @@ Sizes = tuple[tuple[str, int], ...]
 
 
 def planned(tmp_path: Path, running: Sizes, new: Sizes, offline: str, config: str) -> Plan:
-    return question(tmp_path, running, new, offline, config).plan()
+    return make_plan(question(tmp_path, running, new, offline, config))
 
 
 def question(tmp_path: Path, running: Sizes, new: Sizes, offline: str, config: str) -> Question:
@@ -175,8 +174,8 @@ def test_a_plan_shows_who_stands_in(tmp_path: Path) -> None:
 
 def test_what_a_pod_that_ends_gives_back_stands_in(tmp_path: Path) -> None:
     asked = question(tmp_path, (("db", 3), ("cache", 4)), (("web", 7),), "2", CONFIG)
-    assert [str(one.decision.containers["app"].cpus) for one in asked.plan().answers[:2]] == ["1-3", "4-7"]
-    db, _, web = replace(asked, leaving={"web": ("cache",)}).plan().answers
+    assert [str(one.decision.containers["app"].cpus) for one in make_plan(asked).answers[:2]] == ["1-3", "4-7"]
+    db, _, web = make_plan(replace(asked, leaving={"web": ("cache",)})).answers
     assert str(db.decision.containers["app"].cpus) == "1,3-4"
     assert str(web.decision.containers["app"].cpus) == "8-14"
 
@@ -184,7 +183,7 @@ def test_what_a_pod_that_ends_gives_back_stands_in(tmp_path: Path) -> None:
 def test_what_an_evicted_pod_gives_back_stands_in_before_a_replica_has_it(tmp_path: Path) -> None:
     kubelet = planned(tmp_path, (("db", 3), ("cache", 4)), (), "2", CONFIG).kubelet
     assert kubelet is not None
-    left = Standing.of(kubelet.node).without({"cache"})
+    left = kubelet.without(["cache"])
     assert str(CPUSet(left.node.cpu.assignments["db"]["app"])) == "1,3-4"
 
 

@@ -15,13 +15,14 @@ from mooring.planner.mixed import mixed_lines
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.plan_document import plan_document
 from mooring.planner.podresources import pod_resources_document
+from mooring.planner.question import Question
 
 EXTENDED = MooringConfig(frozenset({MIXED_CPUS}))
 POD = guaranteed("a", "2", "1", annotations={f"{ANNOTATION}.main": "true"})
 
 
 def planned(mooring: MooringConfig = EXTENDED) -> Plan:
-    return make_plan(Machine("small", INFO), CONFIG, mooring, [POD])
+    return make_plan(Question(Machine("small", INFO), CONFIG, mooring, (POD,)))
 
 
 def without_note(plan: Plan) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def test_text_and_picture_say_who_is_mixed_and_where_it_runs() -> None:
 def test_an_empty_pool_is_said() -> None:
     strict = replace(CONFIG, cpu_manager_policy_options={"strict-cpu-reservation": "true"})
     pod = guaranteed("a", "7", annotations={ANNOTATION: "true"})
-    plan = make_plan(Machine("small", INFO), strict, EXTENDED, [pod])
+    plan = make_plan(Question(Machine("small", INFO), strict, EXTENDED, (pod,)))
     assert mixed_lines(plan) == [
         "default/name-a/main is mixed: it has CPUs 1-7 for itself and runs there alone while the shared pool is empty."
     ]

@@ -23,6 +23,7 @@ from mooring.manifest.scenario import Admit, Scenario, load_scenarios
 from mooring.planner.picture import plan_rows, plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.plan_document import plan_document
+from mooring.planner.question import Question
 from mooring.planner.replay import replay_scenario
 from mooring.planner.scenario_machines import load_machines
 
@@ -52,7 +53,7 @@ def pod(name: str, cpu: str = "2", *others: Container) -> Pod:
 
 
 def planned(config: KubeletConfig, pods: Sequence[Pod], **more: Any) -> Plan:
-    return make_plan(more.pop("machine", MACHINE), config, NO_FIXES, pods, **more)
+    return make_plan(Question(more.pop("machine", MACHINE), config, NO_FIXES, tuple(pods), **more))
 
 
 def cpus(plan: Plan) -> list[str]:

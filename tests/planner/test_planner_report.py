@@ -13,6 +13,7 @@ from mooring.manifest.configuration import load_config
 from mooring.manifest.devices import offered_devices
 from mooring.manifest.pod_files import load_pods
 from mooring.planner.picture import plan_view
+from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 from mooring.planner.report import machine_report, report_of
 from mooring.render.report import CPUState, ReportView
@@ -59,23 +60,23 @@ def told(report: ReportView, step: int) -> dict[int, tuple[CPUUse, tuple[str, ..
 @pytest.mark.parametrize("name", ["telco", "ai", "hybrid"])
 def test_each_step_is_the_picture_of_a_plan_that_ends_there(name: str) -> None:
     asked = question(name)
-    report = report_of(asked.plan())
+    report = report_of(make_plan(asked))
     assert len(report.steps) == len(asked.pods) + 1
     for step in range(len(report.steps)):
-        shorter = replace(asked, pods=asked.pods[:step]).plan()
+        shorter = make_plan(replace(asked, pods=asked.pods[:step]))
         assert told(report, step) == drawn(plan_view(shorter))
 
 
 @pytest.mark.parametrize("name", ["telco", "ai", "hybrid"])
 def test_the_report_draws_the_node_that_show_draws(name: str) -> None:
-    plan = question(name).plan()
+    plan = make_plan(question(name))
     report = report_of(plan)
     assert drawn(report.node) == drawn(plan_view(plan))
     assert {cpu.cpu for cpu in report.node.cpus()} == set(cpu_states(report, 0))
 
 
 def test_a_step_names_only_what_became_different() -> None:
-    report = report_of(question("ai").plan())
+    report = report_of(make_plan(question("ai")))
     for step in range(1, len(report.steps)):
         before, after = cpu_states(report, step - 1), cpu_states(report, step)
         changed = {cpu for change in report.steps[step].cpus for cpu in change.cpus}
@@ -83,7 +84,7 @@ def test_a_step_names_only_what_became_different() -> None:
 
 
 def test_pods_have_the_answers_of_the_plan() -> None:
-    plan = question("telco").plan()
+    plan = make_plan(question("telco"))
     for step, (pod, answer) in enumerate(zip(report_of(plan).pods, plan.answers, strict=True), 1):
         assert (pod.step, pod.admitted, pod.uid) == (step, answer.admitted, answer.pod.uid)
         assert (pod.reason, pod.message) == (answer.decision.reason, answer.decision.message)
@@ -94,7 +95,7 @@ def test_pods_have_the_answers_of_the_plan() -> None:
 
 
 def test_accounts_add_up_to_those_of_the_memory_manager() -> None:
-    plan = question("ai").plan()
+    plan = make_plan(question("ai"))
     report = report_of(plan)
     assert plan.kubelet is not None
     now = {index: state for step in report.steps for index, state in step.accounts}
@@ -108,7 +109,7 @@ def test_accounts_add_up_to_those_of_the_memory_manager() -> None:
 
 
 def test_devices_are_with_their_holders() -> None:
-    report = report_of(question("ai").plan())
+    report = report_of(make_plan(question("ai")))
     now = {index: holder for step in report.steps for index, holder in step.devices}
     held = {report.devices[index].id: holder for index, holder in now.items()}
     assert held == {"gpu-0": "ai/train-0/worker", "gpu-1": "ai/train-1/worker", "gpu-2": "ai/train-2/worker"}
@@ -116,17 +117,17 @@ def test_devices_are_with_their_holders() -> None:
 
 def test_running_pods_keep_what_the_files_say_until_they_are_asked() -> None:
     first = replace(question("telco"), pods=question("telco").pods[:3])
-    files = first.plan().files
+    files = make_plan(first).files
     again = replace(first, pods=(), active=first.pods, files=files)
-    report = report_of(again.plan())
+    report = report_of(make_plan(again))
     states = [told(report, step) for step in range(4)]
-    assert states[0] == states[3] == told(report_of(first.plan()), 3)
+    assert states[0] == states[3] == told(report_of(make_plan(first)), 3)
     assert [pod.verdict for pod in report.pods] == ["runs already"] * 3
 
 
 def test_a_kubelet_that_does_not_start_is_reported_with_its_message() -> None:
     asked = question("telco")
-    plan = replace(asked, config=replace(asked.config, reserved_system_cpus="")).plan()
+    plan = make_plan(replace(asked, config=replace(asked.config, reserved_system_cpus="")))
     assert plan.refusal is not None
     report = report_of(plan)
     assert plan.refusal.message in report.refusal

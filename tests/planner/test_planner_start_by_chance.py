@@ -13,10 +13,12 @@ from mooring.core.machine import Machine
 from mooring.core.machineinfo import HugePages, MachineInfo
 from mooring.core.pod import Pod, QoS
 from mooring.core.quantity import Quantity
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.memorymanager.account import charge
 from mooring.memorymanager.state import Block, MemoryState
 from mooring.planner.plan import Plan, make_plan
+from mooring.planner.question import Question
 
 CONFIG = managed("best-effort", "container", memory=True)
 MEMORY = 1 << 30
@@ -31,7 +33,7 @@ def planned(info: MachineInfo, blocks: dict[str, Block], *pods: Pod) -> Plan:
         nodes = charge(nodes, block.mask, block.type, block.size)
     state = MemoryState("Static", nodes, {uid: {"c": (block,)} for uid, block in blocks.items()})
     files = replace(kubelet.files, memory=memory_state_text(state, pod_level=True))
-    return make_plan(Machine("two", info), CONFIG, MooringConfig(), pods, files=files)
+    return make_plan(Question(Machine("two", info), CONFIG, MooringConfig(), tuple(pods), files=files))
 
 
 def about_the_file(plan: Plan) -> list[str]:
@@ -85,7 +87,7 @@ def test_a_node_with_more_reserved_than_it_has_is_reported_and_the_kubelet_goes_
     info = replace(machine(), topology=(first, replace(second, memory=0)))
     config = replace(CONFIG, reserved_memory=(ReservedMemory(1, {"memory": "100Mi"}),))
     pod = Pod("u", "u", containers=(container("c", "1"),), qos=QoS.GUARANTEED)
-    plan = make_plan(Machine("two", info), config, MooringConfig(), [pod])
+    plan = make_plan(Question(Machine("two", info), config, pods=(pod,)))
     assert plan.is_yes
     (found,) = [finding for finding in plan.findings if finding.code == "MOOR-511"]
     assert found.subject == "NUMA node 1"

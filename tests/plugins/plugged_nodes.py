@@ -21,7 +21,8 @@ from mooring.cpumanager.hidden import hidden_of_pod, is_hidden, pod_of
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.discovery.compact import parse_compact
 from mooring.discovery.loader import load_machine
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.manifest.mooring_config import plugin_choice
 from mooring.node import Decision, Node
 

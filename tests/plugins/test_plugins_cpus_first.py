@@ -20,6 +20,7 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.mooring_config import plugin_choice
 from mooring.planner.explanation import explain
 from mooring.planner.plan import make_plan
+from mooring.planner.question import Question
 from mooring.plugins.facts import PluginChoseAffinity
 
 NIC = "example.com/nic"
@@ -80,7 +81,14 @@ def test_other_policies_are_left_alone(policy: str) -> None:
 def test_explain_names_the_plugin() -> None:
     pods = [pod("zero", 3), pod("one", 3), with_nic("web", 3)]
     plan = make_plan(
-        machine_named(MACHINE), BEST_EFFORT, plugged("cpus-first"), pods, devices=ON_NODE_1, leaving={"web": ["zero"]}
+        Question(
+            machine_named(MACHINE),
+            BEST_EFFORT,
+            plugged("cpus-first"),
+            tuple(pods),
+            devices=ON_NODE_1,
+            leaving={"web": ("zero",)},
+        )
     )
     told = [line.text for line in walk(story_lines(explain(plan, pods[2]), None))]
     assert any(line.startswith("cpus-first puts NUMA node 0 in the place of") for line in told)

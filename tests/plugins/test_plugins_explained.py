@@ -23,6 +23,7 @@ from mooring.planner.explain.document import explanation_document
 from mooring.planner.explain.facts_document import FACTS
 from mooring.planner.explanation import explain
 from mooring.planner.plan import Plan, make_plan
+from mooring.planner.question import Question
 from mooring.plugins import facts
 from mooring.plugins.facts import Candidate, PluginMadeRoom, PluginsChose, PluginScored
 from mooring.schemas import COMMON, kinds, schema
@@ -46,7 +47,7 @@ def failing(point: str, error: Exception) -> MooringConfig:
 def test_the_story_says_who_withheld_preferred_and_chose() -> None:
     mooring = plugged(named("core-kinds", strict=True), "hidden-siblings")
     one = pod("web", 2, core_kind="performance", hide_siblings="true")
-    plan = make_plan(machine_named(HYBRID), WHOLE, mooring, [one])
+    plan = make_plan(Question(machine_named(HYBRID), WHOLE, mooring, (one,)))
     lines = told(plan)
     assert "core-kinds withholds 7 CPUs (13-19): they are on cores of another kind than performance" in lines
     assert "hidden-siblings withholds 6 CPUs (1,3,5,7,9,11): one thread of each free core is given" in lines
@@ -56,20 +57,24 @@ def test_the_story_says_who_withheld_preferred_and_chose() -> None:
 def test_what_a_plugin_says_for_hints_and_for_the_choice_is_told_once() -> None:
     config = replace(STATIC, topology_manager_policy="best-effort")
     plan = make_plan(
-        machine_named(HYBRID),
-        config,
-        plugged(named("core-kinds", strict=True)),
-        [pod("web", 2, core_kind="efficiency")],
+        Question(
+            machine_named(HYBRID),
+            config,
+            plugged(named("core-kinds", strict=True)),
+            (pod("web", 2, core_kind="efficiency"),),
+        )
     )
     assert sum(line.startswith("core-kinds withholds") for line in told(plan)) == 1
 
 
 def test_a_refusal_names_plugin_cpus_and_reason() -> None:
     plan = make_plan(
-        machine_named(HYBRID),
-        STATIC,
-        plugged(named("core-kinds", strict=True)),
-        [pod("web", 13, core_kind="performance")],
+        Question(
+            machine_named(HYBRID),
+            STATIC,
+            plugged(named("core-kinds", strict=True)),
+            (pod("web", 13, core_kind="performance"),),
+        )
     )
     answer = plan.answers[0]
     assert answer.code == "MOOR-125"
@@ -82,10 +87,12 @@ def test_a_refusal_names_plugin_cpus_and_reason() -> None:
 def test_a_refusal_by_the_topology_manager_names_them_too() -> None:
     config = replace(STATIC, topology_manager_policy="single-numa-node")
     plan = make_plan(
-        machine_named(HYBRID),
-        config,
-        plugged(named("core-kinds", strict=True)),
-        [pod("web", 13, core_kind="performance")],
+        Question(
+            machine_named(HYBRID),
+            config,
+            plugged(named("core-kinds", strict=True)),
+            (pod("web", 13, core_kind="performance"),),
+        )
     )
     assert plan.answers[0].decision.reason == "TopologyAffinityError"
     assert "The plugin core-kinds withholds 13-19" in plan.answers[0].why
@@ -93,7 +100,7 @@ def test_a_refusal_by_the_topology_manager_names_them_too() -> None:
 
 def test_a_plugin_that_fails_is_a_finding_once_and_a_line_of_each_story() -> None:
     mooring = failing("pre_score", ValueError("no such table"))
-    plan = make_plan(machine_named(HYBRID), STATIC, mooring, [pod("one", 1), pod("two", 1)])
+    plan = make_plan(Question(machine_named(HYBRID), STATIC, mooring, (pod("one", 1), pod("two", 1))))
     assert plan.is_yes
     found = [finding for finding in plan.findings if finding.code == "MOOR-531"]
     assert [finding.subject for finding in found] == ["plugin broken"]
@@ -123,7 +130,7 @@ def test_every_fact_of_plugins_has_a_document_with_all_of_its_fields(kind: type)
 def test_the_document_keeps_its_schema() -> None:
     mooring = plugged(named("core-kinds", strict=True), "hidden-siblings", "spread")
     pods = [pod("web", 2, core_kind="performance", hide_siblings="true", spread_group="a"), pod("db", 1)]
-    plan = make_plan(machine_named(HYBRID), STATIC, mooring, pods)
+    plan = make_plan(Question(machine_named(HYBRID), STATIC, mooring, tuple(pods)))
     document = explanation_document(explain(plan, pods[0]), "example", None)
     registry: Registry[Any] = Registry().with_resources(
         (f"{kind}.json", Resource.from_contents(schema(kind))) for kind in (COMMON, *kinds())

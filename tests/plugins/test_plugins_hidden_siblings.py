@@ -29,7 +29,8 @@ from mooring.cpumanager.hidden import without_hidden
 from mooring.cpumanager.state import CPUState
 from mooring.explain.lines import story_lines
 from mooring.explain.tree import walk
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.planner.doctor.diagnosis import diagnose
 from mooring.planner.explanation import explain
 from mooring.planner.isolation.holders import assignments_of
@@ -49,7 +50,7 @@ def hiding(name: str, *cpus: int) -> Pod:
 
 
 def planned(*pods: Pod, machine: Machine | None = None) -> Plan:
-    return make_plan(machine or machine_named(SMT), STATIC, plugged("hidden-siblings"), pods)
+    return make_plan(Question(machine or machine_named(SMT), STATIC, plugged("hidden-siblings"), tuple(pods)))
 
 
 @pytest.mark.parametrize("config", [STATIC, WHOLE, SINGLE])
@@ -90,7 +91,7 @@ def test_they_come_back_with_the_container() -> None:
 
 def test_a_restart_on_the_state_file_changes_nothing() -> None:
     kubelet, before = node_on(SMT, "hidden-siblings").admit(hiding("web", 3))
-    start = kubelet.restarted()
+    start = restart_kubelet(kubelet)
     assert start.kubelet is not None
     again, readmission = start.kubelet.readmit([hiding("web", 3)])
     assert readmission.decisions[0].containers == before.containers
@@ -190,7 +191,14 @@ def test_podresources_has_the_cpus_of_the_container_only() -> None:
 def test_an_owner_of_hidden_threads_is_no_stranger_in_the_files() -> None:
     first = planned(hiding("web", 2))
     again = make_plan(
-        machine_named(SMT), STATIC, plugged("hidden-siblings"), [], files=first.files, active=[hiding("web", 2)]
+        Question(
+            machine_named(SMT),
+            STATIC,
+            plugged("hidden-siblings"),
+            (),
+            files=first.files,
+            active=(hiding("web", 2),),
+        )
     )
     assert not again.strangers
     assert again.files == first.files
@@ -261,7 +269,7 @@ def test_courses_keep_the_ledger(
             kubelet, _ = kubelet.remove(one.uid)
             assert not list(breaks(kubelet.node))
     kubelet = kubelet.settled()
-    start = kubelet.restarted()
+    start = restart_kubelet(kubelet)
     assert start.kubelet is not None, start.refusal
     again, _ = start.kubelet.readmit(kubelet.node.active.values())
     assert again.node.cpu.assignments == kubelet.node.cpu.assignments

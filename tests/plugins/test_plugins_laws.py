@@ -19,7 +19,8 @@ from mooring.core.plugins import PluginChoice
 from mooring.core.pod import ContainerKind, Pod
 from mooring.cpumanager.hidden import hidden_of, pod_of
 from mooring.cpumanager.requests import exclusive_cpus
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.node import Decision, Node
 from mooring.plugins.facts import PluginsChose
 
@@ -149,7 +150,7 @@ class Story(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         before = self.kubelet
-        found = before.restarted()
+        found = restart_kubelet(before)
         if not before.node.cpu.default and before.node.cpu.assignments:
             # The one state that a kubelet makes and does not start on: everything is exclusive (strict reservation).
             assert found.kubelet is None

@@ -24,6 +24,7 @@ from mooring.planner.compare import run
 from mooring.planner.compare.trace import Trace
 from mooring.planner.compare.variant import Variant
 from mooring.planner.plan import Plan, make_plan
+from mooring.planner.question import Question
 from mooring.plugins import PodView
 from mooring.publisher.facts_document import digest_of, facts_document, facts_of, mooring_document
 from mooring.publisher.objects import NodeFacts
@@ -72,7 +73,7 @@ def test_without_plugins_nothing_more_is_published() -> None:
 def planned(*plugins: ChosenPlugin) -> Plan:
     pods = [guaranteed(f"u{number}", container("app", "2")) for number in range(3)]
     mooring = MooringConfig(plugins=choice(*plugins))
-    return make_plan(Machine("small", machine(1)), config(), mooring, pods)
+    return make_plan(Question(Machine("small", machine(1)), config(), mooring, tuple(pods)))
 
 
 def backwards(pods: tuple[PodView, ...]) -> list[str]:

@@ -9,7 +9,8 @@ from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.publisher.facts_document import digest_of
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.scheduling.extender.deciding import Decider

@@ -15,7 +15,8 @@ from mooring.core.machine import Finding
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.publisher.observation import EngineObserver, Observation
 from mooring.publisher.pace import Rhythm
 from mooring.publisher.publisher import Publisher

@@ -20,7 +20,8 @@ from mooring.core.errors import InputError
 from mooring.core.machineinfo import Cache, MemoryModules
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.publisher.facts_document import digest_of, facts_document, facts_of
 from mooring.publisher.objects import LARGEST_OBJECT, NodeFacts, NodeState, PodKey, encoded
 from mooring.publisher.state_document import ExclusiveCPUs, state_document, state_of

@@ -15,7 +15,8 @@ from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device, DeviceState
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.publisher.facts_document import digest_of
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.publisher.restored import Kind, kind_of, restored
@@ -24,7 +25,7 @@ from mooring.scheduling.extender.outlook import UNPUBLISHED, UNREADABLE, Outlook
 from mooring.scheduling.extender.pods import Shapes, seen_pod
 from mooring.scheduling.extender.scoring import Weights, merit_of
 from mooring.scheduling.extender.view import ClusterView
-from mooring.scheduling.prediction import decide, shape_of, view_key
+from mooring.scheduling.prediction import predicted, shape_of, view_key
 
 
 @given(hardware(), configurations(), st.data())
@@ -47,14 +48,14 @@ def test_nodes_of_one_key_decide_equally_whatever_their_pods_are_called(
         _, real = one.node.decide(asked)
     except KubeletCrashError:
         return
-    slim = anonymous(one.node)
-    assert view_key("d", slim) == view_key("d", one.node)
-    _, answer = decide(slim, shape_of(asked).pod)
+    slim = anonymous(one)
+    assert view_key("d", slim.node) == view_key("d", one.node)
+    _, answer = predicted(slim, shape_of(asked).pod)
     assert answer.admitted == real.admitted
     assert answer.reason == real.reason
     if view_key("d", empty.node) != view_key("d", one.node):
         return
-    assert decide(anonymous(empty.node), shape_of(asked).pod)[1] == answer
+    assert predicted(anonymous(empty), shape_of(asked).pod)[1] == answer
 
 
 @given(hardware(), configurations(), st.data())
@@ -86,14 +87,14 @@ def test_restored_node_decides_as_the_one_that_published(
             again = start_kubelet(facts.machine, facts.config, facts.mooring, kubelet.files)
             assert again.kubelet is None, found
             return
-        _, answer = found.standing.node.decide(asked)
+        _, answer = found.kubelet.node.decide(asked)
     except KubeletCrashError:
         return
     assert (answer.admitted, answer.reason, answer.containers) == (real.admitted, real.reason, real.containers)
     # Without the specifications what is held stays held.
     blind = restored(kind, state, {})
     assert not isinstance(blind, str)
-    assert blind.standing.node.cpu.default == found.standing.node.cpu.default
+    assert blind.kubelet.node.cpu.default == found.kubelet.node.cpu.default
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_scores_prefer_one_numa_node_and_room_for_others() -> None:
         for pod in running:
             kubelet, decision = kubelet.admit(pod)
             assert decision.admitted
-        after, answer = decide(kubelet.node, guaranteed("asked", asked))
+        after, answer = predicted(kubelet, guaranteed("asked", asked))
         assert answer.admitted
         merit = merit_of(after, "asked", kind.distances)
         return merit.alignment, merit.room
@@ -145,7 +146,7 @@ def test_scores_prefer_one_numa_node_and_room_for_others() -> None:
     assert judged(asked=4)[0] == 1.0
     assert judged(asked=10)[0] == pytest.approx(10 / 21)
     assert judged(asked=8)[1] > judged(guaranteed("first", 2), asked=10)[1]
-    assert Weights().score(merit_of(decide(started(facts).node, guaranteed("x", 4))[0], "x", {})) <= 10
+    assert Weights().score(merit_of(predicted(started(facts), guaranteed("x", 4))[0], "x", {})) <= 10
 
 
 def test_a_state_of_thousands_of_bytes_that_says_the_same_again_changes_nothing() -> None:

@@ -10,7 +10,8 @@ from tests.node.hotpluggable import pod
 from mooring.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.publisher.observation import EngineObserver
 from mooring.publisher.restored import Kind, kind_of, restored
 from mooring.publisher.state_document import state_document, state_of
@@ -40,10 +41,10 @@ def test_the_node_that_is_predicted_has_the_same_cpus() -> None:
     found = restored(kind, state, dict(kubelet.node.active))
     assert not isinstance(found, str)
     # Without resizes no state file keeps what containers got at first.
-    assert found.standing.node.cpu == replace(kubelet.node.cpu, baselines={})
+    assert found.kubelet.node.cpu == replace(kubelet.node.cpu, baselines={})
     for need in range(1, 8):
         asked = pod(need, uid="asked")
-        assert found.standing.node.decide(asked)[1].admitted == kubelet.node.decide(asked)[1].admitted == (need <= 4)
+        assert found.kubelet.node.decide(asked)[1].admitted == kubelet.node.decide(asked)[1].admitted == (need <= 4)
 
 
 def test_a_state_without_offline_cpus_says_nothing_of_them() -> None:

@@ -20,7 +20,8 @@ from mooring.core.machine import Machine
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.publisher.device_checkpoint import held_devices
 from mooring.publisher.kubelet_source import ASKING, KubeletSource, UnsettledError
 from mooring.publisher.naming import Names, names_of
@@ -175,7 +176,7 @@ def test_pods_without_anything_of_their_own_are_seen_at_the_next_listing(
 def test_files_that_are_behind_the_list_are_read_again(running: RunningKubelet, client: PodResourcesClient) -> None:
     old = running.kubelet.files
     running.admit(pod("a"))
-    new, running.kubelet = running.kubelet, replace(running.kubelet, files=old)
+    new, running.kubelet = running.kubelet, replace(running.kubelet, cpu_file=old.cpu, memory_file=old.memory)
     running.write()
     running.kubelet = new
     running.while_pausing = running.write
@@ -190,7 +191,7 @@ def test_kubelet_that_contradicts_its_files_is_not_published(
 ) -> None:
     old = running.kubelet.files
     running.admit(pod("a"))
-    running.kubelet = replace(running.kubelet, files=old)
+    running.kubelet = replace(running.kubelet, cpu_file=old.cpu, memory_file=old.memory)
     running.write()
     with pytest.raises(UnsettledError, match="container app of shop/a has CPUs that the state file has not"):
         source(running, client).look()

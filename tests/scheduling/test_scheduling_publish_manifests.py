@@ -14,7 +14,8 @@ from tests.scheduling.manifests import mistakes
 from mooring.cli.verbs import publish
 from mooring.core.config import MooringConfig
 from mooring.devicemanager.state import Device, DeviceState
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.publisher.facts_document import digest_of, facts_document
 from mooring.publisher.objects import API_VERSION, FACTS, GROUP, PLURALS, STATE, VERSION, NodeFacts, NodeState, PodKey
 from mooring.publisher.observation import Observation, publication_of

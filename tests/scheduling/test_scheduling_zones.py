@@ -13,7 +13,8 @@ from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.discovery.compact import parse_compact
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.publisher.node_topology import topology_document
 from mooring.publisher.objects import NodeState, PodKey
 from mooring.publisher.state_document import ExclusiveCPUs

@@ -15,7 +15,8 @@ from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.options import FIELDS, AgentOptions
 from mooring.core.config import CPU_HOTPLUG, MIXED_CPUS, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
 from mooring.core.errors import InputError, KubeletCrashError
-from mooring.kubelet.kubelet import Kubelet, start_kubelet
+from mooring.kubelet.kubelet import Kubelet
+from mooring.kubelet.start import start_kubelet
 from mooring.manifest.defaults import DELAY_GATE, PodGates
 from mooring.node import Node
 

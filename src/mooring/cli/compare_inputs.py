@@ -18,6 +18,7 @@ from mooring.planner.compare.combinations import Dimension, option_sets
 from mooring.planner.compare.trace import Trace, trace_of, trace_of_scenario
 from mooring.planner.compare.trace_file import load_trace, trace_machine
 from mooring.planner.compare.variant import Variant, changes_between
+from mooring.planner.plan import make_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def _asked(options: CompareOptions) -> tuple[Trace, _Given, list[_Site], list[Fi
         declared = read_config(options.node.config, read_node(options.node.node)).devices
         machines = [load_machine(name) for name in options.machines[1:]]
         sites += [_Site(machine, offered_devices(declared, machine.pci)) for machine in machines]
-    return trace_of(question), given, sites, list(question.plan().findings)
+    return trace_of(question), given, sites, list(make_plan(question).findings)
 
 
 def _recorded(options: CompareOptions) -> tuple[Trace, _Given, list[_Site], list[Finding]]:

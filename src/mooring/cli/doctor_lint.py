@@ -14,6 +14,7 @@ from mooring.discovery.loader import LIVE
 from mooring.discovery.tree import Tree, open_tree
 from mooring.planner.isolation.holders import assignments_of
 from mooring.planner.isolation.lint import lint
+from mooring.planner.plan import make_plan
 
 
 def answer_lint(options: NodeOptions, form: str, to: str) -> int:
@@ -24,7 +25,7 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
     """
     question = question_of(options)
     tree = _tree(options.machine or options.node)
-    plan = question.plan()
+    plan = make_plan(question)
     warn(plan.findings)
     if plan.refusal is not None:
         emit(f"The kubelet would not start, so that nobody has CPUs for itself: {plan.refusal.message}", to)

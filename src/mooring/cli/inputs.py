@@ -50,7 +50,9 @@ def plan_of(options: NodeOptions) -> Plan:
     Raises:
         InputError: something cannot be read or understood.
     """
-    return question_of(options).plan()
+    from mooring.planner.plan import make_plan  # noqa: PLC0415 - the engine is not needed for --help
+
+    return make_plan(question_of(options))
 
 
 def question_of(options: NodeOptions) -> Question:

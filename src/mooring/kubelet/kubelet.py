@@ -1,22 +1,19 @@
 """A kubelet with its state files: what the engine decides, and what the files then hold.
 
 The engine knows values only. Here the texts of the checkpoint files stand beside it: a file changes when the state
-does, and a restart reads the texts again, through every check that the kubelet makes.
+does, and a restart (:mod:`mooring.kubelet.start`) reads the texts again, through every check that the kubelet makes.
+A text is made when it is first read, so that a search through thousands of kubelets makes none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.checkpoint.cpu_load import load_cpu_state
-from mooring.checkpoint.formats import Created, LoadRefusal
 from mooring.checkpoint.memory_file import memory_state_text
-from mooring.checkpoint.memory_load import load_memory_state
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.decision import StartRefusal
+from mooring.core.config import MooringConfig
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
@@ -25,10 +22,9 @@ from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
 from mooring.memorymanager.state import MemoryState
 from mooring.node import Decision, Node, Readmission, Removal, claims, hotplug, resizing
-from mooring.node.providers import Providers
 from mooring.node.resize import Resize
-from mooring.node.settings import Settings, build_settings
-from mooring.node.start import Restored, start_managers
+from mooring.node.resources import pod_requests, total_requests
+from mooring.node.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +35,41 @@ class StateTexts:
     memory: str | None = None
 
 
+class DeferredText:
+    """The text of a state, made when it is first read."""
+
+    __slots__ = ("_make", "_text")
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        """Defer a text.
+
+        Args:
+            make: returns the same text whenever it is called; it is called once at most.
+        """
+        self._make: Callable[[], str] | None = make
+        self._text = ""
+
+    def read(self) -> str:
+        """Return the text."""
+        if self._make is not None:
+            self._text, self._make = self._make(), None
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DeferredText) and self.read() == other.read()
+
+    __hash__ = None  # type: ignore[assignment]  # equal texts would have to be made to be hashed
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """The sums of what active pods request, and whose sums they are."""
+
+    active: Mapping[str, Pod]
+    amounts: Mapping[str, int]
+    """Resource -> requests: cpu in thousandths, everything else in whole units."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kubelet:
     """A started kubelet."""
@@ -46,20 +77,42 @@ class Kubelet:
     info: MachineInfo
     mooring: MooringConfig
     node: Node
-    files: StateTexts
+    cpu_file: DeferredText | str | None = field(repr=False)
+    memory_file: DeferredText | str | None = field(repr=False)
+    requests: Requests | None = field(default=None, compare=False, repr=False)
+    """Carried along so that sums are not added up for each pod anew; of no use once other pods are active."""
 
     @property
     def settings(self) -> Settings:
         """Configuration and policies."""
         return self.node.settings
 
+    @property
+    def files(self) -> StateTexts:
+        """The texts of the state files."""
+        return StateTexts(_read(self.cpu_file), _read(self.memory_file))
+
+    @property
+    def used(self) -> Mapping[str, int]:
+        """What the active pods request together, as the node resources check counts it."""
+        if self.requests is not None and self.requests.active is self.node.active:
+            return self.requests.amounts
+        return total_requests(self.node.active.values())
+
+    def counting(self, amounts: Mapping[str, int]) -> Kubelet:
+        """Return the kubelet with the sums of what its active pods request.
+
+        Sums may be larger than that, of a caller that cannot know whether other pods have left yet.
+        """
+        return replace(self, requests=Requests(self.node.active, amounts))
+
     def admit(self, pod: Pod, observer: Observer | None = None) -> tuple[Kubelet, Decision]:
-        """Admit a pod, start its containers, and write the files."""
+        """Let the managers decide about a pod, start the containers of an admitted one, and write the files."""
         kubelet, decision = self.decide(pod, observer)
         return (kubelet.start_containers(pod.uid, observer) if decision.admitted else kubelet), decision
 
     def decide(self, pod: Pod, observer: Observer | None = None) -> tuple[Kubelet, Decision]:
-        """Decide about a pod and write the files, without starting its containers."""
+        """Let the managers decide about a pod and write the files, without starting its containers."""
         node, decision = self.node.decide(pod, observer)
         return self._after(node), decision
 
@@ -72,15 +125,36 @@ class Kubelet:
         node, removal = self.node.remove(uid, observer)
         return self._after(node), removal
 
+    def without(self, uids: Collection[str]) -> Kubelet:
+        """Return the kubelet after some of its pods have ended and all that they had was released.
+
+        CPUs that one of them released may replace offline ones, so that then they end one by one.
+
+        Raises:
+            KeyError: one of them is not active.
+        """
+        used = dict(self.used)
+        for uid in uids:
+            for resource, amount in pod_requests(self.node.active[uid]).items():
+                used[resource] -= amount
+        kubelet = self
+        if self.node.cpu.offline:
+            for uid in uids:
+                kubelet = kubelet.remove(uid)[0].replanned()
+        else:
+            active = {uid: pod for uid, pod in self.node.active.items() if uid not in uids}
+            kubelet = replace(self, node=replace(self.node, active=active, started=self.node.started.difference(uids)))
+        return kubelet.settled().counting(used)
+
     def settled(self) -> Kubelet:
-        """Return the kubelet after a while: what refused pods had been given before their refusal is given back.
+        """Return the kubelet after a while: what refused pods had been given before their refusal is released.
 
         A running kubelet does that within its reconcile period, or when it is asked about the next pod.
         """
         return self._after(self.node.settled())
 
     def readmit(self, pods: Iterable[Pod], observer: Observer | None = None) -> tuple[Kubelet, Readmission]:
-        """Admit the pods that run already when the kubelet starts."""
+        """Let the managers decide about pods that run already when the kubelet starts."""
         node, readmission = self.node.readmit(pods, observer)
         return self._after(node), readmission
 
@@ -103,11 +177,11 @@ class Kubelet:
         return self._after(node), answers
 
     def reconcile(self, observer: Observer | None = None, spared: Collection[tuple[str, str]] = ()) -> Kubelet:
-        """Give back the CPUs whose scale-down delay is over, and write the files.
+        """Release the CPUs whose scale-down delay is over, and write the files.
 
         Args:
             observer: receives what was released.
-            spared: pod uid and container of those whose CPUs cannot be taken back yet.
+            spared: pod uid and container of those whose CPUs cannot be reclaimed yet.
         """
         return self._after(resizing.reconcile(self.node, observer, spared))
 
@@ -130,7 +204,7 @@ class Kubelet:
         return self._after(node), change
 
     def replanned(self, observer: Observer | None = None) -> Kubelet:
-        """Look for CPUs that could stand in for lost ones, now that others gave some back, and write the files."""
+        """Replace offline CPUs by released ones where the configuration lets them, and write the files."""
         if not self.node.cpu.offline:
             return self
         return self._after(hotplug.replanned(self.node, observer)[0])
@@ -141,128 +215,26 @@ class Kubelet:
         return self._after(node), decision
 
     def release(self, uid: str, observer: Observer | None = None) -> Kubelet:
-        """Take a claim's CPUs back and write the files."""
+        """Reclaim a claim's CPUs and write the files."""
         return self._after(claims.release(self.node, uid, observer))
-
-    def restarted(self, config: KubeletConfig | None = None, boot: str | None = None) -> Start:
-        """Start again from the files, with the same or another configuration; running pods are not admitted yet.
-
-        The device manager's allocations survive in its own checkpoint, which is not modelled as a text. What is kept
-        in memory only is lost: resizes that wait, and releases of the node's own delay. Which CPUs are offline and whom
-        others stand in for is known to whoever keeps the node; another boot begins with all CPUs online.
-
-        Args:
-            config: the configuration from here on; None leaves it as it was.
-            boot: of the machine, when that starts again too; time since boot begins anew.
-        """
-        start = start_kubelet(self.info, config or self.settings.config, self.mooring, self.files)
-        if start.kubelet is None:
-            return start
-        moment = self.node.moment if boot is None else Moment(0, boot)
-        after = _remembering(start.kubelet.with_devices(self.node.providers.devices).at(moment), self.node.cpu)
-        if boot is not None and after.node.cpu.offline:
-            after, _ = after.online(after.node.cpu.offline)
-        return replace(start, kubelet=after, files=after.files)
 
     def with_devices(self, devices: DeviceState) -> Kubelet:
         """Return the kubelet with registered devices and their holders."""
         return replace(self, node=replace(self.node, providers=replace(self.node.providers, devices=devices)))
 
     def _after(self, node: Node) -> Kubelet:
-        before, files = self.node.providers, self.files
-        after = node.providers
+        before, after = self.node.providers, node.providers
+        cpu_file, memory_file = self.cpu_file, self.memory_file
         # Every setter of the kubelet writes the file, and every setter here makes a new value.
         if after.cpu is not before.cpu:
-            files = replace(files, cpu=_cpu_text(node.settings, after.cpu))
+            cpu_file = DeferredText(partial(cpu_text, node.settings, after.cpu))
         if after.memory is not before.memory:
-            files = replace(files, memory=_memory_text(node.settings, after.memory))
-        return replace(self, node=node, files=files)
+            memory_file = DeferredText(partial(memory_text, node.settings, after.memory))
+        return Kubelet(self.info, self.mooring, node, cpu_file, memory_file, self.requests)
 
 
-def _remembering(kubelet: Kubelet, before: CPUState) -> Kubelet:
-    """Return a kubelet with what the state file does not tell of CPUs that are offline."""
-    if not before.offline and not before.displaced:
-        return kubelet
-    return replace(kubelet, node=hotplug.remembered(kubelet.node, before.offline, before.displaced))
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What a start came to."""
-
-    kubelet: Kubelet | None
-    refusal: StartRefusal | None
-    files: StateTexts
-    """The files afterwards; a refused file is left as it was."""
-
-
-def start_kubelet(
-    info: MachineInfo,
-    config: KubeletConfig,
-    mooring: MooringConfig,
-    files: StateTexts,
-    observer: Observer | None = None,
-) -> Start:
-    """Start a kubelet on the texts of its checkpoint files."""
-    settings = build_settings(config, mooring, info)
-    if isinstance(settings, StartRefusal):
-        return Start(None, settings, files)
-    return start_understood(info, settings, mooring, files, observer)
-
-
-def start_understood(
-    info: MachineInfo,
-    settings: Settings,
-    mooring: MooringConfig,
-    files: StateTexts,
-    observer: Observer | None = None,
-) -> Start:
-    """Do the same with a configuration that was understood before, for who starts many nodes of one kind."""
-    cpu, memory = _load_cpu(settings, files.cpu), _load_memory(settings, files.memory)
-    started = start_managers(settings, Restored(_restored(cpu), _restored(memory)), observer)
-    after = files
-    if isinstance(cpu, Created):
-        after = replace(after, cpu=cpu.text)
-    if started.cpu is not None:
-        if started.cpu is not cpu:
-            after = replace(after, cpu=_cpu_text(settings, started.cpu))
-        # The memory manager makes its file only when it is reached.
-        if isinstance(memory, Created):
-            after = replace(after, memory=memory.text)
-    if started.memory is not None and started.memory is not memory:
-        after = replace(after, memory=_memory_text(settings, started.memory))
-    if started.refusal is not None or started.cpu is None or started.memory is None:
-        return Start(None, started.refusal, after)
-    node = Node(settings, Providers(started.cpu, started.memory))
-    return Start(Kubelet(info, mooring, node, after), None, after)
-
-
-State = TypeVar("State", CPUState, MemoryState)
-
-
-def _restored(loaded: State | Created | LoadRefusal) -> State | StartRefusal | None:
-    if isinstance(loaded, Created):
-        return None
-    return StartRefusal("start", loaded.kubelet_text()) if isinstance(loaded, LoadRefusal) else loaded
-
-
-def _load_cpu(settings: Settings, text: str | None) -> CPUState | Created | LoadRefusal:
-    return load_cpu_state(
-        text,
-        policy=settings.config.cpu_manager_policy,
-        pod_level=settings.gates["PodLevelResourceManagers"],
-        baselines=settings.gates["InPlacePodVerticalScalingExclusiveCPUs"],
-        releases=settings.cpu is not None and settings.cpu.scale_down.is_on,
-    )
-
-
-def _load_memory(settings: Settings, text: str | None) -> MemoryState | Created | LoadRefusal:
-    return load_memory_state(
-        text, policy=settings.config.memory_manager_policy, pod_level=settings.gates["PodLevelResourceManagers"]
-    )
-
-
-def _cpu_text(settings: Settings, state: CPUState) -> str:
+def cpu_text(settings: Settings, state: CPUState) -> str:
+    """Return the text of the CPU manager's state file."""
     return cpu_state_text(
         state,
         pod_level=settings.gates["PodLevelResourceManagers"],
@@ -270,5 +242,10 @@ def _cpu_text(settings: Settings, state: CPUState) -> str:
     )
 
 
-def _memory_text(settings: Settings, state: MemoryState) -> str:
+def memory_text(settings: Settings, state: MemoryState) -> str:
+    """Return the text of the memory manager's state file."""
     return memory_state_text(state, pod_level=settings.gates["PodLevelResourceManagers"])
+
+
+def _read(file: DeferredText | str | None) -> str | None:
+    return file.read() if isinstance(file, DeferredText) else file

@@ -1,18 +1,18 @@
-"""One pod's answer: what the managers decide, what the node resources check says to it, and why."""
+"""One pod's answer: what the kubelet decides about it, and why."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from mooring.core.cpuset import CPUSet
-from mooring.core.decision import Placement
-from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
 from mooring.explain.chapters import Circumstances
+from mooring.explain.reason import Reason
 from mooring.explain.why import why, why_crash, why_out_of
+from mooring.kubelet.admit import AdmitResult, Asking, admit
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.node import Decision
-from mooring.node.resources import check_fit
+from mooring.planner.offline_cpus import with_left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Answer:
     decision: Decision
     why: str
     """One sentence in plain words."""
-    files: StateTexts
-    """The state files after the answer."""
-    before_start: StateTexts
-    """The state files after the managers and before the containers started; the same for a pod that was refused."""
+    after: Kubelet = field(compare=False, repr=False)
+    """The kubelet after the answer."""
+    decided: Kubelet = field(compare=False, repr=False)
+    """The kubelet after its managers had decided, before the containers of an admitted pod started."""
     circumstances: Circumstances = field(repr=False, compare=False)
     """What the answer is explained from."""
     running: bool = False
@@ -46,72 +46,63 @@ class Answer:
         return self.decision.admitted
 
     @property
+    def files(self) -> StateTexts:
+        """The state files after the answer."""
+        return self.after.files
+
+    @property
+    def before_start(self) -> StateTexts:
+        """The state files before the containers started; the same for a pod that was refused."""
+        return self.decided.files
+
+    @property
     def ends_the_plan(self) -> bool:
         """Tell whether the kubelet would not return from this admission."""
         return bool(self.crash) or self.decision.endless is not None
 
 
-def answered(kubelet: Kubelet, pod: Pod, *, running: bool) -> tuple[Kubelet, Answer]:
+def answered(
+    kubelet: Kubelet, pod: Pod, asking: Asking = Asking.ADMISSION, *, running: bool = False
+) -> tuple[Kubelet, Answer]:
     """Ask a kubelet about one pod, and say why it answers what it does."""
     facts: list[object] = []
-    try:
-        if running:
-            after, readmission = kubelet.readmit([pod], facts.append)
-            decision = readmission.decisions[0]
-        else:
-            after, decision = kubelet.decide(pod, facts.append)
-    except KubeletCrashError as error:
-        return kubelet, _crashed(kubelet, pod, str(error), running=running)
-    circumstances = Circumstances(kubelet.settings, pod, facts, after.node.memory, after.node.providers.devices)
-    reason = why(decision, circumstances)
-    before_start = after.files
-    if decision.admitted:
-        others = [other for uid, other in after.node.active.items() if uid != pod.uid]
-        settings = after.settings
-        refused = check_fit(pod, others, settings.reservation, settings.config.max_pods)
-        if refused is not None:
-            decision = replace(decision, admitted=False, rejection=refused)
-            after = replace(after, node=after.node.withdraw(pod.uid, refused, facts.append))
-            reason = why_out_of(refused)
-        elif not running:
-            after = after.start_containers(pod.uid, facts.append)
-    return after, Answer(
-        pod,
-        decision,
+    after, result = admit(kubelet, pod, asking, running=running, observer=facts.append)
+    return after, answer_of(result, after, facts, running=running)
+
+
+def answer_of(result: AdmitResult, after: Kubelet, facts: Sequence[object], *, running: bool = False) -> Answer:
+    """Say why a kubelet answers what it does.
+
+    Args:
+        result: the kubelet's answer.
+        after: the kubelet after it.
+        facts: what the engine reported meanwhile.
+        running: whether the pod ran already.
+    """
+    decided, known = result.decided, () if result.crash else tuple(facts)
+    circumstances = Circumstances(
+        decided.settings, result.pod, known, decided.node.memory, decided.node.providers.devices
+    )
+    reason = _reason(result, circumstances)
+    answer = Answer(
+        result.pod,
+        result.decision,
         reason.sentence,
-        after.files,
-        before_start,
+        after,
+        result.decided,
         circumstances,
         running,
-        facts=tuple(facts),
-        code=reason.code,
-        remedy=reason.remedy,
+        result.crash,
+        known,
+        reason.code,
+        reason.remedy,
     )
+    return with_left_out(after, answer)
 
 
-def _crashed(kubelet: Kubelet, pod: Pod, crash: str, *, running: bool) -> Answer:
-    decision = Decision(
-        uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
-        admitted=False,
-        rejection=None,
-        endless=None,
-        containers={},
-        pod=Placement(),
-        affinity={},
-        shared_pool=CPUSet(kubelet.node.cpu.default),
-    )
-    reason = why_crash(crash)
-    return Answer(
-        pod,
-        decision,
-        reason.sentence,
-        kubelet.files,
-        kubelet.files,
-        Circumstances(kubelet.settings, pod, (), kubelet.node.memory, kubelet.node.providers.devices),
-        running,
-        crash,
-        code=reason.code,
-        remedy=reason.remedy,
-    )
+def _reason(result: AdmitResult, circumstances: Circumstances) -> Reason:
+    if result.crash:
+        return why_crash(result.crash)
+    if result.out_of is not None:
+        return why_out_of(result.out_of)
+    return why(result.decision, circumstances)

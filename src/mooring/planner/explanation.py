@@ -17,9 +17,10 @@ from mooring.explain.codes.pages import page
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import all_remarks
 from mooring.explain.story import ClaimsTold, Story
+from mooring.kubelet.admit import Asking, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.facts import AdmissionBegun, StaleStateRemoved
-from mooring.planner.answering import Answer, answered
+from mooring.planner.answering import Answer
 from mooring.planner.picture import policies
 from mooring.planner.plan import Plan
 
@@ -158,4 +159,4 @@ def _in_the_way(answer: Answer, before: Kubelet, held: tuple[HeldClaim, ...]) ->
 def _is_admitted(answer: Answer, before: Kubelet, without: Iterable[HeldClaim]) -> bool:
     for claim in without:
         before = before.release(claim.uid)
-    return answered(before, answer.pod, running=answer.running)[1].admitted
+    return admit(before, answer.pod, Asking.TRIAL, running=answer.running)[1].admitted

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from mooring.core.bits import list_text
-from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
 from mooring.cpumanager.offline import broken_sets, displaced_sets, effective_pool
 from mooring.node import Node
-from mooring.node.hotplug import CPUsChanged, known_cpus
+from mooring.node.hotplug import CPUsChanged
 from mooring.node.hotplug_findings import hotplug_findings
 
 Sets: TypeAlias = dict[str, dict[str, dict[str, str]]]
@@ -68,18 +66,6 @@ def change_fields(node: Node, change: CPUsChanged) -> dict[str, Any]:
 def hotplug_lines(node: Node) -> list[str]:
     """Return the sentences for under a picture: whose sets are not what they were, and what else there is to know."""
     return [f"{one.subject} {one.message}." for one in hotplug_findings(node)]
-
-
-def check_known(node: Node, cpus: CPUSet, field: str) -> None:
-    """Check that the machine has some CPUs.
-
-    Raises:
-        InputError: it has not.
-    """
-    known = known_cpus(node)
-    if cpus.mask & ~known:
-        unknown = list_text(cpus.mask & ~known)
-        raise InputError(f"the machine has no CPU {unknown}", field=field, remedy=f"it has {list_text(known)}")
 
 
 def _by_owner(found: Iterable[tuple[str, str, dict[str, str]]]) -> Sets:

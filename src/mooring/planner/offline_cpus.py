@@ -1,4 +1,4 @@
-"""A plan in which CPUs go offline when the running pods are back (extension cpu-hotplug)."""
+"""Answers of a plan in which CPUs go offline (extension cpu-hotplug)."""
 
 from __future__ import annotations
 
@@ -12,27 +12,9 @@ from mooring.cpumanager.policy import withheld
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.explain.remarks import left_out_words, loss_words
 from mooring.kubelet.kubelet import Kubelet
-from mooring.node.metrics import Metrics, fold
-from mooring.planner.hotplug_fields import check_known
 
 if TYPE_CHECKING:
     from mooring.planner.answering import Answer
-
-
-def without_cpus(
-    kubelet: Kubelet, metrics: Metrics, answers: list[Answer], offline: CPUSet
-) -> tuple[Kubelet, Metrics, list[Answer]]:
-    """Take CPUs offline, and correct what was answered about pods that have some of them; a second time does nothing.
-
-    Raises:
-        InputError: the extension cpu-hotplug is not on, or the machine does not have the CPUs.
-    """
-    if not offline.mask & ~kubelet.node.cpu.offline:
-        return kubelet, metrics, answers
-    check_known(kubelet.node, offline, "--offline")
-    facts: list[object] = []
-    kubelet, _ = kubelet.offline(offline.mask, facts.append)
-    return kubelet, fold(metrics, facts), corrected(answers, kubelet, facts)
 
 
 def corrected(answers: Iterable[Answer], kubelet: Kubelet, facts: Sequence[object]) -> list[Answer]:

@@ -6,38 +6,34 @@ have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import KubeletCrashError
 from mooring.core.machine import Finding, Machine
-from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.policy import available_cpus
-from mooring.devicemanager.state import Device, DeviceState
 from mooring.explain.remedies import refusal_code, remedy
-from mooring.kubelet.kubelet import Kubelet, Start, StateTexts, start_kubelet
+from mooring.kubelet.adoption import Held, held_findings
+from mooring.kubelet.events import Event, Readmit, after_event, check_known, ordered
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.manifest.scenario import Admit, Remove
 from mooring.node.hotplug_findings import hotplug_findings
 from mooring.node.metrics import Metrics, fold
-from mooring.planner.answering import Answer, answered
-from mooring.planner.held import Held, adopted, held_by_others, held_findings
-from mooring.planner.offline_cpus import corrected, with_left_out, without_cpus
+from mooring.planner.answering import Answer, answer_of
+from mooring.planner.offline_cpus import corrected
 from mooring.planner.plan_findings import (
     chance_findings,
     device_findings,
+    order_findings,
     plugin_findings,
+    release_finding,
     unasked_finding,
     wrap_findings,
 )
-from mooring.planner.pod_order import in_order
-
-NO_CPUS = CPUSet()
-
-BEFORE_MACHINE = frozenset({"decode", "featureGates", "validation"})
-"""Stages of a start in which the kubelet has not looked at the machine yet."""
+from mooring.planner.question import Question, happening, opened_for, pods_in, queue_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +46,25 @@ class Plan:
     answers: tuple[Answer, ...]
     kubelet: Kubelet | None
     """The kubelet afterwards, when it has given back what refused pods had been given."""
-    files: StateTexts
-    """The state files afterwards."""
     findings: tuple[Finding, ...]
     strangers: Mapping[str, Held]
     """State entries without a given pod: uid -> what it holds."""
     metrics: Metrics | None = None
     """The kubelet's metrics after all answers; None when it would not start."""
     unasked: tuple[Pod, ...] = ()
-    """Pods that nobody was there to ask: all of them when the kubelet would not start, else those after the one from
-    which it would not return."""
+    """Pods that were not asked about: all of them when the kubelet would not start, else those after the one from which
+    it would not return."""
     left: frozenset[str] = frozenset()
     """Uids of pods that were admitted and then left, because the plan was asked with ``leaving``."""
     trace: tuple[Kubelet, ...] = ()
     """The kubelet before the first answer and after each one; empty when it would not start."""
+    refused_files: StateTexts = StateTexts()  # noqa: RUF009 - frozen
+    """The state files of a kubelet that would not start."""
+
+    @property
+    def files(self) -> StateTexts:
+        """The state files afterwards."""
+        return self.kubelet.files if self.kubelet is not None else self.refused_files
 
     @property
     def remedy(self) -> str:
@@ -81,130 +82,99 @@ class Plan:
         return self.refusal is None and not self.unasked and all(answer.admitted for answer in self.answers)
 
 
-def make_plan(  # noqa: PLR0913 - all that decides a plan; Question holds it as one value
-    machine: Machine,
-    config: KubeletConfig,
-    mooring: MooringConfig,
-    pods: Sequence[Pod],
-    *,
-    files: StateTexts | None = None,
-    active: Sequence[Pod] = (),
-    devices: Mapping[str, tuple[Device, ...]] | None = None,
-    findings: Iterable[Finding] = (),
-    leaving: Mapping[str, Sequence[str]] | None = None,
-    offline: CPUSet = NO_CPUS,
-) -> Plan:
-    """Admit the pods in order on a node, fresh or continuing from state files.
-
-    Args:
-        machine: decisions use the kubelet's view of it.
-        config: of the kubelet.
-        mooring: which defects are fixed.
-        pods: to be admitted, in order.
-        files: texts of existing state files.
-        active: pods that run already; they are admitted again at the start. What they hold of devices is in the
-            device manager's own checkpoint, which is not read: devices are given to them anew.
-        devices: resource -> devices of the node's device plugins.
-        findings: what was noticed while reading the input.
-        leaving: uid of one of ``pods`` -> uids of pods that end just before it is asked; under the empty text those
-            that end when all were asked.
-        offline: CPUs that go offline when the running pods are back and no other has been asked.
+def make_plan(question: Question) -> Plan:
+    """Admit the pods of a question in order on its node, fresh or continuing from state files.
 
     Raises:
         InputError: CPUs go offline without the extension cpu-hotplug, or the machine does not have them.
     """
-    noticed = [*findings, *machine.findings, *device_findings((*active, *pods), devices or {})]
+    noticed = [*question.findings, *question.machine.findings]
+    noticed += device_findings((*question.active, *question.pods), question.devices)
     facts: list[object] = []
-    start = started(machine, config, mooring, files or StateTexts(), facts.append)
+    begun = opened_for(question, facts.append)
+    start = begun.start
     noticed += chance_findings(facts)
     if start.kubelet is None:
-        return Plan(machine, start.refusal, (), None, start.files, tuple(noticed), {}, unasked=(*active, *pods))
+        return Plan(
+            machine=question.machine,
+            refusal=start.refusal,
+            answers=(),
+            kubelet=None,
+            findings=tuple(noticed),
+            strangers={},
+            unasked=(*question.active, *question.pods),
+            refused_files=start.files,
+        )
     noticed += wrap_findings(start.kubelet.settings)
-    kubelet = start.kubelet.with_devices(DeviceState(devices or {}))
-    others = held_by_others(kubelet.node, {pod.uid for pod in active})
-    given = {pod.uid: pod for pod in pods}
-    noticed += held_findings(others, given)
-    kubelet = replace(kubelet, node=kubelet.node.adopt(adopted(others, given)))
-    metrics = Metrics.initial(kubelet.settings, kubelet.node.cpu)
-    trace = [kubelet]
-    answers: list[Answer] = []
-    ordered, unordered = in_order(kubelet, pods)
-    noticed += unordered
-    queue = [(pod, True) for pod in active] + [(pod, False) for pod in ordered]
-    ends = leaving or {}
-    left: set[str] = set()
-    for pod, running in queue:
-        if not running:
-            kubelet, metrics, answers = without_cpus(kubelet, metrics, answers, offline)
-        kubelet, metrics, answers = _after_leaving(kubelet, metrics, answers, ends.get(pod.uid, ()), left)
-        kubelet, answer = answered(kubelet, pod, running=running)
-        answer = with_left_out(kubelet, answer)
-        answers.append(answer)
-        trace.append(kubelet)
-        metrics = fold(metrics, answer.facts)
-        if answer.ends_the_plan:
-            break
-    else:
-        kubelet, metrics, answers = without_cpus(kubelet, metrics, answers, offline)
-        kubelet, metrics, answers = _after_leaving(kubelet, metrics, answers, ends.get("", ()), left)
-        kubelet = _settled(kubelet, noticed)
-        noticed += hotplug_findings(kubelet.node)
-    noticed += plugin_findings(answers)
-    unasked = tuple(pod for pod, _ in queue[len(answers) :])
-    if unasked:
-        noticed.append(unasked_finding(answers[-1], unasked))
-    strangers = {uid: held for uid, held in others.items() if uid not in given}
+    given = {pod.uid: pod for pod in question.pods}
+    noticed += held_findings(begun.others, given)
+    check_known(start.kubelet.node, question.offline, "--offline")
+    failures: list[object] = []
+    queue = queue_of(question, ordered(start.kubelet, question.pods, failures.append))
+    run = _Run(start.kubelet)
+    run.take_all(happening(queue, question.leaving))
+    noticed += [*order_findings(failures), *run.findings, *plugin_findings(run.answers)]
+    unasked = pods_in(queue)[len(run.answers) :]
+    if unasked and run.answers:
+        noticed.append(unasked_finding(run.answers[-1], unasked))
     return Plan(
-        machine,
-        None,
-        tuple(answers),
-        kubelet,
-        kubelet.files,
-        tuple(noticed),
-        strangers,
-        metrics,
-        unasked,
-        frozenset(left),
-        tuple(trace),
+        machine=question.machine,
+        refusal=None,
+        answers=tuple(run.answers),
+        kubelet=run.kubelet,
+        findings=tuple(noticed),
+        strangers={uid: held for uid, held in begun.others.items() if uid not in given},
+        metrics=run.metrics,
+        unasked=unasked,
+        left=frozenset(run.left),
+        trace=tuple(run.trace),
     )
 
 
-def _settled(kubelet: Kubelet, noticed: list[Finding]) -> Kubelet:
-    """Return the kubelet after it gave back what nobody holds; where it crashes then, as it was, with a finding."""
-    try:
-        return kubelet.settled()
-    except KubeletCrashError as error:
-        crash = str(error).removesuffix(": the kubelet crashes here")
-        message = f"the kubelet would crash when it gives back what no pod holds any more: {crash}"
-        noticed.append(Finding("warning", "state files", message, "MOOR-510"))
-        return kubelet
+class _Run:
+    """A plan while it is made."""
 
+    def __init__(self, kubelet: Kubelet) -> None:
+        self.kubelet = kubelet
+        self.metrics = Metrics.initial(kubelet.settings, kubelet.node.cpu)
+        self.answers: list[Answer] = []
+        self.trace = [kubelet]
+        self.left: set[str] = set()
+        """Uids of pods that were admitted and then ended."""
+        self.findings: list[Finding] = []
 
-def _after_leaving(
-    kubelet: Kubelet, metrics: Metrics, answers: list[Answer], uids: Iterable[str], left: set[str]
-) -> tuple[Kubelet, Metrics, list[Answer]]:
-    """End pods, and note in ``left`` those that ran. What they give back may stand in for CPUs that are offline."""
-    for uid in uids:
-        if uid in kubelet.node.active:
-            facts: list[object] = []
-            kubelet, _ = kubelet.remove(uid, facts.append)
-            kubelet = kubelet.replanned(facts.append)
-            metrics, answers = fold(metrics, facts), corrected(answers, kubelet, facts)
-            left.add(uid)
-    return kubelet, metrics, answers
+    def take_all(self, events: Iterable[Event]) -> None:
+        """Let everything happen; then the kubelet releases what refused pods had been given."""
+        for event in events:
+            if not self._take(event):
+                return
+        try:
+            self.kubelet = self.kubelet.settled()
+        except KubeletCrashError as error:
+            self.findings.append(release_finding(str(error)))
+        self.findings += hotplug_findings(self.kubelet.node)
 
-
-def started(
-    machine: Machine, config: KubeletConfig, mooring: MooringConfig, files: StateTexts, observer: Observer | None = None
-) -> Start:
-    """Start the kubelet; a machine that cAdvisor cannot describe, and a crash, are refusals too."""
-    try:
-        start = start_kubelet(machine.info, config, mooring, files, observer)
-    except KubeletCrashError as error:
-        return Start(None, StartRefusal("start", f"the kubelet crashes: {error}"), files)
-    if not machine.info_error or (start.refusal is not None and start.refusal.stage in BEFORE_MACHINE):
-        return start
-    return Start(None, StartRefusal("machine", machine.info_error), files)
+    def _take(self, event: Event) -> bool:
+        """Let one thing happen; tell whether anything can follow."""
+        facts: list[object] = []
+        was_active = isinstance(event, Remove) and event.uid in self.kubelet.node.active
+        self.kubelet, result = after_event(self.kubelet, event, observer=facts.append)
+        if isinstance(event, Admit | Readmit):
+            running = isinstance(event, Readmit)
+            answer = answer_of(result.admissions[0], self.kubelet, facts, running=running)
+            self.answers.append(answer)
+            self.trace.append(self.kubelet)
+            self.metrics = fold(self.metrics, answer.facts)
+            return not result.is_last
+        if result.crash:
+            self.findings.append(release_finding(result.crash))
+            return False
+        if isinstance(event, Remove) and was_active:
+            self.left.add(event.uid)
+        self.metrics = fold(self.metrics, facts)
+        # CPUs went offline, or released ones replace those that are.
+        self.answers = corrected(self.answers, self.kubelet, facts)
+        return True
 
 
 def reserved_cpus(kubelet: Kubelet) -> CPUSet:

@@ -11,6 +11,7 @@ from mooring.memorymanager.machine import wrapped_nodes
 from mooring.memorymanager.reserved import MEMORY
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
+from mooring.plugins.host import failures
 
 
 def chance_findings(facts: Iterable[object]) -> list[Finding]:
@@ -49,6 +50,21 @@ def wrap_findings(settings: Settings) -> list[Finding]:
             )
         )
     return found
+
+
+def order_findings(facts: Iterable[object]) -> list[Finding]:
+    """Say which plugins failed to order the pods."""
+    return [
+        Finding("warning", f"plugin {failed.plugin}", f"failed at {failed.point}: {failed.why}", "MOOR-531")
+        for failed in failures(facts)
+    ]
+
+
+def release_finding(crash: str) -> Finding:
+    """Say that the kubelet crashes when it releases what no pod holds any more."""
+    cause = crash.removesuffix(": the kubelet crashes here")
+    message = f"the kubelet would crash when it gives back what no pod holds any more: {cause}"
+    return Finding("warning", "state files", message, "MOOR-510")
 
 
 def plugin_findings(answers: Iterable[Answer]) -> list[Finding]:

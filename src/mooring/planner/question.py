@@ -1,20 +1,29 @@
-"""The question of a plan: everything that decides its answer, as one value.
+"""The question of a plan: everything that decides its answer, as one value, and what happens when it is asked.
 
-Whoever asks "and if it were otherwise?" takes a question, changes one thing, and asks again.
+To ask "and if it were otherwise?", take a question, change one thing, and ask again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding, Machine
+from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device
+from mooring.kubelet.adoption import Opened, opened
+from mooring.kubelet.events import Event, Readmit
 from mooring.kubelet.kubelet import StateTexts
-from mooring.planner.plan import Plan, make_plan
+from mooring.manifest.scenario import Admit, Remove
+from mooring.manifest.steps import Offline
+
+Entry: TypeAlias = Readmit | Offline | Admit
+"""One entry of the queue: a pod, or CPUs that go offline."""
+Queue: TypeAlias = tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +36,10 @@ class Question:
     pods: tuple[Pod, ...] = ()
     """To be admitted, in order."""
     active: tuple[Pod, ...] = ()
-    """Pods that run already."""
+    """Pods that run already; they are admitted again at the start. What they hold of devices is in the device manager's
+    own checkpoint, which is not read: devices are given to them anew."""
     files: StateTexts = field(default_factory=StateTexts)
+    """Texts of existing state files."""
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
     """Resource -> devices of the node's device plugins."""
     findings: tuple[Finding, ...] = ()
@@ -39,17 +50,46 @@ class Question:
     offline: CPUSet = CPUSet()  # noqa: RUF009 - frozen
     """CPUs that go offline when the running pods are back and no other has been asked (extension cpu-hotplug)."""
 
-    def plan(self) -> Plan:
-        """Answer it."""
-        return make_plan(
-            self.machine,
-            self.config,
-            self.mooring,
-            self.pods,
-            files=self.files,
-            active=self.active,
-            devices=self.devices,
-            findings=self.findings,
-            leaving=self.leaving,
-            offline=self.offline,
-        )
+
+def opened_for(question: Question, observer: Observer | None = None) -> Opened:
+    """Start the kubelet of a question, ready to be asked about its pods."""
+    return opened(
+        question.machine,
+        question.config,
+        question.mooring,
+        question.files,
+        question.devices,
+        active=question.active,
+        pods=question.pods,
+        observer=observer,
+    )
+
+
+def queue_of(question: Question, pods: Sequence[Pod]) -> Queue:
+    """Return what happens, but for pods that end: running pods are readmitted, CPUs go offline, new pods are admitted.
+
+    Args:
+        question: the question.
+        pods: its new pods in the order in which they are asked about.
+    """
+    offline = (Offline(question.offline),) if question.offline else ()
+    return (*(Readmit(pod) for pod in question.active), *offline, *(Admit(pod) for pod in pods))
+
+
+def pods_in(queue: Iterable[Entry]) -> tuple[Pod, ...]:
+    """Return the pods of a queue, in order."""
+    return tuple(entry.pod for entry in queue if not isinstance(entry, Offline))
+
+
+def happening(queue: Iterable[Entry], leaving: Mapping[str, Sequence[str]]) -> Iterator[Event]:
+    """Yield all that happens, in order.
+
+    Args:
+        queue: pods, and CPUs that go offline.
+        leaving: which pods end before which other, as in a question.
+    """
+    for entry in queue:
+        if not isinstance(entry, Offline):
+            yield from (Remove(uid) for uid in leaving.get(entry.pod.uid, ()))
+        yield entry
+    yield from (Remove(uid) for uid in leaving.get("", ()))

@@ -7,7 +7,7 @@ Source: the format of the conformance recordings (docs/reference/scenarios.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,17 +17,20 @@ from mooring.core.errors import InputError, KubeletCrashError, UnsupportedError
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment
 from mooring.devicemanager.state import DeviceState
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.admit import AdmitResult, Asking, readmit
+from mooring.kubelet.events import after_event, check_known
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.devices import device_table
 from mooring.manifest.fields import inside
 from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove, Restart, Scenario, Step
 from mooring.manifest.steps import Offline, Online, Resizing, resized_pod
-from mooring.node import Decision, Readmission
+from mooring.node import Decision
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.node.resize import Resize
 from mooring.node.resizing import resize_state
-from mooring.planner.hotplug_fields import change_fields, check_known, standing_fields
+from mooring.planner.hotplug_fields import change_fields, standing_fields
 from mooring.planner.outcome import decision_fields, device_fields, resize_fields, span_text, state_fields
 from mooring.planner.timeline import Timeline, advanced, resized, retried
 from mooring.topologymanager import merge_hints
@@ -109,9 +112,9 @@ class _Run:
         start["allocatableCPUs"] = str(self._timeline.kubelet.settings.allocatable_cpus)
         outcome: dict[str, Any] = {"start": start}
         if self._scenario.active:
-            kubelet, readmission = self._timeline.kubelet.readmit(self._scenario.active)
+            kubelet, results = readmit(self._timeline.kubelet, self._scenario.active, Asking.MANAGERS)
             self._timeline = Timeline.of(kubelet)
-            start["readmitted"] = self._readmission_fields(readmission)
+            start["readmitted"] = self._readmission_fields(results)
             start["afterReadmission"] = _start_fields(kubelet)
         steps = []
         for number, step in enumerate(self._scenario.steps):
@@ -134,8 +137,8 @@ class _Run:
             case Admit():
                 return self._admit(timeline, step)
             case Remove():
-                kubelet, _ = timeline.kubelet.remove(step.uid)
-                return self._retried(replace(timeline, kubelet=kubelet.replanned()), {})
+                kubelet, _ = after_event(timeline.kubelet, step)
+                return self._retried(replace(timeline, kubelet=kubelet), {})
             case Offline() | Online():
                 return self._hotplugged(timeline, step)
             case Resizing():
@@ -151,21 +154,20 @@ class _Run:
     def _hotplugged(self, timeline: Timeline, step: Offline | Online) -> dict[str, Any]:
         is_loss = isinstance(step, Offline)
         check_known(timeline.kubelet.node, step.cpus, "offline" if is_loss else "online")
-        change = timeline.kubelet.offline if is_loss else timeline.kubelet.online
-        kubelet, changed = change(step.cpus.mask)
+        kubelet, result = after_event(timeline.kubelet, step)
         fields = self._retried(replace(timeline, kubelet=kubelet), {})
-        return {**fields, **change_fields(self._timeline.kubelet.node, changed)} if self._timeline else fields
+        if self._timeline is None or result.cpus is None:
+            return fields
+        return {**fields, **change_fields(self._timeline.kubelet.node, result.cpus)}
 
     def _admit(self, timeline: Timeline, step: Admit) -> dict[str, Any] | None:
-        kubelet, decision = timeline.kubelet.decide(step.pod)
-        if decision.endless:
+        kubelet, outcome = after_event(timeline.kubelet, step, Asking.MANAGERS)
+        result = _returned(outcome.admissions[0])
+        if result.never_returns:
             self._endless = True
             return None
-        fields = self._decision_fields(decision)
-        before = kubelet.files
-        if decision.admitted:
-            kubelet = kubelet.start_containers(step.pod.uid)
-        return self._retried(replace(timeline, kubelet=kubelet), fields, before)
+        fields = self._decision_fields(result.decision)
+        return self._retried(replace(timeline, kubelet=kubelet), fields, result.decided.files)
 
     def _retried(
         self, timeline: Timeline, fields: dict[str, Any], before_start: StateTexts | None = None
@@ -212,18 +214,19 @@ class _Run:
             self._timeline = None
             return {**_refusal_fields(start.refusal), **state_fields(start.files)}
         fields: dict[str, Any] = {"start": _start_fields(start.kubelet)}
-        kubelet, readmission = start.kubelet.readmit(pods)
+        kubelet, results = readmit(start.kubelet, pods, Asking.MANAGERS)
         if boot is not None:
             for uid in kubelet.node.active:
                 kubelet = kubelet.start_containers(uid)
         running = kubelet.node.active
         self._timeline = Timeline.of(kubelet, {uid: pod for uid, pod in again.items() if uid in running})
-        fields["readmitted"] = self._readmission_fields(readmission)
+        fields["readmitted"] = self._readmission_fields(results)
         return {**fields, **_start_fields(kubelet)}
 
-    def _readmission_fields(self, readmission: Readmission) -> list[dict[str, Any]]:
-        self._endless = any(decision.endless for decision in readmission.decisions)
-        return [self._readmitted_fields(decision) for decision in readmission.decisions if not decision.endless]
+    def _readmission_fields(self, results: Iterable[AdmitResult]) -> list[dict[str, Any]]:
+        decisions = [_returned(one).decision for one in results]
+        self._endless = any(decision.endless for decision in decisions)
+        return [self._readmitted_fields(decision) for decision in decisions if not decision.endless]
 
     def _readmitted_fields(self, decision: Decision) -> dict[str, Any]:
         fields = self._decision_fields(decision)
@@ -235,6 +238,12 @@ class _Run:
         if self._scenario.devices:
             fields["devices"] = device_fields(decision)
         return fields
+
+
+def _returned(result: AdmitResult) -> AdmitResult:
+    if result.crash:
+        raise KubeletCrashError(result.crash)
+    return result
 
 
 def _refusal_fields(refusal: StartRefusal | None) -> dict[str, Any]:

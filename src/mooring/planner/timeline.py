@@ -16,7 +16,8 @@ from mooring.core.decision import Rejection
 from mooring.core.moment import SECOND, Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
-from mooring.kubelet.kubelet import Kubelet, Start
+from mooring.kubelet.kubelet import Kubelet
+from mooring.kubelet.start import Start, restart_kubelet
 from mooring.node.resize import DEFERRED, Resize, Waiting, retry_order
 
 FIRST_RETRY = 30 * SECOND
@@ -52,7 +53,7 @@ class Timeline:
 
     def restarted(self, config: KubeletConfig | None = None, boot: str | None = None) -> Start:
         """Start the kubelet again; running pods are not admitted yet, and nobody wants other resources."""
-        return self.kubelet.restarted(config, boot)
+        return restart_kubelet(self.kubelet, config, boot)
 
     def wanting(self) -> dict[str, Pod]:
         """Return the pods that want other resources than they have, by uid."""

@@ -132,6 +132,11 @@ class PluginHost:
 
         return asking.within_budget(work)
 
+    @property
+    def orders_pods(self) -> bool:
+        """Tell whether a plugin may order pods that wait together."""
+        return any("sort_pods" in plugin.points for plugin in self.choice.plugins)
+
     def ordered(self, pods: Sequence[Pod], observer: Observer | None = None) -> list[Pod]:
         """Return pods that wait in the order in which they are to be admitted."""
         asking = Asking(self.choice, "", "", observer)

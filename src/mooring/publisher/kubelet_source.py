@@ -16,8 +16,7 @@ from typing import Final, Protocol
 from mooring.checkpoint.store import StateFolder
 from mooring.core.errors import MooringError
 from mooring.devicemanager.state import Device
-from mooring.kubelet.kubelet import StateTexts
-from mooring.node import Node
+from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.publisher.device_checkpoint import FILE as DEVICE_FILE
 from mooring.publisher.device_checkpoint import held_devices, read_checkpoint
@@ -102,7 +101,7 @@ class KubeletSource:
         self._kind: Kind | str = ""
         self._digest = ""
         self._reading: _Reading | None = None
-        self._started: tuple[StateTexts, Node | str] | None = None
+        self._started: tuple[StateTexts, Kubelet | str] | None = None
         self._marks: Marks = ()
         self._listed = 0.0
         self._asked = 0
@@ -181,8 +180,8 @@ class KubeletSource:
             return ""
         return disagreement(pods, _sets(self._start(files)))
 
-    def _start(self, files: StateTexts) -> Node | str:
-        """Return the node that a kubelet starts on the files, or why it would not."""
+    def _start(self, files: StateTexts) -> Kubelet | str:
+        """Return the kubelet that starts on the files, or why it would not."""
         if self._started is None or self._started[0] != files:
             self._started = files, _started(self._kind, files)
         return self._started[1]
@@ -190,29 +189,29 @@ class KubeletSource:
     def _observation(self, reading: _Reading, pods: tuple[ListedPod, ...]) -> Observation:
         if self._facts is None:
             raise AssertionError("facts are loaded before anything is read")
-        node, held = self._start(reading.files), held_devices(reading.checkpoint)
-        keys = named(pods, _sets(node), held, {})
+        kubelet, held = self._start(reading.files), held_devices(reading.checkpoint)
+        keys = named(pods, _sets(kubelet), held, {})
         if self._names is not None and any(not key.uid for key in keys):
-            keys = named(pods, _sets(node), held, self._names(pods))
+            keys = named(pods, _sets(kubelet), held, self._names(pods))
         state = NodeState(
             self._node, self._digest, reading.files, device_state(reading.devices, pods, keys, held), keys
         )
-        if isinstance(node, str):
-            return Observation(self._facts, state, None, node)
-        return Observation(self._facts, state, rejoined(node, state, {}).standing.node)
+        if isinstance(kubelet, str):
+            return Observation(self._facts, state, None, kubelet)
+        return Observation(self._facts, state, rejoined(kubelet, state, {}).kubelet.node)
 
 
-def _started(kind: Kind | str, files: StateTexts) -> Node | str:
+def _started(kind: Kind | str, files: StateTexts) -> Kubelet | str:
     if isinstance(kind, str):
         return kind
     # Nobody is in it yet: who holds something is said by the files.
     found = restored(kind, NodeState("", kind.digest, files, pods=(PodKey("", ""),)), {})
-    return found if isinstance(found, str) else replace(found.standing.node, active={})
+    return found if isinstance(found, str) else replace(found.kubelet, node=replace(found.kubelet.node, active={}))
 
 
-def _sets(node: Node | str) -> Sets:
+def _sets(kubelet: Kubelet | str) -> Sets:
     """Return the exclusive CPUs of the file; none when nobody can start on it."""
-    return {} if isinstance(node, str) else node.cpu.assignments
+    return {} if isinstance(kubelet, str) else kubelet.node.cpu.assignments
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:

@@ -13,11 +13,11 @@ from mooring.core.decision import StartRefusal
 from mooring.core.errors import MooringError
 from mooring.core.pod import Container, Pod, QoS
 from mooring.cpumanager.policy import STATIC
-from mooring.kubelet.kubelet import StateTexts, start_understood
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_understood
 from mooring.node import Node
 from mooring.node.hotplug import remembered
 from mooring.node.settings import Settings, build_settings
-from mooring.planner.capacity.standing import Standing
 from mooring.publisher.objects import NodeFacts, NodeState
 
 _MEMORY_STATIC = "Static"
@@ -41,7 +41,7 @@ class Kind:
 class Restored:
     """A node on its published state."""
 
-    standing: Standing
+    kubelet: Kubelet
     members: frozenset[str]
     """Uids of the pods that are in the state."""
     known: frozenset[str]
@@ -82,17 +82,18 @@ def restored(kind: Kind, state: NodeState, pods: Mapping[str, Pod]) -> Restored 
         return f"{type(error).__name__}: {error}"
     if start.kubelet is None:
         return start.refusal.message if start.refusal is not None else "the kubelet would not start on it"
-    return rejoined(start.kubelet.node, state, pods)
+    return rejoined(start.kubelet, state, pods)
 
 
-def rejoined(node: Node, state: NodeState, pods: Mapping[str, Pod]) -> Restored:
-    """Return a node that has started on the files of a state, with its devices and with the pods that are in it."""
-    node = replace(node, providers=replace(node.providers, devices=state.devices))
-    holders = traces(node)
+def rejoined(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod]) -> Restored:
+    """Return a kubelet that has started on the files of a state, with its devices and with the pods that are in it."""
+    kubelet = kubelet.with_devices(state.devices)
+    holders = traces(kubelet.node)
     members = _members(state, holders, pods)
     adopted = [pods.get(uid) or _described_by(uid, holders[uid]) for uid in members if uid in pods or uid in holders]
     uids = frozenset(pod.uid for pod in adopted)
-    return Restored(Standing.of(node.adopt(adopted).settled()), uids, frozenset(uid for uid in uids if uid in pods))
+    kubelet = replace(kubelet, node=kubelet.node.adopt(adopted)).settled()
+    return Restored(kubelet.counting(kubelet.used), uids, frozenset(uid for uid in uids if uid in pods))
 
 
 def traces(node: Node) -> dict[str, list[str]]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
-from mooring.node.resources import check_amounts, pod_requests
-from mooring.planner.capacity.standing import Standing
+from mooring.kubelet.admit import Asking, added, admit, out_of
+from mooring.kubelet.kubelet import Kubelet
+from mooring.node.resources import pod_requests
 from mooring.publisher.restored import holds
 from mooring.scheduling.prediction import view_key
 
@@ -35,14 +35,15 @@ class Pending:
 class _Course:
     """One way that things can have gone."""
 
-    standing: Standing
+    kubelet: Kubelet
+    """With the sums of all that may be there still."""
     leaving: frozenset[str]
     """Of the pods that are on the node, those that can go at any moment."""
 
 
 def courses(
-    digest: str, base: Standing, leaving: Collection[str], pending: Sequence[Pending], most: int = MOST_COURSES
-) -> tuple[Standing, ...] | None:
+    digest: str, base: Kubelet, leaving: Collection[str], pending: Sequence[Pending], most: int = MOST_COURSES
+) -> tuple[Kubelet, ...] | None:
     """Return every node that the state can have become, without those that are equal; None when there are too many.
 
     The first one is that in which nobody has left. All count everything in their sums that may still be there.
@@ -63,32 +64,28 @@ def courses(
         found = _with_departures(digest, after, most)
         if len(found) > most:
             return None
-    return tuple(course.standing for course in found)
+    return tuple(course.kubelet for course in found)
 
 
 def _admitted(course: _Course, entry: Pending) -> list[_Course]:
     """Return what the node can be when it has come to a pod that was bound to it."""
-    standing, pod = course.standing, entry.pod
-    if pod.uid in standing.node.active:
+    kubelet, pod = course.kubelet, entry.pod
+    if pod.uid in kubelet.node.active:
         return [course]
-    try:
-        node, decision = standing.node.decide(pod)
-    except KubeletCrashError:
+    after, result = admit(kubelet, pod, Asking.MANAGERS)
+    if result.crash:
         return [course]
-    if not decision.admitted:
-        return [_Course(Standing(standing.node.settled(), standing.used), course.leaving)]
-    wanted, settings = pod_requests(pod), standing.node.settings
-    fits = check_amounts(
-        wanted, standing.used, len(standing.node.active), settings.reservation, settings.config.max_pods
-    )
-    used = {name: standing.used.get(name, 0) + wanted.get(name, 0) for name in {**standing.used, **wanted}}
-    after = Standing(node.start_containers(pod.uid), used)
+    if not result.admitted:
+        return [_Course(kubelet.settled(), course.leaving)]
+    wanted, used = pod_requests(pod), kubelet.used
+    refused = out_of(wanted, used, len(kubelet.node.active), kubelet.settings)
+    after = after.counting(added(used, wanted))
     if holds(after.node, pod.uid) is None:
         # It changes sums only, and these count it as long as it may be there.
         return [_Course(after, course.leaving)]
     there = _Course(after, course.leaving | {pod.uid} if entry.leaving else course.leaving)
     # The sums count those too that may have left, so that a refusal by them is not certain.
-    return [there, course] if entry.leaving or fits is not None else [there]
+    return [there, course] if entry.leaving or refused is not None else [there]
 
 
 def _with_departures(digest: str, begun: list[_Course], most: int) -> list[_Course]:
@@ -100,7 +97,7 @@ def _with_departures(digest: str, begun: list[_Course], most: int) -> list[_Cour
         course = found[position]
         position += 1
         for uid in sorted(course.leaving):
-            less = _Course(_departed(course.standing, uid), course.leaving - {uid})
+            less = _Course(_departed(course.kubelet, uid), course.leaving - {uid})
             identity = _identity(digest, less)
             if identity not in known:
                 known.add(identity)
@@ -108,9 +105,9 @@ def _with_departures(digest: str, begun: list[_Course], most: int) -> list[_Cour
     return found
 
 
-def _departed(standing: Standing, uid: str) -> Standing:
-    """Return the node without a pod, whose requests are still counted: a pod more in the sums is never wrong."""
-    return Standing(standing.without([uid]).node, standing.used)
+def _departed(kubelet: Kubelet, uid: str) -> Kubelet:
+    """Return the kubelet without a pod, whose requests are still counted: a pod more in the sums is never wrong."""
+    return kubelet.without([uid]).counting(kubelet.used)
 
 
 def _distinct(digest: str, found: list[_Course]) -> list[_Course]:
@@ -121,5 +118,5 @@ def _distinct(digest: str, found: list[_Course]) -> list[_Course]:
 
 
 def _identity(digest: str, course: _Course) -> object:
-    node = course.standing.node
+    node = course.kubelet.node
     return view_key(digest, node), tuple((uid, repr(holds(node, uid))) for uid in sorted(course.leaving))

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
-from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod, ResourceList
 from mooring.devicemanager.state import DeviceState
 from mooring.explain.chapters import Circumstances
 from mooring.explain.why import why, why_crash, why_out_of
+from mooring.kubelet.admit import Asking, admit, decide, out_of
+from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.state import MemoryTable
 from mooring.node import Decision, Node
-from mooring.node.resources import check_amounts, pod_requests
+from mooring.node.resources import pod_requests
 from mooring.node.settings import Settings
-from mooring.planner.capacity.standing import Standing
 
 ASKED = "mooring.asked"
 """Uid of the pod about which nodes are asked: one answer serves all pods of its shape."""
@@ -128,33 +128,35 @@ def view_key(digest: str, node: Node) -> bytes:
     return _digest(digest, node.cpu.default, memory, _devices(node.providers.devices))
 
 
-def load_of(standing: Standing) -> Load:
+def load_of(kubelet: Kubelet) -> Load:
     """Return what the node resources check looks at on a node."""
-    checked = standing.node.settings.reservation.capacity
-    used = tuple(sorted((name, amount) for name, amount in standing.used.items() if name in checked and amount))
-    return Load(used, len(standing.node.active))
+    checked = kubelet.settings.reservation.capacity
+    used = tuple(sorted((name, amount) for name, amount in kubelet.used.items() if name in checked and amount))
+    return Load(used, len(kubelet.node.active))
 
 
-def decide(node: Node, pod: Pod) -> tuple[Node, Answer]:
+def predicted(kubelet: Kubelet, pod: Pod) -> tuple[Kubelet, Answer]:
     """Ask the managers of a node.
 
     Returns:
-        The node with the pod, its containers started; the same node when it is refused.
+        The kubelet with the pod, its containers started; of no use when it is refused.
     """
+    after, result = admit(kubelet, pod, Asking.MANAGERS)
+    if result.admitted:
+        return after, ADMITTED
+    if result.crash:
+        return after, Answer(why_crash(result.crash).code)
     facts: list[object] = []
-    try:
-        after, decision = node.decide(pod)
-        if decision.admitted:
-            return after.start_containers(pod.uid), ADMITTED
-        node.decide(pod, facts.append)
-    except KubeletCrashError as error:
-        return node, Answer(why_crash(str(error)).code)
-    return node, _refusal(decision, Circumstances(node.settings, pod, facts, after.memory, after.providers.devices))
+    decide(kubelet, pod, observer=facts.append)
+    node = after.node
+    return after, _refusal(
+        result.decision, Circumstances(after.settings, pod, facts, node.memory, node.providers.devices)
+    )
 
 
 def check(shape: Shape, load: Load, settings: Settings) -> Answer:
     """Make the node resources check."""
-    refused = check_amounts(shape.requests, dict(load.used), load.pods, settings.reservation, settings.config.max_pods)
+    refused = out_of(shape.requests, dict(load.used), load.pods, settings)
     return ADMITTED if refused is None else Answer(why_out_of(refused).code, refused.reason)
 
 

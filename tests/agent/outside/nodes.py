@@ -13,7 +13,8 @@ from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
 from mooring.discovery.loader import load_machine
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.manifest.pods import pod_from_object
 from mooring.node.metrics import Metrics, fold
 from mooring.node.node import numa_of_blocks

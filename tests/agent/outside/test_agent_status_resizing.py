@@ -20,7 +20,8 @@ from mooring.agent.status.snapshot import Counts, Published
 from mooring.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
 from mooring.core.moment import SECOND, Moment
 from mooring.discovery.loader import load_machine
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.node.metrics import Metrics
 from mooring.schemas import COMMON, kinds, schema
 from mooring.service.http import serve_unix

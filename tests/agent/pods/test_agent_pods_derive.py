@@ -20,7 +20,8 @@ from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.podlevel import PodLevelGates
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.requests import exclusive_cpus
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_kubelet
 
 GATES = PodLevelGates()
 SIZES = ("1", "2", "3", "500m", "1500m", "10m", "1m", "64", "255", "300")

@@ -11,7 +11,8 @@ from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.machineinfo import HugePages, MachineInfo
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.discovery.loader import load_machine
-from mooring.kubelet.kubelet import Kubelet, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.node.resources import allocatable
 
 DEVICE = "example.com/nic"

@@ -16,10 +16,10 @@ from mooring.agent.reactor.effects import Effect, EventFor, Evict, Finding, Repo
 from mooring.agent.reactor.values import LIVE, AgentState, Held
 from mooring.agent.reactor.wanted import Wanted
 from mooring.core.decision import Rejection
-from mooring.core.errors import MooringError
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.offline import effective_pool
+from mooring.kubelet.admit import decide
 from mooring.kubelet.kubelet import Kubelet
 
 EMPTY_SHARED_POOL = "EmptySharedPool"
@@ -166,10 +166,10 @@ def _in_order(state: AgentState, observer: Observer | None) -> list[tuple[str, H
 def _asked(state: AgentState, pod: Pod, observer: Observer | None) -> tuple[Kubelet, Rejection | None]:
     """Ask the engine; the second part is None when the pod is admitted, else the first is what it was judged by."""
     before = state.kubelet
-    try:
-        after, decision = before.decide(pod, observer)
-    except MooringError as error:
-        return before, Rejection(ADMISSION_CRASH, str(error))
+    result = decide(before, pod, observer=observer)
+    after, decision = result.decided, result.decision
+    if result.crash:
+        return before, Rejection(ADMISSION_CRASH, result.crash)
     if decision.endless is not None:
         text = f"the admission would never end (defect {decision.endless.defect})"
         return before, Rejection(ENDLESS_ADMISSION, text)

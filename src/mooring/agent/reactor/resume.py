@@ -22,7 +22,8 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.state import CPUState
-from mooring.kubelet.kubelet import Kubelet, Start, StateTexts, start_kubelet
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.start import Start, start_kubelet
 from mooring.memorymanager.state import MemoryState
 from mooring.node.hotplug import remembered
 

@@ -55,10 +55,12 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, **input
     if is_code(name):
         _explain_code(name, form, to)
         return YES
+    from mooring.planner.plan import make_plan  # noqa: PLC0415 - after the options are known to be good
+
     node = NodeOptions(**inputs)
     _check_pods(node)
     question = question_of(node)
-    plan = question.plan()
+    plan = make_plan(question)
     warn(plan.findings)
     story = _story(plan, name)
     if story is None:

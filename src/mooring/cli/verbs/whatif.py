@@ -115,10 +115,11 @@ _OPTIONS = {
 def _changed(question: Question, wanted: Sequence[tuple[str, str]], form: str, to: str) -> int:
     from mooring.planner.changes.applying import applied  # noqa: PLC0415 - after the options are known to be good
     from mooring.planner.changes.writing import understood  # noqa: PLC0415 - as above
+    from mooring.planner.plan import make_plan  # noqa: PLC0415 - as above
 
     changes = [change for option, text in wanted for change in understood(question, option, text)]
     changed = applied(question, changes)
-    before, after = question.plan(), changed.plan()
+    before, after = make_plan(question), make_plan(changed)
     if form == "json":
         from mooring.planner.changes.document import what_if_document  # noqa: PLC0415 - only for this format
 
@@ -149,8 +150,9 @@ def _svg(after: Plan) -> str:
 
 def _searched(question: Question, name: str, limit: int, form: str, to: str) -> int:
     from mooring.planner.changes.nearest import nearest_changes  # noqa: PLC0415 - after the options are known to be good
+    from mooring.planner.plan import make_plan  # noqa: PLC0415 - as above
 
-    plan = question.plan()
+    plan = make_plan(question)
     pod = _asked_for(question, plan, name)
     admitted = pod is None or any(answer.pod.uid == pod.uid and answer.admitted for answer in plan.answers)
     proposals = () if pod is None or admitted else nearest_changes(question, pod.uid, limit)

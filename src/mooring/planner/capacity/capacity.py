@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 
 from mooring.core.pod import Pod
 from mooring.explain.chapters import Circumstances
+from mooring.kubelet.admit import Asking
+from mooring.kubelet.kubelet import Kubelet
+from mooring.kubelet.start import emptied
 from mooring.planner.answering import Answer, answered
 from mooring.planner.capacity.eviction import Eviction, evictions
 from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
-from mooring.planner.capacity.place import Place
+from mooring.planner.capacity.place import Place, placed
 from mooring.planner.capacity.replicas import Count, Replica, count_replicas, default_limit
 from mooring.planner.capacity.shape import Subject
-from mooring.planner.capacity.standing import Standing
-from mooring.planner.offline_cpus import with_left_out
-from mooring.planner.plan import Plan
+from mooring.planner.plan import Plan, make_plan
 from mooring.planner.plan_findings import device_findings
 
 ADMITTED = "admitted"
@@ -77,22 +78,19 @@ def capacity_of(subject: Subject, limit: int | None = None) -> Capacity:
         limit: how many replicas at most; None for :func:`~mooring.planner.capacity.replicas.default_limit`.
     """
     pod, question = subject.pod, subject.question
-    plan = question.plan()
+    plan = make_plan(question)
     known = {finding.subject for finding in plan.findings}
     unknown = [finding for finding in device_findings([pod], question.devices) if finding.subject not in known]
     plan = replace(plan, findings=(*plan.findings, *unknown))
     if plan.kubelet is None or not _answers(plan):
         return Capacity(pod, plan, (), limit or 0, None, plan, (), ())
-    now = Standing.of(plan.kubelet.node)
-    empty = Standing.empty(plan.kubelet.settings, question.devices, plan.kubelet.node.cpu.offline)
+    now = plan.kubelet.counting(plan.kubelet.used)
+    empty = emptied(now, now.node.cpu.offline)
     limit = default_limit(now) if limit is None else limit
-    on_empty = empty.place(pod) if empty is not None else None
+    on_empty = placed(empty, pod) if empty is not None else None
     fewest = max(len(on_empty.nodes), 1) if on_empty is not None else 1
     count = count_replicas(now, pod, limit, fewest)
-    stopped = None
-    if count.refused is not None:
-        asked = replace(plan.kubelet, node=count.after.node)
-        stopped = with_left_out(asked, answered(asked, count.refused, running=False)[1])
+    stopped = answered(count.after, count.refused, Asking.TRIAL)[1] if count.refused is not None else None
     return Capacity(
         shape=pod,
         plan=plan,
@@ -113,15 +111,21 @@ def _with_replicas(plan: Plan, count: Count, stopped: Answer | None) -> Plan:
     """Return the plan as if the replicas had been part of it; state files are left as they were."""
     if plan.kubelet is None:
         return plan
-    settings, memory = plan.kubelet.settings, count.after.node.memory
     answers = [
-        Answer(one.pod, one.decision, "", plan.files, plan.files, Circumstances(settings, one.pod, (), memory))
+        Answer(
+            one.pod,
+            one.decision,
+            "",
+            plan.kubelet,
+            plan.kubelet,
+            Circumstances(plan.kubelet.settings, one.pod, (), count.after.node.memory),
+        )
         for one in count.replicas
     ]
     return replace(
         plan,
         answers=(*plan.answers, *answers, *([stopped] if stopped else [])),
-        kubelet=replace(plan.kubelet, node=count.after.node),
+        kubelet=count.after,
     )
 
 
@@ -131,8 +135,8 @@ def _advice(running: Sequence[Pod], count: Count, on_empty: Place | None, fewest
     if spread and count.before_spread is not None:
         wanted = count.replicas[spread - 1].pod
 
-        def is_aligned(standing: Standing) -> bool:
-            place = standing.place(wanted)
+        def is_aligned(kubelet: Kubelet) -> bool:
+            place = placed(kubelet, wanted)
             return place is not None and len(place.nodes) <= fewest
 
         found = evictions(count.before_spread, running, is_aligned)
@@ -140,8 +144,8 @@ def _advice(running: Sequence[Pod], count: Count, on_empty: Place | None, fewest
     refused = count.refused
     if refused is not None:
 
-        def fits(standing: Standing) -> bool:
-            return standing.place(refused) is not None
+        def fits(kubelet: Kubelet) -> bool:
+            return placed(kubelet, refused) is not None
 
         found = evictions(count.after, running, fits) if on_empty is not None else ()
         remark = _remark(found, running) if on_empty is not None else EMPTY_REFUSES

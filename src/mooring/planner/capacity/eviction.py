@@ -13,10 +13,10 @@ from itertools import combinations, islice
 
 from mooring.core.pod import Pod
 from mooring.explain.phrases import nodes_of
+from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Node
 from mooring.node.node import numa_of_blocks
 from mooring.node.resources import pod_requests
-from mooring.planner.capacity.standing import Standing
 
 MOST_SHOWN = 3
 """Proposals that are returned."""
@@ -33,7 +33,7 @@ MOST_PAIRS = 2000
 WORK = 512_000
 """Pairs times CPUs of the machine: on more than 256 CPUs fewer pairs are tried."""
 
-Goal = Callable[[Standing], bool]
+Goal = Callable[[Kubelet], bool]
 """Whether the new pod gets from a node what it should."""
 
 Works = Callable[["Eviction"], bool]
@@ -76,32 +76,32 @@ class Eviction:
         return sum(pod.milli for pod in self.pods), sum(pod.bytes for pod in self.pods), names
 
 
-def evictions(standing: Standing, candidates: Sequence[Pod], goal: Goal) -> tuple[Eviction, ...]:
+def evictions(kubelet: Kubelet, candidates: Sequence[Pod], goal: Goal) -> tuple[Eviction, ...]:
     """Return what makes room, the best first; empty when nothing was found.
 
     One pod if that suffices, the cheapest first. Else two that hold something. Else a sequence from which no pod can be
     left out.
 
     Args:
-        standing: the node on which the goal is missed.
+        kubelet: on which the goal is missed.
         candidates: pods of the node that may go.
         goal: asked of the node without them.
     """
-    known = sorted((evicted(standing.node, pod) for pod in candidates), key=lambda pod: _alone(pod).cost)
+    known = sorted((evicted(kubelet.node, pod) for pod in candidates), key=lambda pod: _alone(pod).cost)
 
     def works(proposal: Eviction) -> bool:
-        return goal(standing.without({pod.uid for pod in proposal.pods}))
+        return goal(kubelet.without([pod.uid for pod in proposal.pods]))
 
     singles = tuple(islice((one for one in map(_alone, known) if works(one)), MOST_SHOWN))
     if singles or not known or not works(Eviction(tuple(known))):
         return singles
-    found = tuple(islice((pair for pair in _pairs(standing, known) if works(pair)), MOST_SHOWN))
+    found = tuple(islice((pair for pair in _pairs(kubelet, known) if works(pair)), MOST_SHOWN))
     return found or _shortest(known, works)
 
 
-def _pairs(standing: Standing, known: Sequence[Evicted]) -> list[Eviction]:
+def _pairs(kubelet: Kubelet, known: Sequence[Evicted]) -> list[Eviction]:
     """Return pairs of pods that hold something, the cheapest first."""
-    topology = standing.node.settings.topology
+    topology = kubelet.settings.topology
     cpus = topology.num_cpus if topology is not None else 1
     holders = (pod for pod in known if pod.holds_something)
     pairs = (Eviction(pair) for pair in combinations(holders, 2))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.policy import available_cpus
+from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.state import NodeState
 from mooring.node.resources import allocatable
 from mooring.planner.capacity.probes import (
@@ -22,7 +23,6 @@ from mooring.planner.capacity.probes import (
     probe_anywhere,
     probe_on,
 )
-from mooring.planner.capacity.standing import Standing
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 
 HUGEPAGES = "hugepages-"
@@ -82,22 +82,22 @@ class Fragmentation:
         return self.gathered - self.aligned
 
 
-def fragmentation(standing: Standing, empty: Standing | None) -> tuple[Fragmentation, ...]:
+def fragmentation(kubelet: Kubelet, empty: Kubelet | None) -> tuple[Fragmentation, ...]:
     """Return the fragmentation of CPUs, memory, each size of huge pages and each device resource.
 
     What no manager gives away by NUMA node is left out: CPUs under the CPU manager policy ``none``, memory under the
     memory manager policy ``None``.
 
     Args:
-        standing: the node.
+        kubelet: the node.
         empty: the same node without pods; None when there is none.
     """
-    return tuple(_of_resource(standing, empty or standing, resource, step) for resource, step in _resources(standing))
+    return tuple(_of_resource(kubelet, empty or kubelet, resource, step) for resource, step in _resources(kubelet))
 
 
-def _resources(standing: Standing) -> Iterator[tuple[str, int]]:
+def _resources(kubelet: Kubelet) -> Iterator[tuple[str, int]]:
     """Yield each resource with the step of its amounts."""
-    node = standing.node
+    node = kubelet.node
     policy = node.settings.cpu
     if policy is not None:
         yield CPU, max(policy.group_size, 1) if policy.rules.whole_cores else 1
@@ -113,24 +113,24 @@ def _page(resource: str) -> int:
     return Quantity.parse(resource.removeprefix(HUGEPAGES)).units if resource.startswith(HUGEPAGES) else 1
 
 
-def _of_resource(standing: Standing, empty: Standing, resource: str, step: int) -> Fragmentation:
-    free, ever = _free(standing, resource), _free(empty, resource)
-    limit = _left(standing, resource)
+def _of_resource(kubelet: Kubelet, empty: Kubelet, resource: str, step: int) -> Fragmentation:
+    free, ever = _free(kubelet, resource), _free(empty, resource)
+    limit = _left(kubelet, resource)
     shares = tuple(
         NodeShare(node, free.get(node, 0), largest, most)
         for (node, largest), most in zip(
-            _largest_by_node(standing, resource, step, {node: free.get(node, 0) for node in ever}).items(),
+            _largest_by_node(kubelet, resource, step, {node: free.get(node, 0) for node in ever}).items(),
             _largest_by_node(empty, resource, step, ever).values(),
             strict=True,
         )
     )
-    total = min(_total_free(standing, resource), limit)
-    return Fragmentation(resource, step, shares, total, _largest(standing, resource, step, free, total))
+    total = min(_total_free(kubelet, resource), limit)
+    return Fragmentation(resource, step, shares, total, _largest(kubelet, resource, step, free, total))
 
 
-def _free(standing: Standing, resource: str) -> dict[int, int]:
+def _free(kubelet: Kubelet, resource: str) -> dict[int, int]:
     """Return what is free of a resource on each NUMA node that has any, ascending; devices count on all their nodes."""
-    node = standing.node
+    node = kubelet.node
     if resource == CPU:
         topology, policy = node.settings.topology, node.settings.cpu
         if topology is None or policy is None:
@@ -149,58 +149,58 @@ def _free(standing: Standing, resource: str) -> dict[int, int]:
     return {id_: table.free for id_, table in tables.items() if table is not None and table.allocatable}
 
 
-def _total_free(standing: Standing, resource: str) -> int:
-    devices = standing.node.providers.devices
+def _total_free(kubelet: Kubelet, resource: str) -> int:
+    devices = kubelet.node.providers.devices
     if resource in devices.devices:
         return len(devices.available(resource))
-    return sum(_free(standing, resource).values())
+    return sum(_free(kubelet, resource).values())
 
 
-def _left(standing: Standing, resource: str) -> int:
+def _left(kubelet: Kubelet, resource: str) -> int:
     """Return what the node resources check leaves of a resource; it does not look at devices."""
-    capacity = allocatable(standing.node.settings.reservation)
+    capacity = allocatable(kubelet.settings.reservation)
     if resource not in capacity:
-        return _total_free(standing, resource)
-    left = max(capacity[resource] - standing.used.get(resource, 0), 0)
+        return _total_free(kubelet, resource)
+    left = max(capacity[resource] - kubelet.used.get(resource, 0), 0)
     return left // 1000 if resource == CPU else left
 
 
-def _largest_by_node(standing: Standing, resource: str, step: int, free: dict[int, int]) -> dict[int, int]:
+def _largest_by_node(kubelet: Kubelet, resource: str, step: int, free: dict[int, int]) -> dict[int, int]:
     """Return for each NUMA node of ``free`` the largest request that it takes alone."""
-    anywhere, guided, limit = probe_anywhere(standing, resource), can_guide(standing), _left(standing, resource)
+    anywhere, guided, limit = probe_anywhere(kubelet, resource), can_guide(kubelet), _left(kubelet, resource)
     found = {}
     for node, amount in free.items():
-        probe, most = probe_on(standing, resource, node, anywhere), min(amount, limit)
-        counted = _is_counted(standing, resource)
+        probe, most = probe_on(kubelet, resource, node, anywhere), min(amount, limit)
+        counted = _is_counted(kubelet, resource)
         found[node] = (
             largest_counted(probe, most, step) if counted else largest_measured(probe, most, step, guided=guided)
         )
     return found
 
 
-def _is_counted(standing: Standing, resource: str) -> bool:
-    return resource == CPU or resource in standing.node.providers.devices.devices
+def _is_counted(kubelet: Kubelet, resource: str) -> bool:
+    return resource == CPU or resource in kubelet.node.providers.devices.devices
 
 
-def _largest(standing: Standing, resource: str, step: int, free: dict[int, int], total: int) -> int:
+def _largest(kubelet: Kubelet, resource: str, step: int, free: dict[int, int], total: int) -> int:
     """Return the largest request that is admitted at all."""
-    probe: Probe = probe_anywhere(standing, resource)
-    if not _is_counted(standing, resource):
-        return largest_of(probe, {min(amount, total) for amount in _sums(standing, resource)}, step)
-    settings = standing.node.settings
+    probe: Probe = probe_anywhere(kubelet, resource)
+    if not _is_counted(kubelet, resource):
+        return largest_of(probe, {min(amount, total) for amount in _sums(kubelet, resource)}, step)
+    settings = kubelet.settings
     if settings.topology_policy == SINGLE_NUMA_NODE and len(settings.numa_ids) > 1:
         # More than one node has is refused there; the refusals need not be tried one by one.
         total = min(total, max(free.values(), default=0))
     return largest_counted(probe, total, step)
 
 
-def _sums(standing: Standing, resource: str) -> Iterator[int]:
+def _sums(kubelet: Kubelet, resource: str) -> Iterator[int]:
     """Yield what sets of NUMA nodes have free together: all that a largest request for memory can be equal to.
 
     Memory lies on one node, on the nodes of a group, or on nodes that nobody uses yet; of as many of the latter those
     with the most free memory together allow the largest request (spec: memory-manager.md section 4).
     """
-    nodes = standing.node.memory.nodes
+    nodes = kubelet.node.memory.nodes
     unused = []
     for state in nodes.values():
         yield _free_of(state, resource)

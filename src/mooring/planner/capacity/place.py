@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 
 from mooring.core.bits import mask_of, members
 from mooring.core.cpuset import CPUSet
+from mooring.core.pod import Pod
 from mooring.core.topology import Topology
 from mooring.devicemanager.state import Device
 from mooring.explain.phrases import nodes_of
+from mooring.kubelet.admit import Asking, admit
+from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Decision
 
 
@@ -63,6 +66,12 @@ def place_of(decision: Decision, topology: Topology | None) -> Place:
         tuple(sorted(memory)),
         _devices_of(decision),
     )
+
+
+def placed(kubelet: Kubelet, pod: Pod) -> Place | None:
+    """Return where a pod would be put; None when it would not be admitted, for whatever reason."""
+    _, result = admit(kubelet, pod, Asking.TRIAL)
+    return place_of(result.decision, kubelet.settings.topology) if result.admitted else None
 
 
 def _devices_of(decision: Decision) -> dict[str, tuple[Device, ...]]:

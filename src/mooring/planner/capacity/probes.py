@@ -7,13 +7,14 @@ thousandth of a CPU, which gives no exclusive one, and one byte, which is tied t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
-from mooring.planner.capacity.place import Place
-from mooring.planner.capacity.standing import Standing
+from mooring.kubelet.kubelet import Kubelet
+from mooring.planner.capacity.place import Place, placed
 from mooring.topologymanager.merge import NONE
 
 CPU = "cpu"
@@ -41,37 +42,38 @@ def probe_pod(resource: str, amount: int, *, guided: bool) -> Pod:
     return Pod("mooring.probe", "probe", "", (Container("probe", requests=asked, limits=asked),), QoS.GUARANTEED)
 
 
-def probe_anywhere(standing: Standing, resource: str) -> Probe:
+def probe_anywhere(kubelet: Kubelet, resource: str) -> Probe:
     """Return the probe that goes wherever the kubelet puts it."""
 
     @cache
     def probe(amount: int) -> Place | None:
-        return standing.place(probe_pod(resource, amount, guided=False))
+        return placed(kubelet, probe_pod(resource, amount, guided=False))
 
     return probe
 
 
-def probe_on(standing: Standing, resource: str, node: int, anywhere: Probe) -> Probe:
+def probe_on(kubelet: Kubelet, resource: str, node: int, anywhere: Probe) -> Probe:
     """Return the probe that is put on one NUMA node alone, or nowhere.
 
     The topology manager is led to the node by a device there. Under its policy ``none`` nobody asks for hints, and a
     pod cannot be led: then the probe counts where the kubelet puts it on the node by itself.
 
     Args:
-        standing: the node.
+        kubelet: of the node.
         resource: what is asked for.
         node: id of the NUMA node.
         anywhere: the probe of the same resource that is not led.
     """
-    if not can_guide(standing):
+    if not can_guide(kubelet):
         return lambda amount: _if_on(anywhere(amount), node)
-    led = standing.with_device(GUIDE, Device("guide", (node,)))
-    return lambda amount: _if_on(led.place(probe_pod(resource, amount, guided=True)), node)
+    devices = {**kubelet.node.providers.devices.devices, GUIDE: (Device("guide", (node,)),)}
+    led = replace(kubelet, node=kubelet.node.with_devices(devices))
+    return lambda amount: _if_on(placed(led, probe_pod(resource, amount, guided=True)), node)
 
 
-def can_guide(standing: Standing) -> bool:
+def can_guide(kubelet: Kubelet) -> bool:
     """Tell whether a pod can be led to a NUMA node."""
-    return standing.node.settings.topology_policy != NONE
+    return kubelet.settings.topology_policy != NONE
 
 
 def _if_on(place: Place | None, node: int) -> Place | None:

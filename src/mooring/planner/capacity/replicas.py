@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
+from mooring.kubelet.admit import Asking, admit
+from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Decision
 from mooring.planner.capacity.place import Place, place_of
 from mooring.planner.capacity.shape import replica
-from mooring.planner.capacity.standing import Standing
 
 MOST = 1000
 """Replicas that are counted when neither a limit nor maxPods nor the number of CPUs says more or less."""
@@ -31,47 +31,44 @@ class Count:
     """How many fit, and the node at the points of interest."""
 
     replicas: tuple[Replica, ...]
-    after: Standing
+    after: Kubelet
     """The node with all replicas."""
     refused: Pod | None
     """The replica that no longer fits; None when the limit came first."""
-    before_spread: Standing | None
+    before_spread: Kubelet | None
     """The node before the first replica that is not aligned; None when all are."""
 
 
-def default_limit(standing: Standing) -> int:
+def default_limit(kubelet: Kubelet) -> int:
     """Return how many replicas are counted at most unless told otherwise: one more than maxPods, but not without end.
 
     So the answer ends with a refusal. A node with more CPUs than :data:`MOST` can have a pod for each.
     """
-    settings = standing.node.settings
+    settings = kubelet.settings
     cpus = settings.topology.num_cpus if settings.topology is not None else 0
     return min(max(settings.config.max_pods, 0) + 1, max(MOST, cpus))
 
 
-def count_replicas(standing: Standing, pod: Pod, limit: int, fewest_nodes: int) -> Count:
+def count_replicas(kubelet: Kubelet, pod: Pod, limit: int, fewest_nodes: int) -> Count:
     """Admit replicas until one is refused or ``limit`` is reached.
 
     Args:
-        standing: the node now.
+        kubelet: of the node now.
         pod: the shape.
         limit: how many at most.
         fewest_nodes: NUMA nodes that the pod touches on an empty node.
     """
     found: list[Replica] = []
-    before_spread: Standing | None = None
+    before_spread: Kubelet | None = None
     for number in range(1, limit + 1):
-        one = replica(pod, number, standing.node.active)
-        try:
-            after, decision = standing.ask(one)
-        except KubeletCrashError:
-            return Count(tuple(found), standing, one, before_spread)
-        if not decision.admitted:
-            return Count(tuple(found), standing, one, before_spread)
-        place = place_of(decision, standing.node.settings.topology)
+        one = replica(pod, number, kubelet.node.active)
+        after, result = admit(kubelet, one, Asking.TRIAL)
+        if not result.admitted:
+            return Count(tuple(found), kubelet, one, before_spread)
+        place = place_of(result.decision, kubelet.settings.topology)
         aligned = len(place.nodes) <= fewest_nodes
         if not aligned and before_spread is None:
-            before_spread = standing
-        found.append(Replica(one, decision, place, aligned))
-        standing = after
-    return Count(tuple(found), standing, None, before_spread)
+            before_spread = kubelet
+        found.append(Replica(one, result.decision, place, aligned))
+        kubelet = after
+    return Count(tuple(found), kubelet, None, before_spread)

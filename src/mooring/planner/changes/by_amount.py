@@ -14,15 +14,18 @@ from mooring.core.pod import Container, ContainerKind, Pod, QoS, ResourceList
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.requests import exclusive_cpus, whole_cpus
+from mooring.kubelet.admit import admit
+from mooring.kubelet.events import Readmit
+from mooring.manifest.scenario import Admit
 from mooring.memorymanager.reserved import is_memory
 from mooring.memorymanager.state import NodeState
 from mooring.node.resources import allocatable, pod_requests
 from mooring.planner.changes.amounts import with_amount
 from mooring.planner.changes.change import Amount
 from mooring.planner.changes.cost import Cost, of_amounts
-from mooring.planner.changes.course import asked
 from mooring.planner.changes.proposal import Proposal
 from mooring.planner.changes.search import Search
+from mooring.planner.question import pods_in
 
 MOST_NODES = 10
 """Up to so many NUMA nodes, every set of them gives an amount of memory that is tried; with more, each node and
@@ -72,14 +75,13 @@ def _first(
             pod = with_amount(search.pod, name, resource, amount, gates)
         except InputError:
             continue
-        running = not search.is_new
-        _, decision = asked(search.standing, pod, running=running)
-        if decision is None or not decision.admitted:
+        if not admit(search.kubelet, pod, running=not search.is_new)[1].admitted:
             continue
         tails += 1
-        course = search.go_on(search.standing, ((pod, running), *search.tail))
+        change = Amount(ref, name, resource, amount)
+        entry = Admit(pod) if search.is_new else Readmit(pod)
+        course = search.tried((change,), search.kubelet, (entry, *search.tail))
         if course is not None:
-            change = Amount(ref, name, resource, amount)
             yield search.proposal((change,), _cost(resource, before, amount), course)
             return
 
@@ -94,7 +96,7 @@ def _of_cpus(search: Search, container: Container | None, before: Quantity) -> I
     if whole == 0:
         yield from _first(search, container, "cpu", before, _shared_amounts(search, before))
         return
-    policy, node = search.settings.cpu, search.standing.node.settled()
+    policy, node = search.settings.cpu, search.kubelet.node.settled()
     if policy is None:
         raise AssertionError("exclusive CPUs come from a policy")
     held = sum(mask.bit_count() for mask in node.cpu.assignments.get(search.pod.uid, {}).values())
@@ -149,8 +151,8 @@ def _excesses(search: Search, resource: str) -> set[int]:
         return {0}
     wanted = pod_requests(search.pod).get(resource, 0)
     return {
-        max(0, wanted - node[resource] + standing.used.get(resource, 0))
-        for standing in (search.standing, search.course.after)
+        max(0, wanted - node[resource] + kubelet.used.get(resource, 0))
+        for kubelet in (search.kubelet, search.course.after)
     }
 
 
@@ -166,7 +168,7 @@ def _bytes(search: Search, container: Container | None, resource: str, before: Q
     beside = _beside(search.pod, container, resource)
     amounts = {before.units - excess for excess in _excesses(search, resource)}
     behind = _behind(search, resource)
-    for sum_ in _sums(search.standing.node.settled().memory.nodes, resource):
+    for sum_ in _sums(search.kubelet.node.settled().memory.nodes, resource):
         amounts.update(sum_ - taken - later for taken in beside for later in behind)
     for sum_ in _sums(search.course.after.node.settled().memory.nodes, resource):
         amounts.update(sum_ - taken for taken in beside)
@@ -190,7 +192,7 @@ def _page(resource: str) -> int:
 def _behind(search: Search, resource: str) -> set[int]:
     """Return the sums of what pods behind take for themselves; of the first of them where there are many."""
     sums = {0}
-    for pod, _ in search.tail:
+    for pod in pods_in(search.tail):
         if pod.uid not in search.expected or pod.qos is not QoS.GUARANTEED or len(sums) > MOST_BEHIND:
             continue
         whole = pod.resources if search.settings.pod_level.manages(pod) else None

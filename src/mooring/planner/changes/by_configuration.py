@@ -26,7 +26,7 @@ from mooring.planner.changes.change import (
     PolicyOption,
 )
 from mooring.planner.changes.cost import NOTHING, of_settings
-from mooring.planner.changes.course import Course, followed, opened, queue_of
+from mooring.planner.changes.course import Course, begin, followed
 from mooring.planner.changes.proposal import Proposal
 from mooring.planner.changes.search import Search, cheaper, plus, proposal
 from mooring.planner.question import Question
@@ -60,7 +60,7 @@ def proposals(search: Search) -> Iterator[Proposal]:
         if found is None:
             continue
         made, course = found
-        after = course.after.node.settings
+        after = course.after.settings
         cost = of_settings(search.settings, after, (*search.earlier, search.pod))
         cost = plus(cost, touched=search.touched(course), **_restart(made))
         is_policy = after.topology_policy != search.settings.topology_policy
@@ -93,14 +93,14 @@ def _asked_again(
             continue
         made = (*changes, *deleted)
         changed = applied(question, made)
-        standing = opened(changed)
-        if isinstance(standing, StartRefusal):
-            if standing.stage != "start":
+        start = begin(changed)
+        if isinstance(start, StartRefusal):
+            if start.stage != "start":
                 return None
             continue
         if not made:
             return None
-        course = followed(standing, queue_of(changed), changed.leaving, expected)
+        course = followed(*start, changed.leaving, expected)
         return (made, course) if course is not None and course.admitted(uid) else None
     return None
 

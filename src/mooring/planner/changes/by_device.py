@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from mooring.core.pod import Pod
 from mooring.planner.changes.applying import with_device
 from mooring.planner.changes.change import MoreDevices
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.proposal import Proposal
 from mooring.planner.changes.search import Search, cheaper
+from mooring.planner.question import Entry, pods_in
 
 
 def proposals(search: Search) -> Iterator[Proposal]:
     """Yield, for each resource, the NUMA node on which one more device disturbs the fewest pods."""
     if not search.has_room:
         return
-    until = search.queue[: search.place + 1]
-    wanted = {name for pod, _ in until for container in pod.containers for name in container.limits}
+    until = pods_in(search.queue[: search.place + 1])
+    wanted = {name for pod in until for container in pod.containers for name in container.limits}
     for resource in sorted(wanted.intersection(search.question.devices)):
         best: Proposal | None = None
         for node in sorted(node.node_id for node in search.question.machine.info.topology):
@@ -30,17 +30,16 @@ def proposals(search: Search) -> Iterator[Proposal]:
 
 def _on(search: Search, change: MoreDevices, best: Proposal | None) -> Proposal | None:
     """Return the proposal if it is better than the best so far."""
-    # Whoever asks for none of them is not affected.
-    first = next(place for place, (pod, _) in enumerate(search.queue) if _asks(pod, change.resource))
-    standing = search.course.standings[first]
-    devices = with_device(search.question, change)
-    standing = replace(standing, node=standing.node.with_devices(devices))
-    course = search.go_on(standing, search.queue[first:])
+    # A pod that asks for none of them is not affected.
+    first = next(place for place, entry in enumerate(search.queue) if _asks(entry, change.resource))
+    kubelet = search.course.before[first]
+    kubelet = replace(kubelet, node=kubelet.node.with_devices(with_device(search.question, change)))
+    course = search.tried((change,), kubelet, search.queue[first:])
     if course is None:
         return None
     cost = Cost(touched=search.touched(course), devices=1)
     return search.proposal((change,), cost, course) if cheaper(cost, best) else None
 
 
-def _asks(pod: Pod, resource: str) -> bool:
-    return any(resource in container.limits for container in pod.containers)
+def _asks(entry: Entry, resource: str) -> bool:
+    return any(resource in container.limits for pod in pods_in([entry]) for container in pod.containers)

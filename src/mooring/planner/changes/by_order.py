@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mooring.manifest.scenario import Admit
 from mooring.planner.changes.change import Turn
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.proposal import Proposal
 from mooring.planner.changes.search import Search, cheaper
+from mooring.planner.question import pods_in
 
 MOST_PLACES = 48
 """How many places before the pod's own are tried at most, the nearest first, and then the very first."""
@@ -30,20 +32,17 @@ def _places(search: Search) -> list[int]:
     admitted = [
         place
         for place in range(search.place - 1, -1, -1)
-        if not search.queue[place][1] and search.course.admitted(search.queue[place][0].uid)
+        if isinstance(entry := search.queue[place], Admit) and search.course.admitted(entry.pod.uid)
     ]
     return admitted if len(admitted) <= MOST_PLACES else [*admitted[: MOST_PLACES - 1], admitted[-1]]
 
 
 def _at(search: Search, place: int, best: Proposal | None) -> Proposal | None:
     """Return the proposal if it is better than the best so far."""
-    asked = search.queue[search.place]
-    before = search.queue[place : search.place]
-    course = search.go_on(search.course.standings[place], (asked, *before, *search.tail))
+    between = search.queue[place : search.place]
+    change = Turn(search.names[search.pod.uid], search.names[pods_in(between)[0].uid])
+    course = search.tried((change,), search.course.before[place], (search.entry, *between, *search.tail))
     if course is None:
         return None
     cost = Cost(touched=search.touched(course))
-    if not cheaper(cost, best):
-        return None
-    change = Turn(search.names[search.pod.uid], search.names[search.queue[place][0].uid])
-    return search.proposal((change,), cost, course)
+    return search.proposal((change,), cost, course) if cheaper(cost, best) else None

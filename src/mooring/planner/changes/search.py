@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from mooring.core.decision import StartRefusal
+from mooring.core.errors import InputError
 from mooring.core.pod import Pod
+from mooring.kubelet.admit import out_of
+from mooring.kubelet.kubelet import Kubelet
+from mooring.manifest.scenario import Admit
+from mooring.manifest.steps import Offline
 from mooring.node import Decision
-from mooring.node.resources import check_amounts, pod_requests
+from mooring.node.resources import pod_requests
 from mooring.node.settings import Settings
+from mooring.planner.changes.applying import applied
 from mooring.planner.changes.change import Change, PodRef
 from mooring.planner.changes.cost import Cost
-from mooring.planner.changes.course import Course, Standing, answered, followed, holding, queue_of
+from mooring.planner.changes.course import Course, begin, followed, holding
 from mooring.planner.changes.naming import refs
 from mooring.planner.changes.proposal import Proposal
 from mooring.planner.changes.words import sentence
-from mooring.planner.question import Question
+from mooring.planner.question import Entry, Question, Queue, pods_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +33,33 @@ class Search:
     pod: Pod
     place: int
     """Index of the pod in the queue."""
-    queue: tuple[tuple[Pod, bool], ...]
-    """All pods in the order in which they are asked, and whether each ran already."""
+    queue: Queue
+    """What happens, in order."""
     course: Course
     """The question answered as it is."""
     expected: frozenset[str]
-    """Who is to be admitted afterwards: the pod, and all that are admitted without a change."""
+    """Uids of the pods that are to be admitted afterwards: the pod, and all that are admitted without a change."""
     names: dict[str, PodRef]
 
     @property
-    def standing(self) -> Standing:
-        """The node just before the pod is asked."""
-        return self.course.standings[self.place]
+    def kubelet(self) -> Kubelet:
+        """The kubelet just before the pod is asked."""
+        return self.course.before[self.place]
+
+    @property
+    def entry(self) -> Entry:
+        """The pod in the queue."""
+        return self.queue[self.place]
 
     @property
     def settings(self) -> Settings:
         """Configuration and policies, without a change."""
-        return self.standing.node.settings
+        return self.kubelet.settings
 
     @property
     def is_new(self) -> bool:
         """Tell whether the pod is yet to be admitted; else the kubelet refuses it when it starts again."""
-        return not self.queue[self.place][1]
+        return isinstance(self.entry, Admit)
 
     @property
     def has_room(self) -> bool:
@@ -58,41 +69,56 @@ class Search:
         """
         if self.question.leaving:
             return True
-        after, settings = self.course.after, self.settings
-        wanted, count = pod_requests(self.pod), len(after.node.active)
-        return check_amounts(wanted, after.used, count, settings.reservation, settings.config.max_pods) is None
+        after = self.course.after
+        return out_of(pod_requests(self.pod), after.used, len(after.node.active), self.settings) is None
 
     @property
     def earlier(self) -> tuple[Pod, ...]:
         """Pods that were admitted before the pod is asked, and still run then."""
-        active = self.standing.node.active
-        return tuple(pod for pod, _ in self.queue[: self.place] if pod.uid in active and self.course.admitted(pod.uid))
+        active = self.kubelet.node.active
+        before = pods_in(self.queue[: self.place])
+        return tuple(pod for pod in before if pod.uid in active and self.course.admitted(pod.uid))
 
     @property
-    def tail(self) -> tuple[tuple[Pod, bool], ...]:
-        """Who is asked after the pod."""
+    def tail(self) -> Queue:
+        """What happens after the pod was asked."""
         return self.queue[self.place + 1 :]
 
-    def go_on(
+    def tried(
         self,
-        standing: Standing,
-        queue: Sequence[tuple[Pod, bool]],
+        changes: tuple[Change, ...],
+        kubelet: Kubelet,
+        queue: Queue,
         *,
         without: Collection[str] = (),
         back: Iterable[str] = (),
     ) -> Course | None:
-        """Ask on from some state; None when somebody who is expected is not admitted.
+        """Answer the question with changes; None when a pod that is expected is not admitted.
 
         Args:
-            standing: the node.
-            queue: who is asked from here on.
+            changes: that are made.
+            kubelet: as the changes leave it before the first entry that they concern. Where plugins order the pods,
+                changes may concern any of them, and the whole question is answered anew.
+            queue: what happens from there on.
             without: uids of pods that are not expected.
             back: uids of pods that are expected beside the others.
         """
-        return followed(standing, queue, self.question.leaving, self.expected.difference(without).union(back))
+        expected = self.expected.difference(without).union(back)
+        leaving = self.question.leaving
+        plugins = self.settings.plugins
+        if plugins is not None and plugins.orders_pods:
+            try:
+                changed = applied(self.question, changes)
+            except InputError:
+                return None
+            begun = begin(changed)
+            if isinstance(begun, StartRefusal):
+                return None
+            (kubelet, queue), leaving = begun, changed.leaving
+        return followed(kubelet, queue, leaving, expected)
 
     def touched(self, course: Course) -> int:
-        """Return how many of the earlier pods got something else in another course; who is not in it did not."""
+        """Return how many of the earlier pods got something else in another course, in which they are."""
         return sum(
             1
             for pod in self.earlier
@@ -114,18 +140,23 @@ def begun(question: Question, uid: str) -> Search | StartRefusal | None:
     """Answer the question as it is.
 
     Returns:
-        The kubelet's refusal where it does not start; None when there is nothing to look for: the pod is admitted, was
+        The kubelet's refusal where it does not start; None when there is nothing to search: the pod is admitted, was
         not asked because the kubelet did not return from a pod before it, or is none of the question's.
     """
-    course = answered(question)
-    if isinstance(course, StartRefusal):
-        return course
-    queue = queue_of(question)
-    place = next((place for place, (pod, _) in enumerate(queue) if pod.uid == uid), len(queue))
-    if place >= len(course.standings) or course.admitted(uid):
+    start = begin(question)
+    if isinstance(start, StartRefusal):
+        return start
+    kubelet, queue = start
+    course = followed(kubelet, queue, question.leaving)
+    if course is None:
+        raise AssertionError("a course from which nothing is expected has an end")
+    places = {entry.pod.uid: place for place, entry in enumerate(queue) if not isinstance(entry, Offline)}
+    place = places.get(uid, len(queue))
+    if place >= len(course.before) or course.admitted(uid):
         return None
+    pod = next(pod for pod in pods_in(queue[place:]))
     admitted = {one for one, decision in course.decisions.items() if decision.admitted}
-    return Search(question, queue[place][0], place, queue, course, frozenset(admitted | {uid}), refs(question))
+    return Search(question, pod, place, queue, course, frozenset(admitted | {uid}), refs(question))
 
 
 def cheaper(cost: Cost, best: Proposal | None) -> bool:

@@ -85,7 +85,7 @@ def measure(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> Measures:
         exclusive=len(masks),
         aligned=alignment(topology, policy.reserved, masks),
         numa_nodes=sum(touched(topology.numa.values(), cpus) for cpus in masks),
-        stranded=stranded_cpus(kubelet.node, shapes),
+        stranded=stranded_cpus(kubelet, shapes),
         memory_beyond=beyond,
     )
 

@@ -29,6 +29,8 @@ class Outcome:
 def judge(trace: Trace, variant: Variant, shapes: Sequence[Pod]) -> Outcome:
     """Run a variant through the trace and measure what comes of it."""
     trial = run_trial(trace, variant)
-    new = (admission for admission in trial.admissions if not admission.running)
-    admitted = frozenset(position for position, one in enumerate(new) if one.decision.admitted)
+    new = [admission for admission in trial.admissions if not admission.running]
+    # Where plugins order the pods, none of them is there twice.
+    places = {pod.uid: place for place, pod in enumerate(trace.pods)} if trace.waits else {}
+    admitted = frozenset(places.get(one.pod.uid, place) for place, one in enumerate(new) if one.decision.admitted)
     return Outcome(measure(trace, trial, shapes), digest(trial), admitted, trial.refusal)

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import ContainerKind, Pod
 from mooring.cpumanager.policy import available_cpus
+from mooring.kubelet.admit import Asking, added, admit
+from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Node
-from mooring.node.resources import check_amounts, pod_requests, total_requests
-from mooring.planner.compare.amounts import added
+from mooring.node.resources import check_amounts, pod_requests
 
 NO_LIMIT = sys.maxsize
 
@@ -38,19 +38,19 @@ class Stranded:
         return self.init + self.siblings + self.fragments
 
 
-def stranded_cpus(node: Node, shapes: Iterable[Pod]) -> Stranded:
+def stranded_cpus(kubelet: Kubelet, shapes: Iterable[Pod]) -> Stranded:
     """Count the stranded CPUs of a node; none when its CPU manager gives nothing away.
 
     Args:
-        node: at the end of the trace.
+        kubelet: at the end of the trace.
         shapes: one pod of each shape, in the order in which the node is filled with them.
     """
-    policy = node.settings.cpu
+    node, policy = kubelet.node, kubelet.settings.cpu
     if policy is None:
         return Stranded()
-    full = filled(node, shapes)
-    left = available_cpus(policy, full.cpu)
-    taken = policy.topology.all_cpus & ~full.cpu.default & ~policy.reserved
+    full = filled(kubelet, shapes).node.cpu
+    left = available_cpus(policy, full)
+    taken = policy.topology.all_cpus & ~full.default & ~policy.reserved
     beside = left & policy.topology.core_siblings(taken)
     return Stranded(
         sum(_of_ended(node, pod).bit_count() for pod in node.active.values()),
@@ -59,29 +59,19 @@ def stranded_cpus(node: Node, shapes: Iterable[Pod]) -> Stranded:
     )
 
 
-def filled(node: Node, shapes: Iterable[Pod]) -> Node:
-    """Return the node when no more pod of these shapes gets CPUs of its own there."""
-    used = total_requests(node.active.values())
+def filled(kubelet: Kubelet, shapes: Iterable[Pod]) -> Kubelet:
+    """Return the kubelet when no more pod of these shapes gets CPUs of its own there."""
+    used, reservation = kubelet.used, kubelet.settings.reservation
     for number, shape in enumerate(shapes):
         wanted = pod_requests(shape)
         copies = 0
-        while check_amounts(wanted, used, 0, node.settings.reservation, NO_LIMIT) is None:
+        while check_amounts(wanted, used, 0, reservation, NO_LIMIT) is None:
             copies += 1
-            after = _with_one_more(node, replace(shape, uid=f"filling-{number}-{copies}"))
-            if after is None:
+            after, result = admit(kubelet, replace(shape, uid=f"filling-{number}-{copies}"), Asking.MANAGERS)
+            if not result.admitted or after.node.cpu.default == kubelet.node.cpu.default:
                 break
-            node = after
-            used = added(used, wanted)
-    return node
-
-
-def _with_one_more(node: Node, pod: Pod) -> Node | None:
-    """Return the node with one more pod, or None when it is refused or gets no CPUs of its own."""
-    try:
-        after, decision = node.admit(pod)
-    except KubeletCrashError:
-        return None
-    return after if decision.admitted and after.cpu.default != node.cpu.default else None
+            kubelet, used = after, added(used, wanted)
+    return kubelet
 
 
 def _of_ended(node: Node, pod: Pod) -> int:

@@ -3,35 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
-from mooring.kubelet.kubelet import StateTexts
-from mooring.manifest.scenario import Admit, Reboot, Remove, Restart, Scenario, Step
+from mooring.kubelet.events import ordered
+from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.manifest.scenario import Admit, Reboot, Remove, Restart, Scenario
+from mooring.manifest.steps import Offline
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.node.resources import pod_requests
 from mooring.planner.question import Question
+
+TraceStep: TypeAlias = Admit | Remove | Restart | Offline
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """Pods that come and go, and restarts of the kubelet. A restart keeps the configuration."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
     active: tuple[Pod, ...] = ()
     """Pods that run already when the kubelet starts."""
     files: StateTexts = field(default_factory=StateTexts)
     """State files that exist before."""
+    waits: bool = False
+    """Whether all pods wait together when the first is asked about, so that plugins may order them."""
 
     @property
     def pods(self) -> tuple[Pod, ...]:
         """The pods that are to be admitted, in order; one that comes twice is there twice."""
         return tuple(step.pod for step in self.steps if isinstance(step, Admit))
 
+    def steps_on(self, kubelet: Kubelet) -> tuple[TraceStep, ...]:
+        """Return the steps as they happen on a kubelet, whose plugins may order pods that wait together."""
+        if not self.waits or kubelet.settings.plugins is None:
+            return self.steps
+        others = (step for step in self.steps if not isinstance(step, Admit))
+        return (*others, *(Admit(pod) for pod in ordered(kubelet, self.pods)))
+
 
 def trace_of(question: Question) -> Trace:
-    """Return the trace in which the pods of a question come one after another, and none goes."""
-    return Trace(tuple(Admit(pod) for pod in question.pods), question.active, question.files)
+    """Return the trace in which the pods of a question are admitted one after another, as in a plan."""
+    offline = (Offline(question.offline),) if question.offline else ()
+    steps = (*offline, *(Admit(pod) for pod in question.pods))
+    return Trace(steps, question.active, question.files, waits=True)
 
 
 def trace_of_scenario(scenario: Scenario) -> tuple[Trace, tuple[Finding, ...]]:

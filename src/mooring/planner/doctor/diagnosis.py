@@ -16,7 +16,8 @@ from mooring.cpumanager.claimed import is_claim
 from mooring.cpumanager.hidden import is_hidden
 from mooring.cpumanager.state import CPUState
 from mooring.explain.remedies import refusal_code, remedy
-from mooring.kubelet.kubelet import StateTexts, start_kubelet
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.memorymanager.state import MemoryState
 from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.node.settings import Settings, build_settings

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from mooring.explain.phrases import count, joined
 from mooring.planner.doctor.problem import Holder, Problem
+from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 
 REFUSED_AT_START = "MOOR-344"
@@ -34,7 +35,7 @@ def restarted(question: Question) -> Restart:
     """Start the kubelet on the files of a question and admit its active pods again."""
     if not question.active:
         return Restart()
-    plan = replace(question, pods=()).plan()
+    plan = make_plan(replace(question, pods=()))
     if plan.refusal is not None:
         return Restart()
     found: dict[Holder, Afterwards] = {}

@@ -19,7 +19,7 @@ from mooring.manifest.steps import Amounts, Resizing, resized_pod
 from mooring.node.resize import Resize
 from mooring.node.resizing import resize, resize_state
 from mooring.planner.answering import Answer
-from mooring.planner.plan import Plan
+from mooring.planner.plan import Plan, make_plan
 from mooring.planner.pod_names import Named, find, pods_of
 from mooring.planner.question import Question
 from mooring.planner.resize.asked import CPU, MEMORY, Wanted, resizing_of
@@ -94,7 +94,7 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> Resized
     Raises:
         InputError: the name means nothing or too much, or the API server refuses such a resize.
     """
-    plan = question.plan()
+    plan = make_plan(question)
     named = _named(plan, name)
     pod = named.pod
     wanted = resizing_of(pod, named.container, asked)

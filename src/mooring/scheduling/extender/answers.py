@@ -8,11 +8,11 @@ from itertools import combinations
 
 import msgspec
 
-from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
-from mooring.planner.capacity.standing import Standing
+from mooring.kubelet.admit import Asking, admit
+from mooring.kubelet.kubelet import Kubelet
 from mooring.scheduling.extender.deciding import Decider, Verdict
-from mooring.scheduling.extender.outlook import Outlook, standings_of
+from mooring.scheduling.extender.outlook import Outlook, kubelets_of
 from mooring.scheduling.extender.pods import Shapes, seen_pod
 from mooring.scheduling.extender.scoring import Weights
 from mooring.scheduling.extender.view import ClusterView
@@ -125,11 +125,11 @@ class Answers:
     def _victims(self, name: str, pod: Pod, shape: Shape, proposed: Sequence[str]) -> list[str] | None:
         """Return the victims of a node; None when the pod would not be admitted without them either."""
         situation = self.view.situation(name, pod)
-        standings = standings_of(situation)
-        if isinstance(standings, str):
+        kubelets = kubelets_of(situation)
+        if isinstance(kubelets, str):
             outlook = self.view.outlook(name, pod)
             return None if self.decider.verdict(outlook, shape).reason else list(proposed)
-        if _admitted_without(standings, proposed, shape):
+        if _admitted_without(kubelets, proposed, shape):
             return list(proposed)
         lower = sorted(
             (one for one in self.view.pods_on(name).values() if one.priority < pod.priority),
@@ -139,7 +139,7 @@ class Answers:
         for tries, more in enumerate(_sets(others)):
             if tries >= MOST_TRIES or not self.in_time():
                 return None
-            if _admitted_without(standings, [*proposed, *more], shape):
+            if _admitted_without(kubelets, [*proposed, *more], shape):
                 return [*proposed, *more]
         return None
 
@@ -150,15 +150,11 @@ def _sets(uids: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield from combinations(uids, size)
 
 
-def _admitted_without(standings: Iterable[Standing], victims: Sequence[str], shape: Shape) -> bool:
+def _admitted_without(kubelets: Iterable[Kubelet], victims: Sequence[str], shape: Shape) -> bool:
     """Tell whether a pod is admitted in every way that things can have gone, once the victims have left."""
-    for standing in standings:
-        left = standing.without([uid for uid in victims if uid in standing.node.active])
-        try:
-            _, decision = left.ask(shape.pod)
-        except KubeletCrashError:
-            return False
-        if not decision.admitted:
+    for kubelet in kubelets:
+        left = kubelet.without([uid for uid in victims if uid in kubelet.node.active])
+        if not admit(left, shape.pod, Asking.TRIAL)[1].admitted:
             return False
     return True
 

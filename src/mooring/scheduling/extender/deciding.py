@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
-from mooring.core.decision import StartRefusal
 from mooring.core.pod import Pod
 from mooring.core.podlevel import PodLevelGates
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
-from mooring.devicemanager.state import DeviceState
 from mooring.explain.codes.pages import page
-from mooring.node import Node
+from mooring.kubelet.kubelet import Kubelet
+from mooring.kubelet.start import emptied
 from mooring.publisher.restored import Kind
 from mooring.scheduling.extender.outlook import Outlook, View
 from mooring.scheduling.extender.scoring import Merit, merit_of
-from mooring.scheduling.prediction import ADMITTED, Answer, Load, Recent, Shape, check, decide
+from mooring.scheduling.prediction import ADMITTED, Answer, Load, Recent, Shape, check, predicted
 
 _MOST_ANSWERS = 20_000
 _MOST_AFTERWARDS = 256
@@ -55,7 +54,7 @@ class Decider:
         """
         self._unknown = unknown
         self._answers: Recent[tuple[bytes, bytes], Answer] = Recent(_MOST_ANSWERS)
-        self._afterwards: Recent[tuple[bytes, bytes], Node] = Recent(_MOST_AFTERWARDS)
+        self._afterwards: Recent[tuple[bytes, bytes], Kubelet] = Recent(_MOST_AFTERWARDS)
         self._ever: Recent[tuple[object, ...], Answer] = Recent(_MOST_ANSWERS)
         self._merits: Recent[tuple[bytes, bytes], Merit] = Recent(_MOST_ANSWERS)
         self.runs = 0
@@ -104,7 +103,7 @@ class Decider:
             self.hits += 1
             return found
         self.runs += 1
-        after, answer = decide(view.node, shape.pod)
+        after, answer = predicted(view.kubelet, shape.pod)
         self._answers.put(key, answer)
         if answer.admitted:
             self._afterwards.put(key, after)
@@ -119,7 +118,7 @@ class Decider:
         after = self._afterwards.get(key)
         if after is None:
             self.runs += 1
-            after, answer = decide(view.node, shape.pod)
+            after, answer = predicted(view.kubelet, shape.pod)
             if not answer.admitted:
                 return None
         found = merit_of(after, shape.pod.uid, kind.distances)
@@ -131,16 +130,16 @@ class Decider:
         kind = outlook.kind
         if kind is None or not outlook.views:
             return False
-        devices = outlook.views[0].node.providers.devices.devices
+        view = outlook.views[0].kubelet
+        devices = view.node.providers.devices.devices
         key = kind.digest, repr(devices), shape.key
         found = self._ever.get(key)
         if found is None:
             self.runs += 1
-            node = Node.start(kind.settings)
-            if isinstance(node, StartRefusal):
+            empty = emptied(view)
+            if empty is None:
                 return False
-            empty = replace(node, providers=replace(node.providers, devices=DeviceState(devices)))
-            _, found = decide(empty, shape.pod)
+            _, found = predicted(empty, shape.pod)
             found = found if not found.admitted else check(shape, Load(), kind.settings)
             self._ever.put(key, found)
         return found.admitted

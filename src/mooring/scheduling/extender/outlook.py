@@ -10,10 +10,11 @@ from mooring.core.pod import Container, Pod
 from mooring.cpumanager.offline import kept_for_owners
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
+from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.state import MemoryState
 from mooring.node import Node
 from mooring.node.providers import Providers
-from mooring.planner.capacity.standing import Standing
+from mooring.node.resources import total_requests
 from mooring.publisher.objects import NodeState
 from mooring.publisher.restored import Kind, Restored, restored
 from mooring.scheduling.assumed import Pending, courses
@@ -35,7 +36,7 @@ class View:
     """What the managers of a node look at for a new pod, without a name of any other."""
 
     key: bytes
-    node: Node
+    kubelet: Kubelet
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -89,7 +90,7 @@ class Situation:
         )
 
 
-def standings_of(situation: Situation) -> tuple[Standing, ...] | str:
+def kubelets_of(situation: Situation) -> tuple[Kubelet, ...] | str:
     """Return every node that this one may be by now; a text says why that cannot be told."""
     kind, state = situation.kind, situation.state
     if isinstance(state, str):
@@ -103,7 +104,10 @@ def standings_of(situation: Situation) -> tuple[Standing, ...] | str:
         return UNREADABLE
     new = [situation.pods[uid] for uid in situation.pending if uid not in found.members]
     plain = [pod for pod in new if is_plain(pod)]
-    base = Standing.of(found.standing.node.adopt(plain)) if plain else found.standing
+    base = found.kubelet
+    if plain:
+        base = replace(base, node=base.node.adopt(plain))
+        base = base.counting(base.used)
     pending = [Pending(pod, pod.uid in situation.leaving) for pod in new if not is_plain(pod)]
     if any(entry.pod.uid in situation.unsure and not _is_named(entry.pod, state, found) for entry in pending):
         return BEFORE_US
@@ -111,15 +115,15 @@ def standings_of(situation: Situation) -> tuple[Standing, ...] | str:
     found_courses = courses(kind.digest, base, gone, pending)
     if found_courses is None:
         return UNSETTLED
-    return tuple(_without_left(standing, situation) for standing in found_courses)
+    return tuple(_without_left(kubelet, situation) for kubelet in found_courses)
 
 
-def _without_left(standing: Standing, situation: Situation) -> Standing:
-    """Return a node without the pods that have left for certain, and without what they ask for."""
+def _without_left(kubelet: Kubelet, situation: Situation) -> Kubelet:
+    """Return a kubelet without the pods that have left for certain, and without what they ask for."""
     left = [uid for uid in situation.left if uid in situation.pods]
-    there = [uid for uid in left if uid in standing.node.active]
-    settled = standing.without(there) if there else standing
-    return Standing.of(settled.node) if left else settled
+    there = [uid for uid in left if uid in kubelet.node.active]
+    settled = kubelet.without(there) if there else kubelet
+    return settled.counting(total_requests(settled.node.active.values())) if left else settled
 
 
 def _is_named(pod: Pod, state: NodeState, found: Restored) -> bool:
@@ -139,15 +143,15 @@ class Outlooks:
 
     def of(self, situation: Situation) -> Outlook:
         """Return the outlook on a node."""
-        standings = standings_of(situation)
-        if isinstance(standings, str) or not isinstance(situation.kind, Kind):
-            return self.trouble(standings if isinstance(standings, str) else UNKNOWN_FACTS)
-        return self.shared(situation.kind, standings)
+        kubelets = kubelets_of(situation)
+        if isinstance(kubelets, str) or not isinstance(situation.kind, Kind):
+            return self.trouble(kubelets if isinstance(kubelets, str) else UNKNOWN_FACTS)
+        return self.shared(situation.kind, kubelets)
 
-    def shared(self, kind: Kind, standings: Sequence[Standing]) -> Outlook:
+    def shared(self, kind: Kind, kubelets: Sequence[Kubelet]) -> Outlook:
         """Return the outlook on what a node may be."""
-        views = {view.key: view for view in (self._view(kind, one.node) for one in standings)}
-        load = _heaviest(standings)
+        views = {view.key: view for view in (self._view(kind, one) for one in kubelets)}
+        load = _heaviest(kubelets)
         key = kind.digest, tuple(views), load
         found = self._made.get(key)
         if found is None:
@@ -163,18 +167,18 @@ class Outlooks:
             self._made[reason] = found
         return found
 
-    def _view(self, kind: Kind, node: Node) -> View:
-        key = view_key(kind.digest, node)
+    def _view(self, kind: Kind, kubelet: Kubelet) -> View:
+        key = view_key(kind.digest, kubelet.node)
         found = self._views.get(key)
         if found is None:
-            found = View(key, anonymous(node))
+            found = View(key, anonymous(kubelet))
             self._views[key] = found
         return found
 
 
-def anonymous(node: Node) -> Node:
-    """Return a node that a new pod cannot tell from this one, without what each pod has."""
-    providers = node.providers
+def anonymous(kubelet: Kubelet) -> Kubelet:
+    """Return a kubelet that decides about a new pod as this one does, without what each pod has and without files."""
+    node, providers = kubelet.node, kubelet.node.providers
     cpu, memory, devices = providers.cpu, providers.memory, providers.devices
     held = {resource: devices.allocated(resource) for resource in devices.devices}
     someone = Pod(_HOLDER, _HOLDER, "", (Container(_HOLDER),))
@@ -183,12 +187,13 @@ def anonymous(node: Node) -> Node:
         MemoryState(memory.policy, memory.nodes, {}),
         DeviceState(devices.devices, {_HOLDER: {_HOLDER: held}}),
     )
-    return Node(node.settings, slim, active={_HOLDER: someone}, moment=node.moment)
+    bare = Node(node.settings, slim, active={_HOLDER: someone}, moment=node.moment)
+    return Kubelet(kubelet.info, kubelet.mooring, bare, None, None)
 
 
-def _heaviest(standings: Sequence[Standing]) -> Load:
+def _heaviest(kubelets: Sequence[Kubelet]) -> Load:
     """Return sums that no course exceeds."""
-    loads = [load_of(one) for one in standings]
+    loads = [load_of(one) for one in kubelets]
     used: dict[str, int] = {}
     for load in loads:
         for name, amount in load.used:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mooring.core.errors import KubeletCrashError
 from mooring.core.topology import Topology
 from mooring.cpumanager.policy import available_cpus
+from mooring.kubelet.admit import decide
+from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Node
 from mooring.planner.capacity.place import Place, place_of
 from mooring.planner.capacity.probes import CPU, probe_pod
@@ -74,20 +75,20 @@ class Weights:
         return round(HIGHEST * sum_ / total)
 
 
-def merit_of(after: Node, uid: str, distances: Mapping[int, tuple[int, ...]]) -> Merit:
+def merit_of(after: Kubelet, uid: str, distances: Mapping[int, tuple[int, ...]]) -> Merit:
     """Judge the place that a pod got.
 
     Args:
-        after: the node with the pod.
+        after: the kubelet with the pod.
         uid: of the pod.
         distances: NUMA node -> its row, where the machine tells them.
     """
     topology, policy = after.settings.topology, after.settings.cpu
-    alignment = nearness(_touched(after, uid), distances)
+    alignment = nearness(_touched(after.node, uid), distances)
     if topology is None or policy is None:
         return Merit(alignment)
     ever = topology.all_cpus & ~policy.reserved
-    available = available_cpus(policy, after.cpu)
+    available = available_cpus(policy, after.node.cpu)
     largest = max(((mask & ever).bit_count() for mask in topology.numa.values()), default=0)
     if not largest:
         return Merit(alignment)
@@ -107,31 +108,28 @@ def nearness(nodes: Iterable[int], distances: Mapping[int, tuple[int, ...]]) -> 
     return _LOCAL * len(touched) ** 2 / total
 
 
-def largest_aligned(node: Node, topology: Topology, available: int) -> int:
+def largest_aligned(kubelet: Kubelet, topology: Topology, available: int) -> int:
     """Return the CPUs of the largest request that one NUMA node would take alone, as the engine says.
 
     Args:
-        node: as it stands.
+        kubelet: of the node.
         topology: of its machine.
         available: CPUs that can be given away.
     """
-    policy = node.settings.cpu
+    policy = kubelet.settings.cpu
     step = max(policy.group_size, 1) if policy is not None and policy.rules.whole_cores else 1
     most = max(((mask & available).bit_count() for mask in topology.numa.values()), default=0)
     most -= most % step
     for count in range(most, max(most - _MOST_PROBES * step, 0), -step):
-        place = _placed(node, count)
+        place = _placed(kubelet, count)
         if place is not None and len(place.nodes) <= 1:
             return count
     return 0
 
 
-def _placed(node: Node, cpus: int) -> Place | None:
-    try:
-        _, decision = node.decide(probe_pod(CPU, cpus, guided=False))
-    except KubeletCrashError:
-        return None
-    return place_of(decision, node.settings.topology) if decision.admitted else None
+def _placed(kubelet: Kubelet, cpus: int) -> Place | None:
+    result = decide(kubelet, probe_pod(CPU, cpus, guided=False))
+    return place_of(result.decision, kubelet.settings.topology) if result.admitted else None
 
 
 def _touched(node: Node, uid: str) -> list[int]:

@@ -1,15 +1,23 @@
-"""What the state files say of pods that nobody describes: they count as running and keep what they have."""
+"""A kubelet ready to be asked: started, with its devices, and with the pods of its state files that nothing describes.
+
+These count as running and keep what they have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
+from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
-from mooring.core.machine import Finding
+from mooring.core.machine import Finding, Machine
+from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager.claimed import is_claim
 from mooring.cpumanager.hidden import is_hidden
+from mooring.devicemanager.state import Device, DeviceState
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import Start, start_on
 from mooring.node import Node
 
 NAMED = 3
@@ -29,6 +37,48 @@ class Held:
     def containers(self) -> tuple[str, ...]:
         """All containers with an entry, those with CPUs first."""
         return tuple(dict.fromkeys([*self.cpus, *self.memory]))
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a start came to, and which pods were adopted."""
+
+    start: Start
+    """Its kubelet has the devices and counts the adopted pods as running."""
+    others: Mapping[str, Held] = field(default_factory=dict)
+    """Uid -> what a pod that does not run already has in the state files."""
+
+
+def opened(
+    machine: Machine,
+    config: KubeletConfig,
+    mooring: MooringConfig,
+    files: StateTexts,
+    devices: Mapping[str, tuple[Device, ...]],
+    *,
+    active: Iterable[Pod],
+    pods: Iterable[Pod],
+    observer: Observer | None = None,
+) -> Opened:
+    """Start a kubelet on its files, and adopt the pods that the files name and that do not run already.
+
+    Args:
+        machine: decisions use the kubelet's view of it.
+        config: of the kubelet.
+        mooring: extensions and fixed defects.
+        files: texts of existing state files.
+        devices: resource -> devices of the node's device plugins.
+        active: pods that run already and are to be admitted again.
+        pods: pods that are to be admitted; where the files name one of them it runs already.
+        observer: receives what the start found.
+    """
+    start = start_on(machine, config, mooring, files, observer)
+    if start.kubelet is None:
+        return Opened(start)
+    kubelet = start.kubelet.with_devices(DeviceState(devices))
+    others = held_by_others(kubelet.node, {pod.uid for pod in active})
+    node = kubelet.node.adopt(adopted(others, {pod.uid: pod for pod in pods}))
+    return Opened(replace(start, kubelet=replace(kubelet, node=node)), others)
 
 
 def held_by_others(node: Node, known: Collection[str]) -> dict[str, Held]:

@@ -1,0 +1,169 @@
+"""Starting a kubelet on the texts of its state files, at first and again.
+
+Source: kubelet v1.37.1, cm/container_manager_linux.go and the managers' checkpoints; spec: configuration.md section
+5.1, state-files.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from mooring.checkpoint.cpu_load import load_cpu_state
+from mooring.checkpoint.formats import Created, LoadRefusal
+from mooring.checkpoint.memory_load import load_memory_state
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.decision import StartRefusal
+from mooring.core.errors import KubeletCrashError
+from mooring.core.machine import Machine
+from mooring.core.machineinfo import MachineInfo
+from mooring.core.moment import Moment
+from mooring.core.observer import Observer
+from mooring.cpumanager.state import CPUState
+from mooring.devicemanager.state import DeviceState
+from mooring.kubelet.kubelet import Kubelet, StateTexts, cpu_text, memory_text
+from mooring.memorymanager.state import MemoryState
+from mooring.node import Node, hotplug
+from mooring.node.providers import Providers
+from mooring.node.settings import Settings, build_settings
+from mooring.node.start import Restored, start_managers
+
+BEFORE_MACHINE = frozenset({"decode", "featureGates", "validation"})
+"""Stages of a start in which the kubelet has not read the machine yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a start came to."""
+
+    kubelet: Kubelet | None
+    refusal: StartRefusal | None
+    files: StateTexts
+    """The files afterwards; a refused file is left as it was."""
+
+
+def start_on(
+    machine: Machine, config: KubeletConfig, mooring: MooringConfig, files: StateTexts, observer: Observer | None = None
+) -> Start:
+    """Start a kubelet on a machine; a machine that cAdvisor cannot describe, and a crash, are refusals too."""
+    try:
+        start = start_kubelet(machine.info, config, mooring, files, observer)
+    except KubeletCrashError as error:
+        return Start(None, StartRefusal("start", f"the kubelet crashes: {error}"), files)
+    if not machine.info_error or (start.refusal is not None and start.refusal.stage in BEFORE_MACHINE):
+        return start
+    return Start(None, StartRefusal("machine", machine.info_error), files)
+
+
+def start_kubelet(
+    info: MachineInfo,
+    config: KubeletConfig,
+    mooring: MooringConfig,
+    files: StateTexts,
+    observer: Observer | None = None,
+) -> Start:
+    """Start a kubelet on the texts of its checkpoint files.
+
+    Raises:
+        KubeletCrashError: the kubelet itself would crash.
+    """
+    settings = build_settings(config, mooring, info)
+    if isinstance(settings, StartRefusal):
+        return Start(None, settings, files)
+    return start_understood(info, settings, mooring, files, observer)
+
+
+def start_understood(
+    info: MachineInfo,
+    settings: Settings,
+    mooring: MooringConfig,
+    files: StateTexts,
+    observer: Observer | None = None,
+) -> Start:
+    """Do the same with a configuration that was understood before, to start many nodes of one kind."""
+    cpu, memory = _load_cpu(settings, files.cpu), _load_memory(settings, files.memory)
+    started = start_managers(settings, Restored(_restored(cpu), _restored(memory)), observer)
+    after = files
+    if isinstance(cpu, Created):
+        after = replace(after, cpu=cpu.text)
+    if started.cpu is not None:
+        if started.cpu is not cpu:
+            after = replace(after, cpu=cpu_text(settings, started.cpu))
+        # The memory manager makes its file only when it is reached.
+        if isinstance(memory, Created):
+            after = replace(after, memory=memory.text)
+    if started.memory is not None and started.memory is not memory:
+        after = replace(after, memory=memory_text(settings, started.memory))
+    if started.refusal is not None or started.cpu is None or started.memory is None:
+        return Start(None, started.refusal, after)
+    node = Node(settings, Providers(started.cpu, started.memory))
+    return Start(Kubelet(info, mooring, node, after.cpu, after.memory), None, after)
+
+
+def restart_kubelet(kubelet: Kubelet, config: KubeletConfig | None = None, boot: str | None = None) -> Start:
+    """Start a kubelet again on its files, with the same or another configuration; running pods are not admitted yet.
+
+    The device manager's allocations survive in its own checkpoint, which is not modelled as a text. What is kept in
+    memory only is lost: resizes that wait, and releases of the node's own delay. Which CPUs are offline, and which
+    CPUs replace them, the files do not say: the kubelet before is asked. After another boot all CPUs are online.
+
+    Args:
+        kubelet: before.
+        config: the configuration from here on; None leaves it as it was.
+        boot: of the machine, when that starts again too; time since boot begins anew.
+    """
+    start = start_kubelet(kubelet.info, config or kubelet.settings.config, kubelet.mooring, kubelet.files)
+    if start.kubelet is None:
+        return start
+    node = kubelet.node
+    moment = node.moment if boot is None else Moment(0, boot)
+    after = _remembering(start.kubelet.with_devices(node.providers.devices).at(moment), node.cpu)
+    if boot is not None and after.node.cpu.offline:
+        after, _ = after.online(after.node.cpu.offline)
+    return replace(start, kubelet=after, files=after.files)
+
+
+def emptied(kubelet: Kubelet, offline: int = 0) -> Kubelet | None:
+    """Return the kubelet of the same node without pods and without state files; None when it would not start so.
+
+    Args:
+        kubelet: of the node.
+        offline: mask of the CPUs that are offline (extension cpu-hotplug).
+    """
+    start = start_understood(kubelet.info, kubelet.settings, kubelet.mooring, StateTexts())
+    if start.kubelet is None:
+        return None
+    empty = start.kubelet.with_devices(DeviceState(kubelet.node.providers.devices.devices))
+    return empty.offline(offline)[0] if offline else empty
+
+
+def _remembering(kubelet: Kubelet, before: CPUState) -> Kubelet:
+    """Return a kubelet with what the state file does not say of CPUs that are offline."""
+    if not before.offline and not before.displaced:
+        return kubelet
+    return replace(kubelet, node=hotplug.remembered(kubelet.node, before.offline, before.displaced))
+
+
+State = TypeVar("State", CPUState, MemoryState)
+
+
+def _restored(loaded: State | Created | LoadRefusal) -> State | StartRefusal | None:
+    if isinstance(loaded, Created):
+        return None
+    return StartRefusal("start", loaded.kubelet_text()) if isinstance(loaded, LoadRefusal) else loaded
+
+
+def _load_cpu(settings: Settings, text: str | None) -> CPUState | Created | LoadRefusal:
+    return load_cpu_state(
+        text,
+        policy=settings.config.cpu_manager_policy,
+        pod_level=settings.gates["PodLevelResourceManagers"],
+        baselines=settings.gates["InPlacePodVerticalScalingExclusiveCPUs"],
+        releases=settings.cpu is not None and settings.cpu.scale_down.is_on,
+    )
+
+
+def _load_memory(settings: Settings, text: str | None) -> MemoryState | Created | LoadRefusal:
+    return load_memory_state(
+        text, policy=settings.config.memory_manager_policy, pod_level=settings.gates["PodLevelResourceManagers"]
+    )

@@ -1,0 +1,85 @@
+"""What is proposed works: applied, and planned anew, it admits the pod and keeps all others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import strategies as st
+from tests.laws.questions_anywhere import questions_anywhere
+from tests.planner.change_questions import tight_questions
+
+from mooring.core.pod import Pod
+from mooring.planner.capacity.capacity import ADMITTED, capacity_of
+from mooring.planner.capacity.shape import Subject, replica
+from mooring.planner.changes.applying import AGAIN, applied
+from mooring.planner.changes.change import Move, Removal
+from mooring.planner.changes.course import holding
+from mooring.planner.changes.nearest import nearest_changes
+from mooring.planner.plan import Plan, make_plan
+from mooring.planner.question import Question
+
+LAW = settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+ANYWHERE = questions_anywhere() | tight_questions()
+
+
+def running_in(plan: Plan) -> set[str]:
+    """Return the uids of the pods that run when all were asked."""
+    return {answer.pod.uid for answer in plan.answers if answer.admitted} - plan.left
+
+
+def refused_in(plan: Plan) -> list[Pod]:
+    """Return the pods that were asked and not admitted."""
+    return [answer.pod for answer in plan.answers if not answer.admitted]
+
+
+@LAW
+@given(ANYWHERE)
+def test_a_proposed_change_admits_the_pod_and_keeps_all_others(question: Question) -> None:
+    plan = make_plan(question)
+    pods = refused_in(plan) if plan.refusal is None else [*plan.unasked][:1]
+    assume(pods)
+    for pod in pods:
+        for proposal in nearest_changes(question, pod.uid, limit=100):
+            event(type(proposal.changes[0]).__name__)
+            after = make_plan(applied(question, proposal.changes))
+            gone = {change.pod.uid for change in proposal.changes if isinstance(change, Removal | Move)}
+            back = {f"{change.pod.uid}{AGAIN}" for change in proposal.changes if isinstance(change, Move)}
+            assert {pod.uid} | (running_in(plan) - gone) | back <= running_in(after), proposal
+            answer = next(one for one in after.answers if one.pod.uid == pod.uid)
+            assert holding(answer.decision) == holding(proposal.decision), proposal
+
+
+@LAW
+@given(questions_anywhere(), st.data())
+def test_a_proposed_eviction_admits_the_replica_and_keeps_all_others(question: Question, data: st.DataObject) -> None:
+    shape = replace(data.draw(st.sampled_from(question.pods)), uid="shape", name="shape")
+    capacity = capacity_of(Subject(shape, question))
+    assume(capacity.can_be_asked)
+    node = capacity.plan.kubelet.node if capacity.plan.kubelet is not None else None
+    assert node is not None
+    fit = tuple(one.pod for one in capacity.replicas)
+    for advice in capacity.advice:
+        before = fit[: advice.replica - 1]
+        wanted = replica(shape, advice.replica, node.active)
+        for eviction in advice.evictions:
+            event(advice.goal)
+            gone = tuple(pod.uid for pod in eviction.pods)
+            kept = capacity.plan.kubelet
+            assert kept is not None
+            ended = replace(
+                question, pods=(*question.pods, *before, wanted), leaving={**question.leaving, wanted.uid: gone}
+            )
+            assume(not question.mooring.plugins.plugins)
+            after = make_plan(ended)
+            assert wanted.uid in running_in(after), (advice.goal, eviction)
+            assert running_in(capacity.plan) | {one.uid for one in before} <= running_in(after) | set(gone)
+    if capacity.replicas and advice_of(capacity, ADMITTED) is None:
+        assert capacity.is_limited
+
+
+def advice_of(capacity: object, goal: str) -> object:
+    """Return the advice for a goal."""
+    return next((one for one in getattr(capacity, "advice", ()) if one.goal == goal), None)
