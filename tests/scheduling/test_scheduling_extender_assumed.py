@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.scheduling.extender_cluster import NODE, World, facts_with, guaranteed, started
 
 from mooring.core.config import ReservedMemory
-from mooring.scheduling.extender.bound import SETTLING
+from mooring.scheduling.extender.known_node import SETTLING
 from mooring.scheduling.extender.outlook import BEFORE_US, UNSETTLED
 from mooring.scheduling.extender.pods import Seen
 from mooring.scheduling.extender.view import ASSUMED_FOR

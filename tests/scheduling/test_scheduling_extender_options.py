@@ -84,9 +84,9 @@ def test_the_verb_checks_a_file(tmp_path: Path) -> None:
 def test_without_the_packages_of_the_extra_one_line_names_the_remedy(tmp_path: Path) -> None:
     file = tmp_path / "extender.yaml"
     file.write_text(f"kind: {KIND}\n", encoding="utf-8")
-    with mock.patch.dict(sys.modules, {"uvicorn": None}):
-        for name in ("run", "serving", "connections"):
-            sys.modules.pop(f"mooring.scheduling.extender.{name}", None)
+    with mock.patch.dict(sys.modules, {"lightkube": None}):
+        for name in ("mooring.scheduling.extender.run", "mooring.service.cluster.apiserver"):
+            sys.modules.pop(name, None)
         answer = mooring("extender", "--config", file)
     assert answer.code == 2
     assert "pip install '.[kube]' in a clone of Mooring" in answer.complaint

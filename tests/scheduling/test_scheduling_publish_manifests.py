@@ -18,7 +18,7 @@ from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.publisher.facts_document import digest_of, facts_document
 from mooring.publisher.objects import API_VERSION, FACTS, GROUP, PLURALS, STATE, VERSION, NodeFacts, NodeState, PodKey
-from mooring.publisher.observation import Observation, publication_of
+from mooring.publisher.observation import Observation, documents_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = ("crds/nodefacts.yaml", "crds/nodestates.yaml", "publish.yaml", "publish-prune.yaml")
@@ -156,15 +156,15 @@ def everything() -> Observation:
 
 
 def test_everything_that_is_written_is_declared() -> None:
-    made = publication_of(everything(), sequence=3, moment=1_700_000_000.0, owner="uid")
-    for kind, document in ((FACTS, facts_document(everything().facts)), (STATE, made.state)):
+    state, _ = documents_of(everything(), sequence=3, moment=1_700_000_000.0, owner="uid")
+    for kind, document in ((FACTS, facts_document(everything().facts)), (STATE, state)):
         assert (document["apiVersion"], document["kind"]) == (API_VERSION, kind)
         jsonschema.validate(document, schema_of(kind))
     spec = schema_of(STATE)["properties"]["spec"]["properties"]
-    assert set(made.state["spec"]) == set(spec), "and everything that is declared is written"
+    assert set(state["spec"]) == set(spec), "and everything that is declared is written"
 
 
 def test_definition_refuses_what_is_not_declared() -> None:
-    made = publication_of(everything(), sequence=3, moment=None)
+    state, _ = documents_of(everything(), sequence=3, moment=None)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**made.state, "spec": {**made.state["spec"], "other": 1}}, schema_of(STATE))
+        jsonschema.validate({**state, "spec": {**state["spec"], "other": 1}}, schema_of(STATE))

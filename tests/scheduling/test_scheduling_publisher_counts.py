@@ -11,7 +11,7 @@ from tests.scheduling.published_node import NODE, RHYTHM, STATE, Node
 
 from mooring.publisher.metrics import PublisherMetrics
 from mooring.publisher.observation import Observation
-from mooring.publisher.publisher import Counts
+from mooring.publisher.publisher import PublisherCounts
 
 WAKE = f"PATCH /api/v1/nodes/{NODE}"
 
@@ -108,7 +108,7 @@ def test_once_wakes_too(node: Node) -> None:
     assert len(woken(node)) == 1
 
 
-def values(counts: Counts, now: float) -> dict[str, float]:
+def values(counts: PublisherCounts, now: float) -> dict[str, float]:
     lines = PublisherMetrics(counts, lambda: now).text().decode().splitlines()
     return {name: float(value) for name, value in (line.split() for line in lines if not line.startswith("#"))}
 

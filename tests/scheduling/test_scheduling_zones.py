@@ -18,7 +18,7 @@ from mooring.kubelet.start import start_kubelet
 from mooring.publisher.node_topology import topology_document
 from mooring.publisher.objects import NodeState, PodKey
 from mooring.publisher.state_document import ExclusiveCPUs
-from mooring.publisher.zones import Amount, exclusive_cpus_of, zones_of
+from mooring.publisher.zones import ZoneAmount, exclusive_cpus_of, zones_of
 
 GIB = 2**30
 TWO_NODES = "sockets=1 numa=2 cores=4 threads=2 memory=8Gi distances=10,20"
@@ -35,7 +35,7 @@ def guaranteed(uid: str, **amounts: int) -> Pod:
     return Pod(uid, uid, containers=(Container("c", requests=wanted, limits=wanted),), qos=QoS.GUARANTEED)
 
 
-def amounts(kubelet: Kubelet, resource: str) -> dict[int, Amount]:
+def amounts(kubelet: Kubelet, resource: str) -> dict[int, ZoneAmount]:
     return {
         zone.node: one
         for zone in zones_of(kubelet.info, kubelet.node)
@@ -97,7 +97,7 @@ def test_available_and_allocatable_are_the_same_on_an_empty_node(hard: Hardware,
 def test_reserved_cpus_are_never_available() -> None:
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0,1,4")
     kubelet = fresh(TWO_NODES, config)
-    assert amounts(kubelet, "cpu") == {0: Amount("cpu", 4, 1, 1), 1: Amount("cpu", 4, 4, 4)}
+    assert amounts(kubelet, "cpu") == {0: ZoneAmount("cpu", 4, 1, 1), 1: ZoneAmount("cpu", 4, 4, 4)}
     assert exclusive_cpus_of(kubelet.node) == ExclusiveCPUs(5, 5)
 
 
@@ -116,14 +116,14 @@ def test_with_whole_cores_only_whole_cores_count() -> None:
         reserved_system_cpus="0",
     )
     kubelet = fresh(TWO_NODES, config)
-    assert amounts(kubelet, "cpu")[0] == Amount("cpu", 4, 2, 2)
+    assert amounts(kubelet, "cpu")[0] == ZoneAmount("cpu", 4, 2, 2)
     assert exclusive_cpus_of(kubelet.node) == ExclusiveCPUs(6, 6)
 
 
 def test_nobody_counts_where_nobody_keeps_account() -> None:
     kubelet = fresh(TWO_NODES, KubeletConfig())
-    assert amounts(kubelet, "cpu")[0] == Amount("cpu", 4, 4, 4)
-    assert amounts(kubelet, "memory")[1] == Amount("memory", 4 * GIB, 4 * GIB, 4 * GIB)
+    assert amounts(kubelet, "cpu")[0] == ZoneAmount("cpu", 4, 4, 4)
+    assert amounts(kubelet, "memory")[1] == ZoneAmount("memory", 4 * GIB, 4 * GIB, 4 * GIB)
     assert exclusive_cpus_of(kubelet.node) == ExclusiveCPUs(0, 0)
 
 
@@ -146,7 +146,7 @@ def test_devices_count_where_they_are_near_and_healthy() -> None:
     devices = (Device("a", (0,)), Device("b", (0, 1)), Device("c", (1,), healthy=False), Device("d"))
     held = {"pod": {"c": {NIC: frozenset({"a"})}}}
     kubelet = fresh(TWO_NODES, KubeletConfig()).with_devices(DeviceState({NIC: devices}, held))
-    assert amounts(kubelet, NIC) == {0: Amount(NIC, 2, 2, 1), 1: Amount(NIC, 2, 1, 1)}
+    assert amounts(kubelet, NIC) == {0: ZoneAmount(NIC, 2, 2, 1), 1: ZoneAmount(NIC, 2, 1, 1)}
 
 
 def test_document_is_what_topology_aware_schedulers_read() -> None:

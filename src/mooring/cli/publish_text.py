@@ -12,7 +12,7 @@ from mooring.cli.terminal import text_for
 from mooring.explain.phrases import size
 from mooring.node import Node
 from mooring.publisher.observation import Observation
-from mooring.publisher.zones import Amount, exclusive_cpus_of, zones_of
+from mooring.publisher.zones import ZoneAmount, exclusive_cpus_of, zones_of
 from mooring.render.breaking import Breaking
 from mooring.render.console import STYLES
 from mooring.render.wording import clean, plural
@@ -55,10 +55,10 @@ def _rows(seen: Observation, node: Node) -> Iterator[tuple[str, ...]]:
             yield name, clean(one.resource), *(_shown(one, amount) for amount in _amounts(one))
 
 
-def _amounts(one: Amount) -> tuple[int, int, int]:
+def _amounts(one: ZoneAmount) -> tuple[int, int, int]:
     return one.available, one.allocatable, one.capacity
 
 
-def _shown(one: Amount, amount: int) -> str:
+def _shown(one: ZoneAmount, amount: int) -> str:
     is_bytes = one.resource == "memory" or one.resource.startswith("hugepages-")
     return size(amount) if is_bytes else str(amount)

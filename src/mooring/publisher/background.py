@@ -14,7 +14,7 @@ from mooring.manifest.fields import Report
 from mooring.publisher.metrics import PublisherMetrics
 from mooring.publisher.observation import EngineObserver, Observation
 from mooring.publisher.pace import Rhythm
-from mooring.publisher.publisher import Counts, Publisher
+from mooring.publisher.publisher import Publisher, PublisherCounts
 from mooring.service.cluster.apiserver import Cluster
 
 
@@ -74,7 +74,7 @@ class PublisherThread:
         self._thread.start()
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> PublisherCounts:
         """What has been done."""
         return self._publisher.counts
 

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Summa
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from mooring.publisher.publisher import Counts
+from mooring.publisher.publisher import PublisherCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = "mooring_publish"
@@ -18,7 +18,7 @@ _PREFIX = "mooring_publish"
 class PublisherMetrics(Collector):
     """The page on which a publisher's counts stand."""
 
-    def __init__(self, counts: Counts, clock: Callable[[], float]) -> None:
+    def __init__(self, counts: PublisherCounts, clock: Callable[[], float]) -> None:
         """Count nothing itself.
 
         Args:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from mooring.core.machineinfo import MachineInfo
 from mooring.node import Node
 from mooring.publisher.objects import NodeState
-from mooring.publisher.zones import Amount, Zone, exclusive_cpus_of, zones_of
+from mooring.publisher.zones import Zone, ZoneAmount, exclusive_cpus_of, zones_of
 
 GROUP: Final = "topology.node.k8s.io"
 VERSION: Final = "v1alpha2"
@@ -79,7 +79,7 @@ def _zone(zone: Zone) -> dict[str, Any]:
     }
 
 
-def _resource(amount: Amount) -> dict[str, str]:
+def _resource(amount: ZoneAmount) -> dict[str, str]:
     return {
         "name": amount.resource,
         "capacity": str(amount.capacity),

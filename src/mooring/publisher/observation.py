@@ -41,17 +41,12 @@ class Source(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """The objects of an observation that change with it; its facts rarely do and have a document of their own."""
+def documents_of(
+    seen: Observation, *, sequence: int, moment: float | None, owner: str = ""
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the objects that change with an observation: NodeState and NodeResourceTopology.
 
-    state: dict[str, Any]
-    topology: dict[str, Any] | None
-    """None where nobody can say what is available."""
-
-
-def publication_of(seen: Observation, *, sequence: int, moment: float | None, owner: str = "") -> Publication:
-    """Return the objects of an observation.
+    The topology is None when the kubelet would not start on the state.
 
     Args:
         seen: the observation.
@@ -71,7 +66,7 @@ def publication_of(seen: Observation, *, sequence: int, moment: float | None, ow
             document["metadata"]["ownerReferences"] = [
                 {"apiVersion": "v1", "kind": "Node", "name": state.node, "uid": owner}
             ]
-    return Publication(published, topology)
+    return published, topology
 
 
 class EngineObserver:
@@ -122,6 +117,5 @@ class Still:
 
 def listing_of(seen: Observation) -> dict[str, Any]:
     """Return a v1 List of what a publisher would write, without times, so that it is the same each time."""
-    made = publication_of(seen, sequence=0, moment=None)
-    items = [facts_document(seen.facts), made.state, made.topology]
+    items = [facts_document(seen.facts), *documents_of(seen, sequence=0, moment=None)]
     return {"apiVersion": "v1", "kind": "List", "items": [item for item in items if item is not None]}

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 
@@ -18,7 +18,7 @@ from mooring.core.errors import MooringError
 from mooring.core.machine import Finding
 from mooring.manifest.fields import Report, ignore
 from mooring.publisher.facts_document import facts_document
-from mooring.publisher.observation import Observation, Publication, Source, publication_of
+from mooring.publisher.observation import Observation, Source, documents_of
 from mooring.publisher.pace import Pace, Rhythm
 from mooring.publisher.waking import Waking, room_of, wake
 from mooring.publisher.writing import apply, create_once, node_uid
@@ -70,7 +70,7 @@ class Publisher:
         self._known_facts = ""
         self._without_topology = False
         self._blind, self._resume_at = 0, 0.0
-        self.counts = Counts()
+        self.counts = PublisherCounts()
 
     def run(self, stopping: threading.Event) -> None:
         """Publish until told to stop."""
@@ -194,20 +194,20 @@ class Publisher:
         is_heartbeat = self._pace.first is None
         if self._owner is None or is_heartbeat:
             self._owner = node_uid(http, self._node)
-        made = publication_of(seen, sequence=self._sequence, moment=self._today(), owner=self._owner)
+        state, topology = documents_of(seen, sequence=self._sequence, moment=self._today(), owner=self._owner)
         # Facts first, because the state names them; with the heartbeat again, in case that somebody removed them.
         if self._known_facts != seen.state.facts or is_heartbeat:
             create_once(http, facts_document(seen.facts))
             self._known_facts = seen.state.facts
-        apply(http, made.state)
-        self._write_topology(http, made, anew=is_heartbeat)
+        apply(http, state)
+        self._write_topology(http, topology, anew=is_heartbeat)
 
-    def _write_topology(self, http: httpx2.Client, made: Publication, *, anew: bool) -> None:
+    def _write_topology(self, http: httpx2.Client, topology: dict[str, Any] | None, *, anew: bool) -> None:
         """Write the topology where the cluster has such objects."""
-        if made.topology is None or (self._without_topology and not anew):
+        if topology is None or (self._without_topology and not anew):
             return
         try:
-            apply(http, made.topology)
+            apply(http, topology)
         except ClusterError as error:
             if error.code != httpx2.codes.NOT_FOUND:
                 raise
@@ -221,7 +221,7 @@ class Publisher:
 
 
 @dataclass(slots=True)
-class Counts:
+class PublisherCounts:
     """Changed by the publisher's thread alone; others may read each number at any time."""
 
     writes: int = 0

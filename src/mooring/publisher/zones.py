@@ -25,7 +25,7 @@ CPU = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class ZoneAmount:
     """One resource of one zone: whole CPUs, bytes or devices."""
 
     resource: str
@@ -44,7 +44,7 @@ class Zone:
     node: int
     costs: Mapping[int, int]
     """Distances to all NUMA nodes by their ids; empty where the machine tells none."""
-    amounts: tuple[Amount, ...]
+    amounts: tuple[ZoneAmount, ...]
 
 
 def zones_of(info: MachineInfo, node: Node) -> tuple[Zone, ...]:
@@ -72,7 +72,7 @@ def _costs(node: NUMANode, ids: list[int]) -> dict[int, int]:
     return dict(zip(ids, row, strict=True)) if len(row) == len(ids) else {}
 
 
-def _amounts(node: Node, numa: NUMANode) -> Iterator[Amount]:
+def _amounts(node: Node, numa: NUMANode) -> Iterator[ZoneAmount]:
     if numa.cores:
         yield _cpus(node, numa)
     if node.settings.memory is None:
@@ -82,13 +82,13 @@ def _amounts(node: Node, numa: NUMANode) -> Iterator[Amount]:
     yield from _devices(node.providers.devices, numa.node_id)
 
 
-def _cpus(node: Node, numa: NUMANode) -> Amount:
+def _cpus(node: Node, numa: NUMANode) -> ZoneAmount:
     policy = node.settings.cpu
     capacity = len({thread for core in numa.cores for thread in core.thread_ids})
     if policy is None:
-        return Amount(CPU, capacity, capacity, capacity)
+        return ZoneAmount(CPU, capacity, capacity, capacity)
     own = policy.topology.numa.get(numa.node_id, 0)
-    return Amount(CPU, capacity, _giveable(policy, _empty(policy), own), _giveable(policy, node.cpu, own))
+    return ZoneAmount(CPU, capacity, _giveable(policy, _empty(policy), own), _giveable(policy, node.cpu, own))
 
 
 def _giveable(policy: StaticPolicy, state: CPUState, cpus: int) -> int:
@@ -105,24 +105,24 @@ def _empty(policy: StaticPolicy) -> CPUState:
     return CPUState("static", policy.shareable, {})
 
 
-def _accounted(numa: MemoryNode) -> Iterator[Amount]:
+def _accounted(numa: MemoryNode) -> Iterator[ZoneAmount]:
     grouped = len(numa.cells) > 1
     for resource, table in sorted(numa.memory.items(), reverse=True):
-        yield Amount(resource, table.total, table.allocatable, 0 if grouped else table.free)
+        yield ZoneAmount(resource, table.total, table.allocatable, 0 if grouped else table.free)
 
 
-def _free_for_all(numa: NUMANode) -> Iterator[Amount]:
+def _free_for_all(numa: NUMANode) -> Iterator[ZoneAmount]:
     pools = {hugepages_type(pool.page_size): pool.page_size * 1024 * pool.num_pages for pool in numa.hugepages}
     plain = max(numa.memory - sum(pools.values()), 0)
-    yield Amount(MEMORY, numa.memory, plain, plain)
+    yield ZoneAmount(MEMORY, numa.memory, plain, plain)
     for resource, size in sorted(pools.items(), reverse=True):
-        yield Amount(resource, size, size, size)
+        yield ZoneAmount(resource, size, size, size)
 
 
-def _devices(state: DeviceState, numa: int) -> Iterator[Amount]:
+def _devices(state: DeviceState, numa: int) -> Iterator[ZoneAmount]:
     for resource, devices in sorted(state.devices.items()):
         near = [device for device in devices if device.numa is not None and numa in device.numa]
         if near:
             free = state.available(resource)
             healthy = sum(device.healthy for device in near)
-            yield Amount(resource, len(near), healthy, sum(device.id in free for device in near))
+            yield ZoneAmount(resource, len(near), healthy, sum(device.id in free for device in near))

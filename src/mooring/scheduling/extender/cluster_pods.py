@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from mooring.core.pod import Pod
-from mooring.scheduling.extender.bound import Entry, Rank
-from mooring.scheduling.extender.known_node import KnownNode
+from mooring.scheduling.extender.known_node import BoundPod, KnownNode, Rank
 from mooring.scheduling.extender.pods import Seen
 
 
@@ -30,7 +29,7 @@ class ClusterPods:
         self.nominated: dict[str, str] = {}
         """Uid -> node, of waiting pods for which others were preempted there."""
         self._count = 0
-        self.bound: dict[str, Entry] = {}
+        self.bound: dict[str, BoundPod] = {}
         """By uid."""
         self.refused: Callable[[str], object] = lambda _reason: None
         """Told the reason when a node refused a pod that this extender had bound to it."""
@@ -85,7 +84,7 @@ class ClusterPods:
         """Count a pod as bound from now on; whether the API server takes it is still open."""
         entry = self.bound.get(pod.uid)
         if entry is None or entry.node != name:
-            self._place(Entry(pod, name, (1, self._next()), self._clock(), ours=True, certain=False))
+            self._place(BoundPod(pod, name, (1, self._next()), self._clock(), ours=True, certain=False))
 
     def is_bound(self, uid: str) -> None:
         """Take the API server's word that a pod is bound."""
@@ -136,7 +135,7 @@ class ClusterPods:
             self.forget(uid)
             entry = None
         if entry is None:
-            self._place(Entry(seen.pod, seen.node, rank, self._clock(), leaving=seen.leaving, confirmed=True))
+            self._place(BoundPod(seen.pod, seen.node, rank, self._clock(), leaving=seen.leaving, confirmed=True))
             return
         is_news = not entry.confirmed or entry.gone is not None
         if is_news:
@@ -145,14 +144,14 @@ class ClusterPods:
             entry.pod, entry.leaving = seen.pod, seen.leaving
             self._node(entry.node).changed()
 
-    def _end(self, entry: Entry, refusal: str) -> None:
+    def _end(self, entry: BoundPod, refusal: str) -> None:
         """Take it that a pod has finished, or that its node refused it."""
         if entry.ours and refusal:
             self.refused(refusal)
         entry.confirmed = entry.certain = True
         self.drop(entry.pod.uid)
 
-    def _place(self, entry: Entry) -> None:
+    def _place(self, entry: BoundPod) -> None:
         if entry.pod.uid in self.bound:
             self.forget(entry.pod.uid)
         self.bound[entry.pod.uid] = entry

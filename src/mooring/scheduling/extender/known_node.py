@@ -1,15 +1,68 @@
-"""One node as the extender knows it: what it published, its pods, and the outlook that follows from both."""
+"""One node as the extender knows it: what it published, the pods that are bound to it, and the outlook on both.
+
+A pod is bound, then named by a state of the node, then leaving, then gone; the API server and the node report each step
+at a time of their own.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 
+from mooring.core.pod import Pod
+from mooring.publisher.objects import NodeState
 from mooring.publisher.restored import Kind
-from mooring.scheduling.extender.bound import BoundPods, Entry
 from mooring.scheduling.extender.outlook import Outlook, Situation
-from mooring.scheduling.extender.published import Names, PublishedState, Received
+from mooring.scheduling.extender.published import NamedPods, PublishedState
+
+SETTLING = 60.0
+"""Seconds for which a pod counts that came and went without ever being named by a state."""
+_MOST_EARLY = 1000
+
+Rank = tuple[int, int]
+"""Place in the order of binding: what the API server has shown, then what only this extender knows."""
+
+
+@dataclass(slots=True)
+class BoundPod:
+    """A pod that is bound to a node, or may be."""
+
+    pod: Pod
+    node: str
+    rank: Rank
+    since: float
+    leaving: bool = False
+    ours: bool = False
+    """Whether this extender bound it."""
+    confirmed: bool = False
+    """Whether the API server has shown it as bound."""
+    certain: bool = True
+    """Whether it is bound for certain; not while the API server's answer is out."""
+    gone: float | None = None
+    """When it was reported as finished or deleted."""
+    listed: bool = False
+    """Whether it was there when the pods were listed: pods that came and went before it are not known."""
+    named: bool = False
+    """Whether a state of its node has ever named it."""
+    current: bool = False
+    """Whether the newest state names it."""
+
+    def is_over(self, now: float, assumed_for: float, settling: float, passed: Rank) -> bool:
+        """Tell whether the node has left the pod behind for certain.
+
+        Args:
+            now: the moment, in seconds.
+            assumed_for: seconds for which a bind counts that the API server does not confirm.
+            settling: seconds for which a pod counts that is gone and was never named.
+            passed: the last pod, in the order of binding, that a state has named.
+        """
+        if self.gone is None:
+            return not self.confirmed and not self.certain and now - self.since > assumed_for
+        # It is gone: over when it can be neither on the node any more, nor have been there between two others.
+        if self.current:
+            return False
+        return self.named or self.rank < passed or now - self.gone > min(settling, assumed_for)
 
 
 @dataclass(slots=True)
@@ -18,48 +71,78 @@ class KnownNode:
 
     name: str
     state: PublishedState = field(default_factory=PublishedState)
-    pods: BoundPods = field(default_factory=BoundPods)
+    pods: dict[str, BoundPod] = field(default_factory=dict)
+    """By uid."""
     outlook: Outlook | None = None
     """None when something has changed since it was made."""
     stamp: int = 0
     """Grows with every change."""
     binding: threading.Lock = field(default_factory=threading.Lock)
     """Held while a pod is checked for the last time and bound."""
+    _early: set[str] = field(default_factory=set)
+    """Uids of pods that a state named before the API server showed them."""
+    _passed: Rank = (-1, 0)
+    """The last pod, in the order of binding, that a state has named."""
 
     def changed(self) -> None:
-        """Take it that the outlook is to be made anew."""
+        """Have the outlook made anew."""
         self.outlook = None
         self.stamp += 1
 
-    def take_state(self, new: Received, version: int, now: float, *, listed: bool) -> None:
-        """Take a state; one that is older than what is known is left alone, unless a list shows it."""
-        if version < self.state.version and not listed:
+    def take_state(self, new: PublishedState, state: NodeState | None, *, listed: bool) -> None:
+        """Take a published state unless it is older than the known one; a listed state always counts.
+
+        Args:
+            new: the state as it is kept.
+            state: the same, read; None when it cannot be read.
+            listed: whether it is from a list.
+        """
+        if new.version < self.state.version and not listed:
             return
-        if self.state.take(new, version, now):
-            if not isinstance(new.state, str):
-                self.pods.take_names(Names(new.state))
+        before = self.state
+        self.state = new if new.facts else replace(new, facts=before.facts)
+        if state is None or before.mark != new.mark:
+            if state is not None:
+                self._take_names(NamedPods(state))
             self.changed()
 
     def forget_state(self) -> None:
         """Take it that no state is published any longer."""
-        self.state.forget()
+        self.state = PublishedState(facts=self.state.facts, heard=self.state.heard)
         self.changed()
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: BoundPod) -> None:
         """Take a pod that is bound to the node, or may be."""
-        if self.pods.add(entry):
-            entry.current = self.state.has_named(entry.pod.uid)
+        uid = entry.pod.uid
+        self.pods[uid] = entry
+        if uid in self._early:
+            self._early.discard(uid)
+            entry.named = True
+            entry.current = self.state.has_named(uid)
         self.changed()
 
     def remove(self, uid: str) -> None:
         """Forget a pod."""
-        del self.pods.entries[uid]
+        del self.pods[uid]
         self.changed()
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether nothing is known about it and nobody is binding a pod to it."""
-        return not self.state.is_there and not self.pods.entries and not self.binding.locked()
+        """Whether nothing is known about it and no pod is being bound to it."""
+        return not self.state.is_there and not self.pods and not self.binding.locked()
+
+    def over(self, now: float, assumed_for: float) -> Collection[str]:
+        """Return the uids of pods that the node has left behind for certain, and of binds that were never confirmed.
+
+        Args:
+            now: the moment, in seconds.
+            assumed_for: seconds for which a bind counts that the API server does not confirm.
+        """
+        entries = self.pods.values()
+        self._passed = max((entry.rank for entry in entries if entry.named and entry.confirmed), default=self._passed)
+        waited_for = any(not entry.named and entry.gone is None and entry.certain for entry in entries)
+        settling = assumed_for if waited_for else SETTLING
+        return [uid for uid, entry in self.pods.items() if entry.is_over(now, assumed_for, settling, self._passed)]
 
     def situation(self, kind: Kind | str | None) -> Situation:
         """Return everything that is known about the node.
@@ -67,7 +150,8 @@ class KnownNode:
         Args:
             kind: its facts, or why they cannot be used.
         """
-        entries, new = self.pods.entries, self.pods.unnamed
+        entries = self.pods
+        new = sorted((entry for entry in entries.values() if not entry.named), key=lambda entry: entry.rank)
         return Situation(
             kind,
             self.state.unpacked(self.name),
@@ -78,6 +162,13 @@ class KnownNode:
             _uids(entry for entry in new if entry.listed),
         )
 
+    def _take_names(self, names: NamedPods) -> None:
+        for uid, entry in self.pods.items():
+            entry.current = uid in names
+            entry.named = entry.named or entry.current
+        if len(self._early) < _MOST_EARLY:
+            self._early |= names.uids - self.pods.keys()
 
-def _uids(entries: Iterable[Entry]) -> frozenset[str]:
+
+def _uids(entries: Iterable[BoundPod]) -> frozenset[str]:
     return frozenset(entry.pod.uid for entry in entries)

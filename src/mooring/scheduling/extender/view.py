@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable
 
 from mooring.core.pod import Pod
 from mooring.publisher.objects import NodeFacts, NodeState
+from mooring.publisher.restored import Kind, kind_of
 from mooring.scheduling.extender.cluster_pods import ClusterPods
 from mooring.scheduling.extender.known_node import KnownNode
 from mooring.scheduling.extender.outlook import TOO_OLD, Outlook, Outlooks, Situation
 from mooring.scheduling.extender.pods import Seen
-from mooring.scheduling.extender.published import FactsByDigest, received, understood
+from mooring.scheduling.extender.published import published
 
 ASSUMED_FOR = 600.0
 """Seconds for which a bind counts whose pod the API server has not shown since."""
@@ -42,7 +43,8 @@ class ClusterView:
         self._longest_age = longest_age
         self._lock = threading.RLock()
         self._outlooks = Outlooks()
-        self._facts = FactsByDigest()
+        self._kinds: dict[str, Kind | str] = {}
+        """Digest -> facts that were understood, or why they cannot be used."""
         self._nodes: dict[str, KnownNode] = {}
         self._pods = ClusterPods(self._node, clock)
 
@@ -55,11 +57,11 @@ class ClusterView:
     def put_facts(self, digest: str, facts: NodeFacts | str) -> None:
         """Take facts, or the reason why they cannot be read."""
         with self._lock:
-            if self._facts.has_understood(digest):
-                return
-        kind = understood(digest, facts)
+            if isinstance(self._kinds.get(digest), Kind):
+                return  # facts never change
+        kind = facts if isinstance(facts, str) else kind_of(digest, facts)
         with self._lock:
-            self._facts.put(digest, kind)
+            self._kinds[digest] = kind
             for node in self._nodes.values():
                 if node.state.facts == digest:
                     node.changed()
@@ -67,7 +69,8 @@ class ClusterView:
     def keep_facts(self, digests: Iterable[str]) -> None:
         """Forget all facts but these and those of a state."""
         with self._lock:
-            self._facts.keep({*digests, *(node.state.facts for node in self._nodes.values())})
+            kept = {*digests, *(node.state.facts for node in self._nodes.values())}
+            self._kinds = {digest: kind for digest, kind in self._kinds.items() if digest in kept}
 
     def put_state(self, name: str, version: int, state: NodeState | str, *, listed: bool = False) -> None:
         """Take a state, or the reason why it cannot be read; one that is older than what is known is left alone.
@@ -78,9 +81,9 @@ class ClusterView:
             state: what it says.
             listed: whether it is from a list, which is believed whatever its version: a restored cluster counts anew.
         """
-        new = received(state)
+        new = published(state, version, self._clock())
         with self._lock:
-            self._node(name).take_state(new, version, self._clock(), listed=listed)
+            self._node(name).take_state(new, None if isinstance(state, str) else state, listed=listed)
 
     def drop_state(self, name: str) -> None:
         """Forget the state of a node, which is no longer published."""
@@ -144,7 +147,7 @@ class ClusterView:
     def pods_on(self, name: str) -> dict[str, Pod]:
         """Return the pods of a node that nobody has heard is leaving."""
         with self._lock:
-            entries = self._nodes[name].pods.entries if name in self._nodes else {}
+            entries = self._nodes[name].pods if name in self._nodes else {}
             return {uid: entry.pod for uid, entry in entries.items() if not entry.leaving}
 
     def outlook(self, name: str, asked: Pod | None = None) -> Outlook:
@@ -162,7 +165,7 @@ class ClusterView:
             if self._is_old(node):
                 return self._outlooks.trouble(TOO_OLD)
             before = self._pods.possibly_before(name, asked) if asked is not None and self._pods.nominated else []
-            special = bool(before) or (asked is not None and asked.uid in node.pods.entries)
+            special = bool(before) or (asked is not None and asked.uid in node.pods)
             if node.outlook is not None and not special:
                 return node.outlook
             situation = self._situation(node)
@@ -219,10 +222,10 @@ class ClusterView:
 
     def _situation(self, node: KnownNode) -> Situation:
         self._forget_over(node)
-        return node.situation(self._facts.of(node.state))
+        return node.situation(self._kinds.get(node.state.facts))
 
     def _forget_over(self, node: KnownNode) -> None:
-        for uid in node.pods.over(self._clock(), self._assumed_for):
+        for uid in node.over(self._clock(), self._assumed_for):
             self._pods.forget(uid)
 
     def _is_old(self, node: KnownNode) -> bool:
