@@ -36,7 +36,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.core.pod import Pod
-from mooring.cpumanager.claimed import claim_of, owner_of
+from mooring.extensions.claimed import claim_of, owner_of
 from mooring.node.claims import Claim, Share
 from mooring.schemas import COMMON, kinds, schema
 from mooring.service.claims_messages import MESSAGES

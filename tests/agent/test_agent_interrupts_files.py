@@ -16,8 +16,8 @@ from mooring.agent.interrupts.journal import FILE, InterruptJournal
 from mooring.agent.interrupts.writing import Writer
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.hardware.kernelfiles import parse_mask
-from mooring.node.interrupts import Owner, Room
-from mooring.node.steering import NEW, Kept, Memory, Step, steer
+from mooring.extensions.interrupts import Owner, Room
+from mooring.extensions.steering import NEW, Kept, Memory, Step, steer
 
 
 def cpus(text: str) -> CPUSet:

@@ -27,7 +27,7 @@ from mooring.agent.uninstall import Left, leave
 from mooring.core.pod import Pod, QoS
 from mooring.devicemanager.state import Device
 from mooring.discovery.loader import load_machine
-from mooring.node.interrupts import ANNOTATION
+from mooring.extensions.interrupts import ANNOTATION
 from mooring.schemas import schema
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedContainer, ListedPod

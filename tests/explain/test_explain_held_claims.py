@@ -15,11 +15,11 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
-from mooring.cpumanager.claimed import entry_of, owner_of
 from mooring.cpumanager.state import CPUState
 from mooring.explain.lines import story_lines
 from mooring.explain.story import Story
 from mooring.explain.tree import walk
+from mooring.extensions.claimed import entry_of, owner_of
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.planner.explain.document import explanation_document

@@ -20,7 +20,7 @@ from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.node.facts import PodWithdrawn
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.answering import Answer, answered
 from mooring.planner.explain.document import explanation_document
 from mooring.planner.explanation import story_of

@@ -25,10 +25,10 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.core.pod import ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
-from mooring.cpumanager.hidden import without_hidden
 from mooring.cpumanager.state import CPUState
 from mooring.explain.lines import story_lines
 from mooring.explain.tree import walk
+from mooring.extensions.hidden import without_hidden
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.planner.doctor.diagnosis import diagnose

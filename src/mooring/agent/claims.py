@@ -22,8 +22,8 @@ from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.observer import Observer
-from mooring.cpumanager.claimed import HeldClaim, claim_of, claims_of, owner_of
 from mooring.discovery.machineinfo_json import machine_info_document
+from mooring.extensions.claimed import HeldClaim, claim_of, claims_of, owner_of
 from mooring.node.claims import Claim, Share, claimable
 from mooring.service.claims_messages import MESSAGES, SERVICE
 from mooring.service.grpc_socket import GRPCSocket, Method

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from mooring.core.pod import Container, Pod, QoS, ResourceList
-from mooring.core.podlevel import guaranteed_equivalent
+from mooring.core.pod import Container, Pod, QoS, ResourceList, guaranteed_equivalent
 from mooring.cpumanager.facts import (
     CPUPinningFailed,
     CPUsPicked,

@@ -8,15 +8,15 @@ from dataclasses import replace
 from mooring.core.bits import list_text
 from mooring.core.pod import Pod
 from mooring.core.topology import Topology
-from mooring.cpumanager.claimed import HeldClaim
 from mooring.cpumanager.facts import PodShareCut
-from mooring.cpumanager.offline_facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.explain.opinion_lines import merge_line, opinion_line
 from mooring.explain.phrases import count, joined
 from mooring.explain.remarks import left_out_words, loss_words
 from mooring.explain.step_lines import step_line
 from mooring.explain.story import REJECTED, Chapter, ClaimsTold, Story
 from mooring.explain.tree import NO, Line
+from mooring.extensions.claimed import HeldClaim
+from mooring.extensions.offline import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.node.facts import PodWithdrawn
 
 MOST_NAMED = 6

@@ -8,7 +8,7 @@ from mooring.core.bits import members
 from mooring.explain.phrases import count, node_sets, nodes, per_node, size
 from mooring.explain.story import Opinion
 from mooring.explain.tree import NO, YES, Line
-from mooring.memorymanager.reserved import is_memory
+from mooring.memorymanager.machine import is_memory
 from mooring.topologymanager.facts import HintsMerged
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 

@@ -13,11 +13,11 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.pod import ContainerKind
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import DistributionChosen, SharePicked, TakeBegun
-from mooring.cpumanager.offline_facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.phrases import count, fewest_elements, fewest_nodes, nodes, nodes_of
 from mooring.explain.reason import Reason
+from mooring.extensions.offline import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.node import Decision
 from mooring.topologymanager.merge import BEST_EFFORT, NONE
 

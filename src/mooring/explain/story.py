@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from mooring.core.pod import Pod
-from mooring.cpumanager.claimed import HeldClaim
 from mooring.cpumanager.facts import (
     CPUHintsAsked,
     CPUPinningFailed,
@@ -18,6 +17,7 @@ from mooring.cpumanager.facts import (
 )
 from mooring.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.explain.reason import Reason
+from mooring.extensions.claimed import HeldClaim
 from mooring.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
 from mooring.plugins.facts import (
     PluginChoseAffinity,

@@ -14,9 +14,9 @@ from mooring.explain.story import Opinion
 from mooring.memorymanager import static as memory_static
 from mooring.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
 from mooring.memorymanager.hints import free_in
-from mooring.memorymanager.pod_budget import shared_pool_error
+from mooring.memorymanager.machine import MEMORY
+from mooring.memorymanager.pod_partition import shared_pool_error
 from mooring.memorymanager.requests import container_requests, pod_requests
-from mooring.memorymanager.reserved import MEMORY
 from mooring.node import Decision
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mooring.core.pod import Pod
-from mooring.cpumanager.claimed import HeldClaim, claims_of
 from mooring.explain import reason as code
 from mooring.explain import story as tell
 from mooring.explain.codes.pages import page
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import all_remarks
 from mooring.explain.story import ClaimsTold, Story
+from mooring.extensions.claimed import HeldClaim, claims_of
 from mooring.kubelet.admit import Asking, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.facts import AdmissionBegun, StaleStateRemoved

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from mooring.core.bits import list_text
-from mooring.cpumanager.offline import broken_sets, displaced_sets, effective_pool
+from mooring.extensions.offline import broken_sets, displaced_sets, effective_pool
 from mooring.node import Node
 from mooring.node.hotplug import CPUsChanged
 from mooring.node.hotplug_findings import hotplug_findings

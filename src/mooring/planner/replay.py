@@ -27,9 +27,9 @@ from mooring.manifest.fields import inside
 from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove, Restart, Scenario, Step
 from mooring.manifest.steps import Offline, Online, Resizing, resized_pod
 from mooring.node import Decision
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.node.resize import Resize
 from mooring.node.resizing import resize_state
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.hotplug_fields import change_fields, standing_fields
 from mooring.planner.outcome import decision_fields, device_fields, resize_fields, span_text, state_fields
 from mooring.planner.timeline import Timeline, advanced, resized, retried

@@ -20,7 +20,7 @@ from mooring.explain.step_lines import step_line
 from mooring.explain.story import Chapter, Opinion, Step, Story, Taking
 from mooring.explain.tree import NO
 from mooring.memorymanager.facts import MemoryAssigned
-from mooring.memorymanager.reserved import is_memory
+from mooring.memorymanager.machine import is_memory
 from mooring.topologymanager.facts import HintsMerged
 
 

@@ -15,8 +15,8 @@ from mooring.agent.interrupts.files import IRQFiles, Trouble
 from mooring.agent.interrupts.journal import FILE, InterruptJournal
 from mooring.agent.interrupts.reconcile import leave_interrupts
 from mooring.core.cpuset import CPUSet
-from mooring.node.interrupts import Interrupt
-from mooring.node.steering import NEW, Memory
+from mooring.extensions.interrupts import Interrupt
+from mooring.extensions.steering import NEW, Memory
 
 FILES = IRQFiles()
 DIES = """
@@ -26,8 +26,8 @@ from mooring.agent.interrupts.files import IRQFiles
 from mooring.agent.interrupts.journal import InterruptJournal
 from mooring.agent.interrupts.writing import Writer
 from mooring.core.cpuset import CPUSet
-from mooring.node.interrupts import Owner, Room
-from mooring.node.steering import steer
+from mooring.extensions.interrupts import Owner, Room
+from mooring.extensions.steering import steer
 
 folder, number, closed = Path(sys.argv[1]), int(sys.argv[2]), CPUSet.parse(sys.argv[3])
 files = IRQFiles()

@@ -23,8 +23,8 @@ from mooring.discovery.interrupts import (
 from mooring.discovery.isolation import IRQBalance, read_balance
 from mooring.discovery.kernelwords import KernelWords, kernel_words
 from mooring.discovery.tree import FolderTree, LiveTree, Tree
-from mooring.node.interrupts import Interrupt
-from mooring.node.steering import NEW, NEW_NAME
+from mooring.extensions.interrupts import Interrupt
+from mooring.extensions.steering import NEW, NEW_NAME
 
 BOOT = "proc/sys/kernel/random/boot_id"
 _ONLINE = "sys/devices/system/cpu/online"
@@ -52,7 +52,7 @@ class Looked:
     """What there is at one moment."""
 
     interrupts: tuple[Interrupt, ...]
-    """Under :data:`~mooring.node.steering.NEW` where new ones begin."""
+    """Under :data:`~mooring.extensions.steering.NEW` where new ones begin."""
     online: CPUSet
 
 

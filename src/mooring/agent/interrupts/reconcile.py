@@ -25,9 +25,9 @@ from mooring.core.config import IRQ_AFFINITY
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
-from mooring.node.interrupts import Owner, Room, Why, Wish, closed_to_others
-from mooring.node.owning import owners_of, pci_address
-from mooring.node.steering import Memory, Step, steer
+from mooring.extensions.interrupt_owners import owners_of, pci_address
+from mooring.extensions.interrupts import Owner, Room, Why, Wish, closed_to_others
+from mooring.extensions.steering import Memory, Step, steer
 from mooring.planner.isolation.balance import balance_finding
 from mooring.planner.isolation.interrupts import annotation_findings, unknown_devices
 from mooring.planner.plan import reserved_cpus

@@ -7,8 +7,8 @@ from typing import Any
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
-from mooring.node.interrupts import Why
-from mooring.node.steering import NEW, Step
+from mooring.extensions.interrupts import Why
+from mooring.extensions.steering import NEW, Step
 
 
 @dataclass(frozen=True, slots=True)

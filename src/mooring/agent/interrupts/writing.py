@@ -8,8 +8,8 @@ from dataclasses import replace
 from mooring.agent.interrupts.files import IRQFiles, Trouble
 from mooring.agent.interrupts.journal import InterruptJournal
 from mooring.core.cpuset import CPUSet
-from mooring.node.interrupts import Interrupt
-from mooring.node.steering import Memory, Steering, Step, written
+from mooring.extensions.interrupts import Interrupt
+from mooring.extensions.steering import Memory, Steering, Step, written
 
 Told = Callable[[Step, Trouble | None], object]
 """Is told what came of each write."""

@@ -14,7 +14,7 @@ from mooring.agent.reactor.effects import Effect, EventFor, Finding, Persist, Re
 from mooring.agent.reactor.placing import STATE_UNWRITABLE, text_of
 from mooring.agent.reactor.values import AgentState, KnownContainer
 from mooring.core.decision import Rejection
-from mooring.cpumanager.claimed import is_claim
+from mooring.extensions.claimed import is_claim
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from mooring.agent.reactor.wanted import Wanted
 from mooring.core.decision import Rejection
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
-from mooring.cpumanager.offline import effective_pool
+from mooring.extensions.offline import effective_pool
 from mooring.kubelet.admit import decide
 from mooring.kubelet.kubelet import Kubelet
 

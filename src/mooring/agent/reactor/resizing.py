@@ -25,7 +25,7 @@ from mooring.core.bits import list_text
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod, QoS
-from mooring.cpumanager.resume import is_resized
+from mooring.extensions.scale_down import is_resized
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.resize import DEFERRED
 

@@ -27,9 +27,9 @@ from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Container as PodContainer
 from mooring.core.pod import Pod, QoS
-from mooring.cpumanager.claimed import is_claim
-from mooring.cpumanager.hidden import is_hidden
 from mooring.cpumanager.requests import exclusive_cpus
+from mooring.extensions.claimed import is_claim
+from mooring.extensions.hidden import is_hidden
 from mooring.memorymanager.requests import container_requests
 
 

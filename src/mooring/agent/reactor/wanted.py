@@ -16,7 +16,7 @@ from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer,
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.pod import Container, Pod
-from mooring.cpumanager.offline import effective_pool
+from mooring.extensions.offline import effective_pool
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.isolation import container_runs_without_quota, pod_runs_without_quota
 from mooring.node.mixed import is_mixed

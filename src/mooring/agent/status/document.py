@@ -19,9 +19,9 @@ from mooring.agent.status.snapshot import Counts, EffectiveSet, Snapshot, plugin
 from mooring.core.cpuset import CPUSet
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Pod
-from mooring.cpumanager.claimed import HeldClaim, claims_of
-from mooring.cpumanager.offline import backwards, effective_pool, exchanged
 from mooring.cpumanager.state import CPUState
+from mooring.extensions.claimed import HeldClaim, claims_of
+from mooring.extensions.offline import backwards, effective_pool, exchanged
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.isolation import cpu_isolation
 from mooring.node.node import numa_of_blocks

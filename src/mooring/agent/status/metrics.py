@@ -21,7 +21,7 @@ from mooring.agent.status.health import unready
 from mooring.agent.status.overlap import exclusive_cpus
 from mooring.agent.status.snapshot import Counts, Snapshot, SnapshotProvider
 from mooring.core.cpuset import CPUSet
-from mooring.cpumanager.offline import broken_sets
+from mooring.extensions.offline import broken_sets
 from mooring.planner.exposition import exposition
 from mooring.service.http import Page
 

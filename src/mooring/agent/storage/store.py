@@ -25,7 +25,7 @@ from mooring.checkpoint.replacement import system_words, write_together
 from mooring.checkpoint.store import make_folder, read_state_file
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import StateTexts
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 
 JOURNAL_FILE = "journal.json"
 LOCK_FILE = "lock"

@@ -113,7 +113,7 @@ def _written(diagnosis: Diagnosis, folder: Path) -> Mapping[str, str]:
         InputError: it cannot be written; then everything is as it was.
     """
     from mooring.checkpoint.backups import replace_with_backups  # noqa: PLC0415 - only where it is asked for
-    from mooring.node.refusals import CPU_FILE, MEMORY_FILE  # noqa: PLC0415 - as above
+    from mooring.node.start import CPU_FILE, MEMORY_FILE  # noqa: PLC0415 - as above
 
     files = diagnosis.question.files
     before = {CPU_FILE: files.cpu, MEMORY_FILE: files.memory}

@@ -8,11 +8,11 @@ from typing import Any
 from mooring import KUBELET_VERSION
 from mooring.core.bits import list_text
 from mooring.core.topology import Topology
-from mooring.cpumanager.claimed import HeldClaim
 from mooring.explain.codes.pages import Page
 from mooring.explain.lines import story_lines
 from mooring.explain.story import Story
 from mooring.explain.tree import Line
+from mooring.extensions.claimed import HeldClaim
 from mooring.planner.explain.facts_document import fact_document
 from mooring.planner.plan import Plan
 from mooring.planner.plan_document import API_VERSION

@@ -11,8 +11,8 @@ from typing import Any
 from mooring.core.bits import list_text
 from mooring.core.pod import Pod
 from mooring.cpumanager import facts as cpu
-from mooring.cpumanager import offline_facts as hotplug
 from mooring.devicemanager import facts as devices
+from mooring.extensions import offline as hotplug
 from mooring.memorymanager import facts as memory
 from mooring.memorymanager.state import Block
 from mooring.node import facts as node

@@ -6,11 +6,10 @@ The kubelet's own words stand beside them and are told letter for letter.
 from __future__ import annotations
 
 from mooring.core.decision import Rejection
-from mooring.cpumanager import resize as cpu_resize
 from mooring.explain import reason as code
 from mooring.explain.reason import Reason
 from mooring.explain.why import why_out_of
-from mooring.memorymanager import resize as memory_resize
+from mooring.extensions import cpu_resize, memory_resize
 from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
 
 _REASONS: dict[str, Reason] = {

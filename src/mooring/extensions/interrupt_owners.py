@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
-from mooring.cpumanager.claimed import claims_of, is_claim
-from mooring.cpumanager.hidden import pod_of
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
-from mooring.node.interrupts import Owner, Wish, wish_of
+from mooring.extensions.claimed import claims_of, is_claim
+from mooring.extensions.hidden import pod_of
+from mooring.extensions.interrupts import Owner, Wish, wish_of
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
 

@@ -15,11 +15,11 @@ from dataclasses import replace
 from mooring.core.bits import members
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod, QoS
-from mooring.memorymanager import regenerated
 from mooring.memorymanager.account import charge
 from mooring.memorymanager.facts import MemoryAssigned, MemoryGrowthAsked
 from mooring.memorymanager.hints import calculate_hints, free_in
 from mooring.memorymanager.policy import MemoryPolicy
+from mooring.memorymanager.policy_hints import hints_as_in_kubelet
 from mooring.memorymanager.requests import Requests, container_requests, pod_requests
 from mooring.memorymanager.state import Block, MemoryState, NodeState
 from mooring.memorymanager.static import Chosen, MemoryRefusal, choose_nodes, remove
@@ -72,7 +72,7 @@ def container_hints(
     if not held or not requests:
         return None
     if not grows(policy, state, pod, container):
-        return regenerated.hints_as_in_kubelet(held, requests)
+        return hints_as_in_kubelet(held, requests)
     without = remove(policy, state, pod.uid, container.name)
     return _answer(calculate_hints(without.nodes, requests), _nodes_of(held), requests, pod, container.name, observer)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.core.cpuset import CPUSet
-from mooring.node.interrupts import Interrupt, Owner, Place, Room, place
+from mooring.extensions.interrupts import Interrupt, Owner, Place, Room, place
 
 NEW = -1
 """Stands as a number for ``default_smp_affinity``: where interrupts begin that are set up later."""

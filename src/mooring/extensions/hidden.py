@@ -1,7 +1,7 @@
 """Hidden threads: CPUs that nobody gets because they share a core with somebody's CPUs.
 
 They stand in the state as an owner of their own beside the pod's, so that one ledger says of every CPU whose it is, and
-the state file in the kubelet's format keeps them, as it does claims (:mod:`mooring.cpumanager.claimed`). They come and
+the state file in the kubelet's format keeps them, as it does claims (:mod:`mooring.extensions.claimed`). They come and
 go with the container's CPUs. A kubelet that knows nothing of them gives them back as those of an unknown pod.
 
 >>> state = with_hidden(CPUState("static", 0b1100, {"uid": {"app": 0b01}}), "uid", "app", 0b100)

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from mooring.core.bits import list_text, members
 from mooring.core.config import NEVER, SAME_NODES
 from mooring.core.pod import Pod
-from mooring.cpumanager.choosing import usable_cpus
-from mooring.cpumanager.claimed import is_claim
-from mooring.cpumanager.hidden import is_hidden
-from mooring.cpumanager.offline import backwards, effective_pool, exchanged, sets_of, with_exchange
+from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.policy import StaticPolicy, available_cpus
-from mooring.cpumanager.resize import taken_around
-from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.state import CPUState
+from mooring.extensions.choosing import usable_cpus
+from mooring.extensions.claimed import is_claim
+from mooring.extensions.cpu_resize import taken_around
+from mooring.extensions.hidden import is_hidden
+from mooring.extensions.offline import backwards, effective_pool, exchanged, sets_of, with_exchange
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,16 @@ from mooring.core.bits import list_text
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager.choice import near
-from mooring.cpumanager.choosing import usable_cpus
 from mooring.cpumanager.facts import CPUHintsAsked, CPUsResized
-from mooring.cpumanager.hidden import hidden_of
 from mooring.cpumanager.hints import generate_hints
-from mooring.cpumanager.offline import without_idle_pairs
+from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus, withheld
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
-from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.take import take
+from mooring.extensions.choosing import usable_cpus
+from mooring.extensions.hidden import hidden_of
+from mooring.extensions.offline import without_idle_pairs
 from mooring.topologymanager.entries import ResourceHints
 
 INCONSISTENT = "inconsistentCPUAllocationError"

@@ -12,11 +12,11 @@ from mooring.core.pod import Pod
 from mooring.cpumanager.choice import check_whole_cores, near, take_near, why_no_whole_cores
 from mooring.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
 from mooring.cpumanager.facts import CPUsTaken
-from mooring.cpumanager.hidden import hidden_for
+from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
-from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.whole_cores import common_size, whole_cores_in
+from mooring.extensions.hidden import hidden_for
+from mooring.extensions.whole_cores import common_size, whole_cores_in
 
 
 def choose(
