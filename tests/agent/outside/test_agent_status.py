@@ -27,14 +27,14 @@ from tests.render.pictured import terminal_text
 from mooring.agent.status.api import ask_machine, ask_status, status_pages
 from mooring.agent.status.document import status_document
 from mooring.agent.status.picture import status_view
-from mooring.agent.status.snapshot import Counts, EffectiveSet, InForce, Published, RuntimeLink, Snapshot
+from mooring.agent.status.snapshot import AgentCounts, EffectiveSet, InForce, Published, RuntimeLink, Snapshot
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.discovery.loader import load_machine
 from mooring.schemas import COMMON, kinds, schema
 from mooring.service.http import Page, serve_unix
 
-COUNTS = Counts(replies=1200, reply_seconds=0.9, rejections=3, repairs=1, reconnects=2)
+COUNTS = AgentCounts(replies=1200, reply_seconds=0.9, rejections=3, repairs=1, reconnects=2)
 REGISTRY: Registry[Any] = Registry().with_resources(
     (f"{name}.json", Resource.from_contents(schema(name))) for name in (*kinds(), COMMON)
 )

@@ -16,7 +16,7 @@ from tests.cli.command import mooring
 from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.status.api import status_pages
 from mooring.agent.status.document import status_document
-from mooring.agent.status.snapshot import Counts, Published
+from mooring.agent.status.snapshot import AgentCounts, Published
 from mooring.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
 from mooring.core.moment import SECOND, Moment
 from mooring.discovery.loader import load_machine
@@ -60,13 +60,13 @@ def containers(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[str]:
     path = str(tmp_path / "status.sock")
-    server = serve_unix(path, status_pages(Published(snapshot_of(resizing())), Counts))
+    server = serve_unix(path, status_pages(Published(snapshot_of(resizing())), AgentCounts))
     yield path
     server.close()
 
 
 def test_the_document_tells_first_pending_and_refused() -> None:
-    document = status_document(snapshot_of(resizing()), Counts(), START.plus(2 * SECOND))
+    document = status_document(snapshot_of(resizing()), AgentCounts(), START.plus(2 * SECOND))
     validator = Draft202012Validator(schema("AgentStatus"), registry=REGISTRY)
     assert [error.message for error in validator.iter_errors(document)] == []
     found = containers(document)
@@ -79,7 +79,7 @@ def test_the_document_tells_first_pending_and_refused() -> None:
 
 def test_time_that_is_over_or_of_another_boot_is_none_left() -> None:
     for now in (START.plus(9 * SECOND), Moment(START.since_boot, "another")):
-        document = status_document(snapshot_of(resizing()), Counts(), now)
+        document = status_document(snapshot_of(resizing()), AgentCounts(), now)
         assert containers(document)["db"]["pending"]["secondsLeft"] == 0
 
 
