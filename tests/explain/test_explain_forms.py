@@ -80,7 +80,7 @@ def test_the_picture_says_what_hints_allow_and_what_was_chosen() -> None:
     [panel] = view.panels
     marks = {row.name: [cell.mark for cell in row.cells] for row in panel.rows}
     assert marks["cpu"] == [Mark.POSSIBLE, Mark.PREFERRED]
-    assert marks["merged: restricted"] == marks["CPUs taken"] == [Mark.LEFT, Mark.CHOSEN]
+    assert marks["merged: restricted"] == marks["CPUs allocated"] == [Mark.LEFT, Mark.CHOSEN]
     assert [cell.text for cell in panel.rows[0].cells] == ["2 free", "8 free"]
     assert not panel.refused
 

@@ -16,7 +16,7 @@ from tests.plugins.plugged_nodes import STATIC, WHOLE, machine_named, named, plu
 from mooring.core.config import MooringConfig
 from mooring.core.plugins import ChosenPlugin, PluginChoice
 from mooring.explain.lines import story_lines
-from mooring.explain.plugin_lines import plugin_line
+from mooring.explain.step_lines import plugin_line
 from mooring.explain.tree import walk
 from mooring.node.facts import PodAdmitted
 from mooring.planner.explain.document import explanation_document

@@ -8,7 +8,7 @@ from __future__ import annotations
 from mooring.core.decision import Rejection
 from mooring.explain import reason as code
 from mooring.explain.reason import Reason
-from mooring.explain.why import why_out_of
+from mooring.explain.why import ACCEPTED, why_out_of
 from mooring.extensions import cpu_resize, memory_resize
 from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
 
@@ -75,7 +75,7 @@ def why_refused(rejection: Rejection) -> Reason:
         return known
     if rejection.reason.startswith("OutOf"):
         found = why_out_of(rejection)
-        sentence = found.sentence.replace("The resource managers accepted it, but", "No manager objects, but")
+        sentence = found.sentence.replace(ACCEPTED, "No resource manager objects, but")
         return Reason(found.code, sentence, found.remedy)
     if rejection.reason == "SMTAlignmentError":
         if "not multiple" in rejection.message:
