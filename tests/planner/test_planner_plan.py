@@ -168,7 +168,7 @@ def test_a_running_pod_that_asks_for_another_number_is_refused() -> None:
     before = planned(RESTRICTED, [pod("a", "4")])
     plan = planned(RESTRICTED, [pod("b", "4")], files=before.files, active=[pod("a", "5")])
     assert reasons(plan) == ["TopologyAffinityError", ""]
-    assert "holds 4 since it was admitted before" in plan.answers[0].why
+    assert "already holds 4 from its earlier admission" in plan.answers[0].why
     assert [row.verdict for row in plan_rows(plan, wide=False)] == ["refused though it ran already", "exclusive"]
 
 
@@ -218,7 +218,7 @@ def test_a_kubelet_that_would_never_return_ends_the_plan() -> None:
     plan = planned(config, [pod("a", "500m"), pod("b", "14"), pod("late")], machine=machine, files=half_used_cores())
     last = plan.answers[-1]
     assert [answer.pod.name for answer in plan.answers] == ["a", "b"]
-    assert last.why.startswith("The kubelet would never return from this admission (known defect group-loop)")
+    assert last.why.startswith("The kubelet never returns from this admission (known defect group-loop)")
     assert [left.name for left in plan.unasked] == ["late"]
     assert [line for line in warnings(plan) if "would not return from this admission" in line]
     assert not plan.is_yes
@@ -235,7 +235,7 @@ def test_a_crash_of_the_kubelet_is_an_answer() -> None:
     config = replace(RESTRICTED, topology_manager_policy_options={"prefer-closest-numa-nodes": "true"})
     plan = planned(config, [pod("a"), pod("b")], machine=machine)
     assert plan.answers[-1].crash
-    assert plan.answers[-1].why.startswith("The kubelet would crash on this admission: ")
+    assert plan.answers[-1].why.startswith("The kubelet crashes on this admission: ")
     assert not plan.is_yes
     assert plan_rows(plan, wide=False)[-1].verdict == "crash"
     assert "crash" in plan_document(plan)["pods"][-1]
@@ -249,7 +249,7 @@ def test_devices_take_part_when_they_are_declared() -> None:
     plan = planned(SINGLE, wanting, devices=nics)
     assert cpus(plan) == ["12,28", "13,29", ""]
     assert plan_document(plan)["pods"][0]["devices"] == {"c": {"example/nic": {"ids": ["nic-0"], "numa": [[3]]}}}
-    assert plan.answers[2].why == "Container c asks for 1 of example/nic, but none is left."
+    assert plan.answers[2].why == "Container c requests 1 of example/nic, but none is free."
     assert warnings(plan) == []
 
 

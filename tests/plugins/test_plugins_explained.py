@@ -79,7 +79,7 @@ def test_a_refusal_names_plugin_cpus_and_reason() -> None:
     answer = plan.answers[0]
     assert answer.code == "MOOR-125"
     assert answer.why == (
-        "Container c0 asks for 13 exclusive CPUs, and of the 19 that can be had plugins leave too few. "
+        "Container c0 requests 13 exclusive CPUs, but plugins withhold too many of the 19 available. "
         "The plugin core-kinds withholds 13-19: they are on cores of another kind than performance."
     )
 
@@ -108,7 +108,7 @@ def test_a_plugin_that_fails_is_a_finding_once_and_a_line_of_each_story() -> Non
         "failed at pre_score, first for default/one (2 times): it raised ValueError: no such table; "
         "its answer was left out"
     )
-    assert "broken failed at pre_score, and its answer is left out: it raised ValueError: no such table" in told(plan)
+    assert "broken failed at pre_score, and its answer is ignored: it raised ValueError: no such table" in told(plan)
 
 
 def test_lines_stay_short_with_many_levels_and_proposals() -> None:
@@ -119,7 +119,7 @@ def test_lines_stay_short_with_many_levels_and_proposals() -> None:
     assert line.text == "as a hint, chosen by table (score 1 by judge), of 9 proposals: 0"
     assert [child.text for child in line.children][-1] == "nor 4 others"
     room = PluginMadeRoom("u", "c", "table", 0b11, "nobody else wants them")
-    assert plugin_line(room).text == "table gives 2 CPUs (0-1) back after all: nobody else wants them"
+    assert plugin_line(room).text == "table releases 2 CPUs (0-1) after all: nobody else wants them"
 
 
 @pytest.mark.parametrize("kind", [kind for _, kind in getmembers(facts, isclass) if kind.__name__.startswith("Plugin")])
