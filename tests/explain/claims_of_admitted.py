@@ -82,7 +82,9 @@ def fraction(told: Told, say: Say) -> bool:
     return in_shared_pool(told, say) and not any(told.need(one.name) for one in told.pod.containers)
 
 
-@says(rf"{POOL}a cpu request exceeds 64 bits, so that the kubelet counts a negative number of CPUs and allocates none\.")
+@says(
+    rf"{POOL}a cpu request exceeds 64 bits, so that the kubelet counts a negative number of CPUs and allocates none\."
+)
 def negative(told: Told, say: Say) -> bool:
     return in_shared_pool(told, say) and any(told.need(one.name) < 0 for one in told.pod.containers)
 
