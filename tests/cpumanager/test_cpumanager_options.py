@@ -8,7 +8,8 @@ import pytest
 from tests.cpumanager.machines import fixture
 
 from mooring.core.gates import FeatureGates, resolve_gates
-from mooring.cpumanager.options import OPTION_GROUPS, CPUOptions, TakeRules, check_against_machine, parse_options
+from mooring.cpumanager.options import OPTION_GROUPS, CPUOptions, check_against_machine, parse_options
+from mooring.cpumanager.rules import TakeRules
 
 
 def gates(**configured: bool) -> FeatureGates:

@@ -18,7 +18,8 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
-from mooring.core.pod import ContainerKind, Pod, PodLevelGates, QoS
+from mooring.core.pod import ContainerKind, Pod, QoS
+from mooring.core.podlevel import PodLevelGates
 from mooring.memorymanager import policy_hints
 from mooring.memorymanager.facts import MemoryHintsAsked
 from mooring.memorymanager.policy import MemoryPolicy

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from mooring.core.pod import Pod
+from mooring.cpumanager.claimed import HeldClaim
 from mooring.cpumanager.facts import (
     CPUHintsAsked,
     CPUPinningFailed,
@@ -17,7 +18,6 @@ from mooring.cpumanager.facts import (
 )
 from mooring.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.explain.reason import Reason
-from mooring.extensions.claimed import HeldClaim
 from mooring.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
 from mooring.plugins.facts import (
     PluginChoseAffinity,
@@ -41,8 +41,8 @@ VERDICTS = (ADMITTED, REJECTED, ENDLESS, CRASH, NOT_ASKED, NOT_STARTED)
 
 
 @dataclass(frozen=True, slots=True)
-class ExclusiveRequest:
-    """How many exclusive CPUs a container, or a pod as a whole, requests, and why."""
+class Claim:
+    """Whether a container, or a pod as a whole, has a claim to exclusive CPUs."""
 
     need: int
     """Exclusive CPUs; 0 means that it runs in the shared pool."""
@@ -51,8 +51,8 @@ class ExclusiveRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimsInvolved:
-    """Claims of dynamic resource allocation that concern a pod."""
+class ClaimsTold:
+    """Claims of dynamic resource allocation that have to do with a pod; not the claims of :class:`Claim`."""
 
     own: tuple[HeldClaim, ...] = ()
     """The pod's, as far as they have CPUs of this node."""
@@ -171,7 +171,7 @@ class Chapter:
 
     container: str
     """Empty for the pod as a whole."""
-    request: ExclusiveRequest
+    claim: Claim
     opinions: tuple[Opinion, ...]
     merge: HintsMerged | None
     """How the opinions became one; None where the topology manager was not asked, as in pod scope for each
@@ -220,12 +220,12 @@ class Story:
     remarks: tuple[Reason, ...]
     chapters: tuple[Chapter, ...]
     unreached: tuple[str, ...]
-    """Containers that were not evaluated."""
+    """Containers that nobody came to look at."""
     dropped: tuple[str, ...]
     """Uids of pods whose leftovers were dropped first."""
     facts: tuple[object, ...]
     """What the engine reported, in order."""
-    claims: ClaimsInvolved = ClaimsInvolved()
+    claims: ClaimsTold = ClaimsTold()
 
     @property
     def admitted(self) -> bool:

@@ -19,11 +19,11 @@ class Line:
     mark: str = PLAIN
     """:data:`NO` where the pod was refused, :data:`YES` for what was decided; else plain."""
     detail: bool = False
-    """Whether it is shown only on demand."""
+    """Whether only those want it who want everything."""
 
 
 def without_details(lines: tuple[Line, ...]) -> tuple[Line, ...]:
-    """Return the lines without details.
+    """Return the lines that everybody wants.
 
     >>> without_details((Line("a", (Line("b", detail=True),)), Line("c", detail=True)))
     (Line(text='a', children=(), mark='', detail=False),)
