@@ -12,12 +12,12 @@ from shapes import machine, pod, whole
 from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources, PodSandbox
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.outcomes import Adjusted, Outcome
+from mooring.agent.reactor.outcomes import Adjusted, EventOutcome
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.reactor.wanted import expected
-from mooring.agent.storage.journal import Writer
+from mooring.agent.storage.journal import JournalWriter
 from mooring.agent.storage.store import Store
 from mooring.core.config import MooringConfig
 from mooring.core.pod import Container as PodContainer
@@ -58,25 +58,25 @@ def state() -> AgentState:
 
 
 def test_create_exclusive_container_and_move_210_shared_ones(benchmark: BenchmarkFixture, state: AgentState) -> None:
-    made: Outcome = benchmark(create_container, state, sandbox("asked"), container("asked"), pod("asked"))
+    made: EventOutcome = benchmark(create_container, state, sandbox("asked"), container("asked"), pod("asked"))
     assert isinstance(made.answer, Adjusted)
     assert len(made.answer.updates) == RUNNING - EXCLUSIVE
 
 
 def test_create_shared_container(benchmark: BenchmarkFixture, state: AgentState) -> None:
     asked = Pod("asked", "asked", containers=(PodContainer("main"),))
-    made: Outcome = benchmark(create_container, state, sandbox("asked"), container("asked"), asked)
+    made: EventOutcome = benchmark(create_container, state, sandbox("asked"), container("asked"), asked)
     assert isinstance(made.answer, Adjusted)
 
 
 def test_refuse_a_pod_again(benchmark: BenchmarkFixture, state: AgentState) -> None:
     refused = create_container(state, sandbox("asked"), container("asked"), pod("asked", 200)).state
-    made: Outcome = benchmark(create_container, refused, sandbox("asked"), container("asked"), pod("asked", 200))
+    made: EventOutcome = benchmark(create_container, refused, sandbox("asked"), container("asked"), pod("asked", 200))
     assert made.effects == ()
 
 
 def test_journal_text(benchmark: BenchmarkFixture, state: AgentState) -> None:
-    writer = Writer()
+    writer = JournalWriter()
     writer.text(state)
     assert benchmark(writer.text, state)
 
@@ -105,7 +105,7 @@ def test_reconcile_after_a_restart(benchmark: BenchmarkFixture, state: AgentStat
     ]
     sandboxes = [sandbox(one.uid) for one in state.containers.values()]
 
-    def again() -> Outcome:
+    def again() -> EventOutcome:
         begun = resume(kubelet.info, kubelet.settings.config, kubelet.mooring, stored).state
         return synchronize(begun, sandboxes, listed, {})
 

@@ -9,7 +9,7 @@ from shapes import config, filled, machine, pod
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.core.config import MooringConfig
 from mooring.cpumanager.hints import generate_hints
-from mooring.cpumanager.rules import TakeRules
+from mooring.cpumanager.options import TakeRules
 from mooring.cpumanager.take import take
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet

@@ -12,8 +12,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.plugins import ChosenPlugin, PluginChoice, Watch
 from mooring.manifest.mooring_config import plugin_choice
 from mooring.node import Node
-from mooring.plugging.loading import points_of
-from mooring.plugging.watching import Watchman
+from mooring.plugging.loading import Watchman, points_of
 from mooring.plugins import CPURequest, hookimpl
 from mooring.plugins.host import PluginHost, machine_view
 

@@ -16,7 +16,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
 from mooring.core.plugins import BUDGET, Work
-from mooring.plugging.watching import Watchman
+from mooring.plugging.loading import Watchman
 
 settings.register_profile(
     "mooring",

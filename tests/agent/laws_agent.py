@@ -8,7 +8,7 @@ from tests.agent.simulated_agent import SimulatedAgent
 from tests.agent.simulated_runtime import Process, Runtime, Stage
 
 from mooring.agent.reactor.values import AgentState
-from mooring.agent.reactor.wanted import Wanted, same_list
+from mooring.agent.reactor.wanted import DesiredSettings, same_list
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container, ContainerKind
@@ -30,7 +30,7 @@ def overlaps(runtime: Runtime, state: AgentState, all_cpus: int) -> Iterator[str
 def differences(runtime: Runtime, agent: SimulatedAgent) -> Iterator[str]:
     """Yield what runtime, cgroups and state do not agree about. Meant for quiet moments."""
     state = agent.state
-    wanted = Wanted.by(state.kubelet)
+    wanted = DesiredSettings.by(state.kubelet)
     for made in runtime.processes.values():
         if made.stage not in (Stage.CREATED, Stage.RUNNING):
             continue
@@ -53,7 +53,7 @@ def differences(runtime: Runtime, agent: SimulatedAgent) -> Iterator[str]:
 
 def _meets(runtime: Runtime, state: AgentState, made: Process) -> bool:
     """Tell whether a container may meet others in the shared pool: a mixed one may, and who has nothing else online."""
-    wanted, uid, cpu = Wanted.now(state), _uid(runtime, made), state.kubelet.node.cpu
+    wanted, uid, cpu = DesiredSettings.now(state), _uid(runtime, made), state.kubelet.node.cpu
     usable = cpu.assignments.get(uid, {}).get(made.name, 0) & ~cpu.offline
     return wanted.is_mixed(uid, made.name) or not usable
 
@@ -61,7 +61,7 @@ def _meets(runtime: Runtime, state: AgentState, made: Process) -> bool:
 def _may_share(runtime: Runtime, state: AgentState, one: Process, other: Process) -> bool:
     """Tell whether two containers may use the same CPUs."""
     mine, theirs = _uid(runtime, one), _uid(runtime, other)
-    wanted = Wanted.by(state.kubelet)
+    wanted = DesiredSettings.by(state.kubelet)
     if any(not wanted.of(uid, made.name).cpus for uid, made in ((mine, one), (theirs, other))):
         # Reported: it runs although there is no CPU for it.
         return True

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.agent.node_kubelet import KubeletBeside
+from mooring.agent.node_kubelet import KubeletFinder
 from mooring.discovery.tree import FolderTree
 
 
@@ -28,7 +28,7 @@ class Processes:
     def end(self, number: int) -> None:
         shutil.rmtree(self.root / "proc" / str(number))
 
-    def beside(self) -> KubeletBeside:
+    def beside(self) -> KubeletFinder:
         """Return what looks for a kubelet among them."""
 
         class Counted(FolderTree):
@@ -37,4 +37,4 @@ class Processes:
                 return super().names(path)
 
         (self.root / "proc").mkdir(parents=True, exist_ok=True)
-        return KubeletBeside(lambda: Counted(str(self.root)))
+        return KubeletFinder(lambda: Counted(str(self.root)))

@@ -14,24 +14,24 @@ from mooring.agent.reactor.assigned import owes
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import (
     BEFORE_THE_REPLY,
+    AgentReport,
     DropAssigned,
     Effect,
     EventFor,
     Evict,
     LiftQuota,
     Persist,
-    Report,
     ResizeAnswered,
     SweepAssigned,
     Verify,
     WriteAssigned,
     WriteCPUSet,
 )
-from mooring.agent.reactor.enforcement import Standing, Written, deviation_found, write_done
+from mooring.agent.reactor.enforcement import Compliance, WriteOutcome, correct_deviation, writes_done
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.lifecycle import needs_pod, state_change, stop_container
 from mooring.agent.reactor.listing import unlisted
-from mooring.agent.reactor.outcomes import Accepted, Adjusted, Outcome, Refused, unwritten
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.records import messages_of
 from mooring.agent.reactor.resizing import is_due, released, taken_back
 from mooring.agent.reactor.resume import Stored, resume
@@ -40,7 +40,7 @@ from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.agent.reactor.wanted import expected, same_list
-from mooring.agent.storage.journal import Writer, read_journal
+from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment
@@ -91,10 +91,10 @@ class World:
 class SimulatedAgent:
     def __init__(self, world: World, runtime: Runtime, disk: Disk) -> None:
         self.world, self.runtime, self.disk = world, runtime, disk
-        self.writer = Writer()
+        self.writer = JournalWriter()
         resumed = resume(world.info, world.config, world.mooring, disk.stored(), world.options)
         self.state: AgentState = resumed.state
-        self.reports: list[Report] = [*resumed.reports]
+        self.reports: list[AgentReport] = [*resumed.reports]
         self.counts: Counter[str] = Counter()
         self.lifts: list[LiftQuota] = []
         self.steps_to_live: int | None = None
@@ -163,7 +163,7 @@ class SimulatedAgent:
     def verify_all(self) -> None:
         self._verify(tuple(expected(self.state)))
 
-    def _done(self, outcome: Outcome, uid: str) -> Outcome:
+    def _done(self, outcome: EventOutcome, uid: str) -> EventOutcome:
         self._step()
         before = self.state
         if self.disk.is_full and any(isinstance(effect, Persist) for effect in outcome.effects):
@@ -178,7 +178,7 @@ class SimulatedAgent:
                 if isinstance(effect, WriteCPUSet) and (effect.cpus or effect.mems):
                     written.append(self._written(effect))
                 self._step()
-        concluded = write_done(outcome, written)
+        concluded = writes_done(outcome, written)
         self.state = concluded.state
         outcome = replace(outcome, state=concluded.state, answer=concluded.answer)
         for effect in (*later, *concluded.effects):
@@ -187,14 +187,14 @@ class SimulatedAgent:
             raise RefusalError(outcome.answer.text)
         return outcome
 
-    def _written(self, effect: WriteCPUSet) -> Written:
+    def _written(self, effect: WriteCPUSet) -> WriteOutcome:
         made = self.runtime.processes.get(effect.container_id)
         if made is None or not made.runs:
-            return Written(effect, Standing.ENDED)
+            return WriteOutcome(effect, Compliance.ENDED)
         is_right = same_list(made.cgroup.cpus, effect.cpus) or not effect.cpus
         if is_right:
-            return Written(effect, Standing.RIGHT, self._had.pop(effect.container_id, ""))
-        return Written(effect, Standing.BEYOND, problem=f"has CPUs {made.cgroup.cpus}")
+            return WriteOutcome(effect, Compliance.RIGHT, self._had.pop(effect.container_id, ""))
+        return WriteOutcome(effect, Compliance.BEYOND, problem=f"has CPUs {made.cgroup.cpus}")
 
     def _do(self, effect: Effect) -> None:
         self.counts[type(effect).__name__] += 1
@@ -209,7 +209,7 @@ class SimulatedAgent:
                 self.lifts = [*self.lifts[-50:], effect]
             case Verify():
                 self._verify(effect.container_ids)
-            case Report():
+            case AgentReport():
                 self.reports = [*self.reports[-50:], effect]
                 self.counts[effect.finding.value] += 1
             case WriteAssigned() | DropAssigned() | SweepAssigned():
@@ -241,9 +241,9 @@ class SimulatedAgent:
             if not same_list(made.cgroup.cpus, setting.cpus) or (
                 setting.mems and not same_list(made.cgroup.mems, setting.mems)
             ):
-                self._done(deviation_found(self.state, container, made.cgroup.cpus, made.cgroup.mems), "")
+                self._done(correct_deviation(self.state, container, made.cgroup.cpus, made.cgroup.mems), "")
 
-    def _updates(self, outcome: Outcome) -> Sequence[ContainerUpdate]:
+    def _updates(self, outcome: EventOutcome) -> Sequence[ContainerUpdate]:
         assert isinstance(outcome.answer, Accepted)
         return outcome.answer.updates
 

@@ -9,7 +9,7 @@ from tests.agent.simulated_runtime import Runtime
 from tests.laws.strategies_whole_node import configurations, hardware, pods
 
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.reactor.wanted import Wanted
+from mooring.agent.reactor.wanted import DesiredSettings
 from mooring.core.config import MooringConfig
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
@@ -52,7 +52,7 @@ def test_lives_of_pods_get_the_planners_decisions(data: st.DataObject) -> None:
             assert agent.state.kubelet.node.memory.assignments.get(pod.uid) == planned.node.memory.assignments.get(
                 pod.uid
             )
-            wanted = Wanted.by(agent.state.kubelet)
+            wanted = DesiredSettings.by(agent.state.kubelet)
             for name, placement in decision.containers.items():
                 if placement.cpus:
                     assert wanted.of(pod.uid, name).cpus == str(placement.cpus)

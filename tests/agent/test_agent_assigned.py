@@ -25,16 +25,16 @@ from mooring.agent.reactor.effects import (
     WriteCPUSet,
 )
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.outcomes import Adjusted, Outcome
+from mooring.agent.reactor.outcomes import Adjusted, EventOutcome
 from mooring.agent.reactor.resizing import released
 from mooring.agent.reactor.synchronize import synchronize
-from mooring.agent.reactor.values import AgentState, Assigned, Options, Telling
+from mooring.agent.reactor.values import AgentState, Assigned, AssignedScope, Options
 from mooring.agent.storage.assigned_files import CPUSET_FILE, MEMSET_FILE, AssignedFiles
 from mooring.core.pod import Pod
 from mooring.node.claims import Claim, Share
 
 
-def created(state: AgentState, pod: Pod, asks: bool = True) -> Outcome:
+def created(state: AgentState, pod: Pod, asks: bool = True) -> EventOutcome:
     place = annotated(pod.uid) if asks else sandbox(pod.uid)
     limit = pod.containers[0].limits.get("cpu")
     asked = sizes(limit.milli / 1000) if limit is not None else LinuxResources(shares=2)
@@ -52,19 +52,19 @@ def told(state: AgentState | None = None) -> AgentState:
     return after
 
 
-def resize(state: AgentState, cpus: int) -> Outcome:
+def resize(state: AgentState, cpus: int) -> EventOutcome:
     return update(state, "a", sizes(cpus), place=annotated("a"))
 
 
-def after_update(state: AgentState) -> Outcome:
+def after_update(state: AgentState) -> EventOutcome:
     return state_change(state, Event.POST_UPDATE_CONTAINER, annotated("a"), container("a"))
 
 
-def files(outcome: Outcome) -> list[Effect]:
+def files(outcome: EventOutcome) -> list[Effect]:
     return [one for one in outcome.effects if isinstance(one, WriteAssigned | DropAssigned)]
 
 
-def says(outcome: Outcome) -> list[tuple[str, str]]:
+def says(outcome: EventOutcome) -> list[tuple[str, str]]:
     return [(one.assigned.cpus, one.assigned.mems) for one in outcome.effects if isinstance(one, WriteAssigned)]
 
 
@@ -90,7 +90,7 @@ def test_nobody_else_does_unless_all_do() -> None:
     quiet = created(resizable(), guaranteed("a", "2"), asks=False)
     assert isinstance(quiet.answer, Adjusted)
     assert (quiet.answer.adjustment.environment, quiet.answer.adjustment.mounts, files(quiet)) == ({}, (), [])
-    everybody = resizable(options=Options(telling=Telling.ALL, assigned_dir="/x/y", assigned_mount_path="/z"))
+    everybody = resizable(options=Options(telling=AssignedScope.ALL, assigned_dir="/x/y", assigned_mount_path="/z"))
     loud = created(everybody, guaranteed("a", "2"), asks=False)
     assert isinstance(loud.answer, Adjusted)
     [mount] = loud.answer.adjustment.mounts

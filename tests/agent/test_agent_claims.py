@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared, small_state
-from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
 from mooring.agent.claims import claim_asked, node_message
@@ -16,9 +18,9 @@ from mooring.agent.nri.types import Container, Event
 from mooring.agent.reactor.claimed import claimed_cpus, variables
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
 from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.effects import Finding, Persist, Report, WriteCPUSet
+from mooring.agent.reactor.effects import AgentReport, Persist, ReportKind, WriteCPUSet
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.outcomes import Adjusted, Outcome, Refused, unwritten
+from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, Options
@@ -26,16 +28,17 @@ from mooring.agent.reactor.wanted import expected
 from mooring.agent.status.document import status_document
 from mooring.agent.status.overlap import exclusive_cpus, overlaps
 from mooring.agent.status.picture import status_view
-from mooring.agent.status.snapshot import Counts, Snapshot
-from mooring.agent.storage.journal import Writer, read_journal
+from mooring.agent.status.snapshot import AgentCounts, Snapshot
+from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.cli.status_text import status_text
 from mooring.core.config import MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.core.pod import Pod
-from mooring.cpumanager.claimed import claim_of, owner_of
+from mooring.extensions.claimed import claim_of, owner_of
 from mooring.node.claims import Claim, Share
+from mooring.schemas import COMMON, kinds, schema
 from mooring.service.claims_messages import MESSAGES
 
 NUMA1 = 0xF0
@@ -43,7 +46,7 @@ TWO = Claim("u-1", "shop", "two", (Share("fast", "numa1", 2, NUMA1), Share("slow
 FAST, SLOW = "MOORING_CLAIM_U_1_0", "MOORING_CLAIM_U_1_1"
 
 
-def create(state: AgentState, pod: Pod, *claims: str) -> Outcome:
+def create(state: AgentState, pod: Pod, *claims: str) -> EventOutcome:
     return create_container(state, sandbox(pod.uid), container(pod.uid, claims=claims), pod)
 
 
@@ -60,12 +63,12 @@ def run(state: AgentState, pod: Pod, *claims: str) -> AgentState:
     return state
 
 
-def cpus(made: Outcome) -> str:
+def cpus(made: EventOutcome) -> str:
     assert isinstance(made.answer, Adjusted)
     return made.answer.adjustment.resources.cpus
 
 
-def refusal(made: Outcome) -> str:
+def refusal(made: EventOutcome) -> str:
     assert isinstance(made.answer, Refused)
     return made.answer.text.partition(":")[0]
 
@@ -96,7 +99,7 @@ def test_a_claim_that_is_not_prepared_holds_the_container_back() -> None:
 def test_a_claim_of_another_pod_is_not_had_by_naming_it() -> None:
     made = create(prepared(small_state(), "p"), shared("thief"), FAST)
     assert refusal(made) == "ClaimNotReserved"
-    assert [one.finding for one in made.effects if isinstance(one, Report)] == [Finding.CLAIM_REFUSED]
+    assert [one.finding for one in made.effects if isinstance(one, AgentReport)] == [ReportKind.CLAIM_REFUSED]
 
 
 def test_preparing_again_lets_another_pod_in_and_moves_nobody() -> None:
@@ -134,19 +137,19 @@ def test_a_pod_that_waited_for_a_claims_cpus_gets_them() -> None:
 
 def test_a_restart_keeps_claims_and_their_pods() -> None:
     state = run(prepared(small_state(), "p"), shared("p"), FAST)
-    journal = read_journal(Writer().text(state))
+    journal = read_journal(JournalWriter().text(state))
     fixed = MooringConfig(fixed_defects=frozenset({"pod-restart"}))
     again = resume(INFO, CONFIG, fixed, Stored(journal.texts, journal.pods, (), journal.claim_users)).state
     assert again.claim_users == {"u-1": frozenset({"p"})}
     here = replace(running("p", cpus="4-5"), claims=(FAST,))
     after = synchronize(again, [sandbox("p")], [here], {"p": shared("p")})
-    assert not [one for one in after.effects if isinstance(one, Report) and one.finding is Finding.POD_GONE]
+    assert not [one for one in after.effects if isinstance(one, AgentReport) and one.finding is ReportKind.POD_GONE]
     assert expected(after.state)[here.id].cpus == "4-5"
     assert claim_of(after.state.kubelet.node.cpu, "u-1") == claim_of(state.kubelet.node.cpu, "u-1")
 
 
 def test_a_journal_of_an_agent_without_claims_is_read() -> None:
-    text = Writer().text(small_state())
+    text = JournalWriter().text(small_state())
     assert "claims" not in text
     assert read_journal(text).claim_users == {}
 
@@ -225,8 +228,11 @@ def test_a_driver_is_told_what_it_needs() -> None:
 
 def test_status_text_and_picture_tell_claims_and_who_uses_them() -> None:
     state = run(prepared(small_state(), "p"), shared("p"), FAST)
-    document = status_document(Snapshot(Machine("m", INFO), state, node="n1"), Counts())
-    assert complaints("AgentStatus", document) == []
+    document = status_document(Snapshot(Machine("m", INFO), state, node="n1"), AgentCounts())
+    registry: Registry[Any] = Registry().with_resources(
+        (f"{name}.json", Resource.from_contents(schema(name))) for name in (*kinds(), COMMON)
+    )
+    assert [*Draft202012Validator(schema("AgentStatus"), registry=registry).iter_errors(document)] == []
     [claim] = document["claims"]
     assert (claim["name"], claim["cpus"], claim["pods"]) == ("two", "4-6", ["p"])
     [pod] = document["pods"]

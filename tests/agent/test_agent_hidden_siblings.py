@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.agent.small_node import CONFIG, INFO, guaranteed, running, sandbox
 
-from mooring.agent.reactor.effects import Finding, Report
+from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.placing import place
 from mooring.agent.reactor.resume import resume
 from mooring.agent.reactor.synchronize import synchronize
@@ -30,8 +30,8 @@ def placed() -> AgentState:
     return state
 
 
-def gone(effects: object) -> list[Report]:
-    return [one for one in effects if isinstance(one, Report) and one.finding is Finding.POD_GONE]  # type: ignore[attr-defined]
+def gone(effects: object) -> list[AgentReport]:
+    return [one for one in effects if isinstance(one, AgentReport) and one.finding is ReportKind.POD_GONE]  # type: ignore[attr-defined]
 
 
 def test_a_reconciliation_keeps_them_while_the_pod_has_a_sandbox() -> None:

@@ -8,16 +8,16 @@ from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running,
 
 from mooring.agent.nri.types import Event, LinuxResources
 from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.effects import EventFor, Persist, Report, ReturnCPUs, WriteCPUSet
+from mooring.agent.reactor.effects import AgentReport, EventFor, Persist, ReturnCPUs, WriteCPUSet
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.outcomes import Adjusted, Outcome
+from mooring.agent.reactor.outcomes import Adjusted, EventOutcome
 from mooring.agent.reactor.resume import Stored, reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
-from mooring.agent.reactor.wanted import Wanted
+from mooring.agent.reactor.wanted import DesiredSettings
 from mooring.agent.status.overlap import overlaps
-from mooring.agent.storage.journal import Writer, read_journal
+from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
 from mooring.core.pod import Pod
 from mooring.node.mixed import ANNOTATION
@@ -51,12 +51,12 @@ def without(*cpus: int) -> int:
     return ALL & ~sum(1 << cpu for cpu in cpus)
 
 
-def writes(outcome: Outcome) -> list[tuple[str, str]]:
+def writes(outcome: EventOutcome) -> list[tuple[str, str]]:
     return [(one.container_id[0], one.cpus) for one in outcome.effects if isinstance(one, WriteCPUSet)]
 
 
 def cpus_of(state: AgentState, uid: str) -> str:
-    return Wanted.now(state).of(uid, "main").cpus
+    return DesiredSettings.now(state).of(uid, "main").cpus
 
 
 def test_what_stands_in_leaves_the_pool_before_its_new_owner_gets_it() -> None:
@@ -117,13 +117,13 @@ def test_without_the_extension_no_cpu_is_missed() -> None:
 
 def test_the_log_and_the_pod_hear_of_it() -> None:
     away = cpus_changed(peopled(), without(2))
-    assert [one.message for one in away.effects if isinstance(one, Report)] == [
+    assert [one.message for one in away.effects if isinstance(one, AgentReport)] == [
         "CPUs 2 went offline; offline are 2",
         "main lost CPUs 2 of 1-2, which are offline; 3 stand in",
     ]
     assert [(one.name, one.reason) for one in away.effects if isinstance(one, EventFor)] == [("name-a", "CPUsReplaced")]
     back = cpus_changed(away.state, ALL)
-    assert [one.message for one in back.effects if isinstance(one, Report)] == [
+    assert [one.message for one in back.effects if isinstance(one, AgentReport)] == [
         "CPUs 2 are back; all are online",
         "main has all of its CPUs again, 1-2 instead of 1,3",
     ]
@@ -144,7 +144,7 @@ def test_a_pod_that_ends_leaves_cpus_that_stand_in_for_those_who_lost_theirs() -
 
 
 def stored(state: AgentState) -> Stored:
-    journal = read_journal(Writer().text(state))
+    journal = read_journal(JournalWriter().text(state))
     return Stored(journal.texts, journal.pods, (), journal.claim_users, journal.offline, journal.displaced)
 
 
@@ -158,9 +158,9 @@ def test_the_journal_keeps_what_is_offline_and_what_stands_in() -> None:
 
 
 def test_a_journal_from_before_has_nothing_offline() -> None:
-    journal = read_journal(Writer().text(peopled()))
+    journal = read_journal(JournalWriter().text(peopled()))
     assert (journal.offline, journal.displaced) == (0, {})
-    assert '"offline"' not in Writer().text(peopled())
+    assert '"offline"' not in JournalWriter().text(peopled())
 
 
 def test_after_a_restart_with_the_cpu_back_its_owner_has_its_own_again() -> None:

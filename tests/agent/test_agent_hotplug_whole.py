@@ -14,9 +14,9 @@ from tests.agent.test_agent_leaving import leaving
 from tests.agent.whole_agent import Node, pod, rest, start, until
 
 from mooring.agent.agent import Agent
-from mooring.agent.cpu_hotplug import OnlineCPUs
+from mooring.agent.cpu_hotplug import OnlineCPUList
 from mooring.agent.nri.types import Container
-from mooring.agent.uninstall import Left
+from mooring.agent.uninstall import Uninstalled
 from mooring.agent.verify import verify
 from mooring.core.cpuset import CPUSet
 
@@ -139,7 +139,7 @@ def test_what_the_kernel_takes_before_the_agent_knows_is_no_deviation(
     runtime.synchronize()
     own = start(node, runtime, "own", 2)
     node.write(own.id, own.cgroups_path, "1")
-    online = OnlineCPUs(str(node.tree.root)).read
+    online = OnlineCPUList(str(node.tree.root)).read
     node.show_online("0-1,3-7")
     verify(agent.holder, node.tree.cgroups, None, online)
     assert (node.cpus(own), node.status["counts"]["repairs"]) == ("1", 0)
@@ -208,7 +208,7 @@ def test_who_leaves_gives_back_what_is_online(any_node: Node, monkeypatch: pytes
     knows(node, "2")
     has(node, (own, "1,3"))
     node.agents.pop().close()
-    found: list[Left] = []
+    found: list[Uninstalled] = []
     with leaving(node, monkeypatch, found) as runtime:
         runtime.synchronize([pod("own")], [replace(own, resources=replace(own.resources, cpus="1,3", quota=-1))])
     assert (found[0].problems, node.cpus(own)) == ((), "0-1,3-7")

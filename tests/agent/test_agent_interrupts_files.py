@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.agent.made_up_interrupts import made_up_interrupts
 
-from mooring.agent.interrupts.files import IRQFiles, Trouble, mask_text
+from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles, mask_text
 from mooring.agent.interrupts.journal import FILE, InterruptJournal
-from mooring.agent.interrupts.writing import Writer
+from mooring.agent.interrupts.writing import InterruptWriter
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.hardware.kernelfiles import parse_mask
-from mooring.node.interrupts import Owner, Room
-from mooring.node.steering import NEW, Kept, Memory, Step, steer
+from mooring.extensions.interrupts import Owner, Room
+from mooring.extensions.steering import NEW, Kept, Memory, Step, steer
 
 
 def cpus(text: str) -> CPUSet:
@@ -60,19 +60,21 @@ def test_what_is_written_is_in_force(tmp_path: Path) -> None:
     assert files.write(NEW, cpus("0-1")) is None
     assert (made.cpus(24), made.beginning) == ("0,3-4", "00000003")
     assert (files.shown(24), files.shown(NEW), files.shown(99)) == (cpus("0,3-4"), cpus("0-1"), None)
-    assert files.write(99, cpus("0")) is Trouble.GONE
+    assert files.write(99, cpus("0")) is InterruptTrouble.GONE
 
 
 @pytest.mark.parametrize(
     ("number", "trouble"),
     [
-        (errno.EIO, Trouble.MANAGED),
-        (errno.EPERM, Trouble.MANAGED),
-        (errno.EINVAL, Trouble.REFUSED),
-        (errno.ENOSPC, Trouble.REFUSED),
+        (errno.EIO, InterruptTrouble.MANAGED),
+        (errno.EPERM, InterruptTrouble.MANAGED),
+        (errno.EINVAL, InterruptTrouble.REFUSED),
+        (errno.ENOSPC, InterruptTrouble.REFUSED),
     ],
 )
-def test_noes_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, trouble: Trouble) -> None:
+def test_noes_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, trouble: InterruptTrouble
+) -> None:
     made_up_interrupts(tmp_path)
 
     def refuse(_descriptor: int, _data: bytes) -> int:
@@ -93,7 +95,7 @@ def test_files_that_cannot_be_opened_for_writing_are_read_only(tmp_path: Path, m
     monkeypatch.setattr(os, "open", refuse)
     found = IRQFiles(str(tmp_path)).write(24, cpus("0"))
     monkeypatch.undo()
-    assert found is Trouble.UNWRITABLE
+    assert found is InterruptTrouble.UNWRITABLE
 
 
 def test_the_memory_survives_and_a_boot_ends_it(tmp_path: Path) -> None:
@@ -120,18 +122,18 @@ def test_a_damaged_memory_is_told_and_nothing_is_guessed(tmp_path: Path, text: s
 
 
 def written_by(
-    root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, noes: dict[int, Trouble]
-) -> tuple[Writer, list[tuple[int, Trouble | None]], IRQFiles]:
+    root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, noes: dict[int, InterruptTrouble]
+) -> tuple[InterruptWriter, list[tuple[int, InterruptTrouble | None]], IRQFiles]:
     """Return a writer to whom the kernel says these noes, with what it was told."""
-    told: list[tuple[int, Trouble | None]] = []
+    told: list[tuple[int, InterruptTrouble | None]] = []
     files = IRQFiles(str(root))
     writing = files.write
     monkeypatch.setattr(files, "write", lambda number, cpus: noes.get(number) or writing(number, cpus))
 
-    def tell(step: Step, trouble: Trouble | None) -> None:
+    def tell(step: Step, trouble: InterruptTrouble | None) -> None:
         told.append((step.interrupt.number, trouble))
 
-    return Writer(files, InterruptJournal(folder, "b1"), tell), told, files
+    return InterruptWriter(files, InterruptJournal(folder, "b1"), tell), told, files
 
 
 ROOM = Room(cpus("0-7"), cpus("0"))
@@ -142,12 +144,12 @@ def test_what_the_kernel_refuses_is_not_tried_again_and_not_remembered_as_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = made_up_interrupts(tmp_path)
-    noes = {24: Trouble.MANAGED, 25: Trouble.REFUSED}
+    noes = {24: InterruptTrouble.MANAGED, 25: InterruptTrouble.REFUSED}
     writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes)
     memory = Memory()
     for _ in range(3):
         _, memory = writer.carry_out(steer(writer.known(files.look().interrupts), memory, HELD, ROOM))
-    assert told == [(NEW, None), (24, Trouble.MANAGED), (25, Trouble.REFUSED)]
+    assert told == [(NEW, None), (24, InterruptTrouble.MANAGED), (25, InterruptTrouble.REFUSED)]
     assert set(memory.kept) == {NEW}
     other = (Owner("web", cpus("2-4")),)
     made.move(25, "2")
@@ -158,7 +160,7 @@ def test_what_the_kernel_refuses_is_not_tried_again_and_not_remembered_as_moved(
 
 def test_another_device_under_a_refused_number_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = made_up_interrupts(tmp_path)
-    writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, {24: Trouble.MANAGED})
+    writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, {24: InterruptTrouble.MANAGED})
     writer.carry_out(steer(writer.known(files.look().interrupts), Memory(), HELD, ROOM))
     made.add(24, "eth9")
     monkeypatch.undo()
@@ -177,10 +179,10 @@ def test_without_a_memory_on_the_disk_nothing_is_moved(tmp_path: Path, monkeypat
 
 def test_read_only_files_end_a_look_at_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made_up_interrupts(tmp_path)
-    noes = dict.fromkeys((NEW, 24, 25, 26), Trouble.UNWRITABLE)
+    noes = dict.fromkeys((NEW, 24, 25, 26), InterruptTrouble.UNWRITABLE)
     writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes)
     _, memory = writer.carry_out(steer(files.look().interrupts, Memory(), HELD, ROOM))
-    assert told == [(NEW, Trouble.UNWRITABLE)]
+    assert told == [(NEW, InterruptTrouble.UNWRITABLE)]
     assert writer.unwritable
     assert memory == Memory()
 

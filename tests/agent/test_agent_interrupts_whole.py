@@ -11,22 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from tests.agent.made_up_interrupts import MadeUpInterrupts, made_up_interrupts
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
+from tests.agent.outside.test_agent_status import REGISTRY
 from tests.agent.whole_agent import CONFIGURATION, MACHINE, NODE, Node, pod, start, until, whole
 from tests.cli.command import mooring
-from tests.documents.validation import complaints
 
 from mooring.agent.agent import Agent
 from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.interrupts.reconcile import held_devices
 from mooring.agent.nri.types import Container, Event
-from mooring.agent.startup import Asked, Beginning
-from mooring.agent.uninstall import Left, leave
+from mooring.agent.startup import AgentCommand, Startup
+from mooring.agent.uninstall import Uninstalled, uninstall
 from mooring.core.pod import Pod, QoS
 from mooring.devicemanager.state import Device
 from mooring.discovery.loader import load_machine
-from mooring.node.interrupts import ANNOTATION
+from mooring.extensions.interrupts import ANNOTATION
+from mooring.schemas import schema
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedContainer, ListedPod
 
@@ -39,10 +41,10 @@ def lines(node: Node) -> MadeUpInterrupts:
     return made_up_interrupts(node.folder / "machine")
 
 
-def beginning(node: Node) -> Beginning:
+def beginning(node: Node) -> Startup:
     load = partial(load_agent_configuration, str(node.folder / "agent.yaml"))
     root = str(node.folder / "machine")
-    return Beginning(load(), load, load_machine(MACHINE), node.tree.cgroups, NODE, root)
+    return Startup(load(), load, load_machine(MACHINE), node.tree.cgroups, NODE, root)
 
 
 def agent_with(node: Node, more: str, extension: str = EXTENSION) -> Agent:
@@ -121,7 +123,8 @@ def test_the_document_is_as_its_schema_says(node: Node, lines: MadeUpInterrupts)
     document = node.status
     assert document["interrupts"]["moved"]
     assert document["interrupts"]["leftAlone"]
-    assert complaints("AgentStatus", document) == []
+    validator = Draft202012Validator(schema("AgentStatus"), registry=REGISTRY)
+    assert [f"{error.json_path}: {error.message[:200]}" for error in validator.iter_errors(document)] == []
     assert node.cpus(own) == "1-2"
 
 
@@ -186,10 +189,10 @@ def test_what_somebody_else_has_moved_stays_his(node: Node, lines: MadeUpInterru
 
 
 @contextmanager
-def leaving(node: Node, monkeypatch: pytest.MonkeyPatch, found: list[Left]) -> Iterator[RuntimeSide]:
+def leaving(node: Node, monkeypatch: pytest.MonkeyPatch, found: list[Uninstalled]) -> Iterator[RuntimeSide]:
     """Let an agent leave, and give the runtime's side of its one connection."""
-    monkeypatch.setattr("mooring.agent.uninstall.beginning_of", lambda _asked: beginning(node))
-    thread = threading.Thread(target=lambda: found.append(leave(Asked(""))))
+    monkeypatch.setattr("mooring.agent.uninstall.read_startup", lambda _asked: beginning(node))
+    thread = threading.Thread(target=lambda: found.append(uninstall(AgentCommand(""))))
     thread.start()
     runtime = node.listening.next("mooring-update")
     yield runtime
@@ -204,7 +207,7 @@ def test_who_leaves_gives_interrupts_back_and_names_those_that_are_somebody_else
     _, own = moved(node)
     ended(node)
     lines.move(24, "1")
-    found: list[Left] = []
+    found: list[Uninstalled] = []
     with leaving(node, monkeypatch, found) as runtime:
         runtime.synchronize([pod("own")], [own])
     assert (lines.cpus(24), lines.cpus(25), lines.beginning) == ("1", "2", "000000ff")

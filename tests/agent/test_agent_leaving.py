@@ -23,8 +23,8 @@ from mooring.agent.nri.types import Container, LinuxResources, PodSandbox
 from mooring.agent.pods.writes import EFFECT, TAINT
 from mooring.agent.reactor.effects import QuotaOf
 from mooring.agent.reactor.synchronize import synchronize
-from mooring.agent.startup import Asked, Beginning
-from mooring.agent.uninstall import Left, given_back, leave
+from mooring.agent.startup import AgentCommand, Startup
+from mooring.agent.uninstall import Uninstalled, rollback, uninstall
 from mooring.core.errors import InputError
 from mooring.discovery.loader import load_machine
 
@@ -44,12 +44,12 @@ def any_node(request: pytest.FixtureRequest, node: Node, tmp_path: Path) -> Node
 
 
 @contextmanager
-def leaving(node: Node, monkeypatch: pytest.MonkeyPatch, found: list[Left]) -> Iterator[RuntimeSide]:
+def leaving(node: Node, monkeypatch: pytest.MonkeyPatch, found: list[Uninstalled]) -> Iterator[RuntimeSide]:
     """Let an agent leave, and give the runtime's side of its one connection."""
     load = partial(load_agent_configuration, str(node.folder / "agent.yaml"))
-    beginning = Beginning(load(), load, load_machine(MACHINE), node.tree.cgroups, NODE)
-    monkeypatch.setattr("mooring.agent.uninstall.beginning_of", lambda _asked: beginning)
-    thread = threading.Thread(target=lambda: found.append(leave(Asked(""))))
+    beginning = Startup(load(), load, load_machine(MACHINE), node.tree.cgroups, NODE)
+    monkeypatch.setattr("mooring.agent.uninstall.read_startup", lambda _asked: beginning)
+    thread = threading.Thread(target=lambda: found.append(uninstall(AgentCommand(""))))
     thread.start()
     runtime = node.listening.next("mooring-update")
     yield runtime
@@ -101,10 +101,10 @@ def test_cpus_and_quotas_are_the_kubelets_again_and_an_agent_that_returns_puts_e
 ) -> None:
     node = any_node
     own, other = pinned(node)
-    found: list[Left] = []
+    found: list[Uninstalled] = []
     with leaving(node, monkeypatch, found) as runtime:
         told = {one.container_id: one.linux.resources.cpu for one in runtime.synchronize(*listing(own, other)).update}
-    assert found == [Left(2, 2)]
+    assert found == [Uninstalled(2, 2)]
     assert (node.cpus(own), node.cpus(other)) == ("0-7", "0-7")
     assert quota(node, "/pods/own").split()[0] == quota(node, own.cgroups_path).split()[0] == "200000"
     assert {name: cpu.cpus for name, cpu in told.items()} == {own.id: "0-7", other.id: "0-7"}
@@ -119,7 +119,7 @@ def test_cpus_and_quotas_are_the_kubelets_again_and_an_agent_that_returns_puts_e
 
 def test_who_runs_unlisted_has_every_cpu_again_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     own, other = pinned(node)
-    found: list[Left] = []
+    found: list[Uninstalled] = []
     with leaving(node, monkeypatch, found) as runtime:
         runtime.synchronize(*listing(other))
     assert [one.containers for one in found] == [2]
@@ -135,20 +135,20 @@ def test_the_taint_of_a_closed_node_goes_too(node: Node, monkeypatch: pytest.Mon
         more = f"failClosed: true\nkubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}"
         own, other = pinned(node, more)
         until(lambda: cluster.taints == [{"key": TAINT, "effect": EFFECT}], "who ends leaves the node closed")
-        found: list[Left] = []
+        found: list[Uninstalled] = []
         with leaving(node, monkeypatch, found) as runtime:
             runtime.synchronize(*listing(own, other))
         assert cluster.taints == []
-        assert found == [Left(2, 2)]
+        assert found == [Uninstalled(2, 2)]
 
 
 def test_what_the_kernel_does_not_take_is_named(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     own, other = pinned(node)
     (node.tree.folder("cpu", "/pods/own") / "cpu.max").unlink()
-    found: list[Left] = []
+    found: list[Uninstalled] = []
     with leaving(node, monkeypatch, found) as runtime:
         runtime.synchronize(*listing(own, other))
-    assert found == [Left(2, 1, ("/pods/own: its quota of 200000 is not written: no-controller",))]
+    assert found == [Uninstalled(2, 1, ("/pods/own: its quota of 200000 is not written: no-controller",))]
 
 
 def test_memory_nodes_come_back_where_they_were_narrowed_and_nowhere_else() -> None:
@@ -156,7 +156,7 @@ def test_memory_nodes_come_back_where_they_were_narrowed_and_nowhere_else() -> N
     containers = [listed("a", cpus="1-2", mems="0"), listed("s", cpus="0,3-7"), listed("x")]
     state = synchronize(small_state(), [sandbox("a"), sandbox("s"), sandbox("x")], containers, pods).state
     untouched = replace(state.containers["x-main-0"], told=replace(state.containers["x-main-0"].told, cpus=""))
-    back = given_back(state.with_container(untouched), {})
+    back = rollback(state.with_container(untouched), {})
     assert [(one.container_id, one.resources) for one in back.updates] == [
         ("a-main-0", LinuxResources(cpus="0-7", mems="0-1", quota=200_000, period=100_000)),
         ("s-main-0", LinuxResources(cpus="0-7")),
@@ -170,7 +170,7 @@ def test_memory_nodes_come_back_where_they_were_narrowed_and_nowhere_else() -> N
 def test_a_resize_that_the_pod_source_knows_counts() -> None:
     pods = {"a": guaranteed("a", "2")}
     state = synchronize(small_state(), [sandbox("a")], [listed("a", cpus="1-2", mems="0")], pods).state
-    back = given_back(state, {"a": guaranteed("a", "3")})
+    back = rollback(state, {"a": guaranteed("a", "3")})
     assert {one.microseconds for one in back.quotas} == {300_000}
 
 
@@ -192,8 +192,8 @@ def test_beside_an_agent_or_without_the_runtime_nothing_is_touched(
 
 def test_the_command_says_what_it_did(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    for number, left in enumerate((Left(1, 2), Left(3, 1, ("a: b",)))):
-        monkeypatch.setattr("mooring.agent.uninstall.leave", lambda _asked, left=left: left)
+    for number, left in enumerate((Uninstalled(1, 2), Uninstalled(3, 1, ("a: b",)))):
+        monkeypatch.setattr("mooring.agent.uninstall.uninstall", lambda _asked, left=left: left)
         answered = mooring("agent", "--config", node.folder / "agent.yaml", "--leave")
         assert answered.code == number
         said += answered.out.splitlines()
@@ -206,4 +206,4 @@ def test_the_command_says_what_it_did(node: Node, monkeypatch: pytest.MonkeyPatc
 
 def test_a_configuration_that_cannot_be_used_is_told_before_anything_else(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
-        leave(Asked(str(tmp_path / "none.yaml"), machine=MACHINE))
+        uninstall(AgentCommand(str(tmp_path / "none.yaml"), machine=MACHINE))

@@ -12,16 +12,16 @@ from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running,
 from mooring.agent.nri.types import Event, PodSandbox
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import Persist, SweepAssigned, WriteAssigned, WriteCPUSet
-from mooring.agent.reactor.enforcement import deviation_found
+from mooring.agent.reactor.enforcement import correct_deviation
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.outcomes import Accepted, Adjusted, Outcome
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome
 from mooring.agent.reactor.resizing import released, taken_back
 from mooring.agent.reactor.resume import reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import enforced
-from mooring.agent.reactor.values import AgentState, Assigned, Options, Telling
-from mooring.agent.reactor.wanted import Wanted
+from mooring.agent.reactor.values import AgentState, Assigned, AssignedScope, Options
+from mooring.agent.reactor.wanted import DesiredSettings
 from mooring.agent.status.overlap import overlaps
 from mooring.agent.storage.assigned_files import CPUSET_FILE, MEMSET_FILE, SHARED_FILE, AssignedFiles
 from mooring.core.config import ASSIGNED_CPUSET, MIXED_CPUS, KubeletConfig, MooringConfig
@@ -35,7 +35,7 @@ BOTH = replace(EXTENDED, extensions=EXTENDED.extensions | {MIXED_CPUS})
 
 
 def begun(
-    mooring: MooringConfig = MIXING, telling: Telling = Telling.ALL, config: KubeletConfig = CONFIG
+    mooring: MooringConfig = MIXING, telling: AssignedScope = AssignedScope.ALL, config: KubeletConfig = CONFIG
 ) -> AgentState:
     return resume(INFO, config, mooring, None, Options(telling=telling)).state
 
@@ -44,7 +44,7 @@ def place_of(pod: Pod) -> PodSandbox:
     return replace(sandbox(pod.uid), annotations=pod.annotations)
 
 
-def created(state: AgentState, pod: Pod) -> Outcome:
+def created(state: AgentState, pod: Pod) -> EventOutcome:
     limit = pod.containers[0].limits.get("cpu")
     asked = sizes(limit.milli / 1000 if limit is not None else 0.002)
     return create_container(state, place_of(pod), container(pod.uid, resources=asked), pod)
@@ -66,16 +66,16 @@ def mixing(uid: str, cpus: str = "2") -> Pod:
     return guaranteed(uid, cpus, annotations=ASKS)
 
 
-def ended(state: AgentState, uid: str) -> Outcome:
+def ended(state: AgentState, uid: str) -> EventOutcome:
     return state_change(state, Event.STOP_POD_SANDBOX, sandbox(uid), None)
 
 
-def cpus_told(outcome: Outcome) -> dict[str, str]:
+def cpus_told(outcome: EventOutcome) -> dict[str, str]:
     assert isinstance(outcome.answer, Accepted | Adjusted)
     return {one.container_id: one.resources.cpus for one in outcome.answer.updates}
 
 
-def written(outcome: Outcome) -> list[WriteAssigned | WriteCPUSet]:
+def written(outcome: EventOutcome) -> list[WriteAssigned | WriteCPUSet]:
     return [one for one in outcome.effects if isinstance(one, WriteAssigned | WriteCPUSet)]
 
 
@@ -102,7 +102,7 @@ def test_its_cpuset_shrinks_with_the_reply_that_gives_others_cpus_of_the_pool_an
 
 def test_two_mixed_containers_meet_in_the_pool_and_nowhere_else() -> None:
     state = live(live(begun(), mixing("m")), mixing("n"))
-    wanted = Wanted.now(state)
+    wanted = DesiredSettings.now(state)
     sets = [CPUSet.parse(wanted.of(uid, "main").cpus) for uid in ("m", "n")]
     assert str(sets[0] & sets[1]) == str(state.kubelet.node.shared_pool)
     assert overlaps(state, {}) == ()
@@ -116,8 +116,8 @@ def test_a_mixed_container_on_exclusive_cpus_of_another_is_an_overlap() -> None:
 
 def test_a_mixed_container_on_the_pool_is_no_deviation_and_one_without_it_is() -> None:
     state = live(begun(), mixing("m"))
-    assert deviation_found(state, "m-main-0", "0-7", "0").effects == ()
-    found = deviation_found(state, "m-main-0", "1-2", "0")
+    assert correct_deviation(state, "m-main-0", "0-7", "0").effects == ()
+    found = correct_deviation(state, "m-main-0", "1-2", "0")
     assert WriteCPUSet("m-main-0", 99, "", "0-7", "0") in found.effects
 
 
@@ -148,7 +148,7 @@ def test_a_change_of_the_configuration_is_a_change_of_the_cpuset() -> None:
     off = reconfigured(state, CONFIG, replace(MIXING, extensions=frozenset({ASSIGNED_CPUSET})))
     after, effects = enforced(state, off.state)  # type: ignore[union-attr]
     assert effects == (WriteCPUSet("m-main-0", 99, "", "1-2", "0"),)
-    assert not Wanted.now(after).is_mixed("m", "main")
+    assert not DesiredSettings.now(after).is_mixed("m", "main")
 
 
 # What it is told.
@@ -157,14 +157,14 @@ def test_a_change_of_the_configuration_is_a_change_of_the_cpuset() -> None:
 def test_its_environment_tells_its_cpus_apart_with_files_or_without() -> None:
     names = ("MOORING_EXCLUSIVE_CPUS", "MOORING_SHARED_CPUS")
     for telling, mooring in (
-        (Telling.ALL, MIXING),
-        (Telling.ANNOTATED, replace(MIXING, extensions=frozenset({MIXED_CPUS}))),
+        (AssignedScope.ALL, MIXING),
+        (AssignedScope.ANNOTATED, replace(MIXING, extensions=frozenset({MIXED_CPUS}))),
     ):
         made = created(begun(mooring, telling), mixing("m"))
         assert isinstance(made.answer, Adjusted)
         environment = made.answer.adjustment.environment
         assert tuple(environment[name] for name in names) == ("1-2", "0,3-7")
-        assert ("MOORING_CPUSET" in environment) == (telling is Telling.ALL)
+        assert ("MOORING_CPUSET" in environment) == (telling is AssignedScope.ALL)
     plain = created(begun(), guaranteed("a", "2"))
     assert isinstance(plain.answer, Adjusted)
     assert set(plain.answer.adjustment.environment) == {"MOORING_CPUSET", "MOORING_MEMSET"}
@@ -211,7 +211,7 @@ def test_a_release_leaves_it_the_pool() -> None:
         state = state_change(found.state, Event.POST_UPDATE_CONTAINER, place_of(mixing("m")), container("m")).state
     [write] = taken_back(state, LATE)["m", "main"]
     assert write.cpus == "0-2,5-7"
-    assert Wanted.now(released(state, LATE).state).of("m", "main").cpus == "0-7"
+    assert DesiredSettings.now(released(state, LATE).state).of("m", "main").cpus == "0-7"
 
 
 # After a restart.
@@ -225,7 +225,7 @@ def test_after_a_restart_it_gets_both_again_and_its_files_say_no_more_than_it_ha
         [running("m", cpus="0-4", mems="0"), running("s")],
         {"m": pod, "s": shared("s")},
     )
-    assert Wanted.now(found.state).of("m", "main").cpus == "0-7"
+    assert DesiredSettings.now(found.state).of("m", "main").cpus == "0-7"
     says = [one.assigned for one in found.effects if isinstance(one, WriteAssigned) and one.container_id == "m-main-0"]
     assert says[0] == Assigned("1-2", "0", "0,3-4")
     assert found.state.containers["m-main-0"].told.cpus == "0-7"

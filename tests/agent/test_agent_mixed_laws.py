@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 from tests.agent.test_agent_reactor_laws import AgentLives, any_pods
 
-from mooring.agent.reactor.wanted import Wanted
+from mooring.agent.reactor.wanted import DesiredSettings
 from mooring.core.config import MIXED_CPUS
 from mooring.core.cpuset import CPUSet
 from mooring.node.mixed import ANNOTATION
@@ -44,7 +44,7 @@ class MixedLives(AgentLives):
     def no_exclusive_cpu_of_another_pod_is_in_a_mixed_containers_set(self) -> None:
         if self.agent is None:
             return
-        wanted = Wanted.now(self.agent.state)
+        wanted = DesiredSettings.now(self.agent.state)
         node = self.agent.state.kubelet.node
         for uid, pod in node.active.items():
             of_others = 0

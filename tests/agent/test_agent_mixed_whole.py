@@ -12,7 +12,7 @@ from tests.agent.whole_agent import Node, pod, start, until, whole
 
 from mooring.agent.agent import Agent
 from mooring.agent.nri.types import Container, Event
-from mooring.agent.uninstall import Left
+from mooring.agent.uninstall import Uninstalled
 
 KUBELET = """\
 ---
@@ -96,7 +96,7 @@ def test_after_the_agent_has_left_it_has_every_cpu_and_is_told_none(
 ) -> None:
     _, _, poll = mixing(node)
     node.agents.pop().close()
-    found: list[Left] = []
+    found: list[Uninstalled] = []
     asked = whole("poll", 2).resources
     with leaving(node, monkeypatch, found) as runtime:
         runtime.synchronize([pod("poll")], [replace(poll, resources=replace(asked, cpus="0-7"))])

@@ -25,21 +25,21 @@ from mooring.agent.options import AgentOptions, OnRejection
 from mooring.agent.pods.source import CONFIG_SOURCE
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import (
+    AgentReport,
     Effect,
     EventFor,
     Evict,
-    Finding,
     LiftQuota,
     Occasion,
     Persist,
     QuotaOf,
-    Report,
+    ReportKind,
     Verify,
     WriteCPUSet,
 )
-from mooring.agent.reactor.enforcement import deviation_found, quota_found, write_done
+from mooring.agent.reactor.enforcement import correct_deviation, correct_quota, writes_done
 from mooring.agent.reactor.lifecycle import needs_pod, state_change, stop_container
-from mooring.agent.reactor.outcomes import Accepted, Adjusted, Outcome, Refused, unwritten
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.records import messages_of
 from mooring.agent.reactor.resume import Resumed, Stored, reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
@@ -61,11 +61,11 @@ from mooring.node import Decision
 INIT, APP = ContainerKind.INIT, ContainerKind.APP
 
 
-def create(state: AgentState, pod: Pod, name: str = "main", life: int = 0) -> Outcome:
+def create(state: AgentState, pod: Pod, name: str = "main", life: int = 0) -> EventOutcome:
     return create_container(state, sandbox(pod.uid), container(pod.uid, name, life), pod)
 
 
-def tell(state: AgentState, event: Event, made: Container, pod: Pod | None = None) -> Outcome:
+def tell(state: AgentState, event: Event, made: Container, pod: Pod | None = None) -> EventOutcome:
     uid = made.pod_sandbox_id.split("-")[1]
     return state_change(state, event, sandbox(uid), made, pod)
 
@@ -85,7 +85,7 @@ def kinds(effects: tuple[Effect, ...], kind: type) -> list[Effect]:
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
-def adjusted(outcome: Outcome) -> LinuxResources:
+def adjusted(outcome: EventOutcome) -> LinuxResources:
     assert isinstance(outcome.answer, Adjusted), outcome.answer
     return outcome.answer.adjustment.resources
 
@@ -244,8 +244,8 @@ def test_a_rejected_pod_is_refused_with_the_kubelets_words() -> None:
     )
     assert made.answer == Refused(text)
     assert not made.state.kubelet.node.cpu.assignments
-    reports = kinds(made.effects, Report)
-    assert [report.finding for report in reports if isinstance(report, Report)] == [Finding.REJECTED]
+    reports = kinds(made.effects, AgentReport)
+    assert [report.finding for report in reports if isinstance(report, AgentReport)] == [ReportKind.REJECTED]
     assert len(kinds(made.effects, EventFor)) == 1
     assert not kinds(made.effects, Evict)
 
@@ -289,7 +289,7 @@ def test_a_running_pod_without_a_place_is_evicted_at_the_next_chance() -> None:
     evicting = replace(made, options=Options(evict=True))
     over = state_change(evicting, Event.STOP_POD_SANDBOX, sandbox("c"), None)
     assert [one.pod.uid for one in over.effects if isinstance(one, Evict)] == ["b"]
-    assert not kinds(over.effects, Report), "what was told is not told again"
+    assert not kinds(over.effects, AgentReport), "what was told is not told again"
 
 
 def test_repeated_tries_cost_nothing_until_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,8 +446,8 @@ def test_a_late_word_does_not_bring_an_ended_container_back() -> None:
 def test_words_about_nobody_change_nothing() -> None:
     state = small_state()
     for event in Event:
-        assert state_change(state, event, None, None) == Outcome(state)
-    assert stop_container(state, container("who")) == Outcome(state)
+        assert state_change(state, event, None, None) == EventOutcome(state)
+    assert stop_container(state, container("who")) == EventOutcome(state)
 
 
 # The agent was away.
@@ -462,7 +462,7 @@ def test_a_container_that_nobody_saw_created_is_placed_when_it_starts() -> None:
     assert writes == {"a-main-0": "1-2", "s-main-0": "0,3-7"}
     lifted = {one.of for one in late.effects if isinstance(one, LiftQuota)}
     assert lifted == {QuotaOf.CONTAINER, QuotaOf.POD, QuotaOf.SANDBOX}
-    assert [one.finding for one in late.effects if isinstance(one, Report)] == [Finding.FOUND_RUNNING]
+    assert [one.finding for one in late.effects if isinstance(one, AgentReport)] == [ReportKind.FOUND_RUNNING]
 
 
 def test_one_that_cannot_be_placed_is_not_started() -> None:
@@ -493,15 +493,18 @@ def test_a_restart_changes_nothing() -> None:
     made = synchronize(resumed, [sandbox("a"), sandbox("s")], listed, {})
     assert made.answer == Accepted()
     assert made.state.kubelet.files == before.kubelet.files
-    assert not kinds(made.effects, Report)
+    assert not kinds(made.effects, AgentReport)
 
 
 def test_a_pod_that_is_gone_gives_its_place_back_with_a_report() -> None:
     before = started(small_state(), guaranteed("a", "2"))
     made = synchronize(before, [], [], {})
     assert not made.state.kubelet.node.cpu.assignments
-    [report] = [one for one in made.effects if isinstance(one, Report)]
-    assert (report.finding, report.message) == (Finding.POD_GONE, "pod a has no sandbox any more; CPUs 1-2 came back")
+    [report] = [one for one in made.effects if isinstance(one, AgentReport)]
+    assert (report.finding, report.message) == (
+        ReportKind.POD_GONE,
+        "pod a has no sandbox any more; CPUs 1-2 came back",
+    )
 
 
 def test_entries_of_pods_that_nobody_knows_come_back_with_a_report() -> None:
@@ -511,7 +514,7 @@ def test_entries_of_pods_that_nobody_knows_come_back_with_a_report() -> None:
     ).state
     made = synchronize(resumed, [], [], {})
     assert not made.state.kubelet.node.cpu.assignments
-    assert [one.finding for one in made.effects if isinstance(one, Report)] == [Finding.POD_GONE]
+    assert [one.finding for one in made.effects if isinstance(one, AgentReport)] == [ReportKind.POD_GONE]
 
 
 def test_entries_of_a_pod_without_description_stay_while_its_sandbox_does() -> None:
@@ -530,7 +533,7 @@ def test_cpus_that_the_state_lost_are_taken_over_without_moving_anybody() -> Non
     assert made.state.kubelet.node.cpu.assignments == {"a": {"main": 0b1100000}, "b": {"main": 0b100}}
     assert isinstance(made.answer, Accepted)
     assert [update.resources for update in made.answer.updates] == [LinuxResources(quota=-1)] * 2
-    assert [one.finding for one in made.effects if isinstance(one, Report)].count(Finding.TAKEN_OVER) == 2
+    assert [one.finding for one in made.effects if isinstance(one, AgentReport)].count(ReportKind.TAKEN_OVER) == 2
 
 
 @pytest.mark.parametrize("cpus", ["0-1", "1", "1-3", "nonsense", ""])
@@ -543,14 +546,14 @@ def test_a_running_pod_that_cannot_be_placed_shares_the_pool_until_it_can() -> N
     pods = {"a": guaranteed("a", "5"), "b": guaranteed("b", "4")}
     sandboxes = [sandbox("a"), sandbox("b")]
     made = synchronize(small_state(), sandboxes, [running("a"), running("b")], pods)
-    assert [one.finding for one in made.effects if isinstance(one, Report) and one.uid == "b"] == [
-        Finding.UNPLACED,
-        Finding.CPUSET_DIFFERED,
+    assert [one.finding for one in made.effects if isinstance(one, AgentReport) and one.uid == "b"] == [
+        ReportKind.UNPLACED,
+        ReportKind.CPUSET_DIFFERED,
     ]
     pool = str(made.state.kubelet.node.shared_pool)
     assert expected(made.state)["b-main-0"].cpus == pool
     over = state_change(made.state, Event.STOP_POD_SANDBOX, sandbox("a"), None)
-    assert Finding.PLACED_LATE in [one.finding for one in over.effects if isinstance(one, Report)]
+    assert ReportKind.PLACED_LATE in [one.finding for one in over.effects if isinstance(one, AgentReport)]
     [write] = kinds(over.effects, WriteCPUSet)
     assert isinstance(write, WriteCPUSet)
     assert len(over.state.kubelet.node.cpu.assignments["b"]) == 1
@@ -565,7 +568,7 @@ def test_a_container_that_joined_a_pod_and_found_no_room_is_placed_when_there_is
     made = synchronize(state, [sandbox("a"), sandbox("b")], there, {"a": guaranteed("a", "4"), "b": both})
     assert made.state.kubelet.node.cpu.assignments["b"] == {"main": first}
     over = state_change(made.state, Event.STOP_POD_SANDBOX, sandbox("a"), None)
-    assert Finding.PLACED_LATE in [one.finding for one in over.effects if isinstance(one, Report)]
+    assert ReportKind.PLACED_LATE in [one.finding for one in over.effects if isinstance(one, AgentReport)]
     own = over.state.kubelet.node.cpu.assignments["b"]
     assert (own["main"], own["c1"].bit_count()) == (first, 2)
     assert expected(over.state)["b-c1-0"].cpus == str(CPUSet(own["c1"]))
@@ -577,7 +580,7 @@ def test_a_machine_with_other_cpus_makes_a_new_state() -> None:
     assert before.kubelet.files.cpu is not None
     texts = StateTexts(before.kubelet.files.cpu.replace("0,3-7", "0,3-15"), before.kubelet.files.memory)
     resumed = resume(before.kubelet.info, before.kubelet.settings.config, MooringConfig(), Stored(texts))
-    assert Finding.STATE_REFUSED in [report.finding for report in resumed.reports]
+    assert ReportKind.STATE_REFUSED in [report.finding for report in resumed.reports]
     assert not resumed.state.kubelet.node.cpu.assignments
 
 
@@ -586,13 +589,13 @@ def test_a_machine_with_other_cpus_makes_a_new_state() -> None:
 
 def test_a_deviation_is_written_again_and_the_runtime_is_told() -> None:
     state = started(small_state(), guaranteed("a", "2"))
-    made = deviation_found(state, "a-main-0", "0-7", "0-1")
+    made = correct_deviation(state, "a-main-0", "0-7", "0-1")
     [write] = made.effects
     assert isinstance(write, WriteCPUSet)
     assert (write, write.occasion) == (WriteCPUSet("a-main-0", 99, "", "1-2", "0"), Occasion.CHECK)
     before, after = (Cpuset(CPUSet.parse(cpus), CPUSet.parse(mems)) for cpus, mems in (("0-7", "0-1"), ("1-2", "0")))
-    done = write_done(made, [written_of(CPUSetWritten(write, before, after, wrote=True))])
-    [report] = [one for one in done.effects if isinstance(one, Report)]
+    done = writes_done(made, [written_of(CPUSetWritten(write, before, after, wrote=True))])
+    [report] = [one for one in done.effects if isinstance(one, AgentReport)]
     assert report.message == "main had CPUs 0-7 instead of 1-2 and memory nodes 0-1 instead of 0"
     stop = stop_container(made.state, container("other"))
     assert isinstance(stop.answer, Accepted)
@@ -601,17 +604,17 @@ def test_a_deviation_is_written_again_and_the_runtime_is_told() -> None:
 
 def test_what_is_right_by_now_is_no_deviation() -> None:
     state = started(small_state(), guaranteed("a", "2"))
-    assert deviation_found(state, "a-main-0", "1,2", "0").effects == ()
-    assert deviation_found(state, "gone", "0-7", "0").effects == ()
+    assert correct_deviation(state, "a-main-0", "1,2", "0").effects == ()
+    assert correct_deviation(state, "gone", "0-7", "0").effects == ()
 
 
 def test_a_quota_that_is_back_is_lifted_where_it_is_not_wanted() -> None:
     state = started(small_state(), guaranteed("a", "2"))
     lifts = expected_lifts(state)
     assert {lift.of for lift in lifts} == {*QuotaOf}
-    made = quota_found(state, lifts[0], 200_000)
+    made = correct_quota(state, lifts[0], 200_000)
     assert made.effects[0] == lifts[0]
-    assert quota_found(small_state(), lifts[0], 200_000).effects == ()
+    assert correct_quota(small_state(), lifts[0], 200_000).effects == ()
 
 
 def test_without_a_writable_folder_pods_are_placed_all_the_same() -> None:
@@ -620,7 +623,7 @@ def test_without_a_writable_folder_pods_are_placed_all_the_same() -> None:
     after = unwritten(state, made, "a", "disk full")
     assert after.answer == made.answer
     assert not kinds(after.effects, Persist)
-    assert isinstance(after.effects[0], Report)
+    assert isinstance(after.effects[0], AgentReport)
 
 
 def test_or_refused_where_the_operator_wants_it() -> None:
@@ -672,7 +675,7 @@ def test_a_new_configuration_places_a_running_pod_that_waits_where_it_can() -> N
     [write] = kinds(found.effects, WriteCPUSet)
     assert isinstance(write, WriteCPUSet)
     assert len(CPUSet.parse(write.cpus)) == 5
-    assert Finding.PLACED_LATE in [one.finding for one in found.effects if isinstance(one, Report)]
+    assert ReportKind.PLACED_LATE in [one.finding for one in found.effects if isinstance(one, AgentReport)]
     assert facts, "metrics hear of the admission"
 
 

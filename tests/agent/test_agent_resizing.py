@@ -11,15 +11,23 @@ from tests.agent.small_node import CONFIG, GIB, amounts, container, guaranteed, 
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.nri.types import Event, LinuxResources, PodSandbox
 from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.effects import EventFor, Finding, LiftQuota, Persist, Report, ResizeAnswered, WriteCPUSet
+from mooring.agent.reactor.effects import (
+    AgentReport,
+    EventFor,
+    LiftQuota,
+    Persist,
+    ReportKind,
+    ResizeAnswered,
+    WriteCPUSet,
+)
 from mooring.agent.reactor.lifecycle import end_sandbox, state_change, stop_container
-from mooring.agent.reactor.outcomes import Accepted, Adjusted, Outcome, Refused, unwritten
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.resizing import is_due, released, taken_back
 from mooring.agent.reactor.resume import Stored
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState, Options
-from mooring.agent.storage.journal import Writer, read_journal
+from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.agent.taking_up import under
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Container as PodContainer
@@ -56,18 +64,18 @@ def update(
     name: str = "main",
     target: Pod | None = None,
     place: PodSandbox | None = None,
-) -> Outcome:
+) -> EventOutcome:
     before = state.containers[f"{uid}-{name}-0"].told
     told = container(uid, name, pid=99, resources=replace(asked, cpus=before.cpus, mems=before.mems, quota=-1))
     return update_container(state, place or sandbox(uid), told, asked, target, now)
 
 
-def updates(outcome: Outcome) -> dict[str, LinuxResources]:
+def updates(outcome: EventOutcome) -> dict[str, LinuxResources]:
     assert isinstance(outcome.answer, Accepted), outcome.answer
     return {one.container_id: one.resources for one in outcome.answer.updates}
 
 
-def answers(outcome: Outcome) -> list[str]:
+def answers(outcome: EventOutcome) -> list[str]:
     return [effect.result for effect in outcome.effects if isinstance(effect, ResizeAnswered)]
 
 
@@ -313,7 +321,7 @@ def test_while_the_folder_cannot_be_written_a_growth_is_refused_where_creations_
 # A container that is made again, as with resizePolicy RestartContainer.
 
 
-def made_again(state: AgentState, cpus: int) -> Outcome:
+def made_again(state: AgentState, cpus: int) -> EventOutcome:
     state = stop_container(state, container("a", pid=99)).state
     return create_container(
         state, sandbox("a"), container("a", life=1, resources=sizes(cpus)), guaranteed("a", str(cpus)), None, START
@@ -341,9 +349,9 @@ def test_one_of_the_old_size_is_no_resize() -> None:
 # Restarts of the agent.
 
 
-def again(state: AgentState, now: Moment, *, sizes_of: dict[str, LinuxResources] | None = None) -> Outcome:
+def again(state: AgentState, now: Moment, *, sizes_of: dict[str, LinuxResources] | None = None) -> EventOutcome:
     """Start anew from the journal of a state, and be told what runs."""
-    journal = read_journal(Writer().text(state))
+    journal = read_journal(JournalWriter().text(state))
     fresh = resizable(state.kubelet.settings.config, Stored(journal.texts, journal.pods))
     live = [
         replace(
@@ -390,7 +398,7 @@ def test_the_pods_delay_goes_on_after_a_restart_and_anew_after_a_boot(now: Momen
 
 def test_nothing_is_released_before_the_runtime_has_told_what_runs() -> None:
     state = graceful()
-    journal = read_journal(Writer().text(state))
+    journal = read_journal(JournalWriter().text(state))
     fresh = resizable(RESIZING, Stored(journal.texts, journal.pods))
     assert pending(fresh, "a")
     assert not is_due(fresh, LATE.plus(SECOND))
@@ -406,8 +414,8 @@ def test_a_resize_while_the_agent_was_away_is_made_up_for() -> None:
 def test_a_missed_resize_that_cannot_be_is_reported_and_the_cpus_stay() -> None:
     found = again(two(), SOON, sizes_of={"a": replace(sizes(1), cpus="1-2", mems="0", quota=-1)})
     assert cpus(found.state, "a") == 0b110
-    reports = [effect for effect in found.effects if isinstance(effect, Report)]
-    assert [one.finding for one in reports] == [Finding.RESIZE_MISSED]
+    reports = [effect for effect in found.effects if isinstance(effect, AgentReport)]
+    assert [one.finding for one in reports] == [ReportKind.RESIZE_MISSED]
 
 
 def test_under_another_configuration_the_nodes_delay_begins_anew() -> None:

@@ -21,7 +21,7 @@ from tests.agent.small_node import guaranteed, shared
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.pods.quotas import shares_of
 from mooring.agent.reactor.assigned import owes
-from mooring.agent.reactor.values import Options, Telling
+from mooring.agent.reactor.values import AssignedScope, Options
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import Core, MachineInfo, Node
 from mooring.core.moment import SECOND, Moment
@@ -57,7 +57,7 @@ class ResizedLives(RuleBasedStateMachine):
         self.delay = 5 * SECOND if delays else 0
         self.runtime = Runtime()
         self.disk = Disk()
-        self.world = World(INFO, config, Options(telling=Telling.ALL), mooring=EXTENDED, clock=[START])
+        self.world = World(INFO, config, Options(telling=AssignedScope.ALL), mooring=EXTENDED, clock=[START])
         self.first: dict[str, int] = {}
         """What a container got at first."""
         self.kept: dict[str, tuple[int, Moment]] = {}

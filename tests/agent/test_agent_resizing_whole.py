@@ -13,7 +13,7 @@ from tests.agent.whole_agent import Node, pod, start, until, whole
 from mooring.agent.agent import Agent
 from mooring.agent.nri.errors import RemoteError
 from mooring.agent.nri.types import Container, Event
-from mooring.agent.uninstall import Left
+from mooring.agent.uninstall import Uninstalled
 
 KUBELET = """\
 cpuManagerPolicyOptions: {{scale-delay-time: "{delay}"}}
@@ -130,7 +130,7 @@ def test_after_the_agent_has_left_nobody_is_told_that_he_has_cpus(node: Node, mo
     _, runtime = resizing(node, "0s")
     own = start(node, runtime, "own", 2)
     node.agents.pop().close()
-    found: list[Left] = []
+    found: list[Uninstalled] = []
     with leaving(node, monkeypatch, found) as runtime:
         runtime.synchronize([pod("own")], [own])
     assert (found[0].problems, told(node, "own"), node.cpus(own)) == ((), ("", ""), "0-7")

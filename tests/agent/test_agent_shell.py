@@ -16,7 +16,7 @@ from mooring.agent.nri.errors import RemoteError
 from mooring.agent.nri.observer import Loss, LostAnswer
 from mooring.agent.nri.plugin import Given
 from mooring.agent.nri.types import Event
-from mooring.agent.reactor.outcomes import Outcome
+from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.values import AgentState
 from mooring.core.errors import InputError
 
@@ -187,10 +187,10 @@ def test_an_agent_whose_state_is_held_up_has_no_heartbeat(node: Node, monkeypatc
     monkeypatch.setattr(agent.heartbeat, "beat", lambda: beats.append("beat"))
     release, held = threading.Event(), threading.Event()
 
-    def decide(state: AgentState, _hear: object) -> Outcome:
+    def decide(state: AgentState, _hear: object) -> EventOutcome:
         held.set()
         assert release.wait(TIMEOUT)
-        return Outcome(state)
+        return EventOutcome(state)
 
     hanging = threading.Thread(target=lambda: agent.holder.apply(decide))
     hanging.start()

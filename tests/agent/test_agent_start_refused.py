@@ -13,7 +13,7 @@ from tests.agent.whole_agent import Node, pod, start, whole
 
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups import cpuset
-from mooring.agent.cgroups.files import GroupError, Trouble
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.nri.errors import RemoteError
 from mooring.agent.nri.types import Container, Event
 from mooring.agent.reactor.effects import EventFor, Evict
@@ -144,7 +144,7 @@ def test_a_write_that_is_not_permitted_keeps_the_program_from_running(
     made = with_lost_update(node, runtime)
 
     def no(path: str, _text: str) -> None:
-        raise GroupError(Trouble.NOT_PERMITTED, path, "Read-only file system")
+        raise GroupError(CGroupTrouble.NOT_PERMITTED, path, "Read-only file system")
 
     with monkeypatch.context() as patched:
         patched.setattr(cpuset, "write", no)
@@ -179,7 +179,7 @@ def test_a_refused_container_leaves_nothing_behind(node: Node) -> None:
 
 
 def not_permitted(path: str, _text: str) -> None:
-    raise GroupError(Trouble.NOT_PERMITTED, path, "Read-only file system")
+    raise GroupError(CGroupTrouble.NOT_PERMITTED, path, "Read-only file system")
 
 
 def test_a_container_that_runs_although_its_start_was_refused_is_reported_until_it_is_corrected(

@@ -13,10 +13,10 @@ from tests.agent.small_node import SMALL, container, guaranteed, sandbox, small_
 from tests.laws.strategies_whole_node import pods
 
 from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.effects import Finding
+from mooring.agent.reactor.effects import ReportKind
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.values import AgentState
-from mooring.agent.storage.journal import JournalError, Writer, read_journal
+from mooring.agent.storage.journal import JournalError, JournalWriter, read_journal
 from mooring.agent.storage.pod_text import pod_of_text, text_of_pod
 from mooring.agent.storage.store import JOURNAL_FILE, Store
 from mooring.core.config import MooringConfig
@@ -110,14 +110,14 @@ def test_every_cut_of_the_journal_is_noticed_and_the_files_are_used(tmp_path: Pa
     for length in range(0, len(whole), 97):
         (tmp_path / JOURNAL_FILE).write_bytes(whole[:length])
         stored = Store(tmp_path).read()
-        assert [report.finding for report in stored.reports] == [Finding.STATE_DAMAGED]
+        assert [report.finding for report in stored.reports] == [ReportKind.STATE_DAMAGED]
         assert stored.texts == state.kubelet.files
 
 
 @given(st.binary(max_size=60), st.integers(0, 5000))
 @settings(deadline=None, max_examples=100)
 def test_no_garbage_in_the_journal_stops_the_reader(garbage: bytes, place: int) -> None:
-    text = Writer().text(with_pod(small_state())).encode()
+    text = JournalWriter().text(with_pod(small_state())).encode()
     place %= len(text)
     try:
         journal = read_journal((text[:place] + garbage + text[place + len(garbage) :]).decode(errors="surrogateescape"))
@@ -133,7 +133,7 @@ def test_no_garbage_in_the_journal_stops_the_reader(garbage: bytes, place: int) 
 )
 def test_another_version_kind_or_checksum_is_no_journal(old: str, new: str) -> None:
     with pytest.raises(JournalError):
-        read_journal(Writer().text(small_state()).replace(old, new))
+        read_journal(JournalWriter().text(small_state()).replace(old, new))
 
 
 def test_files_that_differ_from_the_journal_are_reported_and_the_journal_counts(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_files_that_differ_from_the_journal_are_reported_and_the_journal_counts(
     (tmp_path / "cpu_manager_state").write_text(second.kubelet.files.cpu or "")
     stored = Store(tmp_path).read()
     assert stored.texts == first.kubelet.files
-    assert [report.finding for report in stored.reports] == [Finding.STATE_DIFFERED]
+    assert [report.finding for report in stored.reports] == [ReportKind.STATE_DIFFERED]
 
 
 def test_a_folder_that_cannot_be_written_is_a_problem_in_words(tmp_path: Path) -> None:
@@ -226,8 +226,8 @@ def test_state_that_the_engine_refuses_is_left_out_and_reported(tmp_path: Path, 
             (tmp_path / f"{name}_manager_state").write_text('{"policyName":')
     resumed = resume(*SMALL, MooringConfig(), Store(tmp_path).read())
     findings = [report.finding for report in resumed.reports]
-    assert findings[0] is Finding.STATE_DAMAGED
-    assert Finding.STATE_REFUSED in findings
+    assert findings[0] is ReportKind.STATE_DAMAGED
+    assert ReportKind.STATE_REFUSED in findings
     assert bool(resumed.state.kubelet.node.cpu.assignments) is (broken == "memory")
     assert bool(resumed.state.kubelet.node.memory.assignments) is (broken == "cpu")
 

@@ -14,12 +14,12 @@ from tests.agent.whole_agent import Node, pod, start
 
 from mooring.agent.nri.types import Container
 from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.effects import Effect, Finding, Report, WriteCPUSet
-from mooring.agent.reactor.lifecycle import vanished
-from mooring.agent.reactor.listing import Group, unlisted
+from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind, WriteCPUSet
+from mooring.agent.reactor.lifecycle import end_gone_sandboxes
+from mooring.agent.reactor.listing import ListedGroup, unlisted
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, LastSeen, Phase
-from mooring.agent.storage.journal import Writer, read_journal
+from mooring.agent.storage.journal import JournalWriter, read_journal
 
 
 def synchronized_again(node: Node, runtime: RuntimeSide, *, restarted: bool) -> RuntimeSide:
@@ -77,8 +77,8 @@ def state_of_two() -> AgentState:
     return synchronize(small_state(), boxes, made, {"own": guaranteed("own", "2"), "other": shared("other")}).state
 
 
-def findings(effects: Iterable[Effect]) -> list[tuple[Finding, str]]:
-    return [(one.finding, one.uid) for one in effects if isinstance(one, Report)]
+def findings(effects: Iterable[Effect]) -> list[tuple[ReportKind, str]]:
+    return [(one.finding, one.uid) for one in effects if isinstance(one, AgentReport)]
 
 
 def test_only_the_groups_of_what_is_missed_on_the_lists_are_asked() -> None:
@@ -87,7 +87,7 @@ def test_only_the_groups_of_what_is_missed_on_the_lists_are_asked() -> None:
     assert unlisted(state, *everything) == ()
     assert {one.id for one in unlisted(state, [], everything[1])} == {"sandbox-own-0", "sandbox-other-0"}
     made = state.with_container(replace(state.containers["own-main-0"], cgroup="/pods/own/c"))
-    assert Group("own-main-0", "/pods/own/c", 99) in unlisted(made, everything[0], [])
+    assert ListedGroup("own-main-0", "/pods/own/c", 99) in unlisted(made, everything[0], [])
     ended = made.with_container(replace(made.containers["own-main-0"], phase=Phase.ENDED))
     assert unlisted(ended, everything[0], []) == ()
 
@@ -95,22 +95,22 @@ def test_only_the_groups_of_what_is_missed_on_the_lists_are_asked() -> None:
 def test_a_listed_container_keeps_its_sandbox_without_anybody_being_asked() -> None:
     told = synchronize(state_of_two(), [sandbox("other")], [running("own", cpus="1-2"), running("other")], {})
     assert told.state.kubelet.node.cpu.assignments == {"own": {"main": 0b110}}
-    assert (Finding.RUNS_UNLISTED, "own") in findings(told.effects)
+    assert (ReportKind.RUNS_UNLISTED, "own") in findings(told.effects)
 
 
 def test_what_has_no_processes_any_more_is_gone() -> None:
     told = synchronize(state_of_two(), [sandbox("other")], [running("other")], {})
     assert told.state.kubelet.node.cpu.assignments == {}
-    assert (Finding.POD_GONE, "own") in findings(told.effects)
+    assert (ReportKind.POD_GONE, "own") in findings(told.effects)
 
 
 def test_what_runs_unlisted_is_reported_each_time_and_ends_with_its_group() -> None:
     state = state_of_two()
     for _ in range(2):
         told = synchronize(state, [sandbox("other")], [running("other")], {}, running={"own-main-0"})
-        assert [one for one in findings(told.effects) if one[1] == "own"] == [(Finding.RUNS_UNLISTED, "own")] * 2
+        assert [one for one in findings(told.effects) if one[1] == "own"] == [(ReportKind.RUNS_UNLISTED, "own")] * 2
         state = told.state
-    assert vanished(state, ["sandbox-own-0"]).state.kubelet.node.cpu.assignments == {}
+    assert end_gone_sandboxes(state, ["sandbox-own-0"]).state.kubelet.node.cpu.assignments == {}
 
 
 def test_a_sandbox_that_runs_alone_keeps_the_place_of_its_pod() -> None:
@@ -132,21 +132,21 @@ def test_the_cgroup_of_an_unlisted_container_is_written_with_every_answer_that_c
 
 def test_a_listed_container_of_a_sandbox_that_nobody_knows_is_reported() -> None:
     told = synchronize(small_state(), [], [running("own")], {})
-    assert [one.container_id for one in told.effects if isinstance(one, Report)] == ["own-main-0"]
+    assert [one.container_id for one in told.effects if isinstance(one, AgentReport)] == ["own-main-0"]
 
 
 def test_the_journal_of_an_agent_that_was_told_nothing_yet_keeps_what_ran() -> None:
     state = state_of_two()
-    made = read_journal(Writer().text(state))
+    made = read_journal(JournalWriter().text(state))
     assert {*made.last_seen.sandboxes} == {*state.sandboxes}
     assert {*made.last_seen.containers} == {*state.containers}
     fresh = replace(small_state(), remembered=made.pods, last_seen=made.last_seen)
-    assert read_journal(Writer().text(fresh)).last_seen == made.last_seen
+    assert read_journal(JournalWriter().text(fresh)).last_seen == made.last_seen
     assert synchronize(fresh, [], [], {}).state.last_seen == LastSeen()
 
 
 def test_a_journal_from_before_has_no_sandboxes_and_is_read() -> None:
-    envelope = json.loads(Writer().text(state_of_two()))
+    envelope = json.loads(JournalWriter().text(state_of_two()))
     del envelope["body"]["sandboxes"]
     for row in envelope["body"]["containers"].values():
         for name in {*row} - {"sandbox", "pod", "name", "cpus", "mems"}:

@@ -8,15 +8,15 @@ import pytest
 from tests.agent.small_node import STRICT, container, guaranteed, sandbox, shared, small_state
 
 from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.findings import written_of
 from mooring.agent.cgroups.protocol import CPUSetWritten
 from mooring.agent.nri.types import Event
 from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.effects import Effect, EventFor, Evict, Finding, Occasion, Report, WriteCPUSet
-from mooring.agent.reactor.enforcement import Standing
+from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Evict, Occasion, ReportKind, WriteCPUSet
+from mooring.agent.reactor.enforcement import Compliance
 from mooring.agent.reactor.lifecycle import state_change, stop_container
-from mooring.agent.reactor.outcomes import Accepted, Adjusted, Outcome, Refused
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
@@ -24,19 +24,19 @@ from mooring.core.pod import Pod
 EMPTY = "EmptySharedPool: no CPU is left in the shared pool for containers without CPUs of their own"
 
 
-def create(state: AgentState, pod: Pod, name: str = "main", life: int = 0) -> Outcome:
+def create(state: AgentState, pod: Pod, name: str = "main", life: int = 0) -> EventOutcome:
     return create_container(state, sandbox(pod.uid), container(pod.uid, name, life), pod)
 
 
-def start(state: AgentState, uid: str, name: str = "main", life: int = 0, cpus: str = "0-7") -> Outcome:
+def start(state: AgentState, uid: str, name: str = "main", life: int = 0, cpus: str = "0-7") -> EventOutcome:
     made = container(uid, name, life, pid=99)
     made = replace(made, resources=replace(made.resources, cpus=cpus))
     state = state_change(state, Event.POST_CREATE_CONTAINER, sandbox(uid), made).state
     return state_change(state, Event.START_CONTAINER, sandbox(uid), made)
 
 
-def reports(effects: tuple[Effect, ...]) -> list[tuple[Finding, str]]:
-    return [(one.finding, one.reason) for one in effects if isinstance(one, Report)]
+def reports(effects: tuple[Effect, ...]) -> list[tuple[ReportKind, str]]:
+    return [(one.finding, one.reason) for one in effects if isinstance(one, AgentReport)]
 
 
 def events(effects: tuple[Effect, ...]) -> list[str]:
@@ -55,7 +55,7 @@ def test_a_container_of_a_placed_pod_for_which_no_cpu_is_left_is_told_once() -> 
     state = without_pool(Options(evict=True))
     found = create(state, guaranteed("a", "7"), "debug")
     assert found.answer == Refused(EMPTY)
-    assert reports(found.effects) == [(Finding.REJECTED, "EmptySharedPool")]
+    assert reports(found.effects) == [(ReportKind.REJECTED, "EmptySharedPool")]
     assert events(found.effects) == ["EmptySharedPool"]
     assert not [one for one in found.effects if isinstance(one, Evict)]
     again = create(found.state, guaranteed("a", "7"), "debug", 1)
@@ -64,7 +64,7 @@ def test_a_container_of_a_placed_pod_for_which_no_cpu_is_left_is_told_once() -> 
 
 def test_the_same_at_its_start_and_again_after_it_had_started() -> None:
     first = start(without_pool(), "a", "debug")
-    assert (first.answer, reports(first.effects)) == (Refused(EMPTY), [(Finding.START_REFUSED, "EmptySharedPool")])
+    assert (first.answer, reports(first.effects)) == (Refused(EMPTY), [(ReportKind.START_REFUSED, "EmptySharedPool")])
     assert events(first.effects) == ["EmptySharedPool"]
     again = start(first.state, "a", "debug", 1)
     assert (again.answer, reports(again.effects)) == (Refused(EMPTY), [])
@@ -84,7 +84,7 @@ def test_a_value_of_the_opt_out_annotation_that_nobody_can_read_is_told_once_and
     made = create(state, pod)
     assert isinstance(made.answer, Adjusted)
     assert made.answer.adjustment.resources.cpus == ("0-7" if value == "true" else "1-2")
-    assert (Finding.OPT_OUT_UNREAD in [one for one, _ in reports(made.effects)]) == is_told
+    assert (ReportKind.OPT_OUT_UNREAD in [one for one, _ in reports(made.effects)]) == is_told
     assert ("OptOutUnread" in events(made.effects)) == is_told
     assert events(create(made.state, pod, "c1").effects) == []
 
@@ -101,7 +101,7 @@ def test_a_pod_that_waits_is_told_of_its_annotation_once_too_and_of_none_where_t
 # Which writes find lost updates.
 
 
-def occasion(found: Outcome, container_id: str) -> list[Occasion]:
+def occasion(found: EventOutcome, container_id: str) -> list[Occasion]:
     return [one.occasion for one in found.effects if isinstance(one, WriteCPUSet) and one.container_id == container_id]
 
 
@@ -135,23 +135,23 @@ def shown(cpus: str, mems: str = "0") -> Cpuset:
 @pytest.mark.parametrize(
     ("done", "standing", "problem"),
     [
-        (CPUSetWritten(WRITE, shown("0-7"), shown("1-2"), wrote=True), Standing.RIGHT, ""),
-        (CPUSetWritten(WRITE, after=shown("1")), Standing.WITHIN, "has CPUs 1 instead of 1-2, though it was written"),
+        (CPUSetWritten(WRITE, shown("0-7"), shown("1-2"), wrote=True), Compliance.RIGHT, ""),
+        (CPUSetWritten(WRITE, after=shown("1")), Compliance.WITHIN, "has CPUs 1 instead of 1-2, though it was written"),
         (
-            CPUSetWritten(WRITE, after=shown("1-2", "0-1"), trouble=Trouble.BUSY, problem="/c: busy"),
-            Standing.BEYOND,
+            CPUSetWritten(WRITE, after=shown("1-2", "0-1"), trouble=CGroupTrouble.BUSY, problem="/c: busy"),
+            Compliance.BEYOND,
             "has memory nodes 0-1 instead of 0: /c: busy",
         ),
         (
-            CPUSetWritten(WRITE, trouble=Trouble.NOT_PERMITTED, problem="/c: not permitted"),
-            Standing.UNKNOWN,
+            CPUSetWritten(WRITE, trouble=CGroupTrouble.NOT_PERMITTED, problem="/c: not permitted"),
+            Compliance.UNKNOWN,
             "has a control group that cannot be read or written: /c: not permitted",
         ),
-        (CPUSetWritten(WRITE, trouble=Trouble.GONE), Standing.ENDED, ""),
-        (CPUSetWritten(WRITE), Standing.UNSEEN, ""),
+        (CPUSetWritten(WRITE, trouble=CGroupTrouble.GONE), Compliance.ENDED, ""),
+        (CPUSetWritten(WRITE), Compliance.UNSEEN, ""),
     ],
 )
-def test_a_write_stands_as_the_kernel_shows(done: CPUSetWritten, standing: Standing, problem: str) -> None:
+def test_a_write_stands_as_the_kernel_shows(done: CPUSetWritten, standing: Compliance, problem: str) -> None:
     found = written_of(done)
     assert (found.standing, found.problem) == (standing, problem)
     assert found.had == ("CPUs 0-7 instead of 1-2" if done.wrote else "")

@@ -19,10 +19,10 @@ from mooring.agent.agent import Agent
 from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.cpu_hotplug import ONLINE
-from mooring.agent.node_kubelet import KubeletBeside
+from mooring.agent.node_kubelet import KubeletFinder
 from mooring.agent.nri.plugin import Given
 from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources, PodSandbox
-from mooring.agent.startup import Beginning, with_known_cpus
+from mooring.agent.startup import Startup, with_known_cpus
 from mooring.agent.status.api import ask_status
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
@@ -93,7 +93,7 @@ class Node:
     """More fields of the KubeletConfiguration."""
     online: str = ""
     """CPUs that the kernel shows as online, where it shows any; others it does not describe."""
-    beside: KubeletBeside | None = None
+    beside: KubeletFinder | None = None
     """Looks for a kubelet, where there is one to look for."""
 
     def agent(self, more: str = "", given: Given | None = None, cgroups: CGroups | None = None) -> Agent:
@@ -103,7 +103,7 @@ class Node:
         made.start()
         return made
 
-    def beginning(self, more: str = "", cgroups: CGroups | None = None) -> Beginning:
+    def beginning(self, more: str = "", cgroups: CGroups | None = None) -> Startup:
         """Write a configuration, and return what an agent begins with."""
         file = self.folder / "agent.yaml"
         if "podResourcesSocket" not in more:
@@ -115,7 +115,7 @@ class Node:
 
         configuration, machine = with_known_cpus(load(), self._machine())
         root = str(self.tree.root) if self.online else ""
-        return Beginning(
+        return Startup(
             configuration, load, machine, cgroups or self.tree.cgroups, NODE, root, self.beside, PublisherThread
         )
 

@@ -24,7 +24,7 @@ from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, me
 from mooring.core.moment import Moment
 from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 
 STATE_FILES = Path(__file__).parents[1] / "corpora" / "state-files.jsonl.gz"
 BEYOND = 2**64

@@ -19,7 +19,7 @@ from mooring.checkpoint.memory_load import load_memory_state
 from mooring.core.bits import list_text
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import MemoryState
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 
 CORPORA = Path(__file__).parents[1] / "corpora"
 RECORDINGS = sorted(path.name for path in CORPORA.glob("*.jsonl.gz") if path.name != "merge.jsonl.gz")

@@ -149,7 +149,7 @@ def test_a_kubelet_that_does_not_start_is_an_answer(folder: Path) -> None:
     assert plan.err == ""
     text = " ".join(plan.out.split())
     assert "CPU Manager Policy Alpha-level Options not enabled, but option" in text
-    assert "Set featureGates: {CPUManagerPolicyAlphaOptions: true}, or leave the option out." in text
+    assert "Set featureGates: {CPUManagerPolicyAlphaOptions: true}, or remove the option." in text
     show = mooring("show", *command)
     assert show.code == 1
     assert show.err.startswith("The kubelet would not start: new static policy error: CPU Manager Policy Alpha-level")

@@ -6,8 +6,8 @@ from tests.cpumanager.machines import fixture, mask
 
 from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
+from mooring.cpumanager.options import TakeRules
 from mooring.cpumanager.policy import StaticPolicy
-from mooring.cpumanager.rules import TakeRules
 
 PACKED = TakeRules()
 

@@ -22,11 +22,10 @@ from tests.cpumanager.plain_taking import TakingError
 from mooring.core.bits import mask_of, members
 from mooring.core.decision import Endless
 from mooring.core.topology import CPUPlace, Topology, build_topology
-from mooring.cpumanager.balance import Judge
-from mooring.cpumanager.combos import claimed_positions, kept_prefix
-from mooring.cpumanager.distribute import take_distributed
+from mooring.cpumanager.balance import Judge, claimed_positions, kept_prefix
+from mooring.cpumanager.options import TakeError, TakeRules
 from mooring.cpumanager.packed import take_packed
-from mooring.cpumanager.rules import TakeError, TakeRules
+from mooring.cpumanager.take import take_distributed
 
 DEFECTS = ["saved-combo", "group-loop", "claim-loop", "average-sizes"]
 RULES = st.builds(

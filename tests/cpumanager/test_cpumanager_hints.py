@@ -13,8 +13,7 @@ from tests.cpumanager.pods import container, guaranteed, pod_level, static_polic
 
 from mooring.core.bits import members
 from mooring.core.errors import KubeletCrashError
-from mooring.core.pod import ContainerKind
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import ContainerKind, PodLevelGates
 from mooring.core.topology import CPUPlace, Topology, build_topology
 from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.cpumanager.hints import MOST_LISTED, generate_hints

@@ -11,7 +11,7 @@ from tests.cpumanager.plain_taking import TakingError, plain_take
 
 from mooring.core.bits import mask_of, members
 from mooring.core.topology import Topology
-from mooring.cpumanager.rules import TakeError, TakeRules
+from mooring.cpumanager.options import TakeError, TakeRules
 from mooring.cpumanager.take import take
 
 MENDED = frozenset({"average-sizes", "claim-loop", "group-loop", "saved-combo"})

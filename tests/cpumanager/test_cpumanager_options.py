@@ -8,8 +8,7 @@ import pytest
 from tests.cpumanager.machines import fixture
 
 from mooring.core.gates import FeatureGates, resolve_gates
-from mooring.cpumanager.options import OPTION_GROUPS, CPUOptions, check_against_machine, parse_options
-from mooring.cpumanager.rules import TakeRules
+from mooring.cpumanager.options import OPTION_GROUPS, CPUOptions, TakeRules, check_against_machine, parse_options
 
 
 def gates(**configured: bool) -> FeatureGates:

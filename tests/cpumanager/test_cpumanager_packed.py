@@ -9,8 +9,8 @@ from tests.cpumanager.plain_taking import TakingError, plain_take
 
 from mooring.core.bits import lowest, mask_of, members
 from mooring.core.topology import Topology
+from mooring.cpumanager.options import TakeError, TakeRules
 from mooring.cpumanager.packed import take_packed
-from mooring.cpumanager.rules import TakeError, TakeRules
 
 FIXABLE = st.sampled_from([frozenset[str](), frozenset({"average-sizes"})])
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from tests.cpumanager.machines import mask
 from tests.cpumanager.pods import container, guaranteed, pod_level, static_policy
 
-from mooring.core.pod import Pod
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import Pod, PodLevelGates
 from mooring.cpumanager.facts import (
     CPUHintsAsked,
     CPUsAssigned,
@@ -17,10 +16,10 @@ from mooring.cpumanager.facts import (
     PartitionKept,
     PodPartitioned,
 )
+from mooring.cpumanager.options import TakeRules
 from mooring.cpumanager.pod_allocation import allocate_pod
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.policy_hints import pod_hints
-from mooring.cpumanager.rules import TakeRules
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Allocated, Reusable, allocate, remove
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 
 OFF = PodLevelGates()

@@ -9,12 +9,11 @@ from tests.cpumanager.machines import fixture, mask, text
 from tests.cpumanager.pods import container, guaranteed, pod_level, static_policy
 
 from mooring.core.decision import Endless
-from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates
 from mooring.cpumanager.facts import CPUsReleased, CPUsTaken, ExclusiveCPUsCounted, ExistingCPUsKept, WholeCoresChecked
+from mooring.cpumanager.options import TakeRules
 from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
 from mooring.cpumanager.policy_hints import container_hints, pod_hints
-from mooring.cpumanager.rules import TakeRules
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Allocated, Reusable, allocate, remove, start
 from mooring.topologymanager.hints import IMPOSSIBLE

@@ -9,8 +9,8 @@ from tests.cpumanager.machines import fixture, laid_out, mask, text, true_counts
 
 from mooring.core.errors import KubeletCrashError
 from mooring.core.topology import CPUPlace, Topology, build_topology
+from mooring.cpumanager.options import TakeRules
 from mooring.cpumanager.packed import take_packed
-from mooring.cpumanager.rules import TakeRules
 
 PLAIN = TakeRules()
 FIXED = TakeRules(fixed_defects=frozenset({"average-sizes", "odd-uncore"}))

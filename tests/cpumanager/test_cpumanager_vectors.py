@@ -7,8 +7,8 @@ from tests.cpumanager.machines import FIXTURES, fixture, mask, text
 from tests.cpumanager.pods import container, guaranteed, static_policy
 
 from mooring.core.decision import Endless
+from mooring.cpumanager.options import TakeError, TakeRules
 from mooring.cpumanager.policy import AllocationError
-from mooring.cpumanager.rules import TakeError, TakeRules
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Allocated, Reusable, allocate
 from mooring.cpumanager.take import take

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.scheduling.manifests import mistakes
 
-from mooring.agent.pods.accounts import Account, own_accounts
+from mooring.agent.pods.accounts import AgentAccount, own_accounts
 from mooring.agent.pods.writes import EFFECT, TAINT
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -37,7 +37,7 @@ def test_a_changed_right_changes_the_page(rights: ModuleType, monkeypatch: pytes
 
 
 def test_every_switch_of_the_agent_has_an_account_of_the_name_that_the_agent_uses(rights: ModuleType) -> None:
-    assert {account.value for account in Account} == {name for name in rights.accounts() if "agent" in name}
+    assert {account.value for account in AgentAccount} == {name for name in rights.accounts() if "agent" in name}
     for switch in SWITCHES:
         assert rights.accounts()[f"mooring-agent-{switch}"] == f"agent/{switch}.yaml"
 
@@ -77,7 +77,9 @@ def test_every_account_that_writes_objects_of_nodes_has_a_policy_in_force(rights
 
 def test_the_policy_on_taints_is_about_the_taint_that_the_agent_writes(rights: ModuleType) -> None:
     [policy] = [
-        one for one in rights.documents("ValidatingAdmissionPolicy") if one["metadata"]["name"] == Account.TAINT.value
+        one
+        for one in rights.documents("ValidatingAdmissionPolicy")
+        if one["metadata"]["name"] == AgentAccount.TAINT.value
     ]
     text = " ".join(validation["expression"] for validation in policy["spec"]["validations"])
     assert text.count(f'taint.key != "{TAINT}" || taint.effect != "{EFFECT}"') == 2
@@ -92,7 +94,7 @@ def test_the_example_names_the_token_files_that_the_manifests_write(rights: Modu
     example = DEPLOY / "agent" / "kubeconfig.yaml"
     content = yaml.safe_load(example.read_text(encoding="utf-8"))
     own = own_accounts(str(example))
-    assert set(own) == {Account.TAINT, Account.PUBLISH}
+    assert set(own) == {AgentAccount.TAINT, AgentAccount.PUBLISH}
     files = {one["name"]: one["user"].get("tokenFile") for one in content["users"]}
     for account in own:
         folders = [

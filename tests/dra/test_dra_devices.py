@@ -6,11 +6,11 @@ import pytest
 from tests.node.nodes import machine
 
 from mooring.core.topology import discover_topology
-from mooring.cpumanager.claimed import HeldClaim, HeldShare
 from mooring.discovery.loader import load_machine
 from mooring.dra.claims_client import ClaimableCPUs
 from mooring.dra.devices import CAPACITY, CPUGroup, Grouping, device_cpus, devices_of
 from mooring.dra.slices import is_same, newest_generation, offered, slices
+from mooring.extensions.claimed import HeldClaim, HeldShare
 
 # Two NUMA nodes with four cores each; CPU n and n + 8 are siblings.
 SMALL = discover_topology(machine())

@@ -28,7 +28,7 @@ Say = Mapping[str, str]
 Check = Callable[["Told", Say], bool]
 
 WHO = r"(?:Container (?P<container>\S+)|The pod as a whole)"
-ASKS = rf"{WHO} asks for (?P<need>\d+) exclusive CPUs?"
+ASKS = rf"{WHO} requests (?P<need>\d+) exclusive CPUs?"
 LEFT = r"(?P<left>none is|only \d+ (?:is|are))"
 NODES = r"NUMA nodes? (?P<{}>[\d,\-]*\d)"
 

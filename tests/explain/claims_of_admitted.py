@@ -24,7 +24,7 @@ def placed(told: Told, say: Say) -> bool:
 
 def remark(told: Told, text: str) -> bool:
     spread = re.fullmatch(
-        r"(\S+) is spread over (\d+) NUMA nodes although (\d+) could hold it on an empty machine(.*)", text
+        r"(\S+) is spread over (\d+) NUMA nodes although (\d+) can hold it on an empty machine(.*)", text
     )
     if spread is not None:
         name, used, few, cause = spread.groups()
@@ -33,7 +33,7 @@ def remark(told: Told, text: str) -> bool:
         assert cause in CAUSES
         assert CAUSES[cause](told)
         return int(used) == len(nodes) > int(few) == fewest(told, len(cpus), ~told.reserved)
-    stranded = re.fullmatch(r"(\d+) of them (?:is|are) for init containers only and stays? bound to the pod", text)
+    stranded = re.fullmatch(r"(\d+) of them (?:is|are) for init containers only and stays? allocated to the pod", text)
     if stranded is not None:
         kept = idle = 0
         for container in told.pod.containers:
@@ -55,11 +55,9 @@ def distributes(told: Told) -> bool:
 
 CAUSES: Mapping[str, Callable[[Told], bool]] = {
     "": lambda told: told.after.settings.topology_policy not in ("none", "best-effort"),
-    ", as distribute-cpus-across-numa may do": distributes,
-    ": topology manager policy none does not look at NUMA nodes": lambda told: (
-        told.after.settings.topology_policy == "none"
-    ),
-    ": best-effort takes what there is": lambda told: told.after.settings.topology_policy == "best-effort",
+    ", which distribute-cpus-across-numa allows": distributes,
+    ": topology manager policy none ignores NUMA nodes": lambda told: told.after.settings.topology_policy == "none",
+    ": best-effort accepts any set": lambda told: told.after.settings.topology_policy == "best-effort",
 }
 
 
@@ -73,23 +71,25 @@ def qos(told: Told, say: Say) -> bool:
     return in_shared_pool(told, say) and told.pod.qos.value == say["qos"] != "Guaranteed"
 
 
-@says(rf"{POOL}the CPU manager policy is none, so nobody gets exclusive CPUs\.")
-def nobody(told: Told, say: Say) -> bool:
+@says(rf"{POOL}the CPU manager policy is none, so no container gets exclusive CPUs\.")
+def policy_none(told: Told, say: Say) -> bool:
     return in_shared_pool(told, say) and told.after.settings.cpu is None
 
 
-@says(rf"{POOL}no container asks for a whole number of CPUs\.")
-@says(rf"{POOL}no container asks for a whole number of CPUs with requests equal to limits\.")
+@says(rf"{POOL}no container requests a whole number of CPUs\.")
+@says(rf"{POOL}no container requests a whole number of CPUs with requests equal to limits\.")
 def fraction(told: Told, say: Say) -> bool:
     return in_shared_pool(told, say) and not any(told.need(one.name) for one in told.pod.containers)
 
 
-@says(rf"{POOL}a cpu request is beyond 64 bits, so that the kubelet counts a negative number of CPUs and gives none\.")
+@says(
+    rf"{POOL}a cpu request exceeds 64 bits, so that the kubelet counts a negative number of CPUs and allocates none\."
+)
 def negative(told: Told, say: Say) -> bool:
     return in_shared_pool(told, say) and any(told.need(one.name) < 0 for one in told.pod.containers)
 
 
-@says(rf"{POOL}the pod as a whole asks for no whole number of CPUs\.")
+@says(rf"{POOL}the pod as a whole does not request a whole number of CPUs\.")
 def no_whole_pod(told: Told, say: Say) -> bool:
     return in_shared_pool(told, say) and told.need("") == 0 and told.after.settings.pod_scope
 
@@ -100,7 +100,7 @@ def gate_off(told: Told, say: Say) -> bool:
     return in_shared_pool(told, say) and told.pod.is_pod_level and not gates.managers
 
 
-@says(rf"Its memory is tied to {NODES.format('nodes')}\.")
+@says(rf"Its memory is pinned to {NODES.format('nodes')}\.")
 def tied(told: Told, say: Say) -> bool:
     nodes = {node for placement in told.decision.containers.values() for node in placement.mems}
     return ids(say["nodes"]) == sorted(nodes)

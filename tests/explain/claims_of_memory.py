@@ -10,11 +10,11 @@ from tests.explain.claims import NODES, WHO, Say, Told, about, ids, says, subjec
 from mooring.core.bits import mask_of
 
 AMOUNT = r"\S+(?: [KMGT]?i?B)?"
-ASKS = rf"{WHO} asks for (?P<asks>{AMOUNT} of (?:memory|hugepages)[^;]*?)"
+ASKS = rf"{WHO} requests (?P<asks>{AMOUNT} of (?:memory|hugepages)[^;]*?)"
 SHORT = r"(?P<left>(?:only .+? of|no) (?P<resource>[\w\-]+))"
-CHOICE = r"the NUMA nodes of its choice"
-BARRED = "nodes that serve other containers may not join a new group"
-END = rf"(?:no wider set may be used(?P<why>: {BARRED})?|a wider set would be more than it takes on an empty machine)"
+CHOICE = r"the NUMA nodes chosen for it"
+BARRED = "nodes that serve other containers cannot join a new group"
+END = rf"(?:no larger set is allowed(?P<why>: {BARRED})?|a larger set exceeds what it takes on an empty machine)"
 
 
 def amounts(told: Told, name: str, text: str) -> bool:
@@ -30,7 +30,7 @@ def groups(told: Told) -> set[tuple[int, ...]]:
     return {tuple(sorted(state.cells)) for state in told.after.memory.nodes.values() if len(state.cells) > 1}
 
 
-@says(rf"{ASKS}, and no single NUMA node can give that(?P<listed> \(.*\))?\.")
+@says(rf"{ASKS}, but no single NUMA node can provide that(?P<listed> \(.*\))?\.")
 def memory_single(told: Told, say: Say) -> bool:
     name = subject(say["container"])
     grouped = {node for group in groups(told) for node in group}
@@ -44,7 +44,7 @@ def memory_single(told: Told, say: Say) -> bool:
 
 def listed_memory(told: Told, name: str, text: str) -> bool:
     for part in filter(None, text.strip(" ()").split("; ")):
-        group = re.fullmatch(r"NUMA nodes ([\d,\-]+) serve others as one group", part)
+        group = re.fullmatch(r"NUMA nodes ([\d,\-]+) serve other containers as one group", part)
         if group is not None:
             assert tuple(ids(group.group(1))) in groups(told)
             continue
@@ -58,8 +58,8 @@ def listed_memory(told: Told, name: str, text: str) -> bool:
 
 
 @says(
-    rf"{ASKS}, which takes (?P<now>\d+) NUMA nodes now and fewer on an empty machine, "
-    r"and restricted refuses that(?P<groups>: .* serve others as (?:one group|groups))?\."
+    rf"{ASKS}, which takes (?P<now>\d+) NUMA nodes now and fewer on an empty machine; "
+    r"restricted rejects that(?P<groups>: .* serve other containers as (?:one group|groups))?\."
 )
 def memory_wider(told: Told, say: Say) -> bool:
     name = subject(say["container"])
@@ -89,8 +89,8 @@ def memory_nowhere(told: Told, say: Say) -> bool:
 
 
 @says(
-    rf"{ASKS}, but no set of NUMA nodes can give that: "
-    r"nodes that serve other containers may not join a new group\."
+    rf"{ASKS}, but no set of NUMA nodes can provide that: "
+    r"nodes that serve other containers cannot join a new group\."
 )
 def memory_groups(told: Told, say: Say) -> bool:
     name = subject(say["container"])
@@ -125,19 +125,19 @@ def memory_chosen(told: Told, say: Say) -> bool:
 
 
 @says(
-    rf"{ASKS}; (?:NUMA nodes? [\d,\-]+|{CHOICE}) would have to form a group, "
-    r"but some of them serve other containers outside of it\."
+    rf"{ASKS}; (?:NUMA nodes? [\d,\-]+|{CHOICE}) must form a group for it, "
+    r"but some of them already serve other containers outside that group\."
 )
-@says(rf"{ASKS}; {CHOICE} cannot give that, and {END}\.")
+@says(rf"{ASKS}; {CHOICE} cannot provide that, and {END}\.")
 @says(
-    rf"{ASKS}, which takes more NUMA nodes now than on an empty machine, "
-    r"and the topology manager allows no more\."
+    rf"{ASKS}, which takes more NUMA nodes now than on an empty machine; "
+    r"the topology manager allows no more\."
 )
 def memory_asked(told: Told, say: Say) -> bool:
     return amounts(told, subject(say["container"]), say["asks"])
 
 
-@says(rf"{WHO} holds memory on {NODES.format('nodes')}, which [\w\-]+ refuses when it is admitted again\.")
+@says(rf"{WHO} already holds memory on {NODES.format('nodes')}, which [\w\-]+ rejects when the pod is admitted again\.")
 def memory_held(told: Told, say: Say) -> bool:
     held = {node for placement in told.decision.containers.values() for node in placement.mems}
     return ids(say["nodes"]) == sorted(held)

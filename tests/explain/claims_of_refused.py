@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import combinations
 
 from tests.explain.claims import ASKS, LEFT, NODES, WHO, Say, Told, fewest, ids, number, says, subject
 
@@ -12,12 +13,12 @@ from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.hints import Hints
 
 STAY = (
-    rf"{ASKS}, and the kubelet makes it stay on {NODES.format('home')}, where (?:an init container of the pod got its "
+    rf"{ASKS}, and the kubelet keeps it on {NODES.format('home')}, where (?:an init container of the pod got its "
     r"CPUs|containers of the pod have CPUs)"
 )
 WIDER = (
-    r"it would take (?P<now>\d+) NUMA nodes? although (?P<few>\d+) (?:has|have) that many CPUs \(used and reserved "
-    r"ones counted\), and restricted refuses that"
+    r"they take (?P<now>\d+) NUMA nodes? now and (?P<few>\d+) on an empty machine \(reserved CPUs counted\), "
+    r"so restricted rejects them"
 )
 
 
@@ -28,7 +29,7 @@ def few_left(told: Told, say: Say) -> bool:
     return int(say["need"]) == told.need(name) > usable == number(say["left"])
 
 
-@says(rf"{ASKS}, and no NUMA node of this machine has that many\.")
+@says(rf"{ASKS}, more than any NUMA node of this machine has\.")
 def too_large(told: Told, say: Say) -> bool:
     need = told.need(subject(say["container"]))
     return int(say["need"]) == need > max(cpus.bit_count() for cpus in told.cpus.values())
@@ -41,7 +42,7 @@ def listed(told: Told, text: str) -> bool:
     return found == {node: (cpus & told.left()).bit_count() for node, cpus in told.cpus.items()}
 
 
-@says(rf"{ASKS}, and no single NUMA node has that many free: free are (?P<free>.*)\.")
+@says(rf"{ASKS}, but no NUMA node has that many free \(free: (?P<free>.*)\)\.")
 def no_single_node(told: Told, say: Say) -> bool:
     need = told.need(subject(say["container"]))
     return (
@@ -51,7 +52,7 @@ def no_single_node(told: Told, say: Say) -> bool:
     )
 
 
-@says(rf"{ASKS}, for which {WIDER}: free are (?P<free>.*)\.")
+@says(rf"{ASKS}; {WIDER} \(free: (?P<free>.*)\)\.")
 def wider(told: Told, say: Say) -> bool:
     name = subject(say["container"])
     need = told.need(name)
@@ -68,7 +69,7 @@ def home(told: Told, name: str) -> list[int]:
 
 
 @says(
-    rf"{STAY}; counting those, (?P<there>\d+) can be had there"
+    rf"{STAY}; including those, (?P<there>\d+) (?:is|are) available there"
     rf"(?:, although {NODES.format('better')} (?:has|have) enough)?\."
 )
 def pinned_single(told: Told, say: Say) -> bool:
@@ -85,13 +86,13 @@ def pinned_single(told: Told, say: Say) -> bool:
     )
 
 
-@says(rf"{STAY}; single-numa-node allows only one\.")
+@says(rf"{STAY}; single-numa-node allows only one node\.")
 def pinned_several(told: Told, say: Say) -> bool:
     stay = home(told, subject(say["container"]))
     return ids(say["home"]) == stay and len(stay) > 1
 
 
-@says(rf"{STAY}: {WIDER}\.")
+@says(rf"{STAY}; {WIDER}\.")
 def pinned_wider(told: Told, say: Say) -> bool:
     name = subject(say["container"])
     need, stay = told.need(name), home(told, name)
@@ -100,8 +101,8 @@ def pinned_wider(told: Told, say: Say) -> bool:
 
 
 @says(
-    rf"{ASKS}, and those that it holds already are on {NODES.format('nodes')}, "
-    r"which [\w\-]+ refuses when it is admitted again\."
+    rf"{ASKS} and already holds them on {NODES.format('nodes')}, "
+    r"which [\w\-]+ rejects when the pod is admitted again\."
 )
 def held_already(told: Told, say: Say) -> bool:
     name = subject(say["container"])
@@ -111,13 +112,10 @@ def held_already(told: Told, say: Say) -> bool:
 
 
 @says(
-    rf"{ASKS}, but holds (?P<holds>\d+) since it was admitted before, "
-    r"and the kubelet takes another number for impossible\."
+    rf"{ASKS}, but already holds (?P<holds>\d+) from its earlier admission, "
+    r"and the kubelet does not change that number\."
 )
-@says(
-    rf"{ASKS}, but one of its containers holds another number of CPUs than it asks for since it was admitted "
-    r"before\."
-)
+@says(rf"{ASKS}, but one of its containers already holds a different number of CPUs from its earlier admission\.")
 def mismatch(told: Told, say: Say) -> bool:
     held = told.after.cpu.assignments[told.pod.uid]
     if say["container"]:
@@ -126,22 +124,36 @@ def mismatch(told: Told, say: Say) -> bool:
     return any(cpus.bit_count() != told.need(name) for name, cpus in held.items())
 
 
-@says(rf"{WHO} could have (?P<places>.*); no choice suits all of them, and [\w\-]+ admits nothing else\.")
+@says(rf"{WHO} can get (?P<places>.*), but no set of NUMA nodes suits all of them, which [\w\-]+ requires\.")
 def conflict(told: Told, say: Say) -> bool:
     """Every set that is named is one that the resource prefers, and no set is preferred by all of them."""
     name = subject(say["container"])
     given = (told.decision.hints or {}).get(name) if name else told.decision.pod_hints
     assert given is not None
     single = told.after.settings.topology_policy == "single-numa-node"
-    named = re.findall(r"its (\S+) on ((?:nodes? [\d,\-]*\d(?: or )?|\d+ more)+)", say["places"])
+    named = [place.split(" on ", 1) for place in re.split(r", | and ", say["places"])]
     assert named
     preferred = {resource: wanted(hints, single=single) for resource, hints in given.items() if hints is not None}
     preferred = {resource: sets for resource, sets in preferred.items() if sets is not None}
     for label, text in named:
         sets = preferred["cpu" if label == "CPUs" else label]
         assert sets is not None
-        assert {mask_of(ids(nodes)) for nodes in re.findall(r"nodes? ([\d,\-]*\d)", text)} <= sets
+        assert named_sets(text) <= sets
     return not set.intersection(*(sets for sets in preferred.values() if sets is not None))
+
+
+def named_sets(text: str) -> set[int]:
+    """Return the sets (masks) that a text such as ``node 0 or any of 2-4 or nodes 5-6 or 2 more sets`` names."""
+    found: set[int] = set()
+    for part in text.split(" or "):
+        some = re.fullmatch(r"any (?:(\d+) )?of (?:nodes )?([\d,\-]+)", part)
+        if some is not None:
+            found |= {mask_of(chosen) for chosen in combinations(ids(some.group(2)), int(some.group(1) or 1))}
+        elif part.startswith("nodes "):
+            found.add(mask_of(ids(part.removeprefix("nodes "))))
+        elif "more set" not in part:
+            found.add(mask_of(ids(part.removeprefix("node "))))
+    return found
 
 
 def wanted(hints: AnyHints, *, single: bool) -> set[int] | None:
@@ -152,15 +164,15 @@ def wanted(hints: AnyHints, *, single: bool) -> set[int] | None:
     return {mask for mask in plain.preferred if not single or mask.bit_count() == 1}
 
 
-@says(r"Its .* alone would be refused as well\.")
+@says(r"Its .* alone would be rejected, too\.")
 def alone(told: Told, say: Say) -> bool:
     del say
     return told.decision.reason == "TopologyAffinityError"
 
 
 @says(
-    rf"{ASKS}, but full-pcpus-only gives whole cores of (?P<group>\d+)"
-    r"(?P<average> \(the average of this machine's cores\))?: ask for (?P<advice>\d+(?: or \d+)?)\."
+    rf"{ASKS}, but full-pcpus-only allocates whole cores of (?P<group>\d+)"
+    r"(?P<average> \(the average of this machine's cores\))?: request (?P<advice>\d+(?: or \d+)?)\."
 )
 def odd(told: Told, say: Say) -> bool:
     policy = told.after.settings.cpu
@@ -179,7 +191,7 @@ def odd(told: Told, say: Say) -> bool:
 
 @says(
     rf"{ASKS} in whole cores, but (?P<left>no CPU is|only \d+ CPUs? (?:is|are)) in the shared pool on cores "
-    r"without a reserved CPU(?P<uncounted>; those that its init containers have are not counted)?\."
+    r"without a reserved CPU(?P<uncounted>; the CPUs of its init containers do not count)?\."
 )
 def whole_cores(told: Told, say: Say) -> bool:
     policy = told.after.settings.cpu
@@ -195,7 +207,7 @@ def whole_cores(told: Told, say: Say) -> bool:
     return int(say["need"]) == need > usable == number(say["left"]) and bool(say["uncounted"]) == held
 
 
-@says(rf"{ASKS}, but {LEFT} left(?P<init>, those of its init containers included)?\.")
+@says(rf"{ASKS}, but {LEFT} free(?P<init>, including those of its init containers)?\.")
 def few_for_taking(told: Told, say: Say) -> bool:
     name = subject(say["container"])
     reusable = told.after.providers.reusable_cpus.of(told.pod.uid) if name else 0
@@ -203,18 +215,15 @@ def few_for_taking(told: Told, say: Say) -> bool:
     return int(say["need"]) == told.need(name) > usable == number(say["left"]) and bool(say["init"]) == bool(reusable)
 
 
-@says(
-    rf"{ASKS} and (?P<left>\d+) can be had, "
-    r"but the kubelet's way of taking them fails on how they lie \(.*\)\."
-)
+@says(rf"{ASKS} and (?P<left>\d+) are available, but the kubelet's allocation fails on their layout \(.*\)\.")
 def taking_fails(told: Told, say: Say) -> bool:
     usable = (told.left() | told.after.providers.reusable_cpus.of(told.pod.uid)).bit_count()
     return int(say["need"]) <= usable == int(say["left"])
 
 
 @says(
-    rf"{WHO} has containers with (?P<what>\S+) of their own that use up all of its \S+, "
-    r"so that the others have none to share(?:: ask for more in the pod's own resources)?\."
+    rf"{WHO} has containers with exclusive (?P<what>\S+) that use all of its \S+ "
+    r"and leave none for the others to share(?:: request more in the pod's own resources)?\."
 )
 def shared_budget(told: Told, say: Say) -> bool:
     """The exclusive containers that stay have at least the pod's own amount, and another container has none."""

@@ -86,7 +86,7 @@ def test_advice_is_whole_sentences_that_name_the_manager(name: str) -> None:
             "Another policy wrote the state file. Drain the node and delete the memory manager's state file",
         ),
         ("start cpu manager error: default cpuset cannot be empty", "The state file contradicts itself"),
-        ('start cpu manager error: not all reserved cpus: "0" are present', "CPUs or reservation are other"),
+        ('start cpu manager error: not all reserved cpus: "0" are present', "The CPUs or the reservation differ"),
         ("the sky is falling", ""),
     ],
 )

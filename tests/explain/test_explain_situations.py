@@ -125,7 +125,7 @@ def test_too_few_whole_cores_are_counted() -> None:
     assert (story.why.code, story.reason) == ("MOOR-122", "SMTAlignmentError")
     assert isinstance(checked, WholeCoresChecked)
     assert (checked.need, checked.available) == (4, 2)
-    assert "Ask for fewer CPUs" in story.why.remedy
+    assert "Request fewer CPUs" in story.why.remedy
 
 
 def test_a_pod_whose_containers_leave_nothing_to_share_is_refused() -> None:
@@ -221,7 +221,7 @@ def test_scope_decides_whether_containers_are_asked_one_by_one() -> None:
     assert apart.admitted
     assert [merge(chapter).result.mask for chapter in apart.chapters] == [0b01, 0b10]
     assert (together.why.code, [chapter.container for chapter in together.chapters]) == ("MOOR-102", [""])
-    assert together.chapters[0].claim.need == 10
+    assert together.chapters[0].request.need == 10
     assert together.unreached == ("left", "right")
 
 
@@ -259,7 +259,7 @@ def test_a_story_about_one_container_leaves_the_others_out() -> None:
 def test_the_refusing_line_is_marked() -> None:
     story = told(planned(policy("single-numa-node"), [*FULL, simple("wide", "6")]))
     marked = [line for line in walk(story_lines(story, TWO_NODES_TOPOLOGY)) if line.mark == NO]
-    assert marked[-1].text.startswith("single-numa-node refuses: ")
+    assert marked[-1].text.startswith("single-numa-node rejects: ")
 
 
 def test_taking_says_what_was_inside_the_hint_and_what_was_not() -> None:

@@ -23,7 +23,7 @@ from mooring.explain.why import why, why_out_of
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.scenario_machines import load_machines
 
 EVERY = 5
@@ -180,15 +180,14 @@ def out_of(resource: str, requested: int, used: int, capacity: int) -> str:
 
 
 def test_the_node_resources_check_is_told_in_the_units_of_people() -> None:
-    accepted = "The resource managers accepted it, but"
+    admitted = "The resource managers admit it, but"
     assert out_of("cpu", 16500, 0, 8000) == (
-        f"{accepted} it requests 16.5 CPUs, and all pods of the node together may request only 8 CPUs."
+        f"{admitted} it requests 16.5 CPUs, more than the 8 CPUs that are allocatable on the node."
     )
     assert out_of("memory", 2**31, 2**32, 5 * 2**30) == (
-        f"{accepted} it requests 2 GiB of memory, and of the 5 GiB of memory that all pods together may request only "
-        "1 GiB of memory are left."
+        f"{admitted} it requests 2 GiB of memory, and the node has only 1 GiB of its allocatable 5 GiB left."
     )
-    assert out_of("pods", 1, 110, 110) == f"{accepted} the node already runs 110 pods, and maxPods is 110."
+    assert out_of("pods", 1, 110, 110) == f"{admitted} the node already runs 110 pods, and maxPods is 110."
 
 
 def with_devices(policy: str, scope: str = "container") -> Kubelet:
@@ -217,18 +216,18 @@ def nic_pod(name: str, count: int) -> Pod:
 def test_too_few_devices_are_counted(scope: str) -> None:
     who = "Container c" if scope == "container" else "The pod as a whole"
     kubelet, first = told(with_devices("restricted", scope), nic_pod("first", 1))
-    assert first.text == "Its 1 exclusive CPU comes from NUMA node 0. Of example.com/nic it gets nic-0 on NUMA node 0."
-    assert told(kubelet, nic_pod("second", 2))[1].text == f"{who} asks for 2 of example.com/nic, but only 1 is left."
+    assert first.text == "Its 1 exclusive CPU comes from NUMA node 0. It gets nic-0 of example.com/nic on NUMA node 0."
+    assert told(kubelet, nic_pod("second", 2))[1].text == f"{who} requests 2 of example.com/nic, but only 1 is free."
 
 
 def test_devices_that_lie_apart_are_told() -> None:
     _, answer = told(with_devices("single-numa-node"), nic_pod("far", 2))
-    assert answer.text == (
-        "Container c asks for 2 of example.com/nic, which single-numa-node would have nearer to each other than those "
-        "that are left."
+    assert (
+        answer.text
+        == "Container c needs 2 of example.com/nic on one NUMA node; free: 1 on NUMA nodes 0-1, 0 on NUMA nodes 2-3."
     )
 
 
 def test_too_few_devices_under_policy_none_are_told_with_the_kubelets_figures() -> None:
     _, answer = told(with_devices("none"), nic_pod("many", 3))
-    assert answer.text.startswith("It asks for more devices than are left (requested number of devices unavailable")
+    assert answer.text.startswith("It requests more devices than are free (requested number of devices unavailable")

@@ -19,7 +19,7 @@ from tests.laws.strategies_resizing import (
 from mooring.core.bits import list_text, members
 from mooring.core.config import ANYWHERE, CPU_HOTPLUG, NEVER, REPLACE, SAME_NODES, MooringConfig
 from mooring.core.machineinfo import MachineInfo
-from mooring.cpumanager.offline import effective_pool
+from mooring.extensions.offline import effective_pool
 from mooring.node import Node
 from mooring.node.hotplug import CPUsChanged, broken, came_online, remembered, replanned, went_offline
 from mooring.node.resizing import reconcile, resize

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mooring.core.bits import mask_of
-from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState

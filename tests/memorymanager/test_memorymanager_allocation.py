@@ -29,8 +29,7 @@ from tests.memorymanager.small_memory import (
 
 from mooring.core.bits import mask_of
 from mooring.core.errors import KubeletCrashError
-from mooring.core.pod import Container, Pod, QoS
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import Container, Pod, PodLevelGates, QoS
 from mooring.memorymanager import static as engine
 from mooring.memorymanager.account import charge, release
 from mooring.memorymanager.facts import MemoryAssigned, MemoryReleased

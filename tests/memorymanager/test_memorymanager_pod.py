@@ -31,8 +31,7 @@ from mooring.memorymanager import policy_hints
 from mooring.memorymanager import static as engine
 from mooring.memorymanager.facts import MemoryHintsAsked, MemoryPinningFailed, MemoryPinningRequested
 from mooring.memorymanager.pod_allocation import allocate_pod
-from mooring.memorymanager.pod_budget import EMPTY_SHARED_POOL, shared_pool_error
-from mooring.memorymanager.pod_partition import partition
+from mooring.memorymanager.pod_partition import EMPTY_SHARED_POOL, partition, shared_pool_error
 from mooring.memorymanager.pod_restore import restored_blocks, without_orphans, without_pod
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.reuse import ReusableMemory

@@ -18,8 +18,7 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
-from mooring.core.pod import ContainerKind, Pod, QoS
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import ContainerKind, Pod, PodLevelGates, QoS
 from mooring.memorymanager import policy_hints
 from mooring.memorymanager.facts import MemoryHintsAsked
 from mooring.memorymanager.policy import MemoryPolicy

@@ -9,12 +9,10 @@ from tests.memorymanager.small_memory import APP, BOTH, HUGE, INIT, LARGE, SIDEC
 
 from mooring.core.config import ReservedMemory
 from mooring.core.machineinfo import HugePages, MachineInfo, Node
-from mooring.core.pod import ContainerKind
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import ContainerKind, PodLevelGates
 from mooring.core.quantity import Quantity
-from mooring.memorymanager.machine import default_machine_state, hugepages_type, wrapped_nodes
+from mooring.memorymanager.machine import default_machine_state, hugepages_type, reserved_table, wrapped_nodes
 from mooring.memorymanager.requests import NOT_INT64, container_requests, pod_requests
-from mooring.memorymanager.reserved import reserved_table
 
 OFF = PodLevelGates()
 

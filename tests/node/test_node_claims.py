@@ -8,7 +8,7 @@ from tests.node.nodes import config, machine
 from mooring.core.bits import list_text
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
-from mooring.cpumanager.claimed import claim_of, claims_of, is_claim, owner_of
+from mooring.extensions.claimed import claim_of, claims_of, is_claim, owner_of
 from mooring.kubelet.adoption import held_by_others
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet

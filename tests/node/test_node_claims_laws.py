@@ -12,7 +12,7 @@ from tests.laws.strategies_whole_node import configurations, hardware, pods
 
 from mooring.core.config import MooringConfig
 from mooring.core.topology import Topology
-from mooring.cpumanager.claimed import HeldClaim, claims_of, is_claim
+from mooring.extensions.claimed import HeldClaim, claims_of, is_claim
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.node.claims import Claim, Share, claimable

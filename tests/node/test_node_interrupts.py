@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod, QoS
-from mooring.cpumanager.claimed import owner_of
 from mooring.cpumanager.state import CPUState
-from mooring.node.interrupts import ANNOTATION, Interrupt, Owner, Place, Room, Why, Wish, place, union, wish_of
-from mooring.node.owning import owners_of
-from mooring.node.steering import NEW, Kept, Memory, Steering, steer, written
+from mooring.extensions.claimed import owner_of
+from mooring.extensions.interrupt_owners import owners_of
+from mooring.extensions.interrupts import ANNOTATION, Interrupt, Owner, Place, Room, Why, Wish, place, union, wish_of
+from mooring.extensions.steering import NEW, Kept, Memory, Steering, steer, written
 
 CPUS = range(8)
 ALL = CPUSet.from_ids(CPUS)

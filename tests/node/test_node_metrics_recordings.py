@@ -25,7 +25,7 @@ from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_sce
 from mooring.node import Decision, Readmission
 from mooring.node.facts import KubeletStarted
 from mooring.node.metrics import NUMA_GAUGE, Metrics
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.scenario_machines import load_machines
 
 EVERY = 4

@@ -23,7 +23,7 @@ from mooring.core.decision import Rejection
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
-from mooring.cpumanager.resize import NOT_RESIZED
+from mooring.extensions.cpu_resize import NOT_RESIZED
 from mooring.node import Node
 from mooring.node.resize import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
 from mooring.node.resizing import reconcile, resize, resize_state, retry

@@ -157,7 +157,7 @@ def test_a_plan_answers_with_what_running_pods_have_afterwards(tmp_path: Path) -
     plan = planned(tmp_path, (("db", 3), ("cache", 4)), (("web", 8),), "2,9", CONFIG)
     db, cache, web = plan.answers
     assert str(db.decision.containers["app"].cpus) == "1-3"
-    assert "app lost CPU 2, which is offline, and nothing stands in for it: 1 needed, 0 free on NUMA node 0." in db.why
+    assert "app lost CPU 2, which is offline and has no replacement: 1 needed, 0 free on NUMA node 0." in db.why
     assert "lost" not in cache.why
     assert not web.admitted
     assert web.why.endswith("CPU 9 is offline.")
@@ -168,7 +168,7 @@ def test_a_plan_shows_who_stands_in(tmp_path: Path) -> None:
     plan = planned(tmp_path, (("db", 3),), (), "2", CONFIG)
     (db,) = plan.answers
     assert str(db.decision.containers["app"].cpus) == "1,3-4"
-    assert "app lost CPU 2 and has 4 instead for now; it was given NUMA node 0." in db.why
+    assert "app lost CPU 2, replaced by 4 for now; it was allocated on NUMA node 0." in db.why
     assert [str(row.cpus) for row in plan_rows(plan, wide=True)] == ["1,3-4"]
 
 

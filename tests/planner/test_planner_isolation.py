@@ -13,7 +13,7 @@ from mooring.core.topology import Topology, discover_topology
 from mooring.discovery.cgroups import ControlGroup
 from mooring.discovery.isolation import IRQBalance, IsolationFacts
 from mooring.discovery.kernelwords import KernelWords
-from mooring.node.interrupts import Interrupt, Owner, Wish
+from mooring.extensions.interrupts import Interrupt, Owner, Wish
 from mooring.planner.isolation.holders import Assignments, Holder
 from mooring.planner.isolation.lint import lint
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec import to_builtins
 from tests.planner.recordings import CORPORA, MACHINES
 
 from mooring.checkpoint.cpu_file import cpu_state_text
@@ -169,7 +168,7 @@ def test_a_running_pod_that_asks_for_another_number_is_refused() -> None:
     before = planned(RESTRICTED, [pod("a", "4")])
     plan = planned(RESTRICTED, [pod("b", "4")], files=before.files, active=[pod("a", "5")])
     assert reasons(plan) == ["TopologyAffinityError", ""]
-    assert "holds 4 since it was admitted before" in plan.answers[0].why
+    assert "already holds 4 from its earlier admission" in plan.answers[0].why
     assert [row.verdict for row in plan_rows(plan, wide=False)] == ["refused though it ran already", "exclusive"]
 
 
@@ -187,7 +186,7 @@ def test_a_configuration_that_the_kubelet_refuses_is_answered_with_what_to_do() 
     assert plan.refusal.message == "[cpumanager] unable to determine reserved CPU resources for static policy"
     assert plan.remedy.startswith("The static policy needs CPUs for the system")
     assert not plan.is_yes
-    document = to_builtins(plan_document(plan))
+    document = plan_document(plan)
     assert (document["startError"], document["pods"]) == (plan.refusal.message, [])
     view = plan_view(plan)
     assert plan.refusal.message in view.caption[-2]
@@ -219,12 +218,12 @@ def test_a_kubelet_that_would_never_return_ends_the_plan() -> None:
     plan = planned(config, [pod("a", "500m"), pod("b", "14"), pod("late")], machine=machine, files=half_used_cores())
     last = plan.answers[-1]
     assert [answer.pod.name for answer in plan.answers] == ["a", "b"]
-    assert last.why.startswith("The kubelet would never return from this admission (known defect group-loop)")
+    assert last.why.startswith("The kubelet never returns from this admission (known defect group-loop)")
     assert [left.name for left in plan.unasked] == ["late"]
     assert [line for line in warnings(plan) if "would not return from this admission" in line]
     assert not plan.is_yes
     assert plan_rows(plan, wide=False)[-1].verdict == "endless"
-    document = to_builtins(plan_document(plan))
+    document = plan_document(plan)
     assert document["pods"][-1]["endless"] == "group-loop"
     assert document["unasked"] == [{"uid": "late", "namespace": "ns", "name": "late"}]
 
@@ -236,10 +235,10 @@ def test_a_crash_of_the_kubelet_is_an_answer() -> None:
     config = replace(RESTRICTED, topology_manager_policy_options={"prefer-closest-numa-nodes": "true"})
     plan = planned(config, [pod("a"), pod("b")], machine=machine)
     assert plan.answers[-1].crash
-    assert plan.answers[-1].why.startswith("The kubelet would crash on this admission: ")
+    assert plan.answers[-1].why.startswith("The kubelet crashes on this admission: ")
     assert not plan.is_yes
     assert plan_rows(plan, wide=False)[-1].verdict == "crash"
-    assert "crash" in to_builtins(plan_document(plan))["pods"][-1]
+    assert "crash" in plan_document(plan)["pods"][-1]
 
 
 def test_devices_take_part_when_they_are_declared() -> None:
@@ -249,10 +248,8 @@ def test_devices_take_part_when_they_are_declared() -> None:
     ]
     plan = planned(SINGLE, wanting, devices=nics)
     assert cpus(plan) == ["12,28", "13,29", ""]
-    assert to_builtins(plan_document(plan))["pods"][0]["devices"] == {
-        "c": {"example/nic": {"ids": ["nic-0"], "numa": [[3]]}}
-    }
-    assert plan.answers[2].why == "Container c asks for 1 of example/nic, but none is left."
+    assert plan_document(plan)["pods"][0]["devices"] == {"c": {"example/nic": {"ids": ["nic-0"], "numa": [[3]]}}}
+    assert plan.answers[2].why == "Container c requests 1 of example/nic, but none is free."
     assert warnings(plan) == []
 
 
@@ -322,7 +319,7 @@ def test_a_plan_says_of_recorded_pods_what_a_replay_says() -> None:
         if any(answer.decision.reason.startswith("OutOf") for answer in plan.answers):
             continue
         steps = replay_scenario(scenario, machines)["expect"]["steps"]
-        for told, replayed in zip(to_builtins(plan_document(plan))["pods"], steps, strict=True):
+        for told, replayed in zip(plan_document(plan)["pods"], steps, strict=True):
             assert {name: told[name] for name in replayed} == replayed
         if plan.answers[-1].admitted:
             assert texts(plan.files) == {name: steps[-1][name] for name in texts(plan.files)}

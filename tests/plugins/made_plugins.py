@@ -11,7 +11,7 @@ from mooring.core.machineinfo import CPUFacts
 from mooring.core.plugins import UNWATCHED, ChosenPlugin, PluginChoice, PluginPlacement, Watch
 from mooring.core.pod import Pod
 from mooring.cpumanager.chooser import CPUsWanted, Purpose
-from mooring.cpumanager.rules import TakeRules
+from mooring.cpumanager.options import TakeRules
 from mooring.cpumanager.state import CPUState
 from mooring.plugins.host import PluginHost, machine_view
 

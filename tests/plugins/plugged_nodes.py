@@ -17,10 +17,10 @@ from mooring.core.machine import Machine
 from mooring.core.machineinfo import CoreKind, CPUFacts
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.quantity import Quantity
-from mooring.cpumanager.hidden import hidden_of_pod, is_hidden, pod_of
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.discovery.compact import parse_compact
 from mooring.discovery.loader import load_machine
+from mooring.extensions.hidden import hidden_of_pod, is_hidden, pod_of
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.manifest.mooring_config import plugin_choice

@@ -91,7 +91,7 @@ def test_explain_names_the_plugin() -> None:
         )
     )
     told = [line.text for line in walk(story_lines(explain(plan, pods[2]), None))]
-    assert any(line.startswith("cpus-first puts NUMA node 0 in the place of") for line in told)
+    assert any(line.startswith("cpus-first replaces ") and line.endswith(" by NUMA node 0") for line in told)
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["1Mi", "2Gi", "5Gi"]), st.booleans()), max_size=8))

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from inspect import getmembers, isclass
+from typing import Any
 
-from msgspec import to_builtins
-from tests.documents.validation import complaints
+import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
 from tests.plugins.plugged_nodes import STATIC, WHOLE, machine_named, named, plugged, pod
 
 from mooring.core.config import MooringConfig
 from mooring.core.plugins import ChosenPlugin, PluginChoice
-from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
-from mooring.explain.plugin_lines import plugin_line
+from mooring.explain.step_lines import plugin_line
 from mooring.explain.tree import walk
 from mooring.node.facts import PodAdmitted
+from mooring.planner.explain.document import explanation_document
+from mooring.planner.explain.facts_document import FACTS
 from mooring.planner.explanation import explain
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
+from mooring.plugins import facts
 from mooring.plugins.facts import Candidate, PluginMadeRoom, PluginsChose, PluginScored
+from mooring.schemas import COMMON, kinds, schema
 
 HYBRID = "i7-1370p"
 
@@ -72,7 +79,7 @@ def test_a_refusal_names_plugin_cpus_and_reason() -> None:
     answer = plan.answers[0]
     assert answer.code == "MOOR-125"
     assert answer.why == (
-        "Container c0 asks for 13 exclusive CPUs, and of the 19 that can be had plugins leave too few. "
+        "Container c0 requests 13 exclusive CPUs, but plugins withhold too many of the 19 available. "
         "The plugin core-kinds withholds 13-19: they are on cores of another kind than performance."
     )
 
@@ -101,7 +108,7 @@ def test_a_plugin_that_fails_is_a_finding_once_and_a_line_of_each_story() -> Non
         "failed at pre_score, first for default/one (2 times): it raised ValueError: no such table; "
         "its answer was left out"
     )
-    assert "broken failed at pre_score, and its answer is left out: it raised ValueError: no such table" in told(plan)
+    assert "broken failed at pre_score, and its answer is ignored: it raised ValueError: no such table" in told(plan)
 
 
 def test_lines_stay_short_with_many_levels_and_proposals() -> None:
@@ -112,14 +119,23 @@ def test_lines_stay_short_with_many_levels_and_proposals() -> None:
     assert line.text == "as a hint, chosen by table (score 1 by judge), of 9 proposals: 0"
     assert [child.text for child in line.children][-1] == "nor 4 others"
     room = PluginMadeRoom("u", "c", "table", 0b11, "nobody else wants them")
-    assert plugin_line(room).text == "table gives 2 CPUs (0-1) back after all: nobody else wants them"
+    assert plugin_line(room).text == "table releases 2 CPUs (0-1) after all: nobody else wants them"
+
+
+@pytest.mark.parametrize("kind", [kind for _, kind in getmembers(facts, isclass) if kind.__name__.startswith("Plugin")])
+def test_every_fact_of_plugins_has_a_document_with_all_of_its_fields(kind: type) -> None:
+    assert list(FACTS[kind]) == [field.name for field in fields(kind)]
 
 
 def test_the_document_keeps_its_schema() -> None:
     mooring = plugged(named("core-kinds", strict=True), "hidden-siblings", "spread")
     pods = [pod("web", 2, core_kind="performance", hide_siblings="true", spread_group="a"), pod("db", 1)]
     plan = make_plan(Question(machine_named(HYBRID), STATIC, mooring, tuple(pods)))
-    document = to_builtins(explanation_document(explain(plan, pods[0]), "example", None))
-    assert complaints("Explanation", document) == []
+    document = explanation_document(explain(plan, pods[0]), "example", None)
+    registry: Registry[Any] = Registry().with_resources(
+        (f"{kind}.json", Resource.from_contents(schema(kind))) for kind in (COMMON, *kinds())
+    )
+    plain = json.loads(json.dumps(document))
+    assert [*Draft202012Validator(schema("Explanation"), registry=registry).iter_errors(plain)] == []
     told_of = {fact["fact"] for fact in document["facts"]}
     assert {"PluginFiltered", "PluginScored", "PluginsChose", PodAdmitted.__name__} <= told_of

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import to_builtins
 from tests.plugins.plugged_nodes import (
     STATIC,
     WHOLE,
@@ -26,10 +25,10 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.core.pod import ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
-from mooring.cpumanager.hidden import without_hidden
 from mooring.cpumanager.state import CPUState
 from mooring.explain.lines import story_lines
 from mooring.explain.tree import walk
+from mooring.extensions.hidden import without_hidden
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.planner.doctor.diagnosis import diagnose
@@ -172,7 +171,7 @@ def test_pictures_tables_and_documents_call_them_what_they_are() -> None:
         "one thread of a core, one L3",
         "whole cores, one L3",
     ]
-    assert to_builtins(plan_document(plan))["pods"][0]["hidden"] == {"c0": str(plan.answers[0].decision.hidden["c0"])}
+    assert plan_document(plan)["pods"][0]["hidden"] == {"c0": str(plan.answers[0].decision.hidden["c0"])}
     assert "default/web/c0 (hidden siblings)" in [holder.label for holder in assignments_of(plan).holders]
     assert not plan.strangers
     story = explain(plan, plan.answers[0].pod)
@@ -185,9 +184,7 @@ def test_pictures_tables_and_documents_call_them_what_they_are() -> None:
 def test_podresources_has_the_cpus_of_the_container_only() -> None:
     plan = planned(hiding("web", 2))
     assert plan.kubelet is not None
-    listed = to_builtins(pod_resources_document(plan.kubelet.node))["List"]["pod_resources"][0]["containers"][0][
-        "cpu_ids"
-    ]
+    listed = pod_resources_document(plan.kubelet.node)["List"]["pod_resources"][0]["containers"][0]["cpu_ids"]
     assert listed == [str(cpu) for cpu in plan.answers[0].decision.containers["c0"].cpus]
 
 

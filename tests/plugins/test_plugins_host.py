@@ -13,9 +13,9 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import CoreKind, CPUFacts
 from mooring.core.pod import Pod
 from mooring.cpumanager.chooser import CPUsChosen
-from mooring.cpumanager.hidden import with_hidden
-from mooring.cpumanager.rules import TakeError
+from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.state import CPUState
+from mooring.extensions.hidden import with_hidden
 from mooring.node.settings import Settings, build_settings
 from mooring.plugins import AffinityRequest, CPURequest, Holder, PodView
 from mooring.plugins.facts import PluginFailed

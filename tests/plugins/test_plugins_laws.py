@@ -17,8 +17,8 @@ from mooring.core.config import FIXABLE_DEFECTS, MooringConfig
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.plugins import PluginChoice
 from mooring.core.pod import ContainerKind, Pod
-from mooring.cpumanager.hidden import hidden_of, pod_of
 from mooring.cpumanager.requests import exclusive_cpus
+from mooring.extensions.hidden import hidden_of, pod_of
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.node import Decision, Node

@@ -10,7 +10,7 @@ from tests.plugins.made_plugins import POD, answering, cpus, free, host_on, plug
 from mooring.core.cpuset import CPUSet
 from mooring.core.plugins import ChosenPlugin, PluginPlacement
 from mooring.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
-from mooring.cpumanager.rules import TakeError, TakeRules
+from mooring.cpumanager.options import TakeError, TakeRules
 from mooring.plugins import CPURequest, PodView, Room, Selected, Withheld, kubelet_choice
 from mooring.plugins.facts import (
     PluginFailed,

@@ -9,7 +9,7 @@ import pytest
 from tests.patience import until
 
 from mooring.core.plugins import OutOfTimeError
-from mooring.plugging.watching import Watchman
+from mooring.plugging.loading import Watchman
 
 MINUTE = 60 * 10**9
 

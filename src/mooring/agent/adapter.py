@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mooring.agent.holder import Decide, Holder, told_by
+from mooring.agent.holder import Decide, StateHolder, updates_of
 from mooring.agent.nri.errors import RefusalError
 from mooring.agent.nri.observer import Loss, LostAnswer
 from mooring.agent.nri.types import Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox
@@ -13,7 +13,7 @@ from mooring.agent.pods.source import OnePod, PodsAtHand, ResizedSource
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
 from mooring.agent.reactor.listing import unlisted
-from mooring.agent.reactor.outcomes import Adjusted, Outcome, Refused
+from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.records import as_asked, messages_of
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
@@ -25,12 +25,12 @@ from mooring.manifest.pods import DEFAULT_GATES
 from mooring.service.clock import present_moment
 
 
-class Shell:
+class RuntimeAdapter:
     """The :class:`~mooring.agent.nri.types.Handler` of the agent; its calls come from one thread."""
 
     def __init__(
         self,
-        holder: Holder,
+        holder: StateHolder,
         pods: ResizedSource | None,
         gates: PodGates = DEFAULT_GATES,
         clock: Callable[[], Moment] = present_moment,
@@ -67,7 +67,7 @@ class Shell:
             for one in unknown
         }
         now = self._clock()
-        return told_by(
+        return updates_of(
             self._decided(lambda state, hear: synchronize(state, pods, containers, specs, hear, now, running))
         )
 
@@ -90,11 +90,11 @@ class Shell:
         outcome = self._decided(
             lambda state, hear: update_container(state, pod, container, resources, target, now, hear), pod.uid
         )
-        return told_by(outcome)
+        return updates_of(outcome)
 
     def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
         """Learn that a container has ended."""
-        return told_by(self._decided(lambda state, _hear: stop_container(state, container), pod.uid))
+        return updates_of(self._decided(lambda state, _hear: stop_container(state, container), pod.uid))
 
     def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None:
         """Learn everything else."""
@@ -115,12 +115,12 @@ class Shell:
         if answer.loss is not Loss.CLOSED and told:
             self._holder.apply(lambda state, _hear: answer_lost(state, told))
 
-    def _decided(self, decide: Decide, uid: str = "") -> Outcome:
+    def _decided(self, decide: Decide, uid: str = "") -> EventOutcome:
         self._told = frozenset()
         outcome = self._holder.apply(decide, uid)
         if isinstance(outcome.answer, Refused):
             raise RefusalError(outcome.answer.text)
-        self._told = frozenset(one.container_id for one in told_by(outcome))
+        self._told = frozenset(one.container_id for one in updates_of(outcome))
         if outcome.starts:
             # Nobody waits for updates: one that failed would let who had to make room run beside the newcomer.
             self._holder.confirm()

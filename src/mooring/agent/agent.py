@@ -11,35 +11,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mooring.agent.adapter import Shell
+from mooring.agent.adapter import RuntimeAdapter
 from mooring.agent.claims import ClaimsService
-from mooring.agent.cpu_hotplug import CPUCare
+from mooring.agent.cpu_hotplug import CPUReconciler
 from mooring.agent.executor import Executor, WorkQueue
-from mooring.agent.holder import Holder
-from mooring.agent.interrupts.reconcile import InterruptCare
+from mooring.agent.holder import StateHolder
+from mooring.agent.interrupts.reconcile import InterruptReconciler
 from mooring.agent.listening import Listener
-from mooring.agent.node_kubelet import KubeletCare
+from mooring.agent.node_kubelet import KubeletWatch
 from mooring.agent.node_lock import NodeLock
 from mooring.agent.nri.errors import ConnectionLostError
 from mooring.agent.nri.plugin import Given, connect_to, run_given_plugin, run_plugin
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.options import choices_of
 from mooring.agent.podresources import PodResourcesService
-from mooring.agent.pods.cluster import announce, surroundings
+from mooring.agent.pods.cluster import announce, open_cluster_access
 from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.agent.reactor.hotplug import is_watched
-from mooring.agent.reactor.outcomes import Outcome
+from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.resume import Resumed, resume
 from mooring.agent.releasing import release, tell_late
 from mooring.agent.reloading import Reloading
-from mooring.agent.startup import Beginning, RunningPublisher
+from mooring.agent.startup import RunningPublisher, Startup
 from mooring.agent.status.api import status_pages
 from mooring.agent.status.health import health_pages, unready
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import Heartbeat, InForce, Published, Snapshot
 from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.agent.storage.store import Store
-from mooring.agent.verify import SandboxLook, verify, verify_quotas, verify_sandboxes
+from mooring.agent.verify import SandboxCheck, verify, verify_quotas, verify_sandboxes
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.kubelet.kubelet import Kubelet
@@ -66,7 +66,7 @@ HANGING = 5.0
 class Agent:
     """An agent of this node."""
 
-    def __init__(self, beginning: Beginning, log: Any, given: Given | None = None) -> None:
+    def __init__(self, beginning: Startup, log: Any, given: Given | None = None) -> None:
         """Take the state folder, start the engine, and open sockets; :meth:`start` begins to talk to the runtime.
 
         Args:
@@ -104,7 +104,7 @@ class Agent:
             gates = PodGates.of(
                 beginning.configuration.kubelet.feature_gates, beginning.configuration.mooring.extensions
             )
-            around = surroundings(options, gates, beginning.node, self._report, self.metrics.evictions.inc)
+            around = open_cluster_access(options, gates, beginning.node, self._report, self.metrics.evictions.inc)
             opened.callback(around.stop, _PATIENCE)
             plugin = PluginOptions(
                 index=options.plugin_index, budget=options.reply_budget_ns / 1e9, fail_request=options.fail_closed
@@ -122,19 +122,19 @@ class Agent:
                 tell_cluster,
                 AssignedFiles(Path(options.assigned_dir)),
             )
-            self.holder = Holder(resumed.state, self._published, store, self.executor)
+            self.holder = StateHolder(resumed.state, self._published, store, self.executor)
             self._around, self.work = around, work
             self._interrupts = (
-                InterruptCare(beginning.root, Path(options.state_dir), self.holder, self.metrics, log)
+                InterruptReconciler(beginning.root, Path(options.state_dir), self.holder, self.metrics, log)
                 if beginning.root
                 else None
             )
             if unlockable:
                 log.warning("the state folder cannot be locked", problem=unlockable)
                 self.holder.problem(unlockable)
-            self.holder.apply(lambda state, _hear: Outcome(state, effects=resumed.reports))
+            self.holder.apply(lambda state, _hear: EventOutcome(state, effects=resumed.reports))
             self._cpus = self._cpu_care(beginning, opened)
-            shell = Shell(self.holder, around.pods, gates)
+            shell = RuntimeAdapter(self.holder, around.pods, gates)
             self.listener = Listener(self.holder, shell, self.metrics, log)
             self.heartbeat = Heartbeat(time.monotonic)
             self._serve(opened)
@@ -149,7 +149,7 @@ class Agent:
         self._thread = threading.Thread(target=self._talk, name="mooring-plugin", daemon=True)
         self._verified = self._written = time.monotonic()
         self._settled: frozenset[str] = frozenset()
-        self._looked = SandboxLook()
+        self._looked = SandboxCheck()
         self._tainted: bool | None = None
 
     @property
@@ -245,17 +245,17 @@ class Agent:
         opened.callback(self._lock.close)
         return unlockable
 
-    def _cpu_care(self, beginning: Beginning, opened: ExitStack) -> CPUCare | None:
+    def _cpu_care(self, beginning: Startup, opened: ExitStack) -> CPUReconciler | None:
         if not beginning.root or not is_watched(self.holder.state):
             return None
-        made = CPUCare(beginning.root, beginning.machine, self.holder, self._options, self._log)
+        made = CPUReconciler(beginning.root, beginning.machine, self.holder, self._options, self._log)
         opened.callback(made.stop, _PATIENCE)
         return made
 
-    def _kubelet_care(self, beginning: Beginning) -> KubeletCare | None:
+    def _kubelet_care(self, beginning: Startup) -> KubeletWatch | None:
         if beginning.beside is None:
             return None
-        return KubeletCare(beginning.beside, self._around.outward, beginning.node, self._log, self._reloading.ask)
+        return KubeletWatch(beginning.beside, self._around.outward, beginning.node, self._log, self._reloading.ask)
 
     def _verify(self, container_ids: tuple[str, ...] | None = None) -> None:
         verify(self.holder, self._cgroups, container_ids, None if self._cpus is None else self._cpus.online)
@@ -295,7 +295,7 @@ class Agent:
         if options.claims_socket:
             opened.callback(ClaimsService(options.claims_socket, self._published, self.holder, self._log).close)
 
-    def _publish(self, beginning: Beginning) -> RunningPublisher:
+    def _publish(self, beginning: Startup) -> RunningPublisher:
         """Start the publisher.
 
         Raises:
@@ -306,10 +306,10 @@ class Agent:
         if not self._options.kubeconfig:
             raise InputError("needs the API server", field="publish", remedy="write kubeconfig, or publish: false")
         # Needs the client of the API server, half of the agent's memory.
-        from mooring.agent.pods.accounts import Account, connector, own_accounts  # noqa: PLC0415 - as said above
+        from mooring.agent.pods.accounts import AgentAccount, connector, own_accounts  # noqa: PLC0415 - as said above
 
         path = self._options.kubeconfig
-        connect = own_accounts(path).get(Account.PUBLISH) or connector(path)
+        connect = own_accounts(path).get(AgentAccount.PUBLISH) or connector(path)
         return beginning.publish(self._kubelet_now, connect, beginning.node, self._report)
 
     def _kubelet_now(self) -> Kubelet | None:
@@ -326,7 +326,7 @@ class Agent:
         tell(finding.message, about=finding.subject)
 
 
-def _first(beginning: Beginning, resumed: Resumed, facts: list[object]) -> Snapshot:
+def _first(beginning: Startup, resumed: Resumed, facts: list[object]) -> Snapshot:
     """Return the snapshot before anything has happened."""
     now = time.time()
     kubelet = resumed.state.kubelet
@@ -343,7 +343,7 @@ def _first(beginning: Beginning, resumed: Resumed, facts: list[object]) -> Snaps
 
 def _plugin(
     given: Given | None,
-    shell: Shell,
+    shell: RuntimeAdapter,
     options: PluginOptions,
     listener: Listener,
     connect: Callable[[], socket.socket],

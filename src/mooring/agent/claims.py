@@ -12,18 +12,18 @@ from typing import Any, Final
 import msgspec
 from google.protobuf.message import Message
 
-from mooring.agent.holder import Holder
+from mooring.agent.holder import StateHolder
 from mooring.agent.reactor.claimed import variables
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
-from mooring.agent.reactor.outcomes import Outcome, Refused
+from mooring.agent.reactor.outcomes import EventOutcome, Refused
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.observer import Observer
-from mooring.cpumanager.claimed import HeldClaim, claim_of, claims_of, owner_of
 from mooring.discovery.machineinfo_json import machine_info_document
+from mooring.extensions.claimed import HeldClaim, claim_of, claims_of, owner_of
 from mooring.node.claims import Claim, Share, claimable
 from mooring.service.claims_messages import MESSAGES, SERVICE
 from mooring.service.grpc_socket import GRPCSocket, Method
@@ -38,7 +38,7 @@ _REQUEST = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?", re.ASCII)
 class ClaimsService:
     """Serves Prepare, Unprepare and Node on a Unix socket until it is closed."""
 
-    def __init__(self, path: str, provider: SnapshotProvider, holder: Holder, log: Any) -> None:
+    def __init__(self, path: str, provider: SnapshotProvider, holder: StateHolder, log: Any) -> None:
         """Begin to serve.
 
         Args:
@@ -71,7 +71,7 @@ class ClaimsService:
         except InputError as error:
             return response(reason=f"InvalidClaim: {error}")  # type: ignore[no-any-return]
 
-        def decide(state: AgentState, hear: Observer) -> Outcome:
+        def decide(state: AgentState, hear: Observer) -> EventOutcome:
             return prepare_claim(state, asked, pods, hear)
 
         outcome = self._holder.apply(decide, owner_of(asked.uid))
@@ -81,7 +81,7 @@ class ClaimsService:
         return response(shares=_shares(held))  # type: ignore[no-any-return]
 
     def _unprepare(self, request: Any) -> Message:
-        def decide(state: AgentState, hear: Observer) -> Outcome:
+        def decide(state: AgentState, hear: Observer) -> EventOutcome:
             return unprepare_claim(state, request.uid, hear)
 
         outcome = self._holder.apply(decide)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mooring.agent.holder import Holder
+from mooring.agent.holder import StateHolder
 from mooring.agent.options import AgentOptions
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.startup import keep_machine
@@ -33,7 +33,7 @@ ONLINE = "sys/devices/system/cpu/online"
 
 
 @dataclass(frozen=True, slots=True)
-class OnlineCPUs:
+class OnlineCPUList:
     """The list of one machine."""
 
     root: str = "/"
@@ -151,10 +151,10 @@ class CPUWatch:
         return found
 
 
-class CPUCare:
+class CPUReconciler:
     """Tells the reactor which CPUs are online."""
 
-    def __init__(self, root: str, machine: Machine, holder: Holder, options: AgentOptions, log: Any) -> None:
+    def __init__(self, root: str, machine: Machine, holder: StateHolder, options: AgentOptions, log: Any) -> None:
         """Keep the machine's description, and look for the first time: nobody is placed on a CPU that is offline.
 
         Args:
@@ -164,7 +164,7 @@ class CPUCare:
             options: of the agent.
             log: of the agent.
         """
-        self._online, self._holder, self._log = OnlineCPUs(root), holder, log
+        self._online, self._holder, self._log = OnlineCPUList(root), holder, log
         self._strange = CPUSet()
         if problem := keep_machine(Path(options.state_dir), machine):
             log.warning("the machine's description cannot be kept", problem=problem)

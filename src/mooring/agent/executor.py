@@ -11,15 +11,15 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten
 from mooring.agent.reactor.effects import (
+    AgentReport,
     DropAssigned,
     Effect,
     EventFor,
     Evict,
     LiftQuota,
-    Report,
     ResizeAnswered,
     ReturnCPUs,
     SweepAssigned,
@@ -89,7 +89,7 @@ class Executor:
             case Verify():
                 self.checks.add(effect.container_ids)
                 self.work.put(partial(self.checks.run, effect.container_ids))
-            case Report():
+            case AgentReport():
                 self.work.put(partial(_log_report, self.log, effect))
             case EventFor() | Evict():
                 self.work.put(partial(self.announce, effect))
@@ -105,7 +105,7 @@ class Executor:
 
     def _lift(self, effect: LiftQuota) -> None:
         self.lifted = time.monotonic()
-        if (lifted := self.cgroups.lift_quota(effect)).trouble not in (None, Trouble.GONE):
+        if (lifted := self.cgroups.lift_quota(effect)).trouble not in (None, CGroupTrouble.GONE):
             self.complain(effect.container_id or effect.uid, f"a quota is not lifted: {lifted.problem}")
 
 
@@ -199,7 +199,7 @@ class WorkQueue:
                 self._failed(error)
 
 
-def _log_report(log: Any, report: Report) -> None:
+def _log_report(log: Any, report: AgentReport) -> None:
     """Log a report with what it is about."""
     fields = {"pod": report.uid, "container": report.container_id, "reason": report.reason}
     log.warning(report.message, finding=report.finding.value, **{key: text for key, text in fields.items() if text})

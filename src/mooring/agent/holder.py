@@ -1,7 +1,7 @@
 """The state of a running agent: changed in one place, under one lock, with everything that a change brings along.
 
-Whoever has an event for the reactor gives it to :meth:`Holder.apply`: the plugin's thread for the runtime, others for
-verification and reload. What the answer waits for is done before it returns.
+An event for the reactor goes through :meth:`StateHolder.apply`: from the plugin's thread for the runtime, from others
+for verification and reload. What the answer waits for is done before it returns.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 from mooring.agent.cgroups.findings import written_of
 from mooring.agent.executor import Executor
 from mooring.agent.reactor.effects import Effect, Persist
-from mooring.agent.reactor.enforcement import Written, write_done
-from mooring.agent.reactor.listing import Group
-from mooring.agent.reactor.outcomes import Accepted, Adjusted, Outcome, Refused, unwritten
+from mooring.agent.reactor.enforcement import WriteOutcome, writes_done
+from mooring.agent.reactor.listing import ListedGroup
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.values import LIVE, AgentState
-from mooring.agent.status.snapshot import EffectiveSet, PluginTrouble, Published, with_trouble
+from mooring.agent.status.snapshot import EffectiveSet, PluginFailures, Published, with_failure
 from mooring.agent.storage.store import Store
 from mooring.core.observer import Observer
 from mooring.core.plugins import PluginChoice
@@ -34,11 +34,11 @@ SETTLING = 1.0
 SETTLING_EACH = 0.02
 """Seconds more for each of them; measured are 5 ms, and the runtime does one after the other."""
 
-Decide: TypeAlias = Callable[[AgentState, Observer], Outcome]
+Decide: TypeAlias = Callable[[AgentState, Observer], EventOutcome]
 """An event for the reactor: the state now and who hears of the engine's facts -> what comes of it."""
 
 
-class Holder:
+class StateHolder:
     """Holds the state, and the snapshot that others see of it."""
 
     def __init__(self, state: AgentState, published: Published, store: Store, executor: Executor) -> None:
@@ -58,10 +58,10 @@ class Holder:
         self._answered = 0.0
         self._effective: dict[str, EffectiveSet] = {}
         self._unwritable = ""
-        self._troubled: Mapping[str, PluginTrouble] = {}
+        self._troubled: Mapping[str, PluginFailures] = {}
         self._publish()
 
-    def apply(self, decide: Decide, uid: str = "") -> Outcome:
+    def apply(self, decide: Decide, uid: str = "") -> EventOutcome:
         """Let an event change the state, and return what came of it once the effects before the reply are done.
 
         Args:
@@ -125,7 +125,7 @@ class Holder:
             self._unwritable = problem
             self._publish()
 
-    def is_running(self, group: Group) -> bool:
+    def is_running(self, group: ListedGroup) -> bool:
         """Tell whether a container or sandbox runs, as its control group says."""
         return self._executor.cgroups.has_processes(group.cgroup, group.pid)
 
@@ -140,7 +140,7 @@ class Holder:
         """Log a problem, once for each thing that it is about."""
         self._executor.complain(about, problem)
 
-    def _stored(self, before: AgentState, outcome: Outcome, uid: str) -> Outcome:
+    def _stored(self, before: AgentState, outcome: EventOutcome, uid: str) -> EventOutcome:
         """Write the state where it is to be written; return what is done instead when that fails."""
         if not any(isinstance(effect, Persist) for effect in outcome.effects):
             return outcome
@@ -151,7 +151,7 @@ class Holder:
         """Let the outside know of plugins whose answers were left out: each way to fail is logged once."""
         for failed in failures(facts):
             self._executor.metrics.plugin_failures.labels(failed.plugin, failed.point).inc()
-            self._troubled = with_trouble(self._troubled, failed)
+            self._troubled = with_failure(self._troubled, failed)
             self.complain(f"plugin {failed.plugin}", f"{failed.point}: {failed.why}; the answer was left out")
 
     def _tell_plugins(self, before: AgentState, after: AgentState) -> None:
@@ -180,23 +180,23 @@ class Holder:
             metrics = observe_duration(metrics, milliseconds)
         self._published.publish(replace(self._published.snapshot(), metrics=metrics))
 
-    def _expect(self, outcome: Outcome) -> None:
+    def _expect(self, outcome: EventOutcome) -> None:
         """Forget what the kernel showed of containers that are about to change, or that are gone."""
-        told = {one.container_id for one in told_by(outcome)}
+        told = {one.container_id for one in updates_of(outcome)}
         if told:
             self._answered = time.monotonic()
         live = {one.id for one in outcome.state.containers.values() if one.phase in LIVE}
         self._effective = {one: found for one, found in self._effective.items() if one in live and one not in told}
 
-    def _concluded(self, outcome: Outcome, written: Collection[Written]) -> Outcome:
+    def _concluded(self, outcome: EventOutcome, written: Collection[WriteOutcome]) -> EventOutcome:
         """Take up what the cgroups were found to be; the answer may be another one than was decided."""
-        conclusion = write_done(outcome, written)
+        conclusion = writes_done(outcome, written)
         self.state = conclusion.state
         for effect in conclusion.effects:
             self._do(effect)
         return replace(outcome, state=conclusion.state, answer=conclusion.answer)
 
-    def _do(self, effect: Effect) -> Written | None:
+    def _do(self, effect: Effect) -> WriteOutcome | None:
         done = self._executor.execute(effect)
         if done is None:
             return None
@@ -222,7 +222,7 @@ class Holder:
         )
 
 
-def told_by(outcome: Outcome) -> tuple[Any, ...]:
+def updates_of(outcome: EventOutcome) -> tuple[Any, ...]:
     """Return the updates of an answer."""
     answer = outcome.answer
     if isinstance(answer, Refused):

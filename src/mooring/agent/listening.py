@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from mooring.agent.adapter import Shell
-from mooring.agent.holder import Holder
+from mooring.agent.adapter import RuntimeAdapter
+from mooring.agent.holder import StateHolder
 from mooring.agent.nri.errors import CallTimeoutError, NRIError
 from mooring.agent.nri.observer import LostAnswer, Observer, Runtime
 from mooring.agent.status.health import REMEDY, SILENCE
@@ -22,8 +22,8 @@ class Listener(Observer):
 
     def __init__(
         self,
-        holder: Holder,
-        shell: Shell,
+        holder: StateHolder,
+        shell: RuntimeAdapter,
         metrics: AgentMetrics,
         log: Any,
         clock: Callable[[], float] = time.monotonic,

@@ -14,8 +14,8 @@ from typing import Any
 
 from mooring.agent.configuration import refuse_kubelet_beside
 from mooring.agent.options import AgentOptions
-from mooring.agent.pods.cluster import Outward, about_node
-from mooring.agent.pods.events import Happening
+from mooring.agent.pods.cluster import ClusterReporter, about_node
+from mooring.agent.pods.events import ClusterEvent
 from mooring.core.errors import InputError
 from mooring.discovery.capture.process import KubeletHere, KubeletProcess, kubelet_here, still_runs
 from mooring.discovery.tree import Tree, open_tree
@@ -23,7 +23,7 @@ from mooring.manifest.kubelet_flags import KubeletFlags, kubelet_flags
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class KubeletCheck:
     """What a look at the kubelet came to."""
 
     conflict: InputError | None = None
@@ -34,7 +34,7 @@ class Look:
     """A program that has the kubelet in it and does not show what that was told."""
 
 
-class KubeletBeside:
+class KubeletFinder:
     """Finds the kubelet and remembers it. Its calls come from one thread."""
 
     def __init__(self, opened: Callable[[], Tree] = lambda: open_tree("/")) -> None:
@@ -55,7 +55,7 @@ class KubeletBeside:
         self._told = {} if flags is None else flags.fields
         return flags
 
-    def look(self, kubelet_config: str) -> Look:
+    def look(self, kubelet_config: str) -> KubeletCheck:
         """Look whether there is another kubelet, and whether the agent may run beside it.
 
         Args:
@@ -64,16 +64,16 @@ class KubeletBeside:
         found = self._found(self._opened())
         process = found.process
         if process is None:
-            return Look(embedding=found.embedding)
+            return KubeletCheck(embedding=found.embedding)
         if process == self._judged:
-            return Look()
+            return KubeletCheck()
         flags = kubelet_flags(process.arguments)
         try:
             refuse_kubelet_beside(kubelet_config, flags)
         except InputError as error:
-            return Look(error)
+            return KubeletCheck(error)
         self._judged = process
-        return Look(is_told_otherwise=bool(kubelet_config) and flags.fields != self._told)
+        return KubeletCheck(is_told_otherwise=bool(kubelet_config) and flags.fields != self._told)
 
     def _found(self, tree: Tree) -> KubeletHere:
         if self._process is not None and still_runs(tree, self._process):
@@ -89,7 +89,7 @@ REASON = "KubeletManagesCPUs"
 """Reason of the event about a node on which the agent ends."""
 
 
-class KubeletCare:
+class KubeletWatch:
     """Looks at the kubelet while the agent runs.
 
     Beside a kubelet that manages CPUs itself the agent ends, as it does not begin beside one: each would undo every ten
@@ -98,7 +98,7 @@ class KubeletCare:
     """
 
     def __init__(
-        self, beside: KubeletBeside, outward: Outward, node: str, log: Any, told: Callable[[], object]
+        self, beside: KubeletFinder, outward: ClusterReporter, node: str, log: Any, told: Callable[[], object]
     ) -> None:
         """Look at nothing yet.
 
@@ -133,7 +133,7 @@ class KubeletCare:
         if found.conflict is not None and self.conflict is None:
             self.conflict = found.conflict
             self._log.error("the agent ends: the kubelet manages CPUs or memory itself", why=str(found.conflict))
-            self._outward.event(Happening(about_node(self._node), REASON, f"the agent ends: {found.conflict}"))
+            self._outward.event(ClusterEvent(about_node(self._node), REASON, f"the agent ends: {found.conflict}"))
         if found.is_told_otherwise:
             self._told()
         if found.embedding and found.embedding != self._embedding:

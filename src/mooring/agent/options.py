@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from mooring.agent.option_checks import node_name, opt_out_annotation, plugin_index, refuse_same, state_folder
-from mooring.agent.reactor.values import Options, Telling
+from mooring.agent.reactor.values import AssignedScope, Options
 from mooring.core.errors import InputError
 from mooring.manifest.fields import check_names, choice_at, flag_at, inside, text_at
 from mooring.manifest.quantities import nanoseconds
@@ -77,7 +77,7 @@ class AgentOptions:
     """Nanoseconds within which the runtime is answered."""
     metrics_address: Address | None = METRICS_ADDRESS
     per_container_metrics: bool = False
-    telling: Telling = Telling.ANNOTATED
+    telling: AssignedScope = AssignedScope.ANNOTATED
     """Which containers are told their CPUs, with the extension assigned-cpuset."""
     assigned_dir: str = "/run/mooring/assigned"
     """Folder of the files that tell them."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten
-from mooring.agent.holder import Holder
+from mooring.agent.holder import StateHolder
 from mooring.agent.reactor.assigned import owes
-from mooring.agent.reactor.outcomes import Outcome
+from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.resizing import is_due, released, taken_back
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import AgentState
@@ -17,7 +17,7 @@ from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 
 
-def release(holder: Holder, cgroups: CGroups, now: Moment) -> None:
+def release(holder: StateHolder, cgroups: CGroups, now: Moment) -> None:
     """Apply the releases whose delay is over; those that the kernel does not take are tried again at the next call.
 
     Args:
@@ -29,7 +29,7 @@ def release(holder: Holder, cgroups: CGroups, now: Moment) -> None:
         holder.apply(partial(_released, cgroups=cgroups, now=now, complain=holder.complain))
 
 
-def tell_late(holder: Holder) -> None:
+def tell_late(holder: StateHolder) -> None:
     """Let files say what containers got by an answer after which no event came."""
     if owes(holder.state):
         holder.apply(lambda state, _hear: outcome(state, state))
@@ -37,7 +37,7 @@ def tell_late(holder: Holder) -> None:
 
 def _released(
     state: AgentState, hear: Observer, *, cgroups: CGroups, now: Moment, complain: Callable[[str, str], None]
-) -> Outcome:
+) -> EventOutcome:
     spared = set()
     for owner, writes in taken_back(state, now).items():
         for one in writes:
@@ -51,5 +51,5 @@ def _released(
 def _is_taken(written: CPUSetWritten) -> bool:
     """Tell whether a container has no more than it was left: it ended, or the kernel says so, or nobody can look."""
     if written.trouble is not None:
-        return written.trouble is Trouble.GONE
+        return written.trouble is CGroupTrouble.GONE
     return written.after is None or written.is_right

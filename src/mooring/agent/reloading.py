@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 from mooring.agent.configuration import AgentConfiguration
-from mooring.agent.holder import Holder
+from mooring.agent.holder import StateHolder
 from mooring.agent.reactor.outcomes import Refused
 from mooring.agent.reload import ConfigurationWatch, Reload, engine_refusal
-from mooring.agent.startup import Beginning
+from mooring.agent.startup import Startup
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import InForce, Published
 from mooring.agent.taking_up import under
@@ -21,7 +21,7 @@ class Reloading:
     """The configuration of a running agent."""
 
     def __init__(
-        self, beginning: Beginning, holder: Holder, published: Published, metrics: AgentMetrics, log: Any
+        self, beginning: Startup, holder: StateHolder, published: Published, metrics: AgentMetrics, log: Any
     ) -> None:
         """Begin with the configuration that is in force.
 

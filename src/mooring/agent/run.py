@@ -15,7 +15,7 @@ from typing import Any
 from mooring.agent.agent import Agent, ready_fields
 from mooring.agent.nri.errors import MisuseError
 from mooring.agent.nri.plugin import Given, given_by
-from mooring.agent.startup import Asked, Beginning, StartPublisher, beginning_of
+from mooring.agent.startup import AgentCommand, StartPublisher, Startup, read_startup
 from mooring.core.errors import InputError
 from mooring.service.logs import LAST_LINES, Lines, open_log
 from mooring.service.notify import notify, watchdog_seconds
@@ -40,7 +40,7 @@ class _Asks:
 class _Made:
     """An agent that has not begun to talk."""
 
-    beginning: Beginning
+    beginning: Startup
     agent: Agent
     log: Any
     lines: Lines
@@ -52,7 +52,7 @@ class _StoppedError(BaseException):
 
 
 def run_agent(
-    asked: Asked, environment: Mapping[str, str] | None = None, publish: StartPublisher | None = None
+    asked: AgentCommand, environment: Mapping[str, str] | None = None, publish: StartPublisher | None = None
 ) -> None:
     """Be the agent of this node until SIGTERM or SIGINT, or until the runtime that started it hangs up.
 
@@ -93,9 +93,9 @@ def run_agent(
         raise agent.failure
 
 
-def _put_together(asked: Asked, environment: Mapping[str, str], publish: StartPublisher | None) -> _Made:
+def _put_together(asked: AgentCommand, environment: Mapping[str, str], publish: StartPublisher | None) -> _Made:
     """Return an agent with its log."""
-    beginning = beginning_of(asked)
+    beginning = read_startup(asked)
     if publish is not None:
         beginning = replace(beginning, publish=publish)
     options = beginning.configuration.options

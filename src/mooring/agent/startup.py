@@ -19,7 +19,7 @@ from mooring.agent.cgroups.layout import find_layout
 from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.cgroups.unseen import UnseenCGroups
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
-from mooring.agent.node_kubelet import KubeletBeside
+from mooring.agent.node_kubelet import KubeletFinder
 from mooring.agent.options import overridden
 from mooring.checkpoint.replacement import write_together
 from mooring.checkpoint.store import make_folder, read_state_file
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AgentCommand:
     """The agent's command line."""
 
     config: str
@@ -68,7 +68,7 @@ StartPublisher: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class Startup:
     """Everything that is known before the first connection."""
 
     configuration: AgentConfiguration
@@ -80,19 +80,19 @@ class Beginning:
     """Name of the node in the cluster."""
     root: str = ""
     """Folder that stands for ``/`` where interrupts and online CPUs are looked after; empty: nowhere."""
-    beside: KubeletBeside | None = None
+    beside: KubeletFinder | None = None
     """Looks for this computer's kubelet; None where there is none to look for."""
     publish: StartPublisher | None = None
     """Starts the publisher; None in a program without one. Agent and publisher do not know each other."""
 
 
-def beginning_of(asked: Asked) -> Beginning:
+def read_startup(asked: AgentCommand) -> Startup:
     """Read configuration and machine.
 
     Raises:
         InputError: one of them cannot be used, or a kubelet of this node manages CPUs or memory itself.
     """
-    beside = None if asked.machine else KubeletBeside()
+    beside = None if asked.machine else KubeletFinder()
 
     def load() -> AgentConfiguration:
         # At a boot the agent is there before the kubelet, so that its flags are asked for each time.
@@ -110,7 +110,7 @@ def beginning_of(asked: Asked) -> Beginning:
     cgroups: CGroups = UnseenCGroups() if asked.machine else KernelCGroups(find_layout())
     flags = None if beside is None else beside.flags()
     name = configuration.options.node_name or (flags.node if flags is not None else "") or socket.gethostname().lower()
-    return Beginning(configuration, load, machine, cgroups, name, "" if asked.machine else "/", beside)
+    return Startup(configuration, load, machine, cgroups, name, "" if asked.machine else "/", beside)
 
 
 def with_known_cpus(configuration: AgentConfiguration, found: Machine) -> tuple[AgentConfiguration, Machine]:

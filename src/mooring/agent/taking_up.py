@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.options import choices_of
-from mooring.agent.reactor.outcomes import Outcome, Refused
+from mooring.agent.reactor.outcomes import EventOutcome, Refused
 from mooring.agent.reactor.placing import waiting_placed
 from mooring.agent.reactor.resizing import releases_resumed
 from mooring.agent.reactor.resume import reconfigured
@@ -17,7 +17,7 @@ from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 
 
-def under(state: AgentState, new: AgentConfiguration, now: Moment, observer: Observer | None = None) -> Outcome:
+def under(state: AgentState, new: AgentConfiguration, now: Moment, observer: Observer | None = None) -> EventOutcome:
     """Return what another configuration comes to, or why the old one stays.
 
     That the engine accepts it was asked before, but the state may have changed since.
@@ -31,7 +31,7 @@ def under(state: AgentState, new: AgentConfiguration, now: Moment, observer: Obs
     same = (state.kubelet.settings.config, state.kubelet.mooring) == (new.kubelet, new.mooring)
     after = state if same and not new.mooring.plugins.plugins else _reconfigured(state, new, now)
     if isinstance(after, StartRefusal):
-        return Outcome(state, Refused(after.message))
+        return EventOutcome(state, Refused(after.message))
     placed = waiting_placed(replace(after, options=choices_of(new.options)), observer)
     after, effects = enforced(state, placed.state)
     return outcome(state, after, None, (*effects, *placed.effects))

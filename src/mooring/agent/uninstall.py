@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.cgroups.quota import Quota
-from mooring.agent.cpu_hotplug import OnlineCPUs
-from mooring.agent.interrupts.reconcile import leave_interrupts
+from mooring.agent.cpu_hotplug import OnlineCPUList
+from mooring.agent.interrupts.reconcile import restore_interrupts
 from mooring.agent.nri.errors import NRIError
 from mooring.agent.nri.out_of_band import update_by_synchronizing
 from mooring.agent.nri.plugin import connect_to
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import Container, ContainerUpdate, LinuxResources, PodSandbox
 from mooring.agent.options import choices_of
-from mooring.agent.pods.cluster import Surroundings, surroundings
+from mooring.agent.pods.cluster import ClusterAccess, open_cluster_access
 from mooring.agent.pods.quotas import quota_of_pod
 from mooring.agent.pods.resolve import asked_of, resolved
 from mooring.agent.pods.source import PodsAtHand
@@ -31,8 +31,8 @@ from mooring.agent.reactor.listing import unlisted
 from mooring.agent.reactor.resume import resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, KnownContainer
-from mooring.agent.reactor.wanted import Wanted, lift_of_container, lift_of_pod
-from mooring.agent.startup import Asked, Beginning, beginning_of
+from mooring.agent.reactor.wanted import DesiredSettings, lift_of_container, lift_of_pod
+from mooring.agent.startup import AgentCommand, Startup, read_startup
 from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.agent.storage.store import Store
 from mooring.core.cpuset import CPUSet
@@ -47,7 +47,7 @@ _PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Uninstalled:
     """What came of leaving."""
 
     containers: int
@@ -58,7 +58,7 @@ class Left:
     """What is not as it was before the agent came, one line each."""
 
 
-def leave(asked: Asked) -> Left:
+def uninstall(asked: AgentCommand) -> Uninstalled:
     """Give everything back, in the control groups and on the runtime's record, and let the node be.
 
     The state folder stays: an agent that starts again puts every container back where it was.
@@ -66,7 +66,7 @@ def leave(asked: Asked) -> Left:
     Raises:
         InputError: the configuration cannot be used, an agent runs, or the runtime is not reached.
     """
-    beginning = beginning_of(asked)
+    beginning = read_startup(asked)
     options = beginning.configuration.options
     store = Store(Path(options.state_dir))
     store.check()
@@ -80,7 +80,7 @@ def leave(asked: Asked) -> Left:
             choices_of(options),
             source=beginning.configuration.source,
         ).state
-        online = OnlineCPUs(beginning.root).read() if beginning.root and is_watched(state) else None
+        online = OnlineCPUList(beginning.root).read() if beginning.root and is_watched(state) else None
         if online is not None:
             state = cpus_changed(state, online.mask).state
         problems: list[str] = []
@@ -91,7 +91,7 @@ def leave(asked: Asked) -> Left:
                 problems.append(f"{finding.subject}: {finding.message}")
 
         gates = PodGates.of(beginning.configuration.kubelet.feature_gates, beginning.configuration.mooring.extensions)
-        around = surroundings(options, gates, beginning.node, report)
+        around = open_cluster_access(options, gates, beginning.node, report)
         try:
             left = _left(beginning, state, around)
             if options.fail_closed:
@@ -99,14 +99,14 @@ def leave(asked: Asked) -> Left:
         finally:
             around.stop(_PATIENCE)
         if beginning.root:
-            problems += leave_interrupts(beginning.root, store.folder)
-        return Left(left.containers, left.quotas, (*left.problems, *problems))
+            problems += restore_interrupts(beginning.root, store.folder)
+        return Uninstalled(left.containers, left.quotas, (*left.problems, *problems))
     finally:
         store.unlock()
 
 
-def _left(beginning: Beginning, state: AgentState, around: Surroundings) -> Left:
-    found: list[Left] = []
+def _left(beginning: Startup, state: AgentState, around: ClusterAccess) -> Uninstalled:
+    found: list[Uninstalled] = []
 
     def updates(sandboxes: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
         running = _running(state, beginning.cgroups, sandboxes, containers)
@@ -142,11 +142,11 @@ def _running(
 
 def _decided(
     state: AgentState,
-    around: Surroundings,
+    around: ClusterAccess,
     sandboxes: Sequence[PodSandbox],
     containers: Sequence[Container],
     running: frozenset[str],
-) -> GivenBack:
+) -> Rollback:
     of_sandbox: dict[str, list[Container]] = {}
     for one in containers:
         of_sandbox.setdefault(one.pod_sandbox_id, []).append(one)
@@ -155,27 +155,27 @@ def _decided(
         one.uid: resolved(PodsAtHand(known), one, None, of_sandbox.get(one.id, ())).pod
         for one in unknown_pods(state, sandboxes, containers, running)
     }
-    return given_back(synchronize(state, sandboxes, containers, specs, running=running).state, known)
+    return rollback(synchronize(state, sandboxes, containers, specs, running=running).state, known)
 
 
-def _written(back: GivenBack, cgroups: CGroups) -> Left:
+def _written(back: Rollback, cgroups: CGroups) -> Uninstalled:
     """Write the control groups; the runtime, which does the same, is told afterwards."""
     problems: list[str] = []
     restored = 0
     for quota in back.quotas:
         trouble = cgroups.restore_quota(quota.place, Quota(quota.microseconds, quota.period))
         restored += trouble is None
-        if trouble not in (None, Trouble.GONE):
+        if trouble not in (None, CGroupTrouble.GONE):
             problems.append(f"{quota.place.cgroup}: its quota of {quota.microseconds} is not written: {trouble.value}")
     for one in back.cpusets:
         written = cgroups.write_cpuset(one)
-        if written.trouble not in (None, Trouble.GONE):
+        if written.trouble not in (None, CGroupTrouble.GONE):
             problems.append(f"{one.cgroup}: its cpuset is not widened: {written.problem}")
-    return Left(len(back.updates), restored, tuple(problems))
+    return Uninstalled(len(back.updates), restored, tuple(problems))
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaBack:
+class RestoredQuota:
     """A group that gets its quota back."""
 
     place: LiftQuota
@@ -186,17 +186,17 @@ class QuotaBack:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenBack:
+class Rollback:
     """What is to be written and told, in the order of the fields."""
 
-    quotas: tuple[QuotaBack, ...]
+    quotas: tuple[RestoredQuota, ...]
     """Pods before their containers: in cgroup v1 nobody may have more than the group above."""
     cpusets: tuple[WriteCPUSet, ...]
     updates: tuple[ContainerUpdate, ...]
     """For the runtime's record, which would else bring the old cpuset back with the next resize."""
 
 
-def given_back(state: AgentState, pods: Mapping[str, Pod]) -> GivenBack:
+def rollback(state: AgentState, pods: Mapping[str, Pod]) -> Rollback:
     """Return what makes a node look as if no agent had been there.
 
     A container without CPUs or memory nodes on the runtime's record was never placed and stays as it is. The sandbox
@@ -209,7 +209,7 @@ def given_back(state: AgentState, pods: Mapping[str, Pod]) -> GivenBack:
     info = state.kubelet.info
     # Version 1 refuses CPUs that are offline, and a runtime's record with one would fail at the next resize.
     cpus, mems = all_cpus(info) - CPUSet(state.kubelet.node.cpu.offline), memory_nodes(info)
-    quotas: list[QuotaBack] = [*_of_pods(state, pods)]
+    quotas: list[RestoredQuota] = [*_of_pods(state, pods)]
     cpusets: list[WriteCPUSet] = []
     updates: list[ContainerUpdate] = []
     for one in state.containers.values():
@@ -228,7 +228,7 @@ def given_back(state: AgentState, pods: Mapping[str, Pod]) -> GivenBack:
         if one.phase in HAS_CGROUP:
             cpusets.append(WriteCPUSet(one.id, one.pid, one.cgroup, wide.cpus, wide.mems))
             quotas += [quota] if quota is not None else []
-    return GivenBack(tuple(quotas), tuple(cpusets), tuple(updates))
+    return Rollback(tuple(quotas), tuple(cpusets), tuple(updates))
 
 
 def all_cpus(info: MachineInfo) -> CPUSet:
@@ -241,7 +241,7 @@ def memory_nodes(info: MachineInfo) -> CPUSet:
     return CPUSet.from_ids(node.node_id for node in info.topology if node.memory)
 
 
-def _of_pods(state: AgentState, pods: Mapping[str, Pod]) -> Iterator[QuotaBack]:
+def _of_pods(state: AgentState, pods: Mapping[str, Pod]) -> Iterator[RestoredQuota]:
     seen: set[str] = set()
     period = _period(state)
     for uid in dict.fromkeys(one.uid for one in state.sandboxes.values()):
@@ -250,17 +250,17 @@ def _of_pods(state: AgentState, pods: Mapping[str, Pod]) -> Iterator[QuotaBack]:
             quota = quota_of_pod(pod, period)
             if lift.of is QuotaOf.POD and quota and lift.cgroup not in seen:
                 seen.add(lift.cgroup)
-                yield QuotaBack(lift, quota, period)
+                yield RestoredQuota(lift, quota, period)
 
 
-def _of_container(state: AgentState, pods: Mapping[str, Pod], one: KnownContainer) -> QuotaBack | None:
-    lifts = lift_of_container(one, Wanted.now(state).of(one.uid, one.name))
+def _of_container(state: AgentState, pods: Mapping[str, Pod], one: KnownContainer) -> RestoredQuota | None:
+    lifts = lift_of_container(one, DesiredSettings.now(state).of(one.uid, one.name))
     pod = pods.get(one.uid) or state.kubelet.node.active.get(one.uid)
     spec = next((each for each in pod.containers if each.name == one.name), None) if pod is not None else None
     if not lifts or pod is None or spec is None:
         return None
     quota = asked_of(pod, spec, _period(state)).quota
-    return QuotaBack(lifts[0], quota, _period(state)) if quota else None
+    return RestoredQuota(lifts[0], quota, _period(state)) if quota else None
 
 
 def _period(state: AgentState) -> int:

@@ -14,11 +14,11 @@ from typing import TypeAlias
 from mooring.agent.cgroups.cpuset import Cpuset, parsed
 from mooring.agent.cgroups.findings import lasting_text
 from mooring.agent.cgroups.protocol import CGroups, Deviation, shows
-from mooring.agent.holder import Holder
+from mooring.agent.holder import StateHolder
 from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
-from mooring.agent.reactor.enforcement import deviation_found, deviation_lasts, quota_found, settled
-from mooring.agent.reactor.lifecycle import vanished
-from mooring.agent.reactor.outcomes import Outcome
+from mooring.agent.reactor.enforcement import correct_deviation, correct_quota, report_deviation, without_deviation
+from mooring.agent.reactor.lifecycle import end_gone_sandboxes
+from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Setting
 from mooring.agent.reactor.wanted import expected, expected_lifts, write_of
@@ -31,7 +31,7 @@ Online: TypeAlias = Callable[[], CPUSet | None]
 
 
 def verify(
-    holder: Holder, cgroups: CGroups, container_ids: Iterable[str] | None = None, online: Online | None = None
+    holder: StateHolder, cgroups: CGroups, container_ids: Iterable[str] | None = None, online: Online | None = None
 ) -> None:
     """Compare the cpusets of containers with the state, and put right what differs.
 
@@ -52,7 +52,7 @@ def verify(
     holder.saw(state, {one: EffectiveSet(found.cpus, str(found.mems)) for one, found in seen.items()})
     right = seen.keys() - {one.wanted.container_id for one in differing}
     if right & state.deviating.keys():
-        holder.apply(lambda now, _hear: Outcome(settled(now, right)))
+        holder.apply(lambda now, _hear: EventOutcome(without_deviation(now, right)))
     for one in differing:
         if online is not None and _is_of_kernel(one.found, one.wanted, online):
             continue
@@ -63,15 +63,15 @@ def verify(
             holder.apply(partial(judged, online=online))
 
 
-def _lasts(state: AgentState, _hear: Observer, *, found: Deviation) -> Outcome:
+def _lasts(state: AgentState, _hear: Observer, *, found: Deviation) -> EventOutcome:
     known = state.containers.get(found.wanted.container_id)
     if known is None or write_of(known, expected(state).get(known.id, Setting())) != found.wanted:
         # It ended, or something else was decided, while nobody held the state.
-        return Outcome(state)
-    return deviation_lasts(state, known.id, lasting_text(found), is_known=found.found is not None)
+        return EventOutcome(state)
+    return report_deviation(state, known.id, lasting_text(found), is_known=found.found is not None)
 
 
-def verify_quotas(holder: Holder, cgroups: CGroups) -> None:
+def verify_quotas(holder: StateHolder, cgroups: CGroups) -> None:
     """Look for CFS quotas where none should be, and lift them again."""
     for found in cgroups.quotas(expected_lifts(holder.state)):
         quota = found.found.microseconds
@@ -80,7 +80,7 @@ def verify_quotas(holder: Holder, cgroups: CGroups) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class SandboxLook:
+class SandboxCheck:
     """What a look at the control groups of all sandboxes found."""
 
     missed: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ class SandboxLook:
     """Whether no group was ever seen, although the runtime says that containers run."""
 
 
-def verify_sandboxes(holder: Holder, cgroups: CGroups, last: SandboxLook) -> SandboxLook:
+def verify_sandboxes(holder: StateHolder, cgroups: CGroups, last: SandboxCheck) -> SandboxCheck:
     """Look for sandboxes of which nothing is left; those that were missed at the last look too are ended.
 
     In a control group namespace of its own, or where a runtime keeps its containers in machines of their own, an agent
@@ -111,16 +111,16 @@ def verify_sandboxes(holder: Holder, cgroups: CGroups, last: SandboxLook) -> San
     has_seen = last.has_seen or bool(alive) or len(missed) < len(asked)
     if not has_seen and any(one.sandbox_id in missed and one.phase in HAS_CGROUP for one in state.containers.values()):
         holder.complain("control groups", "none of any pod is seen here: those that end without a word are not noticed")
-        return SandboxLook(missed, is_blind=True)
+        return SandboxCheck(missed, is_blind=True)
     # One look may come before the runtime's own word, or between the runtime's word and its deed.
     gone = sorted(missed & last.missed)
     if gone:
-        holder.apply(lambda now, hear: vanished(now, gone, hear))
-    return SandboxLook(missed.difference(gone), has_seen)
+        holder.apply(lambda now, hear: end_gone_sandboxes(now, gone, hear))
+    return SandboxCheck(missed.difference(gone), has_seen)
 
 
-def _lifted(state: AgentState, _hear: Observer, *, lift: LiftQuota, quota: int) -> Outcome:
-    return quota_found(state, lift, quota)
+def _lifted(state: AgentState, _hear: Observer, *, lift: LiftQuota, quota: int) -> EventOutcome:
+    return correct_quota(state, lift, quota)
 
 
 def _places(state: AgentState, ids: Iterable[str] | None, without: frozenset[str]) -> list[WriteCPUSet]:
@@ -145,11 +145,11 @@ def _judged(
     state: AgentState,
     _hear: Observer,
     *,
-    holder: Holder,
+    holder: StateHolder,
     cgroups: CGroups,
     container_id: str,
     online: Online | None,
-) -> Outcome:
+) -> EventOutcome:
     """Look once more, now that nothing moves, and have it put right."""
     known = state.containers.get(container_id)
     if known is None or known.phase not in HAS_CGROUP or container_id in holder.in_flight():
@@ -158,4 +158,4 @@ def _judged(
     found = cgroups.in_effect(wanted)
     if found is None or (online is not None and _is_of_kernel(found, wanted, online)):
         return outcome(state, state)
-    return deviation_found(state, container_id, str(found.cpus), str(found.mems))
+    return correct_deviation(state, container_id, str(found.cpus), str(found.mems))

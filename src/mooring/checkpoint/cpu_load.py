@@ -21,7 +21,7 @@ from mooring.core.errors import MooringError
 from mooring.core.gotext import quote
 from mooring.core.moment import Moment
 from mooring.cpumanager.state import CPUState, PreAssignment
-from mooring.node.refusals import policy_mismatch
+from mooring.node.start import policy_mismatch
 
 _LATER = "pre-assigned cpuset"
 

@@ -18,7 +18,7 @@ from mooring.checkpoint.gojson import decode
 from mooring.checkpoint.goscan import JSONObject, JSONSyntaxError, JSONValue, parse
 from mooring.checkpoint.gotypes import GoStruct, GoValue
 from mooring.checkpoint.structures import fresh
-from mooring.node.refusals import Manager, restore_error
+from mooring.node.start import Manager, restore_error
 
 CORRUPTED = "checkpoint is corrupted"
 """The kubelet's text for a checksum that does not match."""

@@ -16,7 +16,7 @@ from mooring.checkpoint.structures import MEMORY_DATA, MEMORY_LEGACY_NAME, MEMOR
 from mooring.core.errors import MooringError
 from mooring.core.gotext import quote
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
-from mooring.node.refusals import policy_mismatch
+from mooring.node.start import policy_mismatch
 
 
 def load_memory_state(text: str | None, *, policy: str, pod_level: bool) -> MemoryState | Created | LoadRefusal:

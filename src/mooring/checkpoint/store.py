@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mooring.checkpoint.replacement import system_words, write_together
 from mooring.core.errors import InputError
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 
 SIZE_LIMIT = 8 * 1024 * 1024
 """Largest file that is read, in bytes. The state of a node with 1000 pods has less than a tenth of it."""

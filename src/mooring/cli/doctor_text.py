@@ -12,7 +12,7 @@ from rich.text import Text
 from mooring.cli.terminal import text_for
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
-from mooring.cpumanager.claimed import holder_name, is_claim
+from mooring.extensions.claimed import holder_name, is_claim
 from mooring.planner.doctor.diagnosis import NOT_LOOKED_AT, Diagnosis, FileDiagnosis, FileRepair
 from mooring.planner.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
 from mooring.planner.doctor.problem import Holder, Problem, cpus_text

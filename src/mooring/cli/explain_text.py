@@ -25,8 +25,8 @@ _VERDICTS = {
     REJECTED: "is rejected",
     ENDLESS: "hangs the kubelet",
     CRASH: "crashes the kubelet",
-    NOT_ASKED: "is not asked",
-    NOT_STARTED: "is not asked",
+    NOT_ASKED: "is not evaluated",
+    NOT_STARTED: "is not evaluated",
 }
 _MARKS = {NO: "✗ ", YES: "✓ "}
 
@@ -55,7 +55,7 @@ def page_text(page: Page, to: str = "") -> str:
 
 def list_text(plan: Plan, to: str = "") -> str:
     """Return what can be explained of a plan in which every pod runs."""
-    lines: list[RenderableType] = [Text("Every pod runs. mooring explain POD tells why it is where it is:"), Text("")]
+    lines: list[RenderableType] = [Text("Every pod is admitted. mooring explain POD explains its placement:"), Text("")]
     for answer in plan.answers:
         name = clean(f"{answer.pod.namespace}/{answer.pod.name}")
         lines.append(Text.assemble((name, "bold"), (f"  [{answer.code}]", "dim")))
@@ -84,7 +84,7 @@ def _parts(
             yield Text("")
             yield from (_noted(text) for text in texts)
     yield Text("")
-    hidden = "" if verbose or lines == shown else "; -v tells everything"
+    hidden = "" if verbose or lines == shown else "; -v shows everything"
     yield Text(f"mooring explain {story.why.code} has more{hidden}", "dim")
 
 

@@ -1,7 +1,8 @@
-"""Pods and containers, reduced to what the resource managers read.
+"""Pods and containers, reduced to what the resource managers read, and the gates for pod-level resources.
 
-Source: v1 Pod; spec: configuration.md section 6. The API server's defaults are applied before a pod becomes one of
-these values (:mod:`mooring.manifest`), as the kubelet sees them.
+Source: v1 Pod; kubelet v1.37.1 and KEP-5526; spec: configuration.md section 6, pod-level.md section 1, README.md
+glossary. The API server's defaults are applied before a pod becomes one of these values (:mod:`mooring.manifest`), as
+the kubelet sees them.
 """
 
 from __future__ import annotations
@@ -85,3 +86,31 @@ class Pod:
 
 def _is_supported(resource: str) -> bool:
     return resource in {"cpu", "memory"} or resource.startswith("hugepages-")
+
+
+@dataclass(frozen=True, slots=True)
+class PodLevelGates:
+    """The two gates that decide how pods with pod-level resources are treated."""
+
+    resources: bool = True
+    """PodLevelResources: the field is honoured at all."""
+    managers: bool = False
+    """PodLevelResourceManagers: the managers give such pods CPUs and memory of their own (KEP-5526)."""
+
+    def leaves_out(self, pod: Pod) -> bool:
+        """Tell whether the managers keep their hands off the pod: a pod-level pod without both gates."""
+        return not (self.resources and self.managers) and pod.is_pod_level
+
+    def manages(self, pod: Pod) -> bool:
+        """Tell whether the pod takes the path of KEP-5526."""
+        return self.managers and pod.is_pod_level
+
+
+def guaranteed_equivalent(container: Container) -> bool:
+    """Tell whether cpu and memory requests are non-zero and equal to the limits."""
+    return all(_equal_and_set(container.requests, container.limits, resource) for resource in ("cpu", "memory"))
+
+
+def _equal_and_set(requests: ResourceList, limits: ResourceList, resource: str) -> bool:
+    request, limit = requests.get(resource), limits.get(resource)
+    return request is not None and limit is not None and request.nano == limit.nano != 0

@@ -8,8 +8,8 @@ from __future__ import annotations
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
 from mooring.cpumanager.facts import CPUsTaken, TakeBegun, WholeCoresChecked
+from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus, withheld
-from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.take import take
 

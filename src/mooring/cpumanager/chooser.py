@@ -14,7 +14,7 @@ from typing import Protocol
 
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
-from mooring.cpumanager.rules import TakeError
+from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.state import CPUState
 
 

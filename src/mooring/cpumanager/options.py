@@ -1,4 +1,4 @@
-"""Policy options of the static CPU manager policy: names, maturity groups, values, compatibility.
+"""Options of the static CPU manager policy: names, maturity groups, values, compatibility, and the rules of taking.
 
 Source: kubelet v1.37.1, cpumanager policy_options.go; spec: configuration.md sections 4.1 and 4.2.
 """
@@ -14,7 +14,6 @@ from mooring.core.gates import FeatureGates
 from mooring.core.gotext import GoSyntaxError, parse_bool, quote
 from mooring.core.moment import SECOND
 from mooring.core.topology import Topology
-from mooring.cpumanager.rules import TakeRules
 
 FULL_PCPUS_ONLY = "full-pcpus-only"
 STRICT_RESERVATION = "strict-cpu-reservation"
@@ -154,3 +153,27 @@ def check_against_machine(
     if topology.num_sockets > topology.num_numa_nodes:
         return "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRules:
+    """The rules of taking, from the CPU manager policy options."""
+
+    spread: bool = False
+    """distribute-cpus-across-cores: single CPUs are taken across cores instead of filling cores."""
+    distribute: bool = False
+    """distribute-cpus-across-numa."""
+    whole_cores: bool = False
+    """full-pcpus-only: distribution hands out whole cores."""
+    align_by_socket: bool = False
+    uncore: bool = False
+    """prefer-align-cpus-by-uncorecache."""
+    fixed_defects: frozenset[str] = frozenset()
+    """Defects of v1.37.1 that are not to be reproduced (spec: README.md section 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeError:
+    """Why no CPUs could be taken; the text is the kubelet's."""
+
+    message: str

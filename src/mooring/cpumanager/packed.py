@@ -11,7 +11,7 @@ from mooring.core.observer import Observer
 from mooring.core.topology import Topology
 from mooring.cpumanager.accumulator import Accumulator, Element
 from mooring.cpumanager.facts import CPUsPicked
-from mooring.cpumanager.rules import TakeError, TakeRules
+from mooring.cpumanager.options import TakeError, TakeRules
 
 
 def refused_outright(available: int, need: int) -> TakeError | None:

@@ -12,7 +12,6 @@ from mooring.core.decision import Endless
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.chooser import CPUsChosen
-from mooring.cpumanager.choosing import choose
 from mooring.cpumanager.facts import (
     CPUPinningFailed,
     CPUsAssigned,
@@ -21,14 +20,14 @@ from mooring.cpumanager.facts import (
     PodPartitioned,
     PodShareCut,
 )
-from mooring.cpumanager.pod_budget import EMPTY_SHARED_POOL, shared_pool_error
-from mooring.cpumanager.pod_partition import divided
+from mooring.cpumanager.options import TakeError
+from mooring.cpumanager.pod_partition import EMPTY_SHARED_POOL, divided, shared_pool_error
 from mooring.cpumanager.pod_restore import POD_RESTART, restored_sets, without_pod
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.requests import exclusive_cpus_of_pod
-from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Allocated, Reusable, with_baselines
+from mooring.extensions.choosing import choose
 
 
 def allocate_pod(

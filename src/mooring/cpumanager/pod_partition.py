@@ -1,6 +1,7 @@
-"""How the CPUs of a pod-level pod are divided among its containers.
+"""How the CPUs of a pod-level pod are divided among its containers, and whether those that share would have any.
 
-Source: kubelet v1.37.1, cpumanager policy_static.go (AllocatePod), KEP-5526; spec: pod-level.md section 4.
+Source: kubelet v1.37.1, cpumanager policy_static.go (validatePodScopeResources, AllocatePod), KEP-5526; spec:
+pod-level.md sections 3 and 4.
 """
 
 from __future__ import annotations
@@ -8,13 +9,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooring.core.decision import Endless
+from mooring.core.gotext import int64
 from mooring.core.observer import Observer
-from mooring.core.pod import Container, ContainerKind, Pod
+from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates
 from mooring.cpumanager.facts import CPUPinningRequested, PodShareCut, TakeBegun
+from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.requests import exclusive_cpus
-from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.take import take
+
+EMPTY_SHARED_POOL = "EmptyPodSharedPoolError"
+
+
+def shared_pool_error(pod: Pod, budget: int, gates: PodLevelGates) -> str:
+    """Return the kubelet's text when nothing is left for those who share, or an empty text.
+
+    Regular init containers never count towards what is taken for good.
+    """
+    taken = 0
+    someone_shares = False
+    for container in pod.containers:
+        own = exclusive_cpus(pod, container, gates)
+        if container.kind is ContainerKind.INIT:
+            if own == 0 and taken >= budget:
+                return "pod rejected, pod has shared init containers but no cpus available for them"
+        elif own == 0:
+            someone_shares = True
+        else:
+            taken = int64(taken + own)
+    if someone_shares and taken >= budget:
+        return (
+            "pod rejected, sum of exclusive container cpu requests equals pod budget, "
+            "leaving no cpus for shared containers"
+        )
+    return ""
 
 
 def divided(

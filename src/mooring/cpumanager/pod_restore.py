@@ -16,10 +16,10 @@ from dataclasses import replace
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.facts import CPUsReleased
-from mooring.cpumanager.offline import without_idle_pairs
 from mooring.cpumanager.pod_partition import divided
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
+from mooring.extensions.offline import without_idle_pairs
 
 POD_RESTART = "pod-restart"
 

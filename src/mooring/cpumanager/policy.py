@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import PodLevelGates
 from mooring.core.topology import Topology
 from mooring.cpumanager.chooser import Chooser
-from mooring.cpumanager.offline import kept_for_owners
-from mooring.cpumanager.rules import TakeRules
+from mooring.cpumanager.options import TakeRules
 from mooring.cpumanager.state import CPUState
+from mooring.extensions.offline import kept_for_owners
 
 STATIC = "static"
 

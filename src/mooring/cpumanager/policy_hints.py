@@ -10,15 +10,15 @@ from dataclasses import replace
 
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
-from mooring.cpumanager.choosing import usable_cpus
 from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.cpumanager.hints import generate_hints
-from mooring.cpumanager.pod_budget import shared_pool_error
+from mooring.cpumanager.pod_partition import shared_pool_error
 from mooring.cpumanager.pod_restore import POD_RESTART, restored_sets, without_pod
 from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Reusable
+from mooring.extensions.choosing import usable_cpus
 from mooring.topologymanager.entries import ResourceHints
 from mooring.topologymanager.hints import IMPOSSIBLE
 

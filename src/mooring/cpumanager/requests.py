@@ -7,8 +7,7 @@ Source: kubelet v1.37.1, cpumanager policy_static.go (guaranteedCPUs, podGuarant
 from __future__ import annotations
 
 from mooring.core.gotext import int64
-from mooring.core.pod import Container, ContainerKind, Pod, QoS, ResourceList
-from mooring.core.podlevel import PodLevelGates, guaranteed_equivalent
+from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS, ResourceList, guaranteed_equivalent
 
 
 def whole_cpus(resources: ResourceList) -> int:

@@ -64,7 +64,7 @@ class CPUState:
 
     displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """Pod uid, then a CPU that the pod lost, and the CPU that stands in for it. The lost one is recorded in the shared
-    pool and kept for the pod (:mod:`mooring.cpumanager.offline`)."""
+    pool and kept for the pod (:mod:`mooring.extensions.offline`)."""
 
     @property
     def held(self) -> int:

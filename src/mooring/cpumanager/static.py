@@ -14,7 +14,6 @@ from mooring.core.gotext import quote
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.cpumanager.chooser import CPUsChosen
-from mooring.cpumanager.choosing import choose
 from mooring.cpumanager.facts import (
     CPUPinningFailed,
     CPUPinningRequested,
@@ -24,13 +23,14 @@ from mooring.cpumanager.facts import (
     ExistingCPUsKept,
     PartitionKept,
 )
-from mooring.cpumanager.hidden import with_hidden, without_hidden
-from mooring.cpumanager.offline import without_idle_pairs
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.requests import exclusive_cpus
-from mooring.cpumanager.resize import without_pre_assignment
-from mooring.cpumanager.scale_down import tell_dropped
 from mooring.cpumanager.state import CPUState
+from mooring.extensions.choosing import choose
+from mooring.extensions.cpu_resize import without_pre_assignment
+from mooring.extensions.hidden import with_hidden, without_hidden
+from mooring.extensions.offline import without_idle_pairs
+from mooring.extensions.scale_down import tell_dropped
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.discovery.hardware.kernelfiles import read_mask
 from mooring.discovery.pci import DEVICES
 from mooring.discovery.tree import Tree
-from mooring.node.interrupts import Interrupt
+from mooring.extensions.interrupts import Interrupt
 
 IRQ: Final = "proc/irq"
 DEFAULT: Final = f"{IRQ}/default_smp_affinity"

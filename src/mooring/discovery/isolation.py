@@ -16,7 +16,7 @@ from mooring.discovery.hardware.kernelfiles import parse_mask, read_mask
 from mooring.discovery.interrupts import Modes, cpu_list, no_modes, read_interrupts, read_new_interrupts
 from mooring.discovery.kernelwords import KernelWords, kernel_words
 from mooring.discovery.tree import Tree
-from mooring.node.interrupts import Interrupt
+from mooring.extensions.interrupts import Interrupt
 
 _SYSTEMD: Final = ("usr/lib/systemd", "run/systemd", "etc/systemd")
 """Folders of systemd's configuration; later ones count more."""

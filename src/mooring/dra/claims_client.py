@@ -12,8 +12,8 @@ import msgspec
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import MooringError
 from mooring.core.machineinfo import MachineInfo
-from mooring.cpumanager.claimed import HeldClaim, HeldShare
 from mooring.discovery.machineinfo_json import parse_machine_info
+from mooring.extensions.claimed import HeldClaim, HeldShare
 from mooring.service.claims_messages import MESSAGES, SERVICE
 
 SECONDS: Final = 10.0

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from mooring.core.pod import Container, Pod, QoS, ResourceList
-from mooring.core.podlevel import guaranteed_equivalent
+from mooring.core.pod import Container, Pod, QoS, ResourceList, guaranteed_equivalent
 from mooring.cpumanager.facts import (
     CPUPinningFailed,
     CPUsPicked,
@@ -26,7 +25,18 @@ from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.devicemanager.state import DeviceState
 from mooring.explain.opinions import last, opinions_of
-from mooring.explain.story import Chapter, Claim, Opinion, Pick, PluginStep, Refused, Run, Step, Taking, failed
+from mooring.explain.story import (
+    Chapter,
+    ExclusiveRequest,
+    Opinion,
+    Pick,
+    PluginStep,
+    Refused,
+    Run,
+    Step,
+    Taking,
+    failed,
+)
 from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
 from mooring.memorymanager.state import MemoryState
 from mooring.node.facts import HintsGiven
@@ -82,7 +92,7 @@ def chapters_of(pod: Pod, facts: Sequence[object], settings: Settings) -> tuple[
     for name in names:
         merge, opinions = merges.get(name, (None, ()))
         found.append(
-            Chapter(name, _claim(pod, name, settings), opinions, merge, by_distance, tuple(steps.get(name, ())))
+            Chapter(name, _request(pod, name, settings), opinions, merge, by_distance, tuple(steps.get(name, ())))
         )
     return tuple(found)
 
@@ -106,17 +116,19 @@ def _merges(
         yield given.container if given is not None else POD, (fact, opinions_of(part, settings))
 
 
-def _claim(pod: Pod, container: str, settings: Settings) -> Claim:
-    """Return the claim of a container, or of the whole pod for an empty name."""
+def _request(pod: Pod, container: str, settings: Settings) -> ExclusiveRequest:
+    """Return the request of a container, or of the whole pod for an empty name."""
     if not container:
-        return _claim_of_pod(pod, settings)
+        return _request_of_pod(pod, settings)
     one = next(found for found in pod.containers if found.name == container)
     need = exclusive_cpus(pod, one, settings.pod_level) if settings.cpu is not None else 0
     if need and not settings.pod_level.leaves_out(pod):
         if _from_the_node(pod, settings):
-            return Claim(need, "the pod is Guaranteed and the request is a whole number")
-        return Claim(need, "its requests equal its limits and the number is whole; they come from the CPUs of the pod")
-    return Claim(0, _why_no_claim(pod, one, settings))
+            return ExclusiveRequest(need, "the pod is Guaranteed and the request is a whole number")
+        return ExclusiveRequest(
+            need, "its requests equal its limits and the number is whole; they come from the CPUs of the pod"
+        )
+    return ExclusiveRequest(0, _why_no_request(pod, one, settings))
 
 
 def _from_the_node(pod: Pod, settings: Settings) -> bool:
@@ -124,19 +136,19 @@ def _from_the_node(pod: Pod, settings: Settings) -> bool:
     return not (settings.pod_level.manages(pod) and settings.pod_scope and settings.topology_policy != NONE)
 
 
-def _claim_of_pod(pod: Pod, settings: Settings) -> Claim:
+def _request_of_pod(pod: Pod, settings: Settings) -> ExclusiveRequest:
     need = exclusive_cpus_of_pod(pod, settings.pod_level) if settings.cpu is not None else 0
     if need and not settings.pod_level.leaves_out(pod):
         if settings.pod_level.manages(pod):
-            return Claim(need, "the pod's own resources say so")
-        return Claim(need, "the most that its containers need at once")
+            return ExclusiveRequest(need, "the pod's own resources request them")
+        return ExclusiveRequest(need, "the most that its containers need at once")
     if settings.cpu is not None and settings.pod_level.manages(pod) and pod.qos is QoS.GUARANTEED:
-        return Claim(0, "the pod's own cpu is no whole number")
-    return Claim(0, _why_no_claim_of_any(pod, settings) or "no container asks for a whole number of CPUs")
+        return ExclusiveRequest(0, "the pod's own cpu request is not a whole number")
+    return ExclusiveRequest(0, _why_none_requests(pod, settings) or "no container requests a whole number of CPUs")
 
 
-def _why_no_claim(pod: Pod, container: Container, settings: Settings) -> str:
-    general = _why_no_claim_of_any(pod, settings)
+def _why_no_request(pod: Pod, container: Container, settings: Settings) -> str:
+    general = _why_none_requests(pod, settings)
     if general:
         return general
     if "cpu" not in container.requests:
@@ -146,7 +158,7 @@ def _why_no_claim(pod: Pod, container: Container, settings: Settings) -> str:
     return f"{_cpu_text(container.requests)} is not a whole number of CPUs"
 
 
-def _why_no_claim_of_any(pod: Pod, settings: Settings) -> str:
+def _why_none_requests(pod: Pod, settings: Settings) -> str:
     """Return what keeps every container of the pod from exclusive CPUs, or an empty text."""
     if settings.cpu is None:
         return "the CPU manager policy is none"

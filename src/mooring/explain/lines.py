@@ -8,15 +8,15 @@ from dataclasses import replace
 from mooring.core.bits import list_text
 from mooring.core.pod import Pod
 from mooring.core.topology import Topology
-from mooring.cpumanager.claimed import HeldClaim
 from mooring.cpumanager.facts import PodShareCut
-from mooring.cpumanager.offline_facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.explain.opinion_lines import merge_line, opinion_line
 from mooring.explain.phrases import count, joined
 from mooring.explain.remarks import left_out_words, loss_words
 from mooring.explain.step_lines import step_line
-from mooring.explain.story import REJECTED, Chapter, ClaimsTold, Story
+from mooring.explain.story import REJECTED, Chapter, ClaimsInvolved, Story
 from mooring.explain.tree import NO, Line
+from mooring.extensions.claimed import HeldClaim
+from mooring.extensions.offline import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.node.facts import PodWithdrawn
 
 MOST_NAMED = 6
@@ -28,21 +28,21 @@ def story_lines(story: Story, topology: Topology | None) -> tuple[Line, ...]:
     ordered = sorted(story.chapters, key=lambda chapter: not chapter.failed)
     lines = [_chapter(chapter, story, topology) for chapter in ordered]
     if any(isinstance(fact, PodWithdrawn) for fact in story.facts):
-        lines.append(Line("the node resources check refuses what the resource managers had accepted", mark=NO))
+        lines.append(Line("the node resources check rejects what the resource managers admitted", mark=NO))
     lines += _hotplug_lines(story)
     lines += claim_lines(story.claims, story.pod)
     if story.unreached and story.verdict == REJECTED:
         names = joined(story.unreached)
         verb = "was" if len(story.unreached) == 1 else "were"
-        lines.append(Line(f"{names} {verb} not looked at any more", detail=True))
+        lines.append(Line(f"{names} {verb} not evaluated", detail=True))
     if story.dropped:
         pods = count(len(story.dropped), "pod")
-        lines.append(Line(f"before that, leftovers of {pods} that ended were taken back", detail=True))
+        lines.append(Line(f"before that, resources of {pods} that ended were reclaimed", detail=True))
     return tuple(lines)
 
 
 def _hotplug_lines(story: Story) -> Iterator[Line]:
-    """Yield what CPUs that are offline mean for the pod (extension cpu-hotplug)."""
+    """Yield what offline CPUs mean for the pod (extension cpu-hotplug)."""
     for fact in story.facts:
         if isinstance(fact, OfflineCPUsLeftOut):
             yield Line(left_out_words(fact), mark=NO)
@@ -51,7 +51,7 @@ def _hotplug_lines(story: Story) -> Iterator[Line]:
 
 
 def _chapter(chapter: Chapter, story: Story, topology: Topology | None) -> Line:
-    below = (Line(f"because {chapter.claim.why}", detail=chapter.claim.need > 0), *_body(chapter, topology))
+    below = (Line(f"because {chapter.request.why}", detail=chapter.request.need > 0), *_body(chapter, topology))
     # Of a refused pod the containers that were served are not what it is about, unless they bind the others.
     served = story.verdict == REJECTED and not chapter.failed
     return Line(chapter_title(chapter), below, detail=served and not _matters(chapter, story))
@@ -64,17 +64,17 @@ def chapter_title(chapter: Chapter) -> str:
 
 
 def _asks(chapter: Chapter) -> str:
-    if chapter.claim.need:
-        return f"asks for {count(chapter.claim.need, 'exclusive CPU')}"
+    if chapter.request.need:
+        return f"requests {count(chapter.request.need, 'exclusive CPU')}"
     if any(isinstance(step, PodShareCut) for step in chapter.steps):
         return "shares the CPUs of its pod"
-    return "asks for no exclusive CPUs" if chapter.failed else "runs in the shared pool"
+    return "requests no exclusive CPUs" if chapter.failed else "runs in the shared pool"
 
 
 def _matters(chapter: Chapter, story: Story) -> bool:
     """Tell whether a chapter without a refusal led to the one that has it."""
     bound = any(opinion.bound for other in story.chapters if other.failed for opinion in other.opinions)
-    return (bound and chapter.claim.need > 0) or any(opinion.nothing_fits for opinion in chapter.opinions)
+    return (bound and chapter.request.need > 0) or any(opinion.nothing_fits for opinion in chapter.opinions)
 
 
 def _body(chapter: Chapter, topology: Topology | None) -> Iterator[Line]:
@@ -82,14 +82,14 @@ def _body(chapter: Chapter, topology: Topology | None) -> Iterator[Line]:
     if merge is not None:
         for opinion in chapter.opinions:
             line = opinion_line(opinion, merge.policy)
-            # Where all went well the hints are there for who wants everything.
+            # Of an admitted pod the hints are shown on demand.
             yield replace(line, detail=merge.admitted and not opinion.nothing_fits)
         yield merge_line(merge, by_distance=chapter.by_distance)
     for step in chapter.steps:
         yield step_line(step, topology)
 
 
-def claim_lines(told: ClaimsTold, pod: Pod) -> Iterator[Line]:
+def claim_lines(told: ClaimsInvolved, pod: Pod) -> Iterator[Line]:
     """Yield what there is to tell, the cause of a refusal first."""
     if told.in_the_way:
         several = len(told.in_the_way) > 1

@@ -8,18 +8,18 @@ from mooring.core.bits import members
 from mooring.explain.phrases import count, node_sets, nodes, per_node, size
 from mooring.explain.story import Opinion
 from mooring.explain.tree import NO, YES, Line
-from mooring.memorymanager.reserved import is_memory
+from mooring.memorymanager.machine import is_memory
 from mooring.topologymanager.facts import HintsMerged
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 
 
 def opinion_line(opinion: Opinion, policy: str) -> Line:
     """Return what one provider said, with what it said it from below."""
-    alone = "" if opinion.suffices else f"; {policy} refuses that"
+    alone = "" if opinion.suffices else f"; {policy} rejects that"
     below = [Line(text) for text in _free(opinion)]
     if opinion.bound:
         where = nodes(members(opinion.bound))
-        below.append(Line(f"must hold {where}, where earlier containers of the pod have CPUs"))
+        below.append(Line(f"must include {where}, where earlier containers of the pod have CPUs"))
     below += [Line(f"{nodes(group)} serve memory as one group") for group in opinion.groups]
     return Line(
         f"{_label(opinion)}: {_said(opinion, policy)}{alone}", tuple(below), mark="" if opinion.suffices else NO
@@ -41,32 +41,32 @@ def _amount(kind: str, amount: int) -> str:
 def _said(opinion: Opinion, policy: str) -> str:
     if opinion.indifferent:
         if opinion.nothing_fits:
-            return "no set of NUMA nodes has enough, which counts as no opinion until memory is allocated"
-        return "any NUMA node will do"
+            return "no set of NUMA nodes has enough, which counts as no preference until memory is allocated"
+        return "any NUMA node works"
     if not opinion.narrowest:
-        return f"no set of NUMA nodes will do{_why_none(opinion)}"
+        return f"no set of NUMA nodes works{_why_none(opinion)}"
     if not opinion.suffices:
         return _too_wide(opinion, policy)
     if not opinion.preferred:
-        return f"{count(opinion.narrowest, 'NUMA node')} at least, more than on an empty machine"
+        return f"at least {count(opinion.narrowest, 'NUMA node')}, more than on an empty machine"
     if opinion.count is None:
         number, those = opinion.preferred[0].bit_count(), nodes(members(opinion.together))
-        return f"preferred is any of {those}" if number == 1 else f"preferred are sets of {number} of {those}"
-    wanted = f"preferred {'are' if len(opinion.preferred) > 1 else 'is'} {node_sets(opinion.preferred)}"
+        return f"preferred: any of {those}" if number == 1 else f"preferred: sets of {number} of {those}"
+    wanted = f"preferred: {node_sets(opinion.preferred)}"
     others = opinion.count - len(opinion.preferred)
-    return f"{wanted}; {others} wider {'set' if others == 1 else 'sets'} would do" if others else wanted
+    return f"{wanted}; {others} other {'set also works' if others == 1 else 'sets also work'}" if others else wanted
 
 
 def _why_none(opinion: Opinion) -> str:
     if opinion.held and opinion.need:
-        return ", because it holds another number already"
+        return ": it already holds a different number"
     if not opinion.held and not opinion.need:
-        return ", because nothing would be left for the containers that share"
+        return ": nothing would be left for the containers that share"
     return ""
 
 
 def _too_wide(opinion: Opinion, policy: str) -> str:
-    least = f"it takes {count(opinion.narrowest, 'NUMA node')} at least"
+    least = f"needs at least {count(opinion.narrowest, 'NUMA node')}"
     if policy == SINGLE_NUMA_NODE and opinion.narrowest > 1:
         return least
     return f"{least}, more than on an empty machine"
@@ -88,7 +88,7 @@ def merge_line(merge: HintsMerged, *, by_distance: bool) -> Line:
         by_distance: whether of equally narrow sets the closest wins.
     """
     mark = YES if merge.admitted else NO
-    verdict = "admits" if merge.admitted else "refuses"
+    verdict = "admits" if merge.admitted else "rejects"
     below = tuple(_choice(merge, by_distance=by_distance))
     return Line(f"{merge.policy} {verdict}: {_outcome(merge)}", below, mark=mark)
 
@@ -101,19 +101,19 @@ def _outcome(merge: HintsMerged) -> str:
     mask = merge.result.mask
     if merge.rule == "preferred":
         if not mask:
-            return "any NUMA node will do"
+            return "any NUMA node works"
         return f"{_where(mask)} {'is' if mask.bit_count() == 1 else 'are'} preferred by every resource"
     if merge.rule == "nothing":
         return "no combination of hints has a NUMA node in common"
     if merge.rule == "filtered":
-        return "not every resource has a preferred hint of one NUMA node"
+        return "not every resource fits on one NUMA node"
     if merge.policy == SINGLE_NUMA_NODE:
         return "no NUMA node is preferred by every resource"
     return f"no set of NUMA nodes is preferred by every resource; the best of the others is {_where(mask)}"
 
 
 def _choice(merge: HintsMerged, *, by_distance: bool) -> Iterator[Line]:
-    """Say among what was chosen, and by which rule."""
+    """Say among which sets the rule chose."""
     if merge.choices is None:
         return
     ties = "the closest, then the lowest" if by_distance else "the lowest"
@@ -122,7 +122,7 @@ def _choice(merge: HintsMerged, *, by_distance: bool) -> Iterator[Line]:
     if merge.rule == "narrowest" and merge.policy != SINGLE_NUMA_NODE:
         aim = count(merge.bound, "NUMA node")
         yield Line(
-            f"within reach: {node_sets(merge.choices)}; sets of {aim} win, then smaller ones, then larger ones; "
-            f"of the same size {ties}",
+            f"possible: {node_sets(merge.choices)}; sets of {aim} win, then smaller, then larger ones; "
+            f"among equal sizes {ties}",
             detail=True,
         )

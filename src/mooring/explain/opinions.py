@@ -13,7 +13,7 @@ from mooring.devicemanager.facts import DeviceHintsAsked
 from mooring.explain.phrases import nodes_of
 from mooring.explain.story import Opinion, Question
 from mooring.memorymanager.facts import MemoryHintsAsked
-from mooring.memorymanager.reserved import is_memory
+from mooring.memorymanager.machine import is_memory
 from mooring.node.facts import HintsGiven
 from mooring.node.settings import Settings
 from mooring.topologymanager.distances import NUMAInfo

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from math import comb
 
 from mooring.core.bits import list_text, mask_of, members
 from mooring.core.quantity import Quantity
@@ -144,10 +146,34 @@ def amounts_text(amounts: Mapping[str, int], text: Callable[[int], str] = size) 
 def node_sets(masks: Iterable[int]) -> str:
     """Return sets of NUMA nodes (masks) as alternatives, the smallest first.
 
-    >>> node_sets([0b110, 0b1]), node_sets([1, 2, 4, 8, 16])
-    ('node 0 or nodes 1-2', 'node 0 or node 1 or node 2 or 2 more')
+    >>> node_sets([0b110, 0b1]), node_sets([1, 2]), node_sets([1, 4, 8, 16, 32])
+    ('node 0 or nodes 1-2', 'node 0 or 1', 'node 0 or any of 2-5')
+    >>> node_sets([0b0011, 0b0101, 0b0110]), node_sets([0b11, 0b1100, 0b110000, 0b1001, 0b100001])
+    ('any 2 of nodes 0-2', 'nodes 0-1 or nodes 0,3 or nodes 0,5 or 2 more sets')
     """
-    ordered = sorted((list(members(mask)) for mask in masks), key=lambda ids: (len(ids), ids))
-    named = [nodes(ids).removeprefix("NUMA ") for ids in ordered[:NAMED_SETS]]
-    more = len(ordered) - len(named)
-    return " or ".join([*named, f"{more} more"] if more else named)
+    ordered = sorted((tuple(members(mask)) for mask in masks), key=lambda ids: (len(ids), ids))
+    single = [ids[0] for ids in ordered if len(ids) == 1]
+    named = [_any_of(single)] if single else []
+    larger = ordered[len(single) :]
+    for size, group in groupby(larger, key=len):
+        sets = list(group)
+        together = mask_of(node for ids in sets for node in ids)
+        if len(sets) > 2 and len(sets) == comb(together.bit_count(), size):
+            named.append(f"any {size} of nodes {list_text(together)}")
+        else:
+            named += [f"nodes {list_text(mask_of(ids))}" for ids in sets]
+    more = len(named) - NAMED_SETS
+    if more > 0:
+        named[NAMED_SETS:] = [f"{more} more {'set' if more == 1 else 'sets'}"]
+    return " or ".join(named)
+
+
+def _any_of(nodes_: Sequence[int]) -> str:
+    """Return single NUMA nodes as alternatives; ids ascend."""
+    if len(nodes_) < 3:
+        return f"node {' or '.join(map(str, nodes_))}"
+    ranges = list_text(mask_of(nodes_)).split(",")
+    if len(ranges) == 1 or len(ranges) > 3:
+        return f"any of nodes {','.join(ranges)}"
+    first, *others = [f"any of {one}" if "-" in one else one for one in ranges]
+    return " or ".join([f"node {first}" if first.isdigit() else first.replace("any of", "any of nodes"), *others])

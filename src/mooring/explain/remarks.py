@@ -1,4 +1,4 @@
-"""What else a person should know about a pod that was admitted: each remark with its code.
+"""Remarks about a pod that was admitted, each with its code.
 
 Every remark is a clause that can end a sentence about the pod. Nothing here speaks against the decision.
 """
@@ -13,11 +13,11 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.pod import ContainerKind
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import DistributionChosen, SharePicked, TakeBegun
-from mooring.cpumanager.offline_facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.phrases import count, fewest_elements, fewest_nodes, nodes, nodes_of
 from mooring.explain.reason import Reason
+from mooring.extensions.offline import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.node import Decision
 from mooring.topologymanager.merge import BEST_EFFORT, NONE
 
@@ -30,7 +30,7 @@ def spoken_remarks(decision: Decision, circumstances: Circumstances, topology: T
 
 
 def all_remarks(decision: Decision, circumstances: Circumstances) -> list[Reason]:
-    """Return everything that is to be said of an admitted pod; nothing of one that was refused."""
+    """Return every remark about an admitted pod; none about a rejected one."""
     topology = circumstances.settings.topology
     if not decision.admitted or topology is None or circumstances.settings.cpu is None:
         return []
@@ -52,9 +52,9 @@ def _spread(decision: Decision, circumstances: Circumstances, topology: Topology
         if placement.cpus and 0 < fewest < used:
             yield Reason(
                 code.SPREAD,
-                f"{name} is spread over {used} NUMA nodes although {fewest} could hold it on an empty machine"
+                f"{name} is spread over {used} NUMA nodes although {fewest} can hold it on an empty machine"
                 f"{_why_spread(circumstances)}",
-                "Where it must not be: topologyManagerPolicy restricted or single-numa-node refuses it instead.",
+                "To reject such pods instead, use topologyManagerPolicy restricted or single-numa-node.",
             )
 
 
@@ -62,10 +62,10 @@ def _why_spread(circumstances: Circumstances) -> str:
     policy = circumstances.settings.topology_policy
     cpu = circumstances.settings.cpu
     if cpu is not None and cpu.rules.distribute:
-        return ", as distribute-cpus-across-numa may do"
+        return ", which distribute-cpus-across-numa allows"
     if policy == NONE:
-        return ": topology manager policy none does not look at NUMA nodes"
-    return ": best-effort takes what there is" if policy == BEST_EFFORT else ""
+        return ": topology manager policy none ignores NUMA nodes"
+    return ": best-effort accepts any set" if policy == BEST_EFFORT else ""
 
 
 def _split_caches(decision: Decision, circumstances: Circumstances, topology: Topology) -> Iterator[Reason]:
@@ -79,9 +79,9 @@ def _split_caches(decision: Decision, circumstances: Circumstances, topology: To
         if placement.cpus and 0 < fewest < used:
             yield Reason(
                 code.CACHES_SPLIT,
-                f"{name} has CPUs of {used} uncore caches although {fewest} could hold it on an empty machine: "
-                "prefer-align-cpus-by-uncorecache prefers, it does not refuse",
-                "Ask for a number of CPUs that fills whole caches, or let such pods come first.",
+                f"{name} has CPUs of {used} uncore caches although {fewest} can hold it on an empty machine: "
+                "prefer-align-cpus-by-uncorecache is a preference, not a requirement",
+                "Request a number of CPUs that fills whole caches, or start such pods first.",
             )
 
 
@@ -98,9 +98,8 @@ def _uneven(circumstances: Circumstances) -> Iterator[Reason]:
         if givers:
             yield Reason(
                 code.UNEVEN_SHARES,
-                f"{place or 'the pod as a whole'} has {fact.share} CPUs of each of {nodes(fact.nodes)}, and "
-                f"{nodes(givers)} gave the {fact.rest} more that {'does' if fact.rest == 1 else 'do'} not divide "
-                "evenly",
+                f"{place or 'the pod as a whole'} has {fact.share} CPUs from each of {nodes(fact.nodes)} and the "
+                f"remaining {fact.rest} from {nodes(givers)}",
                 "Equal shares need a number of CPUs that divides evenly among the NUMA nodes.",
             )
 
@@ -110,18 +109,20 @@ def _shared_cores(decision: Decision, topology: Topology) -> Iterator[Reason]:
     own = CPUSet(decision.pod.cpus.mask)
     for placement in decision.containers.values():
         own |= placement.cpus
-    # Threads that are hidden for it are nobody's.
+    # Threads that are hidden for it belong to no other container.
     for cpus in decision.hidden.values():
         own |= cpus
     for name, placement in decision.containers.items():
         others = topology.core_siblings(placement.cpus.mask) & ~own.mask
         if others:
             several = others.bit_count() > 1
-            them = f"CPUs {CPUSet(others)} are other threads" if several else f"CPU {CPUSet(others)} is another thread"
+            them = (
+                f"CPUs {CPUSet(others)} are sibling threads" if several else f"CPU {CPUSet(others)} is a sibling thread"
+            )
             yield Reason(
                 code.CORE_SHARED,
-                f"{name} shares cores with others: {them} of its cores and not its own",
-                "full-pcpus-only gives whole cores only.",
+                f"{name} shares cores with other containers: {them} outside its CPU set",
+                "full-pcpus-only allocates whole cores only.",
             )
 
 
@@ -130,21 +131,21 @@ def _memory(decision: Decision, topology: Topology) -> Iterator[Reason]:
         if len(placement.mems) > 1:
             yield Reason(
                 code.MEMORY_GROUP,
-                f"the memory of {name} lies on {nodes(placement.mems)} as one group, which serves nothing else than "
-                "such groups until it is given back",
-                "Ask for no more memory than one NUMA node has free, where that is possible.",
+                f"the memory of {name} is on {nodes(placement.mems)} as one group; until it is released, these nodes "
+                "serve only that group",
+                "If possible, request no more memory than one NUMA node has free.",
             )
         near = nodes_of(topology, placement.cpus.mask)
         if placement.cpus and placement.mems and not set(near) & set(placement.mems):
             yield Reason(
                 code.MEMORY_ELSEWHERE,
                 f"{name} has its CPUs on {nodes(near)} and its memory on {nodes(placement.mems)}",
-                "topologyManagerPolicy restricted or single-numa-node keeps them together or refuses the pod.",
+                "topologyManagerPolicy restricted or single-numa-node keeps them together or rejects the pod.",
             )
 
 
 def _stranded(decision: Decision, circumstances: Circumstances) -> Reason | None:
-    """Say how many CPUs were for ended init containers alone and stay bound (kubernetes/kubernetes#112228)."""
+    """Say how many CPUs were for ended init containers alone and stay allocated (kubernetes/kubernetes#112228)."""
     of_init = of_others = CPUSet()
     for container in circumstances.pod.containers:
         cpus = decision.containers[container.name].cpus
@@ -158,8 +159,8 @@ def _stranded(decision: Decision, circumstances: Circumstances) -> Reason | None
     verb, stay = ("is", "stays") if idle == 1 else ("are", "stay")
     return Reason(
         code.STRANDED_CPUS,
-        f"{idle} of them {verb} for init containers only and {stay} bound to the pod",
-        "Give init containers no more CPUs than the apps, or a fraction of a CPU so that they share.",
+        f"{idle} of them {verb} for init containers only and {stay} allocated to the pod",
+        "Request no more CPUs for init containers than for the apps, or a fraction of a CPU so that they share.",
     )
 
 
@@ -178,19 +179,19 @@ def _empty_pool(decision: Decision) -> Reason | None:
         return None
     return Reason(
         code.POOL_EMPTY,
-        "the shared pool is empty now: containers without CPUs of their own have nowhere to run but on those of others",
+        "the shared pool is now empty: containers without exclusive CPUs run on the exclusive CPUs of others",
         "Reserve CPUs without strict-cpu-reservation, so that some always stay in the shared pool.",
     )
 
 
 def left_out_words(fact: OfflineCPUsLeftOut) -> str:
-    """Say which CPUs a pod could not be given.
+    """Say which CPUs were not available to a pod.
 
     >>> left_out_words(OfflineCPUsLeftOut("uid", 0b1000, 0b110))
-    'CPU 3 is offline; CPUs 1-2 are not to be had until others are back'
+    'CPU 3 is offline; CPUs 1-2 are unavailable until others come online'
     """
     parts = [f"{_cpus(fact.offline)} {_are(fact.offline)} offline"] if fact.offline else []
-    parts += [f"{_cpus(fact.kept)} {_are(fact.kept)} not to be had until others are back"] if fact.kept else []
+    parts += [f"{_cpus(fact.kept)} {_are(fact.kept)} unavailable until others come online"] if fact.kept else []
     return "; ".join(parts)
 
 
@@ -199,18 +200,18 @@ def _are(mask: int) -> str:
 
 
 def loss_words(fact: CPUsBroken | CPUsReplaced) -> str:
-    """Say what a set lost and what stands in, as a clause that begins a sentence.
+    """Say which CPUs a set lost and which replace them, as a clause that begins a sentence.
 
     >>> loss_words(CPUsBroken("uid", "main", 0b110, 0b10, "1 needed, 0 free"))
-    'main lost CPU 1, which is offline, and nothing stands in for it: 1 needed, 0 free'
+    'main lost CPU 1, which is offline and has no replacement: 1 needed, 0 free'
     """
     who = fact.container or "The pod"
     if isinstance(fact, CPUsReplaced):
         lost, taken = fact.before & ~fact.after, fact.after & ~fact.before
         where = nodes(members(fact.nodes)) if fact.nodes else "any NUMA node"
-        return f"{who} lost {_cpus(lost)} and has {list_text(taken)} instead for now; it was given {where}"
-    are, them = ("is", "it") if fact.lost.bit_count() == 1 else ("are", "them")
-    return f"{who} lost {_cpus(fact.lost)}, which {are} offline, and nothing stands in for {them}: {fact.why}"
+        return f"{who} lost {_cpus(lost)}, replaced by {list_text(taken)} for now; it was allocated on {where}"
+    are, have = ("is", "has") if fact.lost.bit_count() == 1 else ("are", "have")
+    return f"{who} lost {_cpus(fact.lost)}, which {are} offline and {have} no replacement: {fact.why}"
 
 
 def _cpus(mask: int) -> str:

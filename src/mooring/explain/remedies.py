@@ -13,7 +13,7 @@ from mooring.core.decision import StartRefusal
 
 _DELETE = (
     "Drain the node and delete the {noun} manager's state file ({noun}_manager_state); the pods get other {what} when "
-    "they come back."
+    "they are created again."
 )
 
 
@@ -30,17 +30,17 @@ _REMEDIES = (
     _Remedy(
         "MOOR-211",
         r"CPU Manager Policy Alpha-level Options not enabled",
-        "Set featureGates: {CPUManagerPolicyAlphaOptions: true}, or leave the option out.",
+        "Set featureGates: {CPUManagerPolicyAlphaOptions: true}, or remove the option.",
     ),
     _Remedy(
         "MOOR-212",
         r"CPU Manager Policy Beta-level Options not enabled",
-        "Remove CPUManagerPolicyBetaOptions: false from featureGates, or leave the option out.",
+        "Remove CPUManagerPolicyBetaOptions: false from featureGates, or remove the option.",
     ),
     _Remedy(
         "MOOR-213",
         r"received unsupported options",
-        "Options need cpuManagerPolicy: static; leave them out under policy none.",
+        "Options need cpuManagerPolicy: static; remove them under policy none.",
     ),
     _Remedy(
         "MOOR-214",
@@ -53,15 +53,13 @@ _REMEDIES = (
         r"unknown Topology Manager Policy option",
         "Known are prefer-closest-numa-nodes and max-allowable-numa-nodes.",
     ),
-    _Remedy("MOOR-216", r"can not be used at the same time", "Leave one of the two options out."),
+    _Remedy("MOOR-216", r"can not be used at the same time", "Remove one of the two options."),
     _Remedy(
         "MOOR-217",
         r"single-numa-node policy is incompatible with CPUManager align-by-socket",
-        "Use topologyManagerPolicy best-effort or restricted with align-by-socket, or leave the option out.",
+        "Use topologyManagerPolicy best-effort or restricted with align-by-socket, or remove the option.",
     ),
-    _Remedy(
-        "MOOR-218", r"Align by socket is not compatible with hardware", "Leave align-by-socket out on this machine."
-    ),
+    _Remedy("MOOR-218", r"Align by socket is not compatible with hardware", "Remove align-by-socket on this machine."),
     _Remedy(
         "MOOR-219", r"bad value for option .*ParseBool", 'Write "true" or "false" for the option, as text in quotes.'
     ),
@@ -75,7 +73,7 @@ _REMEDIES = (
     _Remedy(
         "MOOR-232",
         r"unable to reserve the required amount of CPUs",
-        "The CPUs that are to be reserved cannot be taken from this machine: name them in reservedSystemCPUs.",
+        "This machine cannot provide the CPUs to reserve: name them in reservedSystemCPUs.",
     ),
     _Remedy(
         "MOOR-233",
@@ -102,7 +100,7 @@ _REMEDIES = (
     _Remedy(
         "MOOR-242",
         r"error getting NUMA distances from cadvisor",
-        "This machine tells no distances: leave prefer-closest-numa-nodes out.",
+        "This machine reports no NUMA distances: remove prefer-closest-numa-nodes.",
     ),
     # The memory manager.
     _Remedy(
@@ -135,7 +133,7 @@ _REMEDIES = (
     _Remedy(
         "MOOR-263",
         r"start (cpu) manager error: (?:current set of available CPUs|not all reserved cpus|some of strictly reserved)",
-        f"CPUs or reservation are other than when the state file was written: restore them, or start afresh. {_DELETE}",
+        f"The CPUs or the reservation differ from those in the state file: restore them, or start over. {_DELETE}",
     ),
     _Remedy(
         "MOOR-264",

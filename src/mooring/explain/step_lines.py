@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from mooring.core.bits import list_text, members
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import CPUPinningFailed, ExistingCPUsKept, PodShareCut, WholeCoresChecked
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.explain.phrases import amounts_text, count, joined, nodes, nodes_of
-from mooring.explain.plugin_lines import plugin_line
-from mooring.explain.story import Pick, Run, Step, Taking
+from mooring.explain.story import Pick, PluginStep, Run, Step, Taking
 from mooring.explain.tree import NO, YES, Line
 from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
+from mooring.plugins.facts import (
+    Candidate,
+    PluginChoseAffinity,
+    PluginFailed,
+    PluginFiltered,
+    PluginMadeRoom,
+    PluginsChose,
+    PluginScored,
+)
 
 _RULES = {
     "sockets": ("a whole socket", "whole sockets"),
@@ -31,9 +39,9 @@ _PLACES = {
 }
 
 _WAYS = {
-    "affinity": "where the topology manager wants it",
-    "default": "by its own choice, because the topology manager has no wish",
-    "extended": "on more NUMA nodes than the topology manager chose, which have too little",
+    "affinity": "on the NUMA nodes of the topology manager's hint",
+    "default": "on NUMA nodes that the memory manager chose, because the topology manager gave no hint",
+    "extended": "on more NUMA nodes than the topology manager's hint, which has too little free",
 }
 
 
@@ -45,7 +53,7 @@ def step_line(step: Step, topology: Topology | None) -> Line:
         case Taking():
             return _taking(step, topology)
         case ExistingCPUsKept():
-            return Line(f"keeps the CPUs that it has: {list_text(step.cpus)}", mark=YES)
+            return Line(f"keeps its CPUs: {list_text(step.cpus)}", mark=YES)
         case MemoryAssigned():
             return _memory(step)
         case DevicesTaken():
@@ -60,7 +68,7 @@ def step_line(step: Step, topology: Topology | None) -> Line:
 
 def _refused(step: CPUPinningFailed | MemoryPinningFailed) -> Line:
     what = "CPUs" if isinstance(step, CPUPinningFailed) else "memory"
-    return Line(f"{what} cannot be given: {step.error.removeprefix('[memorymanager] ')}", mark=NO)
+    return Line(f"{what} cannot be allocated: {step.error.removeprefix('[memorymanager] ')}", mark=NO)
 
 
 def _whole_cores(step: WholeCoresChecked) -> Line:
@@ -70,19 +78,21 @@ def _whole_cores(step: WholeCoresChecked) -> Line:
         )
         return Line(text, detail=True)
     if step.need % step.group:
-        return Line(f"full-pcpus-only refuses: {step.need} is not a multiple of {step.group} CPUs a core", mark=NO)
-    text = f"full-pcpus-only refuses: {step.available} CPUs are in the shared pool on cores without a reserved CPU"
+        return Line(
+            f"full-pcpus-only rejects: {step.need} is not a multiple of the {step.group} CPUs of a core", mark=NO
+        )
+    text = f"full-pcpus-only rejects: only {step.available} CPUs are in the shared pool on cores without a reserved CPU"
     return Line(text, mark=NO)
 
 
 def _taking(step: Taking, topology: Topology | None) -> Line:
     below = tuple(line for run in step.runs for line in _run(run, step, topology))
     if step.error:
-        return Line(f"CPUs cannot be taken: {step.error}", below, mark=NO)
+        return Line(f"CPUs cannot be allocated: {step.error}", below, mark=NO)
     where = f" on {nodes(nodes_of(topology, step.taken))}" if topology is not None else ""
     left = step.reusable & step.taken
-    again = f"; {list_text(left)} had been an init container's" if left else ""
-    return Line(f"takes {count(step.taken.bit_count(), 'CPU')}{where}: {list_text(step.taken)}{again}", below, mark=YES)
+    again = f"; {list_text(left)} reused from an init container" if left else ""
+    return Line(f"gets {count(step.taken.bit_count(), 'CPU')}{where}: {list_text(step.taken)}{again}", below, mark=YES)
 
 
 def _run(run: Run, step: Taking, topology: Topology | None) -> Iterator[Line]:
@@ -93,7 +103,11 @@ def _run(run: Run, step: Taking, topology: Topology | None) -> Iterator[Line]:
         place = f"{place} else, because the hint has too few"
     chosen = run.distribution
     if chosen is not None:
-        lost = "" if chosen.nodes == chosen.found else f" (it judged {nodes(chosen.found)} best and lost them again)"
+        lost = (
+            ""
+            if chosen.nodes == chosen.found
+            else f" ({nodes(chosen.found)} scored best, but the kubelet loses that result)"
+        )
         rest = f", the remaining {chosen.rest} from {nodes(chosen.takers)}" if chosen.rest and chosen.takers else ""
         yield Line(
             f"distributed {place}: {count(chosen.share, 'CPU')} from each of {nodes(chosen.nodes)}{lost}{rest}",
@@ -128,14 +142,14 @@ def _elements(pick: Pick, topology: Topology | None) -> str:
 
 def _memory(step: MemoryAssigned) -> Line:
     if step.error:
-        return Line(f"memory cannot be given: {step.error.removeprefix('[memorymanager] ')}", mark=NO)
+        return Line(f"memory cannot be allocated: {step.error.removeprefix('[memorymanager] ')}", mark=NO)
     amounts = amounts_text({block.type: block.size for block in step.blocks})
     return Line(f"gets {amounts} on {nodes(members(step.mask))}", (Line(_WAYS[step.way], detail=True),), mark=YES)
 
 
 def _devices(step: DevicesTaken) -> Line:
     if step.error:
-        return Line(f"{step.resource} cannot be given: {step.error}", mark=NO)
+        return Line(f"{step.resource} cannot be allocated: {step.error}", mark=NO)
     where = f" on {nodes(members(step.near))}" if step.near else ""
     return Line(f"gets {joined(step.taken)} of {step.resource}{where}", mark=YES)
 
@@ -143,3 +157,83 @@ def _devices(step: DevicesTaken) -> Line:
 def _cut(step: PodShareCut) -> Line:
     what = "for itself" if step.exclusive else "to share with the pod's other containers"
     return Line(f"has {list_text(step.cpus) or 'no CPU'} of the pod's CPUs {what}", mark=YES)
+
+
+LEVELS = 4
+"""How many levels of scores, and how many other proposals, a line names."""
+
+
+def plugin_line(step: PluginStep) -> Line:
+    """Return which plugin did what."""
+    match step:
+        case PluginFiltered():
+            return Line(f"{step.plugin} withholds {withheld_words(step)}")
+        case PluginMadeRoom():
+            return Line(f"{step.plugin} releases {_cpus(step.cpus)} after all{_because(step.because)}")
+        case PluginScored():
+            return _scored(step)
+        case PluginsChose():
+            return _chose(step)
+        case PluginChoseAffinity():
+            return Line(f"{step.plugin} replaces {_where(step.merged)} by {_where(step.nodes)}")
+        case PluginFailed():
+            return Line(f"{step.plugin} failed at {step.point}, and its answer is ignored: {step.why}")
+
+
+def withheld_words(fact: PluginFiltered) -> str:
+    """Return which CPUs were withheld and why, without the plugin's name."""
+    return f"{_cpus(fact.cpus)}{_because(fact.because)}"
+
+
+def _because(because: str) -> str:
+    return f": {because}" if because else ""
+
+
+def _cpus(cpus: int) -> str:
+    return f"{count(cpus.bit_count(), 'CPU')} ({list_text(cpus)})" if cpus else "no CPUs"
+
+
+def _scored(step: PluginScored) -> Line:
+    levels = step.levels
+    if len(levels) == 1:
+        return Line(f"{step.plugin} scores {list_text(next(iter(levels.values())))} alike", detail=True)
+    return Line(f"{step.plugin} prefers {_ordered(levels)}")
+
+
+def _ordered(levels: Mapping[float, int]) -> str:
+    first, *others = [list_text(cpus) for cpus in levels.values()]
+    rest = others[: LEVELS - 1]
+    more = ", and so on" if len(others) > len(rest) else ""
+    return f"{first} to {', then '.join(rest)}{more}"
+
+
+def _chose(step: PluginsChose) -> Line:
+    chosen = step.chosen
+    hides = f"; {list_text(chosen.hidden)} on the same cores stay idle" if chosen.hidden else ""
+    among = f", of {count(len(step.candidates), 'proposal')}" if len(step.candidates) > 1 else ""
+    text = f"{_proposer(chosen)}{_points(chosen)}{among}: {list_text(chosen.cpus)}{hides}"
+    if step.as_hint:
+        text = f"as a hint, {text}"
+    return Line(text, tuple(_others(step)))
+
+
+def _others(step: PluginsChose) -> Iterator[Line]:
+    others = [one for one in step.candidates if one != step.chosen]
+    for one in others[:LEVELS]:
+        yield Line(f"not {list_text(one.cpus)}, {_proposer(one)}{_points(one)}", detail=True)
+    if len(others) > LEVELS:
+        yield Line(f"nor {count(len(others) - LEVELS, 'other')}", detail=True)
+
+
+def _proposer(one: Candidate) -> str:
+    return f"chosen by {one.plugin}" if one.plugin else "best scores first, by the kubelet's rules among equal ones"
+
+
+def _points(one: Candidate) -> str:
+    if not one.scores:
+        return ""
+    return f" (score {', '.join(f'{score:.4g} by {plugin}' for plugin, score in one.scores.items())})"
+
+
+def _where(mask: int | None) -> str:
+    return nodes(members(mask)) if mask else "any NUMA node"

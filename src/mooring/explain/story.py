@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from mooring.core.pod import Pod
-from mooring.cpumanager.claimed import HeldClaim
 from mooring.cpumanager.facts import (
     CPUHintsAsked,
     CPUPinningFailed,
@@ -18,6 +17,7 @@ from mooring.cpumanager.facts import (
 )
 from mooring.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.explain.reason import Reason
+from mooring.extensions.claimed import HeldClaim
 from mooring.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
 from mooring.plugins.facts import (
     PluginChoseAffinity,
@@ -41,8 +41,8 @@ VERDICTS = (ADMITTED, REJECTED, ENDLESS, CRASH, NOT_ASKED, NOT_STARTED)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """Whether a container, or a pod as a whole, has a claim to exclusive CPUs."""
+class ExclusiveRequest:
+    """How many exclusive CPUs a container, or a pod as a whole, requests, and why."""
 
     need: int
     """Exclusive CPUs; 0 means that it runs in the shared pool."""
@@ -51,8 +51,8 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimsTold:
-    """Claims of dynamic resource allocation that have to do with a pod; not the claims of :class:`Claim`."""
+class ClaimsInvolved:
+    """Claims of dynamic resource allocation that concern a pod."""
 
     own: tuple[HeldClaim, ...] = ()
     """The pod's, as far as they have CPUs of this node."""
@@ -171,7 +171,7 @@ class Chapter:
 
     container: str
     """Empty for the pod as a whole."""
-    claim: Claim
+    request: ExclusiveRequest
     opinions: tuple[Opinion, ...]
     merge: HintsMerged | None
     """How the opinions became one; None where the topology manager was not asked, as in pod scope for each
@@ -220,12 +220,12 @@ class Story:
     remarks: tuple[Reason, ...]
     chapters: tuple[Chapter, ...]
     unreached: tuple[str, ...]
-    """Containers that nobody came to look at."""
+    """Containers that were not evaluated."""
     dropped: tuple[str, ...]
     """Uids of pods whose leftovers were dropped first."""
     facts: tuple[object, ...]
     """What the engine reported, in order."""
-    claims: ClaimsTold = ClaimsTold()
+    claims: ClaimsInvolved = ClaimsInvolved()
 
     @property
     def admitted(self) -> bool:

@@ -19,11 +19,11 @@ class Line:
     mark: str = PLAIN
     """:data:`NO` where the pod was refused, :data:`YES` for what was decided; else plain."""
     detail: bool = False
-    """Whether only those want it who want everything."""
+    """Whether it is shown only on demand."""
 
 
 def without_details(lines: tuple[Line, ...]) -> tuple[Line, ...]:
-    """Return the lines that everybody wants.
+    """Return the lines without details.
 
     >>> without_details((Line("a", (Line("b", detail=True),)), Line("c", detail=True)))
     (Line(text='a', children=(), mark='', detail=False),)

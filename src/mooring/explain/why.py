@@ -24,6 +24,9 @@ from mooring.node import Decision
 from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
 from mooring.topologymanager.merge import NONE
 
+ACCEPTED = "The resource managers admit it, but"
+"""Begins every sentence about the node resources check, which comes after the managers."""
+
 _OUT_OF = re.compile(r"resource: (\S+), requested: (\d+), used: (\d+), capacity: (\d+)")
 
 
@@ -32,8 +35,8 @@ def why(decision: Decision, circumstances: Circumstances) -> Reason:
     if decision.endless is not None:
         return Reason(
             code.NEVER_RETURNS,
-            f"The kubelet would never return from this admission (known defect {decision.endless.defect}); "
-            "nothing was decided.",
+            f"The kubelet never returns from this admission (known defect {decision.endless.defect}); "
+            "nothing is decided.",
             "Restart the kubelet without distribute-cpus-across-numa, or drain the node first so that no core is "
             "half used.",
         )
@@ -56,8 +59,8 @@ def why_crash(crash: str) -> Reason:
     """Return the reason for a pod on which the kubelet crashes."""
     return Reason(
         code.CRASHES,
-        f"The kubelet would crash on this admission: {crash.removesuffix(': the kubelet crashes here')}.",
-        "Keep the pod away from this node: the kubelet crashes again each time it is asked.",
+        f"The kubelet crashes on this admission: {crash.removesuffix(': the kubelet crashes here')}.",
+        "Keep the pod away from this node: the kubelet crashes again on every attempt.",
     )
 
 
@@ -65,37 +68,34 @@ def why_out_of(rejection: Rejection) -> Reason:
     """Return the reason for a refusal of the node resources check, which comes after the managers."""
     found = _OUT_OF.search(rejection.message)
     if found is None:
-        return Reason(
-            code.OUT_OF_ANOTHER_RESOURCE, "The resource managers accepted it, but the node has too little left."
-        )
+        return Reason(code.OUT_OF_ANOTHER_RESOURCE, f"{ACCEPTED} too little of the resource is left on the node.")
     resource = found.group(1)
     requested, used, capacity = (int(text) for text in found.groups()[1:])
     if resource == "pods":
         return Reason(
             code.OUT_OF_PODS,
-            f"The resource managers accepted it, but the node already runs {used} pods, and maxPods is {capacity}.",
+            f"{ACCEPTED} the node already runs {used} pods, and maxPods is {capacity}.",
             "Remove a pod, or raise maxPods.",
         )
     known = {"cpu": code.OUT_OF_CPU, "memory": code.OUT_OF_MEMORY}.get(resource, code.OUT_OF_ANOTHER_RESOURCE)
-    asks = f"The resource managers accepted it, but it requests {_amount(resource, requested)}, and"
+    asks = f"{ACCEPTED} it requests {_amount(resource, requested)}"
     advice = f"Request less, or {'use a larger node' if requested > capacity else 'remove a pod'}."
     if not used:
-        sentence = f"{asks} all pods of the node together may request only {_amount(resource, capacity)}."
+        sentence = f"{asks}, more than the {_amount(resource, capacity)} that are allocatable on the node."
     else:
-        left = _amount(resource, max(capacity - used, 0))
-        sentence = (
-            f"{asks} of the {_amount(resource, capacity)} that all pods together may request only {left} are left."
-        )
+        left, whole = (_amount(resource, amount, of=False) for amount in (max(capacity - used, 0), capacity))
+        sentence = f"{asks}, and the node has only {left} of its allocatable {whole} left."
     return Reason(known, sentence, advice)
 
 
-def _amount(resource: str, amount: int) -> str:
+def _amount(resource: str, amount: int, *, of: bool = True) -> str:
     """Return an amount in the units of the check: thousandths of a CPU, bytes, or pieces."""
     if resource == "cpu":
         number = f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
         return f"{number} CPU{'' if amount == 1000 else 's'}"
     in_bytes = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
-    return f"{size(amount) if in_bytes else amount} of {resource}"
+    text = size(amount) if in_bytes else str(amount)
+    return f"{text} of {resource}" if of else text
 
 
 def _why_admitted(decision: Decision, circumstances: Circumstances) -> Reason:
@@ -104,7 +104,7 @@ def _why_admitted(decision: Decision, circumstances: Circumstances) -> Reason:
     parts = [cpus.sentence]
     tied = sorted({node for placement in decision.containers.values() for node in placement.mems})
     if tied:
-        parts.append(f"Its memory is tied to {nodes(tied)}.")
+        parts.append(f"Its memory is pinned to {nodes(tied)}.")
     parts += [f"{_devices(resource, found)}." for resource, found in _all_devices(decision).items()]
     return Reason(cpus.code, " ".join(parts), cpus.remedy)
 
@@ -121,7 +121,7 @@ def _all_devices(decision: Decision) -> dict[str, list[Device]]:
 def _devices(resource: str, devices: list[Device]) -> str:
     ids = joined([device.id for device in devices])
     near = {node for device in devices for node in device.numa or ()}
-    return f"Of {resource} it gets {ids}" + (f" on {nodes(near)}" if near else "")
+    return f"It gets {ids} of {resource}" + (f" on {nodes(near)}" if near else "")
 
 
 def _of_cpus(decision: Decision, circumstances: Circumstances, topology: Topology | None) -> Reason:
@@ -142,37 +142,37 @@ def _of_cpus(decision: Decision, circumstances: Circumstances, topology: Topolog
 
 
 def _why_shared(circumstances: Circumstances) -> Reason:
-    """Return why nobody in the pod has exclusive CPUs; the sentence is a clause."""
+    """Return why no container of the pod has exclusive CPUs; the sentence is a clause."""
     pod, settings = circumstances.pod, circumstances.settings
     if settings.cpu is None:
         return Reason(
             code.SHARED_BY_POLICY,
-            "the CPU manager policy is none, so nobody gets exclusive CPUs",
-            "For exclusive CPUs: cpuManagerPolicy static, a reservation, and a drained node.",
+            "the CPU manager policy is none, so no container gets exclusive CPUs",
+            "For exclusive CPUs: set cpuManagerPolicy to static, reserve CPUs for the system, and drain the node.",
         )
     if pod.qos is not QoS.GUARANTEED:
         return Reason(
             code.SHARED_BY_QOS,
             f"its QoS class is {pod.qos.value}, and only Guaranteed pods get exclusive CPUs",
-            "For exclusive CPUs: give every container, init containers and sidecars too, cpu and memory limits, and "
-            "requests that equal them or none.",
+            "For exclusive CPUs: give every container, including init containers and sidecars, cpu and memory limits, "
+            "and either no requests or equal ones.",
         )
     if settings.pod_level.leaves_out(pod):
         return Reason(
             code.SHARED_BY_GATE,
             "it has pod-level resources, and the gate PodLevelResourceManagers is off",
-            "For exclusive CPUs: leave spec.resources out, or switch the gate PodLevelResourceManagers on.",
+            "For exclusive CPUs: remove spec.resources, or enable the feature gate PodLevelResourceManagers.",
         )
     if any(exclusive_cpus(pod, container, settings.pod_level) < 0 for container in pod.containers):
         return Reason(
             code.SHARED_BY_AMOUNT,
-            "a cpu request is beyond 64 bits, so that the kubelet counts a negative number of CPUs and gives none",
-            "For exclusive CPUs: ask for a whole number of them that a machine can have.",
+            "a cpu request exceeds 64 bits, so that the kubelet counts a negative number of CPUs and allocates none",
+            "For exclusive CPUs: request a whole number of them that a machine can have.",
         )
     if settings.pod_level.manages(pod):
         as_a_whole = settings.pod_scope and settings.topology_policy != NONE
-        who = "the pod as a whole asks for no" if as_a_whole else "no container asks for a"
+        who = "the pod as a whole does not request a" if as_a_whole else "no container requests a"
         clause = f"{who} whole number of CPUs" + ("" if as_a_whole else " with requests equal to limits")
     else:
-        clause = "no container asks for a whole number of CPUs"
-    return Reason(code.SHARED_BY_AMOUNT, clause, "For exclusive CPUs: ask for a whole number of them.")
+        clause = "no container requests a whole number of CPUs"
+    return Reason(code.SHARED_BY_AMOUNT, clause, "For exclusive CPUs: request a whole number of them.")

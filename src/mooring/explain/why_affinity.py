@@ -38,7 +38,7 @@ def why_affinity(decision: Decision, circumstances: Circumstances) -> Reason:
     chapter, policy = circumstances.refused_in, circumstances.settings.topology_policy
     if chapter is None or not chapter.opinions:
         return Reason(
-            code.PULLED_APART, f"The topology policy {policy} found no set of NUMA nodes that suits every resource."
+            code.PULLED_APART, f"Topology manager policy {policy} found no set of NUMA nodes that suits every resource."
         )
     subject = who(chapter.container)
     stuck = [opinion for opinion in chapter.opinions if not opinion.suffices]
@@ -46,14 +46,14 @@ def why_affinity(decision: Decision, circumstances: Circumstances) -> Reason:
         return Reason(
             code.PULLED_APART,
             f"{subject} {_conflict(chapter.opinions, policy)}.",
-            "Free one of the resources where the others are, or use topologyManagerPolicy best-effort, which takes "
-            "the nearest that there is.",
+            "Free one of the resources on the NUMA nodes of the others, or use topologyManagerPolicy best-effort, "
+            "which accepts the best set available.",
         )
     first, *others = stuck
     cause = _clause(first, decision, circumstances)
     sentence = f"{subject} {cause.sentence}."
     if others:
-        sentence += f" Its {joined([_label(one.resource) for one in others])} alone would be refused as well."
+        sentence += f" Its {joined([_label(one.resource) for one in others])} alone would be rejected, too."
     return replace(cause, sentence=sentence)
 
 
@@ -64,11 +64,11 @@ def _label(name: str) -> str:
 def _conflict(opinions: Sequence[Opinion], policy: str) -> str:
     """Say that every resource could be served well, but not all in the same place."""
     parts = [
-        f"its {_label(opinion.resource)} on {node_sets(_wanted(opinion, policy))}"
+        f"{_label(opinion.resource)} on {node_sets(_wanted(opinion, policy))}"
         for opinion in opinions
         if not opinion.indifferent
     ]
-    return f"could have {', '.join(parts)}; no choice suits all of them, and {policy} admits nothing else"
+    return f"can get {joined(parts)}, but no set of NUMA nodes suits all of them, which {policy} requires"
 
 
 def _wanted(opinion: Opinion, policy: str) -> list[int]:
@@ -85,7 +85,7 @@ def _clause(opinion: Opinion, decision: Decision, circumstances: Circumstances) 
         if topology is None or not isinstance(asked, CPUHintsAsked):
             return nothing_to_share("no cpus available")
         cause = _cpus(asked, opinion.narrowest, topology, decision, circumstances)
-        return replace(cause, sentence=f"asks for {count(asked.need, 'exclusive CPU')}, {cause.sentence}")
+        return replace(cause, sentence=f"requests {count(asked.need, 'exclusive CPU')}{cause.sentence}")
     if opinion.resource == MEMORY:
         return why_memory(opinion, decision, circumstances)
     return _devices(opinion, circumstances)
@@ -94,25 +94,36 @@ def _clause(opinion: Opinion, decision: Decision, circumstances: Circumstances) 
 def _devices(opinion: Opinion, circumstances: Circumstances) -> Reason:
     asked, name = opinion.asked, opinion.resource
     need, free, held = (asked.need, len(asked.free), asked.held) if isinstance(asked, DeviceHintsAsked) else (0, 0, 0)
-    asks = f"asks for {need} of {name}"
     if opinion.narrowest:
-        policy = circumstances.settings.topology_policy
         return Reason(
             code.DEVICES_APART,
-            f"{asks}, which {policy} would have nearer to each other than those that are left",
-            f"Ask for fewer of them, {MAKE_ROOM[0].lower()}{MAKE_ROOM[1:]}, or use topologyManagerPolicy best-effort.",
+            _apart(opinion, need, circumstances.settings.topology_policy),
+            f"Request fewer of them, {MAKE_ROOM[0].lower()}{MAKE_ROOM[1:]}, or use topologyManagerPolicy best-effort.",
         )
+    asks = f"requests {need} of {name}"
     if held:
         return Reason(
             code.HOLDS_ANOTHER_NUMBER,
-            f"{asks}, but holds {held} since it was admitted before, and another number is impossible",
-            "Delete the pod, so that its controller makes a new one.",
+            f"{asks}, but already holds {held} from its earlier admission, and the kubelet does not change that number",
+            "Delete the pod, so that its controller creates a new one.",
         )
     return Reason(
         code.NOT_ENOUGH_DEVICES,
-        f"{asks}, but {only(free)} left",
-        "Ask for fewer of them, or remove a pod that holds some." if free else "Remove a pod that holds some.",
+        f"{asks}, but {only(free)} free",
+        "Request fewer of them, or remove a pod that holds some." if free else "Remove a pod that holds some.",
     )
+
+
+def _apart(opinion: Opinion, need: int, policy: str) -> str:
+    """Say that the free devices are on more NUMA nodes than the policy allows."""
+    name = opinion.resource
+    free = {node: types.get(name, 0) for node, types in opinion.free.items()}
+    alike = len(set(free.values())) == 1
+    listed = f"each node has {next(iter(free.values()))} free" if alike else f"free: {per_node(free)}"
+    if policy == SINGLE_NUMA_NODE:
+        return f"needs {need} of {name} on one NUMA node; {listed}"
+    takes = f"take {count(opinion.narrowest, 'NUMA node')} now and fewer on an empty machine"
+    return f"requests {need} of {name}; they {takes}, so {policy} rejects them ({listed})"
 
 
 def _cpus(
@@ -125,16 +136,16 @@ def _cpus(
     if usable < asked.need:
         return Reason(
             code.NOT_ENOUGH_CPUS,
-            f"but {only(usable)} free on the whole node",
-            "Ask for fewer CPUs, or remove a pod." if usable else "Remove a pod.",
+            f", but {only(usable)} free on the whole node",
+            "Request fewer CPUs, or remove a pod." if usable else "Remove a pod.",
         )
     largest = max(mask.bit_count() for mask in topology.numa.values())
     if policy == SINGLE_NUMA_NODE and largest < asked.need:
         return Reason(
             code.LARGER_THAN_A_NODE,
-            "and no NUMA node of this machine has that many",
+            ", more than any NUMA node of this machine has",
             "Split the container into parts that fit one NUMA node, or use topologyManagerPolicy restricted, which "
-            "allows as many NUMA nodes as an empty machine would need.",
+            "allows as many NUMA nodes as the request needs on an empty machine.",
         )
     if asked.reusable:
         return _pinned(asked, now, topology, policy)
@@ -142,8 +153,8 @@ def _cpus(
         where = nodes(nodes_of(topology, asked.available))
         return Reason(
             code.HELD_ELSEWHERE,
-            f"and those that it holds already are on {where}, which {policy} refuses when it is admitted again",
-            "Delete the pod, so that its controller makes a new one that is placed anew.",
+            f" and already holds them on {where}, which {policy} rejects when the pod is admitted again",
+            "Delete the pod, so that its controller creates a new one that is placed anew.",
         )
     return _scattered(asked, now, topology, policy)
 
@@ -158,60 +169,59 @@ def _held(asked: CPUHintsAsked, decision: Decision) -> int:
 
 
 def _mismatch(asked: CPUHintsAsked) -> Reason:
-    clause = "but one of its containers holds another number of CPUs than it asks for since it was admitted before"
+    clause = ", but one of its containers already holds a different number of CPUs from its earlier admission"
     if asked.container:
         clause = (
-            f"but holds {asked.available.bit_count()} since it was admitted before, and the kubelet takes another "
-            "number for impossible"
+            f", but already holds {asked.available.bit_count()} from its earlier admission, and the kubelet does not "
+            "change that number"
         )
-    return Reason(code.HOLDS_ANOTHER_NUMBER, clause, "Delete the pod, so that its controller makes a new one.")
+    return Reason(code.HOLDS_ANOTHER_NUMBER, clause, "Delete the pod, so that its controller creates a new one.")
 
 
 def _pinned(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> Reason:
     """Say that CPUs of the pod's earlier containers pin it to their nodes (kubernetes/kubernetes#123816)."""
     home = nodes_of(topology, asked.reusable)
     whose = "an init container of the pod got its CPUs" if asked.container else "containers of the pod have CPUs"
-    stay = f"and the kubelet makes it stay on {nodes(home)}, where {whose}"
+    stay = f", and the kubelet keeps it on {nodes(home)}, where {whose}"
     advice = (
-        "Give the init container a fraction of a CPU so that it shares, or as many CPUs as the later container needs, "
-        "so that the same CPUs serve both."
+        "Request a fraction of a CPU for the init container, so that it runs in the shared pool, or as many CPUs as "
+        "the later container requests, so that the same CPUs serve both."
         if asked.container
-        else "Delete the pod, so that its controller makes a new one that is placed anew."
+        else "Delete the pod, so that its controller creates a new one that is placed anew."
     )
     inside = topology.cpus_in_numa(sum(1 << node for node in home if node >= 0))
     usable = (inside & (asked.available | asked.reusable)).bit_count()
     if policy != SINGLE_NUMA_NODE:
-        clause = f"{stay}: it would take {_wider(asked, now, topology)}, and {policy} refuses that"
+        clause = f"{stay}; they take {_wider(asked, now, topology)}, so {policy} rejects them"
     elif len(home) > 1:
-        clause = f"{stay}; single-numa-node allows only one"
+        clause = f"{stay}; single-numa-node allows only one node"
     else:
         free = _free(topology, asked.available)
         better = [node for node, number in free.items() if number >= asked.need and node not in home]
         although = f", although {nodes(better)} {'has' if len(better) == 1 else 'have'} enough" if better else ""
-        clause = f"{stay}; counting those, {usable} can be had there{although}"
+        clause = f"{stay}; including those, {usable} {'is' if usable == 1 else 'are'} available there{although}"
     return Reason(code.PINNED_BY_EARLIER, clause, advice)
 
 
 def _scattered(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> Reason:
     free = _free(topology, asked.available)
-    listed = f"free are {per_node(free)}"
-    advice = f"{MAKE_ROOM}, ask for fewer CPUs, or use topologyManagerPolicy best-effort."
+    listed = f"free: {per_node(free)}"
+    advice = f"{MAKE_ROOM}, request fewer CPUs, or use topologyManagerPolicy best-effort."
     if policy == SINGLE_NUMA_NODE:
-        return Reason(code.NO_SINGLE_NODE, f"and no single NUMA node has that many free: {listed}", advice)
+        return Reason(code.NO_SINGLE_NODE, f", but no NUMA node has that many free ({listed})", advice)
     return Reason(
         code.TOO_MANY_NODES,
-        f"for which it would take {_wider(asked, now, topology)}, and {policy} refuses that: {listed}",
+        f"; they take {_wider(asked, now, topology)}, so {policy} rejects them ({listed})",
         advice,
     )
 
 
 def _wider(asked: CPUHintsAsked, now: int, topology: Topology) -> str:
-    """Return how many nodes it takes now, and how many have so many CPUs at all."""
+    """Return how many nodes it takes now, and how many on an empty machine."""
     fewest = fewest_nodes(topology, asked.need)
     if not fewest < now:
         return "other NUMA nodes than it prefers"
-    has = "has" if fewest == 1 else "have"
-    return f"{count(now, 'NUMA node')} although {fewest} {has} that many CPUs (used and reserved ones counted)"
+    return f"{count(now, 'NUMA node')} now and {fewest} on an empty machine (reserved CPUs counted)"
 
 
 def _free(topology: Topology, available: int) -> dict[int, int]:

@@ -23,25 +23,26 @@ def why_smt(decision: Decision, circumstances: Circumstances) -> Reason:
     """Return the reason for a refusal by the check of full-pcpus-only."""
     checked = circumstances.refusal(WholeCoresChecked)
     if checked is None:
-        return Reason(code.NO_WHOLE_CORES, "full-pcpus-only gives whole cores only.")
+        return Reason(code.NO_WHOLE_CORES, "full-pcpus-only allocates whole cores only.")
     need, group = checked.need, checked.group
-    asks = f"{who(checked.container)} asks for {count(need, 'exclusive CPU')}"
+    asks = f"{who(checked.container)} requests {count(need, 'exclusive CPU')}"
     if need % group:
         below, above = need // group * group, (need // group + 1) * group
-        advice = f"ask for {below} or {above}" if below else f"ask for {above}"
+        advice = f"request {below} or {above}" if below else f"request {above}"
         return Reason(
             code.NO_WHOLE_CORES,
-            f"{asks}, but full-pcpus-only gives whole cores of {group}{_by_average(circumstances, group)}: {advice}.",
-            "Ask for whole cores, or for a fraction such as 900m, which shares.",
+            f"{asks}, but full-pcpus-only allocates whole cores of {group}{_by_average(circumstances, group)}: "
+            f"{advice}.",
+            "Request whole cores, or a fraction such as 900m to run in the shared pool.",
         )
     init = [container.name for container in circumstances.pod.containers if container.kind is ContainerKind.INIT]
     left = any(decision.containers[name].cpus for name in init if name in decision.containers)
-    uncounted = "; those that its init containers have are not counted" if left else ""
+    uncounted = "; the CPUs of its init containers do not count" if left else ""
     return Reason(
         code.TOO_FEW_WHOLE_CORES,
         f"{asks} in whole cores, but {only(checked.available, 'CPU')} in the shared pool on cores without a reserved "
         f"CPU{uncounted}.",
-        "Ask for fewer CPUs, remove a pod, or reserve whole cores.",
+        "Request fewer CPUs, remove a pod, or reserve whole cores.",
     )
 
 
@@ -50,7 +51,7 @@ def _by_average(circumstances: Circumstances, group: int) -> str:
     if topology is None or all(mask.bit_count() == group for mask in topology.cores.values()):
         return ""
     counted = circumstances.settings.plugins is not None and circumstances.settings.plugins.counts_cores
-    return " (on those that plugins leave)" if counted else " (the average of this machine's cores)"
+    return " (of the cores that plugins leave)" if counted else " (the average of this machine's cores)"
 
 
 def why_empty_shared_pool(decision: Decision) -> Reason:
@@ -58,7 +59,7 @@ def why_empty_shared_pool(decision: Decision) -> Reason:
     cause = nothing_to_share(decision.message)
     return Reason(
         cause.code,
-        f"The pod as a whole {cause.sentence}: ask for more in the pod's own resources.",
+        f"The pod as a whole {cause.sentence}: request more in the pod's own resources.",
         cause.remedy,
     )
 
@@ -71,31 +72,31 @@ def why_unexpected(decision: Decision, circumstances: Circumstances) -> Reason:
     if circumstances.refusal(DevicesTaken) is not None:
         return Reason(
             code.NOT_ENOUGH_DEVICES,
-            f"It asks for more devices than are left ({inner}).",
-            "Ask for fewer of them, or remove a pod that holds some.",
+            f"It requests more devices than are free ({inner}).",
+            "Request fewer of them, or remove a pod that holds some.",
         )
     taken = circumstances.refusal(Taking)
     if taken is None or any(run.place == "partition" for run in taken.runs):
-        return Reason(code.NOT_SERVED, f"A resource manager could not serve it ({inner}).")
-    asks = f"{who(taken.container)} asks for {count(taken.need, 'exclusive CPU')}"
+        return Reason(code.NOT_SERVED, f"A resource manager returned an error ({inner}).")
+    asks = f"{who(taken.container)} requests {count(taken.need, 'exclusive CPU')}"
     usable = taken.pool.bit_count()
     if taken.need > usable:
-        also = ", those of its init containers included" if taken.reusable else ""
+        also = ", including those of its init containers" if taken.reusable else ""
         return Reason(
             code.NOT_ENOUGH_CPUS,
-            f"{asks}, but {only(usable)} left{also}.",
-            "Ask for fewer CPUs, or remove a pod." if usable else "Remove a pod.",
+            f"{asks}, but {only(usable)} free{also}.",
+            "Request fewer CPUs, or remove a pod." if usable else "Remove a pod.",
         )
     if withheld_sentences(circumstances.facts):
         return Reason(
             code.WITHHELD,
-            f"{asks}, and of the {usable} that can be had plugins leave too few.",
-            "Change the pod's annotations or the settings of the plugin, ask for fewer CPUs, or remove a pod.",
+            f"{asks}, but plugins withhold too many of the {usable} available.",
+            "Change the pod's annotations or the settings of the plugin, request fewer CPUs, or remove a pod.",
         )
     return Reason(
         code.TAKING_FAILS,
-        f"{asks} and {usable} can be had, but the kubelet's way of taking them fails on how they lie ({taken.error}).",
-        "Ask for another number of CPUs, or use another CPU manager option.",
+        f"{asks} and {usable} are available, but the kubelet's allocation fails on their layout ({taken.error}).",
+        "Request another number of CPUs, or use another CPU manager option.",
     )
 
 
@@ -106,7 +107,7 @@ def with_withheld(reason: Reason, facts: Sequence[object]) -> Reason:
 
 
 def withheld_sentences(facts: Sequence[object]) -> str:
-    """Return one sentence for each plugin that withheld CPUs from whom was asked about last; empty when none did."""
+    """Return one sentence for each plugin that withheld CPUs in the last question; empty when none did."""
     found = [fact for fact in facts if isinstance(fact, PluginFiltered)]
     if not found:
         return ""

@@ -14,20 +14,20 @@ from mooring.explain.story import Opinion
 from mooring.memorymanager import static as memory_static
 from mooring.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
 from mooring.memorymanager.hints import free_in
-from mooring.memorymanager.pod_budget import shared_pool_error
+from mooring.memorymanager.machine import MEMORY
+from mooring.memorymanager.pod_partition import shared_pool_error
 from mooring.memorymanager.requests import container_requests, pod_requests
-from mooring.memorymanager.reserved import MEMORY
 from mooring.node import Decision
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 
-MAKE_ROOM = "Make room by removing a pod, let this pod come earlier"
+MAKE_ROOM = "Remove a pod, start this pod earlier"
 KEEP_GROUPS = (
-    "Remove the pods whose memory lies on several NUMA nodes, or keep them on another node: a NUMA node of a group "
-    "serves nobody else."
+    "Remove the pods whose memory spans several NUMA nodes, or run them on another node: a NUMA node in a group serves "
+    "only containers of that group."
 )
-REMOVE_OR_LESS_MEMORY = "Ask for less memory, or remove a pod."
+REMOVE_OR_LESS_MEMORY = "Request less memory, or remove a pod."
 KEEP_APART = (
-    "Remove the pods whose memory stands in the way: NUMA nodes that serve containers alone or in another group cannot "
+    "Remove the pods that use these NUMA nodes: a NUMA node that serves containers alone or in another group cannot "
     "join a group."
 )
 
@@ -41,21 +41,21 @@ def why_memory(opinion: Opinion, decision: Decision, circumstances: Circumstance
         held = {node for placement in decision.containers.values() for node in placement.mems}
         return Reason(
             code.HELD_ELSEWHERE,
-            f"holds memory on {nodes(held)}, which {policy} refuses when it is admitted again",
-            "Delete the pod, so that its controller makes a new one that is placed anew.",
+            f"already holds memory on {nodes(held)}, which {policy} rejects when the pod is admitted again",
+            "Delete the pod, so that its controller creates a new one that is placed anew.",
         )
     if policy == SINGLE_NUMA_NODE:
         return _no_single_node(asked)
-    asks, now = f"asks for {amounts_text(asked.requests)}", count(opinion.narrowest, "NUMA node")
-    clause = f"{asks}, which takes {now} now and fewer on an empty machine, and {policy} refuses that"
+    asks, now = f"requests {amounts_text(asked.requests)}", count(opinion.narrowest, "NUMA node")
+    clause = f"{asks}, which takes {now} now and fewer on an empty machine; {policy} rejects that"
     if _is_grouped(asked):
         groups = joined([nodes(group) for group in asked.groups])
-        serve = "serve others as one group" if len(asked.groups) == 1 else "serve others as groups"
+        serve = "serve other containers as one group" if len(asked.groups) == 1 else "serve other containers as groups"
         return Reason(code.MEMORY_GROUP_CONFLICT, f"{clause}: {groups} {serve}", KEEP_GROUPS)
     return Reason(
         code.TOO_MANY_NODES_FOR_MEMORY,
         clause,
-        f"{MAKE_ROOM}, ask for less memory, or use topologyManagerPolicy best-effort.",
+        f"{MAKE_ROOM}, request less memory, or use topologyManagerPolicy best-effort.",
     )
 
 
@@ -79,15 +79,15 @@ def _no_single_node(asked: MemoryHintsAsked) -> Reason:
         for resource, lefts in short.items()
         if lefts
     ]
-    parts += [f"{nodes(group)} serve others as one group" for group in asked.groups]
+    parts += [f"{nodes(group)} serve other containers as one group" for group in asked.groups]
     listed = f" ({'; '.join(parts)})" if parts else ""
-    clause = f"asks for {amounts_text(asked.requests, text)}, and no single NUMA node can give that{listed}"
+    clause = f"requests {amounts_text(asked.requests, text)}, but no single NUMA node can provide that{listed}"
     if _is_grouped(asked):
         return Reason(code.MEMORY_GROUP_CONFLICT, clause, KEEP_GROUPS)
     return Reason(
         code.NO_SINGLE_NODE_FOR_MEMORY,
         clause,
-        "Ask for less memory, make room by removing a pod, or use topologyManagerPolicy best-effort.",
+        "Request less memory, remove a pod, or use topologyManagerPolicy best-effort.",
     )
 
 
@@ -111,7 +111,7 @@ def why_no_memory(message: str, circumstances: Circumstances) -> Reason:
     failed = circumstances.refusal(MemoryAssigned)
     container, affinity = (failed.container, failed.affinity) if failed is not None else ("", None)
     requests = _requests(container, circumstances)
-    asks = f"{who(container)} asks for {amounts_text(requests)}" if requests else f"{who(container)} asks for memory"
+    asks = f"{who(container)} requests {amounts_text(requests)}" if requests else f"{who(container)} requests memory"
     if failed is None and circumstances.refusal(MemoryPinningFailed) is None:
         cause = Reason(code.NOT_SERVED, _not_served(message))
     else:
@@ -121,17 +121,17 @@ def why_no_memory(message: str, circumstances: Circumstances) -> Reason:
 
 def _no_memory(message: str, affinity: int | None, requests: Mapping[str, int], circumstances: Circumstances) -> Reason:
     """Return what is wrong; the sentence is the end of one."""
-    chosen = nodes(members(affinity)) if affinity else "the NUMA nodes of its choice"
+    chosen = nodes(members(affinity)) if affinity else "the NUMA nodes chosen for it"
     if message == memory_static.NO_PREFERRED_DEFAULT:
         return Reason(
             code.TOO_MANY_NODES_FOR_MEMORY,
-            ", which takes more NUMA nodes now than on an empty machine, and the topology manager allows no more",
+            ", which takes more NUMA nodes now than on an empty machine; the topology manager allows no more",
             REMOVE_OR_LESS_MEMORY,
         )
     if message == memory_static.VIOLATION:
         return Reason(
             code.MEMORY_GROUP_CONFLICT,
-            f"; {chosen} would have to form a group, but some of them serve other containers outside of it",
+            f"; {chosen} must form a group for it, but some of them already serve other containers outside that group",
             KEEP_APART,
         )
     nowhere = _short_everywhere(requests, circumstances)
@@ -140,26 +140,26 @@ def _no_memory(message: str, affinity: int | None, requests: Mapping[str, int], 
     if message == memory_static.NO_DEFAULT:
         return Reason(
             code.MEMORY_GROUP_CONFLICT,
-            ", but no set of NUMA nodes can give that: nodes that serve other containers may not join a new group",
+            ", but no set of NUMA nodes can provide that: nodes that serve other containers cannot join a new group",
             KEEP_APART,
         )
     if message not in (memory_static.NO_EXTENSION, memory_static.NO_PREFERRED_EXTENSION):
         return Reason(code.NOT_SERVED, _not_served(message))
     short = _too_little(chosen, affinity, requests, circumstances)
     limit = (
-        "no wider set may be used"
+        "no larger set is allowed"
         if message == memory_static.NO_EXTENSION
-        else "a wider set would be more than it takes on an empty machine"
+        else "a larger set exceeds what it takes on an empty machine"
     )
     if message == memory_static.NO_EXTENSION and MEMORY in requests:
         # All nodes together have enough, so that only their groups can forbid the set of all of them.
-        barred = "nodes that serve other containers may not join a new group"
+        barred = "nodes that serve other containers cannot join a new group"
         return Reason(code.MEMORY_GROUP_CONFLICT, f"; {short}, and {limit}: {barred}", KEEP_APART)
     return Reason(code.TOO_LITTLE_WHERE_CHOSEN, f"; {short}, and {limit}", REMOVE_OR_LESS_MEMORY)
 
 
 def _not_served(message: str) -> str:
-    return f", and the memory manager could not serve it ({message.removeprefix('[memorymanager] ')})"
+    return f", and the memory manager returned an error ({message.removeprefix('[memorymanager] ')})"
 
 
 def _too_little(chosen: str, affinity: int | None, requests: Mapping[str, int], circumstances: Circumstances) -> str:
@@ -169,7 +169,7 @@ def _too_little(chosen: str, affinity: int | None, requests: Mapping[str, int], 
         if free < amount:
             left = f"only {sizes(free, amount)(free)} of {resource}" if free else f"no {resource}"
             return f"{chosen}, chosen for it, {_has(affinity)} {left} free"
-    return f"{chosen} cannot give that"
+    return f"{chosen} cannot provide that"
 
 
 def _has(nodes_mask: int | None) -> str:
@@ -204,13 +204,13 @@ def nothing_to_share(message: str) -> Reason:
     """Return the clause for the kubelet's text about an empty shared pool of a pod.
 
     >>> nothing_to_share("pod rejected, pod has shared init containers but no cpus available for them").sentence
-    'has containers with CPUs of their own that use up all of its CPUs, so that the others have none to share'
+    'has containers with exclusive CPUs that use all of its CPUs and leave none for the others to share'
     """
     found = re.search(r"(?:container (\S+) requests equals|no (\S+) available)", message)
     named = (found.group(1) or found.group(2)) if found is not None else "cpu"
     what = "CPUs" if named in ("cpu", "cpus") else named
     return Reason(
         code.NOTHING_TO_SHARE,
-        f"has containers with {what} of their own that use up all of its {what}, so that the others have none to share",
-        f"Raise the {what} of the pod's own resources, or give every container {what} of its own.",
+        f"has containers with exclusive {what} that use all of its {what} and leave none for the others to share",
+        f"Raise the {what} in the pod's own resources, or give every container exclusive {what}.",
     )

@@ -13,9 +13,9 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding, Machine
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
-from mooring.cpumanager.claimed import is_claim
-from mooring.cpumanager.hidden import is_hidden
 from mooring.devicemanager.state import Device, DeviceState
+from mooring.extensions.claimed import is_claim
+from mooring.extensions.hidden import is_hidden
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import Start, start_on
 from mooring.node import Node

@@ -107,7 +107,7 @@ def plugin_choice(content: Mapping[str, Any]) -> PluginChoice:
     budget = _budget(content)
     if not entries:
         return PluginChoice(budget=budget)
-    from mooring.plugging.watching import Watchman  # noqa: PLC0415 - without plugins none of this is loaded
+    from mooring.plugging.loading import Watchman  # noqa: PLC0415 - without plugins none of this is loaded
 
     chosen = tuple(_plugin(entry, f"plugins[{index}]") for index, entry in enumerate(entries))
     names = [plugin.name for plugin in chosen]

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from mooring.core.errors import InputError
+from mooring.extensions import interrupts
 from mooring.manifest.kubelet_config import API_VERSION, CONFIGZ, KIND, KNOWN, READ
 from mooring.manifest.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
 from mooring.manifest.pod_files import PodObject, pod_objects
 from mooring.manifest.pods import MIRROR
-from mooring.node import interrupts, mixed
+from mooring.node import mixed
 from mooring.plugins.shipped import core_kinds, hidden_siblings, isolated_cpus, spread
 
 _POD_METADATA: Final = ("name", "generateName", "namespace", "uid")

@@ -1,17 +1,86 @@
-"""The memory of a machine before anything is given away.
+"""The memory of a machine before anything is given away: what each NUMA node keeps for the system, and what is left.
 
-Source: kubelet v1.37.1, memorymanager policy_static.go (getDefaultMachineState); spec: memory-manager.md section 3.
+Source: kubelet v1.37.1, memorymanager memory_manager.go (getSystemReservedMemory, validateReservedMemory) and
+policy_static.go (getDefaultMachineState); spec: memory-manager.md sections 2 and 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from mooring.core.gotext import uint64
+from mooring.core.config import ReservedMemory
+from mooring.core.gotext import quote, uint64
 from mooring.core.machineinfo import MachineInfo, Node
 from mooring.core.quantity import Quantity
-from mooring.memorymanager.reserved import MEMORY, ReservedTable
 from mooring.memorymanager.state import MemoryTable, NodeState
+
+MEMORY = "memory"
+HUGEPAGES = "hugepages-"
+
+ReservedTable = Mapping[int, Mapping[str, int]]
+"""NUMA node id -> memory type -> bytes."""
+
+
+def is_memory(resource: str) -> bool:
+    """Tell whether a resource is one of the memory manager's: memory, or huge pages of any size."""
+    return resource == MEMORY or resource.startswith(HUGEPAGES)
+
+
+def reserved_table(
+    entries: Collection[ReservedMemory],
+    nodes: Collection[int],
+    node_reservation: Mapping[str, Quantity],
+    fixed_defects: frozenset[str],
+) -> ReservedTable | str:
+    """Return what is kept of each node, or the kubelet's error text.
+
+    Huge pages cannot be reserved for the node as a whole, so that any entry for them contradicts the sum of zero.
+
+    Args:
+        entries: ``reservedMemory`` of the configuration; quantities are known to parse.
+        nodes: ids of the machine's NUMA nodes.
+        node_reservation: what the node keeps as a whole (spec: configuration.md section 5.3).
+        fixed_defects: ``hint-typo`` corrects a misspelt text.
+    """
+    for entry in entries:
+        if entry.numa_node not in nodes:
+            return (
+                f"the reserved memory configuration references a NUMA node {entry.numa_node} "
+                "that does not exist on this machine"
+            )
+    disagreement = _disagreement(entries, node_reservation)
+    if disagreement:
+        return disagreement
+    table: dict[int, dict[str, int]] = {}
+    for entry in entries:
+        for resource, text in sorted(entry.limits.items()):
+            amount = Quantity.parse(text).as_int64()
+            if amount is None:
+                verb = "convert" if "hint-typo" in fixed_defects else "covert"
+                return f"could not {verb} a variable of type Quantity to int64"
+            table.setdefault(entry.numa_node, {})[resource] = uint64(amount)
+    if uint64(sum(kept.get(MEMORY, 0) for kept in table.values())) == 0:
+        return "[memorymanager] you should specify the system reserved memory"
+    return table
+
+
+def _disagreement(entries: Collection[ReservedMemory], node_reservation: Mapping[str, Quantity]) -> str:
+    sums: dict[str, Quantity] = {}
+    for entry in entries:
+        for resource, text in entry.limits.items():
+            amount = Quantity.parse(text)
+            # The kubelet adds the sum so far to each amount: the last one decides in which format the sum is printed.
+            sums[resource] = amount + sums[resource] if resource in sums else amount
+    wanted = {resource: amount for resource, amount in node_reservation.items() if is_memory(resource)}
+    for resource in sorted({*sums, *wanted}):
+        configured = sums.get(resource, Quantity.parse("0"))
+        expected = wanted.get(resource, Quantity.parse("0"))
+        if configured.nano != expected.nano:
+            return (
+                f"the total amount {quote(str(configured))} of type {quote(resource)} is not equal to the value "
+                f"{quote(str(expected))} determined by Node Allocatable feature"
+            )
+    return ""
 
 
 def hugepages_type(page_size_kib: int) -> str:

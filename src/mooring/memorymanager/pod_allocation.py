@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from mooring.core.bits import members
 from mooring.core.observer import Observer
-from mooring.core.pod import ContainerKind, Pod, QoS
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import ContainerKind, Pod, PodLevelGates, QoS
 from mooring.memorymanager.account import charge
 from mooring.memorymanager.facts import (
     MemoryAssigned,
@@ -20,8 +19,7 @@ from mooring.memorymanager.facts import (
     MemoryPinningFailed,
     MemoryPinningRequested,
 )
-from mooring.memorymanager.pod_budget import EMPTY_SHARED_POOL, shared_pool_error
-from mooring.memorymanager.pod_partition import blocks_of, partition
+from mooring.memorymanager.pod_partition import EMPTY_SHARED_POOL, blocks_of, partition, shared_pool_error
 from mooring.memorymanager.pod_restore import POD_RESTART, restored_blocks, without_pod
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.requests import Requests, container_requests, pod_requests

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import PodLevelGates
 from mooring.memorymanager.state import MemoryState, NodeState
 
 STATIC = "Static"

@@ -1,24 +1,29 @@
-"""What the static policy answers when the topology manager asks.
+"""What the static policy answers when the topology manager asks: calculated hints, or those of what is held already.
 
-Source: kubelet v1.37.1, memorymanager policy_static.go (GetTopologyHints, GetPodTopologyHints); spec:
+Source: kubelet v1.37.1, memorymanager policy_static.go (GetTopologyHints, GetPodTopologyHints, regenerateHints); spec:
 memory-manager.md section 4.
+
+Defect memory-nil-hints: where blocks and requests disagree v1.37.1 has no opinion, which the topology manager reads as
+"any node will do". In pod scope it holds the blocks of the first container against the request of the whole pod, so
+that a pod with several of them always disagrees with itself. Fixed, each container is held against its own request, a
+true disagreement is "impossible", and otherwise the nodes are those that the pod has. Init containers may hold less
+than they asked for: later containers take over from them.
 """
 
 from __future__ import annotations
 
 from mooring.core.observer import Observer
-from mooring.core.pod import Container, Pod, QoS
-from mooring.memorymanager import regenerated
+from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.memorymanager.facts import MemoryHintsAsked
 from mooring.memorymanager.hints import calculate_hints
-from mooring.memorymanager.pod_budget import shared_pool_error
+from mooring.memorymanager.pod_partition import shared_pool_error
 from mooring.memorymanager.pod_restore import POD_RESTART, is_served_as_a_whole, restored_blocks, without_pod
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.requests import Requests, container_requests, pod_requests
-from mooring.memorymanager.reuse import ReusableMemory, leftover_for
-from mooring.memorymanager.state import MemoryState
+from mooring.memorymanager.reuse import ContainerBlocks, ReusableMemory, leftover_for
+from mooring.memorymanager.state import Block, MemoryState
 from mooring.topologymanager.entries import ResourceHints
-from mooring.topologymanager.hints import IMPOSSIBLE
+from mooring.topologymanager.hints import IMPOSSIBLE, Hints
 
 
 def container_hints(
@@ -37,7 +42,7 @@ def container_hints(
         return None
     existing = state.assignments.get(pod.uid, {}).get(container.name)
     if existing is not None:
-        return regenerated.container_hints(policy, container, existing, requests)
+        return _regenerated_for_container(policy, container, existing, requests)
     if is_served_as_a_whole(policy, state, pod):
         return None
     return _calculated(policy, state, reusable, pod, container.name, requests, observer)
@@ -56,11 +61,11 @@ def pod_hints(
         return dict.fromkeys(requests, IMPOSSIBLE)
     if policy.gates.manages(pod) and POD_RESTART in policy.fixed_defects:
         if restored_blocks(policy, state, pod, requests) is not None:
-            return regenerated.hints_as_in_kubelet(state.pods[pod.uid], requests)
+            return hints_as_in_kubelet(state.pods[pod.uid], requests)
         state = without_pod(state, pod.uid)
     held = state.assignments.get(pod.uid, {})
     if any(container.name in held for container in pod.containers):
-        return regenerated.pod_hints(policy, pod, held, requests)
+        return _regenerated_for_pod(policy, pod, held, requests)
     return _calculated(policy, state, reusable, pod, "", requests, observer)
 
 
@@ -93,3 +98,63 @@ def _calculated(
             )
         )
     return None if hints is None else dict.fromkeys(requests, hints)
+
+
+MEMORY_NIL_HINTS = "memory-nil-hints"
+
+HIGHEST_NODE = 63
+"""The kubelet's masks of NUMA nodes have 64 bits."""
+
+
+def _regenerated_for_container(
+    policy: MemoryPolicy, container: Container, blocks: tuple[Block, ...], requests: Requests
+) -> ResourceHints | None:
+    """Return the hints for a container that has blocks; None when the kubelet has no opinion."""
+    if MEMORY_NIL_HINTS not in policy.fixed_defects:
+        return hints_as_in_kubelet(blocks, requests)
+    if not _fits(container, blocks, requests):
+        return dict.fromkeys(requests, IMPOSSIBLE)
+    return {block.type: Hints(preferred=(block.mask,)) for block in blocks}
+
+
+def _regenerated_for_pod(
+    policy: MemoryPolicy, pod: Pod, held: ContainerBlocks, requests: Requests
+) -> ResourceHints | None:
+    """Return the hints for a pod of which some container has blocks; None when the kubelet has no opinion."""
+    holders = [container for container in pod.containers if container.name in held]
+    if MEMORY_NIL_HINTS not in policy.fixed_defects:
+        return hints_as_in_kubelet(held[holders[0].name], requests)
+    nodes = 0
+    for container in holders:
+        own = container_requests(pod, container, policy.gates)
+        if isinstance(own, str) or not _fits(container, held[container.name], own):
+            return dict.fromkeys(requests, IMPOSSIBLE)
+        for block in held[container.name]:
+            nodes |= block.mask
+    return dict.fromkeys(requests, Hints(preferred=(nodes,)))
+
+
+def hints_as_in_kubelet(blocks: tuple[Block, ...], requests: Requests) -> ResourceHints | None:
+    """Return one preferred hint for each block, or None where blocks and requests disagree.
+
+    >>> hints_as_in_kubelet((Block((0,), "memory", 5),), {"memory": 5})
+    {'memory': Hints(preferred=(1,), others=(), nil=())}
+    >>> hints_as_in_kubelet((Block((0,), "memory", 4),), {"memory": 5})
+    """
+    if len(blocks) != len(requests):
+        return None
+    masks: dict[str, tuple[int, ...]] = dict.fromkeys(requests, ())
+    for block in blocks:
+        if requests.get(block.type) != block.size or not all(0 <= node <= HIGHEST_NODE for node in block.numa):
+            return None
+        masks[block.type] += (block.mask,)
+    return {resource: Hints(preferred=found) for resource, found in masks.items()}
+
+
+def _fits(container: Container, blocks: tuple[Block, ...], requests: Requests) -> bool:
+    sizes = {block.type: block.size for block in blocks}
+    if len(blocks) != len(requests) or sizes.keys() != requests.keys():
+        return False
+    if container.kind is ContainerKind.INIT:
+        return all(size <= requests[resource] for resource, size in sizes.items())
+    return sizes == requests

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooring.core.gotext import uint64
-from mooring.core.pod import Container, ContainerKind, Pod, ResourceList
-from mooring.core.podlevel import PodLevelGates, guaranteed_equivalent
-from mooring.memorymanager.reserved import is_memory
+from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates, ResourceList, guaranteed_equivalent
+from mooring.memorymanager.machine import is_memory
 
 NOT_INT64 = "[memorymanager] failed to represent quantity as int64"
 

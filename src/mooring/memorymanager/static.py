@@ -19,10 +19,10 @@ from mooring.memorymanager.facts import (
     MemoryReleased,
 )
 from mooring.memorymanager.hints import best_hint, calculate_hints, free_in
+from mooring.memorymanager.machine import MEMORY
 from mooring.memorymanager.pod_restore import is_served_as_a_whole
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.requests import Requests, container_requests
-from mooring.memorymanager.reserved import MEMORY
 from mooring.memorymanager.reuse import NOTHING_LEFT, Leftover, ReusableMemory, leftover_for, take_over
 from mooring.memorymanager.state import Block, MemoryState, NodeState
 from mooring.topologymanager.hints import Hint

@@ -14,13 +14,13 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager import pod_allocation as cpu_pod
 from mooring.cpumanager import policy_hints as cpu_hints
-from mooring.cpumanager import resize as cpu_resize
 from mooring.cpumanager.policy import AllocationError
-from mooring.cpumanager.resume import is_resized, resumed_resize
 from mooring.cpumanager.static import allocate as allocate_cpus
 from mooring.devicemanager import hints as device_hints
 from mooring.devicemanager.allocation import DeviceError
 from mooring.devicemanager.allocation import allocate as allocate_devices
+from mooring.extensions import cpu_resize
+from mooring.extensions.scale_down import is_resized, resumed_resize
 from mooring.memorymanager import pod_allocation as memory_pod
 from mooring.memorymanager import policy_hints as memory_hints
 from mooring.memorymanager.static import MemoryRefusal

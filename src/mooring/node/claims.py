@@ -1,7 +1,7 @@
 """Claims to CPUs: given, kept, and given back.
 
 The kubelet has nothing of this: its CPU manager does not know of dynamic resource allocation. Here a claim is an owner
-in the CPU manager's ledger (:mod:`mooring.cpumanager.claimed`), so that pods and claims can never be given the same
+in the CPU manager's ledger (:mod:`mooring.extensions.claimed`), so that pods and claims can never be given the same
 CPU. A scheduler has chosen the devices, which are groups of CPUs; which CPUs of a group become the claim's is chosen by
 the rules by which the node takes CPUs for pods.
 
@@ -16,14 +16,14 @@ from mooring.core.bits import list_text
 from mooring.core.decision import Endless, Rejection
 from mooring.core.observer import Observer
 from mooring.cpumanager.choice import SMT_ALIGNMENT_ERROR
-from mooring.cpumanager.claimed import HeldClaim, claim_of, entry_of, owner_of
 from mooring.cpumanager.facts import CPUsAssigned
-from mooring.cpumanager.offline import effective_pool
+from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.policy import StaticPolicy, available_cpus
-from mooring.cpumanager.rules import TakeError
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import remove
 from mooring.cpumanager.take import take
+from mooring.extensions.claimed import HeldClaim, claim_of, entry_of, owner_of
+from mooring.extensions.offline import effective_pool
 from mooring.node.node import Node
 
 NO_CPU_MANAGER = "CPUManagerPolicyNone"

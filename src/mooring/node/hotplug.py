@@ -17,11 +17,21 @@ from dataclasses import dataclass, replace
 from mooring.core.config import CPU_HOTPLUG
 from mooring.core.errors import InputError
 from mooring.core.observer import Observer
-from mooring.cpumanager.offline import BrokenSet, broken_sets, exchanged, owners_of, sets_of
-from mooring.cpumanager.offline_facts import CPUsBroken, CPUsCameOnline, CPUsReplaced, CPUsRestored, CPUsWentOffline
 from mooring.cpumanager.policy import StaticPolicy
-from mooring.cpumanager.replacement import nodes_given, replaced, restored
 from mooring.cpumanager.state import CPUState
+from mooring.extensions.offline import (
+    BrokenSet,
+    CPUsBroken,
+    CPUsCameOnline,
+    CPUsReplaced,
+    CPUsRestored,
+    CPUsWentOffline,
+    broken_sets,
+    exchanged,
+    owners_of,
+    sets_of,
+)
+from mooring.extensions.replacement import nodes_given, replaced, restored
 from mooring.node.node import Node
 
 
@@ -30,7 +40,7 @@ class Broken:
     """A set that lost CPUs, and what stands in for them."""
 
     pod: str
-    """Uid; of a claim its owner in the state (:mod:`mooring.cpumanager.claimed`)."""
+    """Uid; of a claim its owner in the state (:mod:`mooring.extensions.claimed`)."""
     container: str
     """Empty for the partition of a whole pod (KEP-5526)."""
     cpus: int

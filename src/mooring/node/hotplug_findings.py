@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from mooring.core.bits import list_text
 from mooring.core.machine import Finding
-from mooring.cpumanager.claimed import holder_name, is_claim
-from mooring.cpumanager.hidden import is_hidden
-from mooring.cpumanager.offline import BrokenSet, DisplacedSet, broken_sets, displaced_sets, effective_pool
+from mooring.extensions.claimed import holder_name, is_claim
+from mooring.extensions.hidden import is_hidden
+from mooring.extensions.offline import BrokenSet, DisplacedSet, broken_sets, displaced_sets, effective_pool
 from mooring.node.node import Node
 
 

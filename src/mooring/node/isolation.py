@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from mooring.core.pod import Container, Pod
-from mooring.core.podlevel import guaranteed_equivalent
+from mooring.core.pod import Container, Pod, guaranteed_equivalent
 from mooring.cpumanager.requests import whole_cpus
 from mooring.node.providers import Providers
 from mooring.node.settings import Settings

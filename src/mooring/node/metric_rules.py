@@ -23,7 +23,7 @@ from mooring.cpumanager.facts import (
     ScaleDownDropped,
     ScaleDownStarted,
 )
-from mooring.cpumanager.offline_facts import CPUsReplaced, CPUsRestored
+from mooring.extensions.offline import CPUsReplaced, CPUsRestored
 from mooring.memorymanager.facts import (
     MemoryAssigned,
     MemoryPartitioned,

@@ -17,9 +17,9 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import ContainerKind, Pod
-from mooring.cpumanager.hidden import hidden_of_pod
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import Device, DeviceState
+from mooring.extensions.hidden import hidden_of_pod
 from mooring.memorymanager.state import Block, MemoryState
 from mooring.memorymanager.static import remove as remove_memory
 from mooring.node.admission import Admission, Verdict

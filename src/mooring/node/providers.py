@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
-from mooring.cpumanager.claimed import is_claim
-from mooring.cpumanager.hidden import pod_of
 from mooring.cpumanager.pod_restore import without_orphans as without_orphaned_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Reusable
 from mooring.cpumanager.static import remove as remove_cpus
 from mooring.devicemanager.allocation import drop_stale
 from mooring.devicemanager.state import DeviceState, ReusableDevices
+from mooring.extensions.claimed import is_claim
+from mooring.extensions.hidden import pod_of
 from mooring.memorymanager.pod_restore import without_orphans as without_orphaned_memory
 from mooring.memorymanager.reuse import ReusableMemory
 from mooring.memorymanager.state import MemoryState

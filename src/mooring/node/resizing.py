@@ -16,7 +16,7 @@ from mooring.core.decision import Placement, Rejection
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.facts import CPUsMoved, ScaleDownDropped, ScaleDownStarted
-from mooring.cpumanager.scale_down import reconciled as releases_applied
+from mooring.extensions.scale_down import reconciled as releases_applied
 from mooring.node.facts import ResizeAccepted, ResizeRefused
 from mooring.node.node import Node, numa_of_blocks
 from mooring.node.resize import (
@@ -29,8 +29,7 @@ from mooring.node.resize import (
     releases_of,
     retry_order,
 )
-from mooring.node.resize_admission import ResizeAdmission
-from mooring.node.resize_feasibility import check_feasible
+from mooring.node.resize_admission import ResizeAdmission, check_feasible
 from mooring.node.resources import check_fit
 
 _DEEDS = (CPUsMoved, ScaleDownDropped, ScaleDownStarted)

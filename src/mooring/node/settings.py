@@ -24,18 +24,16 @@ from mooring.core.gates import EXTENSION_GATES, FeatureGates, resolve_gates
 from mooring.core.gotext import quote
 from mooring.core.machineinfo import CPUFacts, MachineInfo
 from mooring.core.plugins import PluginChoice
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import PodLevelGates
 from mooring.core.topology import Topology, TopologyError, discover_topology
 from mooring.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
-from mooring.cpumanager.options import EXCLUSIVE_RESIZE_GATE, check_against_machine, parse_options
+from mooring.cpumanager.options import EXCLUSIVE_RESIZE_GATE, TakeError, TakeRules, check_against_machine, parse_options
 from mooring.cpumanager.policy import STATIC, ScaleDown, StaticPolicy
-from mooring.cpumanager.rules import TakeError, TakeRules
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.take import take
-from mooring.memorymanager.machine import default_machine_state
+from mooring.memorymanager.machine import default_machine_state, reserved_table
 from mooring.memorymanager.policy import STATIC as MEMORY_STATIC
 from mooring.memorymanager.policy import MemoryPolicy
-from mooring.memorymanager.reserved import reserved_table
 from mooring.node.reservation import Reservation, reserve
 from mooring.node.validation import SCOPES, validate
 from mooring.plugins.host import PluginHost, machine_view

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mooring.core.pod import Pod
-from mooring.cpumanager.claimed import HeldClaim, claims_of
 from mooring.explain import reason as code
 from mooring.explain import story as tell
 from mooring.explain.codes.pages import page
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import all_remarks
-from mooring.explain.story import ClaimsTold, Story
+from mooring.explain.story import ClaimsInvolved, Story
+from mooring.extensions.claimed import HeldClaim, claims_of
 from mooring.kubelet.admit import Asking, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.facts import AdmissionBegun, StaleStateRemoved
@@ -30,7 +30,7 @@ def explain(plan: Plan, pod: Pod, container: str = "") -> Story:
 
     Args:
         plan: what was decided.
-        pod: one of its pods, also one that nobody was there to ask.
+        pod: one of its pods, also one that was not evaluated.
         container: name of one of its containers; empty for all of them.
     """
     place = next((place for place, one in enumerate(plan.answers) if one.pod.uid == pod.uid), None)
@@ -90,11 +90,11 @@ def _dropped(facts: tuple[object, ...]) -> tuple[str, ...]:
 
 
 def _untold(plan: Plan, pod: Pod, container: str) -> Story:
-    """Return the story of a pod that nobody was there to ask."""
+    """Return the story of a pod that was not evaluated."""
     if plan.refusal is not None:
         why = Reason(
             plan.refusal_code,
-            f"{page(plan.refusal_code).title}: the kubelet would not start, so that nobody asks about the pod.",
+            f"{page(plan.refusal_code).title}: the kubelet does not start, so the pod is not evaluated.",
             plan.remedy,
         )
         verdict, reason, message = tell.NOT_STARTED, plan.refusal.stage, plan.refusal.message
@@ -103,7 +103,7 @@ def _untold(plan: Plan, pod: Pod, container: str) -> Story:
         before = f" of {last.pod.namespace}/{last.pod.name}" if last is not None else ""
         why = Reason(
             last.code if last is not None else code.NOT_SERVED,
-            f"The kubelet would not return from the admission{before}, so that nobody asks about this pod.",
+            f"The kubelet never returns from the admission{before}, so this pod is not evaluated.",
             last.remedy if last is not None else "",
         )
         verdict, reason, message = tell.NOT_ASKED, "", ""
@@ -124,7 +124,7 @@ def _untold(plan: Plan, pod: Pod, container: str) -> Story:
     )
 
 
-def claims_told(answer: Answer, before: Kubelet) -> ClaimsTold:
+def claims_told(answer: Answer, before: Kubelet) -> ClaimsInvolved:
     """Return what is to be told of claims.
 
     Args:
@@ -135,7 +135,7 @@ def claims_told(answer: Answer, before: Kubelet) -> ClaimsTold:
     by_name = {(claim.namespace, claim.name): claim for claim in held.values()}
     own = [by_name.get((answer.pod.namespace, name)) for name in answer.pod.claims]
     nowhere = tuple(name for name, claim in zip(answer.pod.claims, own, strict=True) if claim is None)
-    return ClaimsTold(
+    return ClaimsInvolved(
         own=tuple(claim for claim in own if claim is not None),
         nowhere=nowhere,
         in_the_way=() if answer.admitted or not held else _in_the_way(answer, before, tuple(held.values())),

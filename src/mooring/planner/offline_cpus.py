@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mooring.core.cpuset import CPUSet
-from mooring.cpumanager.offline_facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.cpumanager.policy import withheld
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.explain.remarks import left_out_words, loss_words
+from mooring.extensions.offline import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.kubelet.kubelet import Kubelet
 
 if TYPE_CHECKING:

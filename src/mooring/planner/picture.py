@@ -9,9 +9,9 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.core.moment import Moment
 from mooring.core.topology import Topology
-from mooring.cpumanager.claimed import holder_name, is_claim
-from mooring.cpumanager.hidden import hidden_name, hidden_of, is_hidden, pod_of
 from mooring.explain.phrases import nodes_of
+from mooring.extensions.claimed import holder_name, is_claim
+from mooring.extensions.hidden import hidden_name, hidden_of, is_hidden, pod_of
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.isolation import Isolation, cpu_isolation
 from mooring.node.node import numa_of_blocks

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.memorymanager.facts import StartLeftToChance
-from mooring.memorymanager.machine import wrapped_nodes
-from mooring.memorymanager.reserved import MEMORY
+from mooring.memorymanager.machine import MEMORY, wrapped_nodes
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
 from mooring.plugins.host import failures

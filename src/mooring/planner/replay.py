@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from msgspec import to_builtins
-
 from mooring.core.config import KubeletConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError, KubeletCrashError, UnsupportedError
@@ -29,11 +27,11 @@ from mooring.manifest.fields import inside
 from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove, Restart, Scenario, Step
 from mooring.manifest.steps import Offline, Online, Resizing, resized_pod
 from mooring.node import Decision
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.node.resize import Resize
 from mooring.node.resizing import resize_state
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.hotplug_fields import change_fields, standing_fields
-from mooring.planner.outcome import decision_fields, held_devices, resize_fields, span_text, state_fields
+from mooring.planner.outcome import decision_fields, device_fields, resize_fields, span_text, state_fields
 from mooring.planner.timeline import Timeline, advanced, resized, retried
 from mooring.topologymanager import merge_hints
 
@@ -81,7 +79,7 @@ def replay_scenario(scenario: Scenario, machines: Mapping[str, MachineInfo]) -> 
         remedy = "name a machine of a file that is given with --machines, a shipped one, or write sockets=2 cores=16"
         raise InputError(problem, source=scenario.id, field="machine", remedy=remedy)
     try:
-        return {"id": scenario.id, "expect": to_builtins(_Run(scenario, info).outcome())}
+        return {"id": scenario.id, "expect": _Run(scenario, info).outcome()}
     except UnsupportedError as error:
         return {"id": scenario.id, "unsupported": str(error)}
     except KubeletCrashError as error:
@@ -238,7 +236,7 @@ class _Run:
     def _decision_fields(self, decision: Decision) -> dict[str, Any]:
         fields = decision_fields(decision)
         if self._scenario.devices:
-            fields["devices"] = held_devices(decision)
+            fields["devices"] = device_fields(decision)
         return fields
 
 

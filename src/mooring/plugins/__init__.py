@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
-from mooring.plugins.marks import hookimpl
+from mooring.plugins.hooks import hookimpl
 from mooring.plugins.rules import can_hold, is_whole, kubelet_choice, scored_choice
 from mooring.plugins.values import (
     AffinityRequest,

@@ -12,9 +12,12 @@ from collections.abc import Mapping, Sequence
 import pluggy
 
 from mooring.core.cpuset import CPUSet
-from mooring.plugins.marks import PROJECT
 from mooring.plugins.values import AffinityRequest, Change, CPURequest, PodView, Room, Selected, Withheld
 
+PROJECT = "mooring"
+
+hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a plugin's method (or a module's function) as its answer at the extension point of the same name."""
 _hookspec = pluggy.HookspecMarker(PROJECT)
 
 

@@ -17,9 +17,9 @@ from mooring.core.plugins import PluginChoice, PluginPlacement
 from mooring.core.pod import Pod
 from mooring.core.topology import Topology
 from mooring.cpumanager.chooser import CPUsChosen, CPUsWanted
-from mooring.cpumanager.hidden import hidden_of_pod
-from mooring.cpumanager.rules import TakeError, TakeRules
+from mooring.cpumanager.options import TakeError, TakeRules
 from mooring.cpumanager.state import CPUState
+from mooring.extensions.hidden import hidden_of_pod
 from mooring.plugins import pipeline
 from mooring.plugins.asking import Asking, as_nodes, as_order
 from mooring.plugins.facts import PluginFailed

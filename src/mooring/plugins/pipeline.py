@@ -15,7 +15,7 @@ from types import MappingProxyType
 from mooring.core.cpuset import CPUSet
 from mooring.core.plugins import PluginPlacement
 from mooring.cpumanager.chooser import CPUsChosen, Purpose
-from mooring.cpumanager.rules import TakeError
+from mooring.cpumanager.options import TakeError
 from mooring.plugins.asking import Asking, BadAnswerError, as_room, as_score, as_scores, as_selected, as_withheld
 from mooring.plugins.facts import Candidate, PluginFiltered, PluginMadeRoom, PluginsChose, PluginScored
 from mooring.plugins.rules import is_whole, scored_choice

@@ -9,7 +9,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.errors import KubeletCrashError
 from mooring.cpumanager.chooser import Purpose
 from mooring.cpumanager.take import take
-from mooring.cpumanager.whole_cores import cores_of, whole_cores_in
+from mooring.extensions.whole_cores import cores_of, whole_cores_in
 from mooring.plugins.values import CPURequest
 
 MENDED = frozenset({"average-sizes", "claim-loop", "group-loop", "saved-combo"})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.topology import Topology
-from mooring.cpumanager.rules import TakeRules
+from mooring.cpumanager.options import TakeRules
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,6 @@ every answer counts: select_cpus: it selected 0 CPUs where 1 are wanted
 from __future__ import annotations
 
 from mooring.plugintesting.checking import BrokenRuleError, check_plugin
-from mooring.plugintesting.machines import MACHINES
+from mooring.plugintesting.courses import MACHINES
 
 __all__ = ["MACHINES", "BrokenRuleError", "check_plugin"]

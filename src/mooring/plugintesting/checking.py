@@ -16,8 +16,7 @@ from mooring.core.pod import Pod
 from mooring.node import Node
 from mooring.plugging.loading import points_of
 from mooring.plugins.facts import PluginFailed
-from mooring.plugintesting.courses import Arrival, Course, Departure, courses
-from mooring.plugintesting.machines import MACHINES
+from mooring.plugintesting.courses import MACHINES, Arrival, Course, Departure, courses
 
 NAME = "plugin"
 TRIES = 3

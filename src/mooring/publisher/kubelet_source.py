@@ -17,7 +17,7 @@ from mooring.checkpoint.store import StateFolder
 from mooring.core.errors import MooringError
 from mooring.devicemanager.state import Device
 from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.publisher.device_checkpoint import FILE as DEVICE_FILE
 from mooring.publisher.device_checkpoint import held_devices, read_checkpoint
 from mooring.publisher.facts_document import digest_of

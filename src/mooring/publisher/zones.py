@@ -15,8 +15,7 @@ from mooring.core.machineinfo import Node as NUMANode
 from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
-from mooring.memorymanager.machine import hugepages_type
-from mooring.memorymanager.reserved import MEMORY
+from mooring.memorymanager.machine import MEMORY, hugepages_type
 from mooring.memorymanager.state import NodeState as MemoryNode
 from mooring.node import Node
 from mooring.publisher.state_document import ExclusiveCPUs

@@ -20,7 +20,7 @@ from mooring.explain.step_lines import step_line
 from mooring.explain.story import Chapter, Opinion, Step, Story, Taking
 from mooring.explain.tree import NO
 from mooring.memorymanager.facts import MemoryAssigned
-from mooring.memorymanager.reserved import is_memory
+from mooring.memorymanager.machine import is_memory
 from mooring.topologymanager.facts import HintsMerged
 
 
@@ -33,7 +33,7 @@ class Mark(Enum):
     ANY = "no opinion"
     BARRED = "not possible"
     CHOSEN = "chosen"
-    REFUSED = "the best that can be reached, refused"
+    REFUSED = "best possible set, rejected"
     LEFT = "not chosen"
 
 
@@ -149,7 +149,7 @@ def _opinion_rows(opinion: Opinion, nodes: Sequence[int]) -> Iterator[DecisionRo
             free = _amount(kind, known.get(kind, 0)) if known is not None else ""
             mark = _mark(opinion, node)
             cells.append(DecisionCell(mark, f"{free} free" if free else "", f"NUMA node {node}: {mark.value}"))
-        asked = f"{_amount(kind, need)} asked for"
+        asked = f"{_amount(kind, need)} requested"
         yield DecisionRow(kind, tuple(cells), f"{asked}; nothing fits" if opinion.nothing_fits else asked)
 
 
@@ -176,7 +176,7 @@ def _merge_row(merge: HintsMerged, nodes: Sequence[int]) -> DecisionRow:
         everywhere = merge.result.mask is None
         return DecisionRow(name, _chosen(mask_of(nodes) if everywhere else merge.result.mask or 0, nodes), "")
     best = merge.result.mask or 0 if merge.rule == "narrowest" else 0
-    return DecisionRow(name, _chosen(best, nodes, mark=Mark.REFUSED), "refused")
+    return DecisionRow(name, _chosen(best, nodes, mark=Mark.REFUSED), "rejected")
 
 
 def _chosen(
@@ -196,9 +196,9 @@ def _step_rows(step: Step, nodes: Sequence[int], topology: Topology | None) -> I
         texts = {node: list_text(mask & step.taken) for node, mask in topology.numa.items() if mask & step.taken}
         mask = mask_of(node for node in texts if node >= 0)
         note = count(step.taken.bit_count(), "CPU")
-        yield DecisionRow("CPUs taken", _chosen(mask, nodes, texts), note)
+        yield DecisionRow("CPUs allocated", _chosen(mask, nodes, texts), note)
     elif isinstance(step, MemoryAssigned) and not step.error:
         note = amounts_text({block.type: block.size for block in step.blocks})
-        yield DecisionRow("memory given", _chosen(step.mask, nodes), note)
+        yield DecisionRow("memory allocated", _chosen(step.mask, nodes), note)
     elif isinstance(step, DevicesTaken) and step.taken and step.near:
-        yield DecisionRow(f"{step.resource} given", _chosen(step.near, nodes), joined(step.taken))
+        yield DecisionRow(f"{step.resource} allocated", _chosen(step.near, nodes), joined(step.taken))

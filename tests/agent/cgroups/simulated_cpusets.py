@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
-from mooring.agent.cgroups.files import GroupError, Trouble
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.core.cpuset import CPUSet
 
 TOP = "/cg"
@@ -34,7 +34,7 @@ class SimulatedCpusets:
     def read(self, file: str) -> str:
         folder, _, name = file.rpartition("/")
         if folder not in self.groups:
-            raise GroupError(Trouble.GONE, file)
+            raise GroupError(CGroupTrouble.GONE, file)
         if "mems" in name:
             return "0"
         return str(self.in_effect(folder) if "effective" in name else self.groups[folder])
@@ -46,14 +46,14 @@ class SimulatedCpusets:
         wanted = CPUSet.parse(text)
         above = self.groups[folder.rpartition("/")[0]]
         if not wanted <= self.groups[TOP]:
-            raise GroupError(Trouble.OUT_OF_RANGE, file)
+            raise GroupError(CGroupTrouble.OUT_OF_RANGE, file)
         if self.version == 1:
             if not wanted:
-                raise GroupError(Trouble.NO_ROOM, file)
+                raise GroupError(CGroupTrouble.NO_ROOM, file)
             if not all(self.groups[child] <= wanted for child in self.children(folder)):
-                raise GroupError(Trouble.BUSY, file)
+                raise GroupError(CGroupTrouble.BUSY, file)
             if not wanted <= above:
-                raise GroupError(Trouble.OUTSIDE_PARENT, file)
+                raise GroupError(CGroupTrouble.OUTSIDE_PARENT, file)
         self.groups[folder] = wanted
         self.ever.append({path: self.in_effect(path) for path in self.groups})
 

@@ -9,7 +9,7 @@ from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
 from tests.e2e.guest.process_tasks import Task, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.agent.cgroups.files import GroupError, Trouble, write
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError, write
 from mooring.agent.reactor.effects import WriteCPUSet
 from mooring.core.cpuset import CPUSet
 
@@ -51,7 +51,7 @@ def test_an_empty_text_leaves_its_file_alone(machine: MadeUpMachine) -> None:
 def test_a_container_that_has_ended_is_told_and_is_no_deviation(machine: MadeUpMachine) -> None:
     gone = wanted("2-3", container="c9")
     result = machine.cgroups.write_cpuset(gone)
-    assert (result.trouble, result.is_right, result.wrote) == (Trouble.GONE, False, False)
+    assert (result.trouble, result.is_right, result.wrote) == (CGroupTrouble.GONE, False, False)
     assert machine.cgroups.deviations([gone]) == ()
     assert machine.cgroups.in_effect(gone) is None
 
@@ -59,9 +59,9 @@ def test_a_container_that_has_ended_is_told_and_is_no_deviation(machine: MadeUpM
 def test_a_group_without_the_controller_is_a_deviation(machine: MadeUpMachine) -> None:
     for file in machine.folder("cpuset", f"{POD}/c3").iterdir():
         file.unlink()
-    assert machine.cgroups.write_cpuset(wanted("2-3")).trouble is Trouble.NO_CONTROLLER
+    assert machine.cgroups.write_cpuset(wanted("2-3")).trouble is CGroupTrouble.NO_CONTROLLER
     (found,) = machine.cgroups.deviations([wanted("2-3")])
-    assert (found.trouble, found.found, found.beyond) == (Trouble.NO_CONTROLLER, None, CPUSet())
+    assert (found.trouble, found.found, found.beyond) == (CGroupTrouble.NO_CONTROLLER, None, CPUSet())
 
 
 def test_deviations_name_what_is_there_and_what_is_too_much(machine: MadeUpMachine) -> None:
@@ -93,17 +93,17 @@ def test_what_no_write_can_repair_is_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "trouble"),
     [
-        (errno.ERANGE, Trouble.OUT_OF_RANGE),
-        (errno.EACCES, Trouble.OUTSIDE_PARENT),
-        (errno.EBUSY, Trouble.BUSY),
-        (errno.ENOSPC, Trouble.NO_ROOM),
-        (errno.ENODEV, Trouble.GONE),
-        (errno.EINVAL, Trouble.REFUSED),
+        (errno.ERANGE, CGroupTrouble.OUT_OF_RANGE),
+        (errno.EACCES, CGroupTrouble.OUTSIDE_PARENT),
+        (errno.EBUSY, CGroupTrouble.BUSY),
+        (errno.ENOSPC, CGroupTrouble.NO_ROOM),
+        (errno.ENODEV, CGroupTrouble.GONE),
+        (errno.EINVAL, CGroupTrouble.REFUSED),
     ],
-    ids=lambda value: value.value if isinstance(value, Trouble) else errno.errorcode[value],
+    ids=lambda value: value.value if isinstance(value, CGroupTrouble) else errno.errorcode[value],
 )
 def test_every_no_of_the_kernel_is_told(
-    machine: MadeUpMachine, monkeypatch: pytest.MonkeyPatch, number: int, trouble: Trouble
+    machine: MadeUpMachine, monkeypatch: pytest.MonkeyPatch, number: int, trouble: CGroupTrouble
 ) -> None:
     def refuse(_descriptor: int, _data: bytes) -> int:
         raise OSError(number, os.strerror(number))
@@ -118,7 +118,7 @@ def test_every_no_of_the_kernel_is_told(
 
 def test_a_value_that_the_kernel_does_not_keep_is_told(machine: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.agent.cgroups.cpuset.write", lambda _path, _text: None)
-    assert machine.cgroups.write_cpuset(wanted("2-3")).trouble is Trouble.NOT_TAKEN
+    assert machine.cgroups.write_cpuset(wanted("2-3")).trouble is CGroupTrouble.NOT_TAKEN
 
 
 def test_a_write_is_never_of_no_bytes(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_write_is_never_of_no_bytes(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(GroupError) as caught:
         write(str(tmp_path), "0")
-    assert caught.value.trouble is Trouble.NOT_PERMITTED
+    assert caught.value.trouble is CGroupTrouble.NOT_PERMITTED
 
 
 def test_the_tasks_of_a_group_are_read_with_those_below(tmp_path: Path) -> None:

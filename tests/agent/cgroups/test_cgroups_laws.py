@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.agent.cgroups.simulated_cpusets import TOP, SimulatedCpusets
 
 from mooring.agent.cgroups.cpuset import cpus_in_effect, is_configured, write_cpuset
-from mooring.agent.cgroups.files import GroupError, Trouble
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.cgroups.layout import Hierarchy
 from mooring.core.cpuset import CPUSet
 
@@ -88,5 +88,5 @@ def test_what_the_machine_does_not_have_is_told_and_the_rest_is_taken(version: i
     with case.cpusets.in_place():
         with pytest.raises(GroupError) as caught:
             write_cpuset(case.hierarchy, CONTAINER, case.wanted | CPUSet.of(9), CPUSet())
-        assert caught.value.trouble is Trouble.OUT_OF_RANGE
+        assert caught.value.trouble is CGroupTrouble.OUT_OF_RANGE
         assert cpus_in_effect(case.hierarchy, CONTAINER) == case.wanted

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.agent.cgroups.made_up_tree import HYBRID, V1, V2, made_up_machine
 
-from mooring.agent.cgroups.files import GroupError, Trouble
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.cgroups.layout import Version, find_layout
 from mooring.agent.cgroups.locate import group_folder, groups_of_pod_above, process_path
 from mooring.core.errors import InputError
@@ -74,7 +74,7 @@ def test_a_process_of_somebody_else_is_not_believed(tmp_path: Path, text: str) -
     layout = find_layout(tmp_path)
     with pytest.raises(GroupError) as caught:
         group_folder(layout, layout.cpuset, "/kubepods/podb2/c3", 77)
-    assert caught.value.trouble is Trouble.GONE
+    assert caught.value.trouble is CGroupTrouble.GONE
 
 
 def test_each_hierarchy_of_version_1_has_its_own_path_of_a_process(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
 
-from mooring.agent.cgroups.files import GroupError, Trouble
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.cgroups.protocol import QuotaFound
 from mooring.agent.cgroups.quota import Quota, format_max, parse_max
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf
@@ -36,7 +36,7 @@ def test_the_form_of_cpu_max_is_read_as_it_is_written(microseconds: int | None, 
 def test_what_is_no_quota_is_told(text: str) -> None:
     with pytest.raises(GroupError) as caught:
         parse_max(text, "/x/cpu.max")
-    assert caught.value.trouble is Trouble.REFUSED
+    assert caught.value.trouble is CGroupTrouble.REFUSED
 
 
 def test_a_lift_takes_the_limit_and_leaves_the_period_and_everybody_else(machine: MadeUpMachine) -> None:
@@ -62,16 +62,16 @@ def test_a_quota_comes_back_as_it_was(machine: MadeUpMachine) -> None:
 @pytest.mark.parametrize("path", ["/kubepods", "/kubepods/burstable", "kubepods-besteffort.slice"])
 def test_the_quota_of_all_pods_is_never_lifted(machine: MadeUpMachine, path: str) -> None:
     result = machine.cgroups.lift_quota(LiftQuota(QuotaOf.POD, "b2", "", 0, path))
-    assert result.trouble is Trouble.NOT_PERMITTED
+    assert result.trouble is CGroupTrouble.NOT_PERMITTED
 
 
 def test_a_group_that_is_gone_is_told(machine: MadeUpMachine) -> None:
     gone = LiftQuota(QuotaOf.CONTAINER, "b2", "c9", 0, "/kubepods/podb2/c9")
-    assert machine.cgroups.lift_quota(gone).trouble is Trouble.GONE
-    assert machine.cgroups.restore_quota(gone, Quota(1000, 100000)) is Trouble.GONE
+    assert machine.cgroups.lift_quota(gone).trouble is CGroupTrouble.GONE
+    assert machine.cgroups.restore_quota(gone, Quota(1000, 100000)) is CGroupTrouble.GONE
     assert machine.cgroups.quotas([gone]) == ()
 
 
 def test_a_value_that_the_kernel_does_not_keep_is_told(machine: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.agent.cgroups.quota.write", lambda _path, _text: None)
-    assert machine.cgroups.lift_quota(CONTAINER).trouble is Trouble.NOT_TAKEN
+    assert machine.cgroups.lift_quota(CONTAINER).trouble is CGroupTrouble.NOT_TAKEN

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.guest.process_tasks import allowed, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import in_effect, write_cpuset
-from mooring.agent.cgroups.files import GroupError, Trouble, read, write
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError, read, write
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.layout import Hierarchy, find_layout
 from mooring.agent.cgroups.locate import process_path
@@ -111,12 +111,12 @@ def test_a_real_group_is_found_through_its_process(place: Place) -> None:
 def test_a_real_kernel_says_no_to_what_it_does_not_have(place: Place) -> None:
     before = place.cgroups.in_effect(place.wanted(""))
     result = place.cgroups.write_cpuset(place.wanted("99999"))
-    assert (result.trouble, result.after) == (Trouble.OUT_OF_RANGE, before)
+    assert (result.trouble, result.after) == (CGroupTrouble.OUT_OF_RANGE, before)
     assert "99999" in result.problem
     cpuset = place.cgroups.layout.cpuset
     with pytest.raises(GroupError) as caught:
         write(f"{place.folder(cpuset, f'pod{UID}/c3')}/cpuset.cpus", "nonsense")
-    assert caught.value.trouble is Trouble.REFUSED
+    assert caught.value.trouble is CGroupTrouble.REFUSED
 
 
 def test_a_real_narrow_pod_is_widened_and_groups_below_are_narrowed(place: Place) -> None:

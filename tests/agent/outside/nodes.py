@@ -7,7 +7,7 @@ from typing import Any
 
 from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.reactor.values import AgentState, Held, KnownContainer, Phase, Setting
+from mooring.agent.reactor.values import AgentState, HeldPod, KnownContainer, Phase, Setting
 from mooring.agent.status.snapshot import EffectiveSet, InForce, RuntimeLink, Snapshot
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.cpuset import CPUSet
@@ -63,7 +63,7 @@ class Told:
 
     kubelet: Kubelet
     metrics: Metrics
-    held: dict[str, Held] = field(default_factory=dict)
+    held: dict[str, HeldPod] = field(default_factory=dict)
 
     def admit(self, *pods: Pod) -> Told:
         for each in pods:
@@ -71,7 +71,7 @@ class Told:
             after, decision = self.kubelet.admit(each, facts.append)
             if decision.rejection is not None:
                 node = self.kubelet.node
-                self.held[each.uid] = Held(each, decision.rejection, node.cpu, node.memory)
+                self.held[each.uid] = HeldPod(each, decision.rejection, node.cpu, node.memory)
             self.kubelet = after.settled()
             self.metrics = fold(self.metrics, facts)
         return self

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.options import FIELDS, AgentOptions, IRQAffinity, OnRejection, agent_options, choices_of, overridden
-from mooring.agent.reactor.values import Options, Telling
+from mooring.agent.reactor.values import AssignedScope, Options
 from mooring.core.errors import InputError
 from mooring.manifest.kubelet_flags import kubelet_flags
 from mooring.service.options import Address, LogLevel
@@ -88,7 +88,7 @@ def test_every_field_is_read(tmp_path: Path) -> None:
         evict=True,
         opt_out_annotation="mooring/opt-out",
         place_while_unwritable=False,
-        telling=Telling.ALL,
+        telling=AssignedScope.ALL,
         assigned_dir="/run/other/assigned",
         assigned_mount_path="/run/other-assigned",
     )

@@ -14,10 +14,10 @@ from tests.agent.nri.runtime_side import TIMEOUT
 from tests.agent.whole_agent import Node, start
 
 from mooring.agent.agent import Agent
-from mooring.agent.node_kubelet import REASON, Look
+from mooring.agent.node_kubelet import REASON, KubeletCheck
 from mooring.agent.pods.cluster import NoCluster
 from mooring.agent.run import run_agent
-from mooring.agent.startup import Asked
+from mooring.agent.startup import AgentCommand
 from mooring.core.errors import InputError
 
 KUBELET = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
@@ -28,19 +28,19 @@ def processes(tmp_path: Path) -> Processes:
     return Processes(tmp_path / "computer")
 
 
-def conflict(look: Look) -> str:
+def conflict(look: KubeletCheck) -> str:
     return "" if look.conflict is None else str(look.conflict)
 
 
 def test_a_static_kubelet_that_comes_later_is_seen_by_its_flags(processes: Processes) -> None:
     beside = processes.beside()
     assert beside.flags() is None
-    assert beside.look("") == Look()
+    assert beside.look("") == KubeletCheck()
     processes.start(40, "--cpu-manager-policy=static")
     assert conflict(beside.look("")).startswith("the kubelet's command line: cpuManagerPolicy: is static on this node")
     assert conflict(beside.look("")), "as long as it is there"
     processes.end(40)
-    assert beside.look("") == Look()
+    assert beside.look("") == KubeletCheck()
 
 
 def test_reading_the_configuration_meanwhile_does_not_hide_it(processes: Processes) -> None:
@@ -65,9 +65,9 @@ def test_a_file_that_changes_counts_when_the_kubelet_has_read_it(processes: Proc
     file.write_text(KUBELET, encoding="utf-8")
     beside = processes.beside()
     processes.start(40, "--config", str(file))
-    assert beside.look("") == Look()
+    assert beside.look("") == KubeletCheck()
     file.write_text(KUBELET + "cpuManagerPolicy: static\n", encoding="utf-8")
-    assert beside.look("") == Look()
+    assert beside.look("") == KubeletCheck()
     processes.end(40)
     processes.start(41, "--config", str(file))
     assert conflict(beside.look("")).startswith(f"{file}: cpuManagerPolicy")
@@ -76,16 +76,16 @@ def test_a_file_that_changes_counts_when_the_kubelet_has_read_it(processes: Proc
 def test_a_file_that_cannot_be_read_is_left_to_the_kubelet(processes: Processes, tmp_path: Path) -> None:
     beside = processes.beside()
     processes.start(40, "--config", str(tmp_path / "none.yaml"))
-    assert beside.look(str(tmp_path / "neither.yaml")) == Look()
+    assert beside.look(str(tmp_path / "neither.yaml")) == KubeletCheck()
 
 
 def test_one_that_stays_is_not_looked_for_again_and_one_that_is_restarted_is(processes: Processes) -> None:
     beside = processes.beside()
     processes.start(40, "--v=2")
-    assert beside.look("") == Look()
+    assert beside.look("") == KubeletCheck()
     before = processes.listings
     for _ in range(5):
-        assert beside.look("") == Look()
+        assert beside.look("") == KubeletCheck()
     assert processes.listings == before
     processes.end(40)
     processes.start(41, "--v=2", "--cpu-manager-policy=static")
@@ -104,16 +104,16 @@ def test_other_words_about_the_node_are_a_reason_to_read_the_configuration_anew(
     beside.flags()
     processes.end(40)
     processes.start(41, "--reserved-cpus=0-1", "--v=4")
-    assert beside.look(str(file)) == Look(), "it was told the same"
+    assert beside.look(str(file)) == KubeletCheck(), "it was told the same"
     processes.end(41)
     processes.start(42)
-    assert beside.look("") == Look(), "nothing is taken from a kubelet whose file nobody named"
+    assert beside.look("") == KubeletCheck(), "nothing is taken from a kubelet whose file nobody named"
 
 
 def test_a_program_with_the_kubelet_in_it_is_told(processes: Processes) -> None:
     beside = processes.beside()
     processes.start(40, name="k3s-server")
-    assert beside.look("") == Look(embedding="k3s-server")
+    assert beside.look("") == KubeletCheck(embedding="k3s-server")
 
 
 def look_every(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,12 +180,12 @@ def test_the_command_ends_with_the_reason(node: Node, processes: Processes, monk
     node.beside = processes.beside()
     made = node.beginning()
     processes.start(40, "--cpu-manager-policy=static")
-    monkeypatch.setattr("mooring.agent.run.beginning_of", lambda _asked: made)
+    monkeypatch.setattr("mooring.agent.run.read_startup", lambda _asked: made)
     # One that goes on is told to stop, so that the test fails and does not hang.
     impatience = threading.Timer(3 * TIMEOUT, os.kill, (os.getpid(), signal.SIGTERM))
     impatience.start()
     try:
         with pytest.raises(InputError, match="cpuManagerPolicy: is static on this node"):
-            run_agent(Asked("agent.yaml"), {})
+            run_agent(AgentCommand("agent.yaml"), {})
     finally:
         impatience.cancel()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from mooring.agent.adapter import Shell
-from mooring.agent.holder import Holder
+from mooring.agent.adapter import RuntimeAdapter
+from mooring.agent.holder import StateHolder
 from mooring.agent.listening import Listener
 from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError
 from mooring.agent.nri.observer import Runtime
@@ -46,7 +46,9 @@ class Around:
 
     def listener(self) -> Listener:
         rest = Ignoring()
-        return Listener(cast("Holder", self), cast("Shell", rest), cast("AgentMetrics", rest), self, lambda: self.now)
+        return Listener(
+            cast("StateHolder", self), cast("RuntimeAdapter", rest), cast("AgentMetrics", rest), self, lambda: self.now
+        )
 
     def later(self, listener: Listener, seconds: float) -> bool:
         """Let time go by and return whether the runtime counts as silent then."""

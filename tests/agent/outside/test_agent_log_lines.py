@@ -17,7 +17,7 @@ from tests.patience import until
 from mooring.agent import run
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.run import run_agent
-from mooring.agent.startup import Asked
+from mooring.agent.startup import AgentCommand
 from mooring.service.logs import Lines
 
 
@@ -95,11 +95,11 @@ def test_signals_before_the_agent_is_together_end_it_in_order(monkeypatch: pytes
             closed.append("what was opened")
 
     beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
-    monkeypatch.setattr(run, "beginning_of", lambda _asked: beginning)
+    monkeypatch.setattr(run, "read_startup", lambda _asked: beginning)
     monkeypatch.setattr(run, "open_log", lambda *_: (None, Lines(-1, lambda _count: None)))
     monkeypatch.setattr(run, "Agent", slow)
     try:
-        run_agent(Asked("agent.yaml"), {})
+        run_agent(AgentCommand("agent.yaml"), {})
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -115,8 +115,8 @@ def test_a_signal_as_soon_as_the_agent_is_together_closes_it(monkeypatch: pytest
             signal.raise_signal(signal.SIGTERM)
 
     beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
-    monkeypatch.setattr(run, "beginning_of", lambda _asked: beginning)
+    monkeypatch.setattr(run, "read_startup", lambda _asked: beginning)
     monkeypatch.setattr(run, "open_log", lambda *_: (SimpleNamespace(info=told), Lines(-1, lambda _count: None)))
     monkeypatch.setattr(run, "Agent", lambda *_: agent)
-    run_agent(Asked("agent.yaml"), {})
+    run_agent(AgentCommand("agent.yaml"), {})
     assert done == ["closed"]

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import Told, busy, partitioned, pod, snapshot_of, started
 
-from mooring.agent.reactor.effects import Effect, Evict, Finding, Report
+from mooring.agent.reactor.effects import AgentReport, Effect, Evict, ReportKind
 from mooring.agent.reactor.values import Phase
 from mooring.agent.status.health import LONGEST_PAUSE, REMEDY, health_pages, unready
 from mooring.agent.status.metrics import AgentMetrics
@@ -63,13 +63,13 @@ def test_before_the_engine_runs_there_is_a_page_too() -> None:
 def test_effects_count_as_what_they_stand_for() -> None:
     metrics = metrics_of(snapshot_of(started()))
     reports: list[Effect] = [
-        Report(Finding.REJECTED, "no", reason="TopologyAffinityError"),
-        Report(Finding.REJECTED, "no"),
-        Report(Finding.DEVIATION, ""),
-        Report(Finding.QUOTA_DEVIATION, ""),
-        Report(Finding.CPUSET_DIFFERED, ""),
-        Report(Finding.STATE_UNWRITABLE, ""),
-        Report(Finding.POD_GONE, ""),
+        AgentReport(ReportKind.REJECTED, "no", reason="TopologyAffinityError"),
+        AgentReport(ReportKind.REJECTED, "no"),
+        AgentReport(ReportKind.DEVIATION, ""),
+        AgentReport(ReportKind.QUOTA_DEVIATION, ""),
+        AgentReport(ReportKind.CPUSET_DIFFERED, ""),
+        AgentReport(ReportKind.STATE_UNWRITABLE, ""),
+        AgentReport(ReportKind.POD_GONE, ""),
     ]
     # A wish for an eviction is none yet.
     for each in (*reports, Evict(pod("db", 1), "no")):

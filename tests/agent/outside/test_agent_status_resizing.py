@@ -8,20 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
 from tests.agent.outside.nodes import MACHINE, STATIC, Told, pod, snapshot_of
 from tests.cli.command import mooring
-from tests.documents.validation import complaints
 
 from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.status.api import status_pages
 from mooring.agent.status.document import status_document
-from mooring.agent.status.snapshot import Counts, Published
+from mooring.agent.status.snapshot import AgentCounts, Published
 from mooring.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
 from mooring.core.moment import SECOND, Moment
 from mooring.discovery.loader import load_machine
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.node.metrics import Metrics
+from mooring.schemas import COMMON, kinds, schema
 from mooring.service.http import serve_unix
 
 CONFIG = replace(
@@ -33,6 +35,9 @@ CONFIG = replace(
     },
 )
 EXTENDED = MooringConfig(frozenset({EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY}), FIXED_BY_DEFAULT)
+REGISTRY: Registry[Any] = Registry().with_resources(
+    (f"{name}.json", Resource.from_contents(schema(name))) for name in (*kinds(), COMMON)
+)
 START = Moment(100 * SECOND, "boot")
 
 
@@ -55,14 +60,15 @@ def containers(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[str]:
     path = str(tmp_path / "status.sock")
-    server = serve_unix(path, status_pages(Published(snapshot_of(resizing())), Counts))
+    server = serve_unix(path, status_pages(Published(snapshot_of(resizing())), AgentCounts))
     yield path
     server.close()
 
 
 def test_the_document_tells_first_pending_and_refused() -> None:
-    document = status_document(snapshot_of(resizing()), Counts(), START.plus(2 * SECOND))
-    assert complaints("AgentStatus", document) == []
+    document = status_document(snapshot_of(resizing()), AgentCounts(), START.plus(2 * SECOND))
+    validator = Draft202012Validator(schema("AgentStatus"), registry=REGISTRY)
+    assert [error.message for error in validator.iter_errors(document)] == []
     found = containers(document)
     first = found["db"]["baseline"]
     assert found["db"]["pending"] == {"cpus": first, "releases": "4,12", "secondsLeft": 3.0}
@@ -73,7 +79,7 @@ def test_the_document_tells_first_pending_and_refused() -> None:
 
 def test_time_that_is_over_or_of_another_boot_is_none_left() -> None:
     for now in (START.plus(9 * SECOND), Moment(START.since_boot, "another")):
-        document = status_document(snapshot_of(resizing()), Counts(), now)
+        document = status_document(snapshot_of(resizing()), AgentCounts(), now)
         assert containers(document)["db"]["pending"]["secondsLeft"] == 0
 
 

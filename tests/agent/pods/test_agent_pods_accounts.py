@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from tests.agent.pods.fault_injector import PATIENCE, FaultInjector, pod_object
 
-from mooring.agent.pods.accounts import Account, connector, own_accounts
-from mooring.agent.pods.events import About, Happening
+from mooring.agent.pods.accounts import AgentAccount, connector, own_accounts
+from mooring.agent.pods.events import ClusterEvent, EventSubject
 from mooring.agent.pods.writer import ClusterWriter
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 
-WEB = About("Pod", "web-0", "uid-web-0", "shop")
+WEB = EventSubject("Pod", "web-0", "uid-web-0", "shop")
 NODE = "/api/v1/nodes/node-1"
 
 
@@ -48,12 +48,12 @@ def tokens(injector: FaultInjector, what: str) -> list[str]:
 
 
 def test_every_write_uses_the_account_of_its_switch(injector: FaultInjector, tmp_path: Path) -> None:
-    own = [Account.EVENTS.value, Account.EVICT.value, Account.TAINT.value]
+    own = [AgentAccount.EVENTS.value, AgentAccount.EVICT.value, AgentAccount.TAINT.value]
     file = write_kubeconfig(tmp_path, injector, *own)
     writer = ClusterWriter(connector(file), "node-1", own=own_accounts(file))
     writer.start()
     writer.taint(present=True)
-    writer.event(Happening(WEB, "Held", "no room"))
+    writer.event(ClusterEvent(WEB, "Held", "no room"))
     writer.evict(WEB, "no room")
     writer.stop(PATIENCE)
     assert set(tokens(injector, f"PATCH {NODE}")) == {"of mooring-agent-taint"}
@@ -62,8 +62,8 @@ def test_every_write_uses_the_account_of_its_switch(injector: FaultInjector, tmp
 
 
 def test_a_switch_without_an_account_uses_the_current_context(injector: FaultInjector, tmp_path: Path) -> None:
-    file = write_kubeconfig(tmp_path, injector, Account.PUBLISH.value)
-    assert set(own_accounts(file)) == {Account.PUBLISH}
+    file = write_kubeconfig(tmp_path, injector, AgentAccount.PUBLISH.value)
+    assert set(own_accounts(file)) == {AgentAccount.PUBLISH}
     writer = ClusterWriter(connector(file), "node-1", own=own_accounts(file))
     writer.start()
     writer.taint(present=True)
@@ -113,7 +113,7 @@ def test_a_misspelt_account_is_refused(injector: FaultInjector, tmp_path: Path) 
 
 
 def test_a_mistake_in_an_accounts_context_names_its_field(injector: FaultInjector, tmp_path: Path) -> None:
-    file = Path(write_kubeconfig(tmp_path, injector, Account.TAINT.value))
+    file = Path(write_kubeconfig(tmp_path, injector, AgentAccount.TAINT.value))
     content = json.loads(file.read_text(encoding="utf-8"))
     content["users"].pop()
     file.write_text(json.dumps(content), encoding="utf-8")

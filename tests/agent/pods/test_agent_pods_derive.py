@@ -16,8 +16,7 @@ from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox
 from mooring.agent.pods.derive import Guess, derived, pod_of
 from mooring.agent.pods.quotas import PERIOD
 from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.kubelet.kubelet import StateTexts

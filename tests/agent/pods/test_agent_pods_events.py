@@ -11,14 +11,14 @@ from mooring.agent.pods.events import (
     LONGEST_INTERVAL,
     MOST_REMEMBERED,
     REFILL,
-    About,
+    ClusterEvent,
     EventBook,
+    EventSubject,
     EventWrite,
-    Happening,
 )
 
-WEB = About("Pod", "web-0", "u", "shop")
-HELD = Happening(WEB, "TopologyAffinityError", "Resources cannot be allocated with Topology locality")
+WEB = EventSubject("Pod", "web-0", "u", "shop")
+HELD = ClusterEvent(WEB, "TopologyAffinityError", "Resources cannot be allocated with Topology locality")
 
 
 def test_the_first_time_is_written_and_repeats_are_counted_at_growing_intervals() -> None:
@@ -42,12 +42,12 @@ def test_a_count_that_nobody_repeats_is_written_when_it_is_due() -> None:
 
 def test_one_object_is_told_only_so_many_different_things() -> None:
     book = EventBook()
-    written = [book.record(Happening(WEB, "Held", f"try {number}"), 0, number) for number in range(2 * BURST)]
+    written = [book.record(ClusterEvent(WEB, "Held", f"try {number}"), 0, number) for number in range(2 * BURST)]
     assert sum(one is not None for one in written) == BURST
-    other = About("Pod", "web-1", "v", "shop")
-    assert book.record(Happening(other, "Held", "try 1"), 0, 99) is not None
-    assert book.record(Happening(WEB, "Held", "later"), REFILL, 100) is not None
-    assert book.record(Happening(WEB, "Held", "later still"), REFILL, 101) is None
+    other = EventSubject("Pod", "web-1", "v", "shop")
+    assert book.record(ClusterEvent(other, "Held", "try 1"), 0, 99) is not None
+    assert book.record(ClusterEvent(WEB, "Held", "later"), REFILL, 100) is not None
+    assert book.record(ClusterEvent(WEB, "Held", "later still"), REFILL, 101) is None
 
 
 @settings(max_examples=100)
@@ -60,7 +60,7 @@ def test_nothing_is_counted_twice_or_lost(steps: list[tuple[int, float]]) -> Non
         now += passed
         note = str(which)
         happened[note] = happened.get(note, 0) + 1
-        one = book.record(Happening(WEB, "Held", note), now, number)
+        one = book.record(ClusterEvent(WEB, "Held", note), now, number)
         for write in [*([one] if one else []), *book.due(now)]:
             assert write.count > written.get(write.happening.note, 0)
             written[write.happening.note] = write.count
@@ -78,5 +78,5 @@ def test_a_thousand_tries_in_a_day_are_written_a_few_dozen_times() -> None:
 def test_what_is_remembered_is_bounded() -> None:
     book = EventBook()
     for number in range(2 * MOST_REMEMBERED):
-        book.record(Happening(About("Pod", f"p{number}", f"u{number}", "n"), "Held", ""), 0, number)
+        book.record(ClusterEvent(EventSubject("Pod", f"p{number}", f"u{number}", "n"), "Held", ""), 0, number)
     assert len(book._series) == len(book._allowances) == MOST_REMEMBERED

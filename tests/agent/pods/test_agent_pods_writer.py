@@ -13,7 +13,7 @@ from tests.agent.pods.fault_injector import PATIENCE, Fault, FaultInjector, pod_
 from tests.patience import until
 
 from mooring.agent.pods.cluster import NoCluster, about_node, about_pod, announce
-from mooring.agent.pods.events import About, Happening
+from mooring.agent.pods.events import ClusterEvent, EventSubject
 from mooring.agent.pods.writer import MOST_TRIES, ClusterWriter
 from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.core.errors import InputError
@@ -21,8 +21,8 @@ from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of
 
-WEB = About("Pod", "web-0", "uid-web-0", "shop")
-HELD = Happening(WEB, "TopologyAffinityError", "Resources cannot be allocated with Topology locality")
+WEB = EventSubject("Pod", "web-0", "uid-web-0", "shop")
+HELD = ClusterEvent(WEB, "TopologyAffinityError", "Resources cannot be allocated with Topology locality")
 EVENTS = "/apis/events.k8s.io/v1/namespaces/shop/events"
 EVICTION = "/api/v1/namespaces/shop/pods/web-0/eviction"
 NODE = "/api/v1/nodes/node-1"
@@ -110,7 +110,7 @@ def test_an_event_names_pod_reason_and_reporter(injector: FaultInjector) -> None
 def test_an_event_about_the_node_lands_in_the_default_namespace(injector: FaultInjector) -> None:
     path = "POST /apis/events.k8s.io/v1/namespaces/default/events"
     with writing(injector) as (writer, _):
-        writer.event(Happening(about_node("node-1"), "AgentReady", "the agent is ready", warning=False))
+        writer.event(ClusterEvent(about_node("node-1"), "AgentReady", "the agent is ready", warning=False))
         assert injector.wait_for(lambda: bool(injector.asked(path)))
     assert injector.asked(path)[0].body["type"] == "Normal"
 
@@ -264,7 +264,7 @@ def test_while_the_server_is_away_writes_wait_and_are_bounded(
         writer.taint(present=True)
         assert injector.wait_for(lambda: bool(outside.findings))
         for number in range(20):
-            writer.event(Happening(About("Pod", f"p{number}", f"u{number}", "shop"), "Held", ""))
+            writer.event(ClusterEvent(EventSubject("Pod", f"p{number}", f"u{number}", "shop"), "Held", ""))
         assert len(writer._waiting) <= 8
         away.set()
         assert outside.told("the node has the taint")
@@ -285,7 +285,7 @@ def test_a_write_that_fails_while_others_come_counts_among_those_that_wait(
         writer.evict(WEB, "no room")
         assert begun.wait(PATIENCE)
         for number in range(8):
-            writer.event(Happening(About("Pod", f"p{number}", f"u{number}", "shop"), "Held", ""))
+            writer.event(ClusterEvent(EventSubject("Pod", f"p{number}", f"u{number}", "shop"), "Held", ""))
         most: list[int] = []
         monkeypatch.setattr(outside, "report", lambda _: most.append(len(writer._waiting)))
         monkeypatch.setattr(writer, "_report", outside.report)
@@ -321,13 +321,13 @@ def test_stopping_does_not_wait_for_a_server_that_is_away(injector: FaultInjecto
 class Recorder:
     """Remembers what it is told."""
 
-    events: list[Happening] = field(default_factory=list)
-    evicted: list[About] = field(default_factory=list)
+    events: list[ClusterEvent] = field(default_factory=list)
+    evicted: list[EventSubject] = field(default_factory=list)
 
-    def event(self, happening: Happening) -> None:
+    def event(self, happening: ClusterEvent) -> None:
         self.events.append(happening)
 
-    def evict(self, about: About, message: str) -> None:
+    def evict(self, about: EventSubject, message: str) -> None:
         assert message == "no room"
         self.evicted.append(about)
 
@@ -362,7 +362,7 @@ def test_without_a_cluster_it_is_told_once_what_is_left_out() -> None:
     outward = NoCluster(findings.append)
     pod = about_pod(Pod("u", "web-0", "shop"))
     for _time in range(3):
-        outward.event(Happening(pod, "Held", "no room"))
+        outward.event(ClusterEvent(pod, "Held", "no room"))
         outward.evict(pod, "no room")
         outward.taint(present=True)
         outward.taint(present=False)

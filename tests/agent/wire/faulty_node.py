@@ -21,12 +21,12 @@ from tests.agent.wire.wired_runtime import Manners, WiredRuntime
 
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.cpuset import Cpuset, parsed
-from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted, shows
 from mooring.agent.cgroups.quota import Quota
 from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
-from mooring.agent.startup import Beginning
+from mooring.agent.startup import Startup
 from mooring.discovery.loader import load_machine
 
 MACHINE = "sockets=1 numa=2 cores=16 threads=1 memory=32Gi"
@@ -58,7 +58,7 @@ class RuntimeCGroups:
     def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
         before = self.in_effect(wanted)
         wrote = self.wired.runtime.write_cgroup(wanted.container_id, wanted.cpus, wanted.mems)
-        return CPUSetWritten(wanted, before, self.in_effect(wanted), wrote, None if before else Trouble.GONE)
+        return CPUSetWritten(wanted, before, self.in_effect(wanted), wrote, None if before else CGroupTrouble.GONE)
 
     def return_cpus(self, _wanted: ReturnCPUs) -> str:
         return ""
@@ -66,7 +66,7 @@ class RuntimeCGroups:
     def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
         return QuotaLifted(wanted)
 
-    def restore_quota(self, _place: LiftQuota, _quota: Quota) -> Trouble | None:
+    def restore_quota(self, _place: LiftQuota, _quota: Quota) -> CGroupTrouble | None:
         return None
 
     def in_effect(self, place: WriteCPUSet) -> Cpuset | None:
@@ -228,7 +228,7 @@ def faulty_node(manners: Manners) -> Iterator[FaultyNode]:
     load = partial(load_agent_configuration, str(file))
     wired, log = WiredRuntime(folder / "nri.sock", manners), Lines()
     proxy = FaultProxy(folder / "proxy.sock", wired.path)
-    agent = Agent(Beginning(load(), load, load_machine(MACHINE), RuntimeCGroups(wired), "edge-7"), log)
+    agent = Agent(Startup(load(), load, load_machine(MACHINE), RuntimeCGroups(wired), "edge-7"), log)
     over = threading.Event()
 
     def look_after() -> None:

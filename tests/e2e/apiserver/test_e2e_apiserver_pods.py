@@ -23,7 +23,7 @@ from lightkube.resources.policy_v1 import PodDisruptionBudget
 
 from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.api import APIPods
-from mooring.agent.pods.events import About, EventWrite, Happening
+from mooring.agent.pods.events import ClusterEvent, EventSubject, EventWrite
 from mooring.agent.pods.writer import ClusterWriter
 from mooring.agent.pods.writes import TAINT, evict_pod, set_taint, write_event
 from mooring.core.machine import Finding
@@ -63,7 +63,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return True
 
 
-def create(cluster: Cluster, node: str, name: str, cpu: str = "2", **spec: Any) -> About:
+def create(cluster: Cluster, node: str, name: str, cpu: str = "2", **spec: Any) -> EventSubject:
     amounts = {"limits": {"cpu": cpu, "memory": "1Gi"}}
     labels = {"app": name}
     content = {
@@ -81,7 +81,7 @@ def create(cluster: Cluster, node: str, name: str, cpu: str = "2", **spec: Any) 
         },
     }
     made = post(cluster, "api/v1/namespaces/default/pods", content)
-    return About("Pod", name, made["metadata"]["uid"], "default")
+    return EventSubject("Pod", name, made["metadata"]["uid"], "default")
 
 
 def post(cluster: Cluster, path: str, content: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def post(cluster: Cluster, path: str, content: dict[str, Any]) -> dict[str, Any]
     return made
 
 
-def sandbox(about: About) -> PodSandbox:
+def sandbox(about: EventSubject) -> PodSandbox:
     return PodSandbox("s", about.uid, about.name, about.namespace)
 
 
@@ -135,7 +135,7 @@ def test_a_version_that_is_none_fails_and_a_list_of_the_newest_goes_on(cluster: 
 
 def test_an_event_is_accepted_and_counted_up(cluster: Cluster, node: str) -> None:
     about = create(cluster, node, f"pod-{node}")
-    happening = Happening(about, "TopologyAffinityError", "Resources cannot be allocated with Topology locality")
+    happening = ClusterEvent(about, "TopologyAffinityError", "Resources cannot be allocated with Topology locality")
     number = time.time_ns()
     now = datetime.now(UTC)
     for count in (1, 1, 5):
@@ -144,21 +144,23 @@ def test_an_event_is_accepted_and_counted_up(cluster: Cluster, node: str) -> Non
     assert (found.reason, found.note, found.type) == (happening.reason, happening.note, "Warning")
     assert found.series is not None
     assert found.series.count == 5
-    late = EventWrite(Happening(about, "Held", "again"), number + 1, 3)
+    late = EventWrite(ClusterEvent(about, "Held", "again"), number + 1, 3)
     write_event(cluster, late, node, now)
     assert cluster.typed.get(Event, late.name, namespace="default").series is not None
-    on_node = EventWrite(Happening(About("Node", node, node), "AgentReady", "ready", warning=False), number + 2, 1)
+    on_node = EventWrite(
+        ClusterEvent(EventSubject("Node", node, node), "AgentReady", "ready", warning=False), number + 2, 1
+    )
     write_event(cluster, on_node, node, now)
     assert cluster.typed.get(Event, on_node.name, namespace="default").type == "Normal"
 
 
 def test_an_eviction_takes_the_named_pod_and_no_other(cluster: Cluster, node: str) -> None:
     about = create(cluster, node, f"pod-{node}")
-    assert not evict_pod(cluster, About("Pod", about.name, "another", "default"))
+    assert not evict_pod(cluster, EventSubject("Pod", about.name, "another", "default"))
     assert not ended(cluster, about)
     assert evict_pod(cluster, about)
     assert eventually(lambda: ended(cluster, about))
-    assert not evict_pod(cluster, About("Pod", "never", "never", "default"))
+    assert not evict_pod(cluster, EventSubject("Pod", "never", "never", "default"))
 
 
 def test_a_disruption_budget_holds_an_eviction_back_for_a_while(cluster: Cluster, node: str) -> None:
@@ -197,7 +199,7 @@ def test_the_writer_does_all_of_it_from_its_own_thread(cluster: Cluster, node: s
     writer = ClusterWriter(lambda: cluster_of(configuration_of(KUBECONFIG)), node, report=findings.append)
     writer.start()
     for _try in range(100):
-        writer.event(Happening(about, "Held", "no room"))
+        writer.event(ClusterEvent(about, "Held", "no room"))
     writer.evict(about, "no room")
     writer.taint(present=True)
     writer.stop(PATIENCE)
@@ -208,7 +210,7 @@ def test_the_writer_does_all_of_it_from_its_own_thread(cluster: Cluster, node: s
     assert [one.reason for one in events] == ["Held"]
 
 
-def ended(cluster: Cluster, about: About) -> bool:
+def ended(cluster: Cluster, about: EventSubject) -> bool:
     try:
         found = cluster.typed.get(Pod, about.name, namespace="default")
     except ApiError as error:

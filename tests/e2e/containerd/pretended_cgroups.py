@@ -16,7 +16,7 @@ from unittest.mock import patch
 from tests.e2e.containerd.wrapper import Reader, tell
 
 from mooring.agent.cgroups.cpuset import Cpuset, parsed
-from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted, shows
 from mooring.agent.cgroups.quota import Quota
 from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
@@ -42,7 +42,7 @@ class PretendedCGroups:
     def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
         before = self.in_effect(wanted)
         if before is None:
-            return CPUSetWritten(wanted, trouble=Trouble.GONE)
+            return CPUSetWritten(wanted, trouble=CGroupTrouble.GONE)
         if shows(before, wanted):
             return CPUSetWritten(wanted, before, before)
         tell(self._folder, "write", wanted.container_id, wanted.cpus, wanted.mems)
@@ -75,7 +75,7 @@ class PretendedCGroups:
     def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
         return QuotaLifted(wanted)
 
-    def restore_quota(self, place: LiftQuota, quota: Quota) -> Trouble | None:
+    def restore_quota(self, place: LiftQuota, quota: Quota) -> CGroupTrouble | None:
         del place, quota
         return None
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.interrupts.files import IRQFiles, Trouble
+from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles
 from mooring.agent.interrupts.journal import FILE, InterruptJournal
-from mooring.agent.interrupts.reconcile import leave_interrupts
+from mooring.agent.interrupts.reconcile import restore_interrupts
 from mooring.core.cpuset import CPUSet
-from mooring.node.interrupts import Interrupt
-from mooring.node.steering import NEW, Memory
+from mooring.extensions.interrupts import Interrupt
+from mooring.extensions.steering import NEW, Memory
 
 FILES = IRQFiles()
 DIES = """
@@ -26,8 +26,8 @@ from mooring.agent.interrupts.files import IRQFiles
 from mooring.agent.interrupts.journal import InterruptJournal
 from mooring.agent.interrupts.writing import Writer
 from mooring.core.cpuset import CPUSet
-from mooring.node.interrupts import Owner, Room
-from mooring.node.steering import steer
+from mooring.extensions.interrupts import Owner, Room
+from mooring.extensions.steering import steer
 
 folder, number, closed = Path(sys.argv[1]), int(sys.argv[2]), CPUSet.parse(sys.argv[3])
 files = IRQFiles()
@@ -74,7 +74,7 @@ def test_whoever_moved_an_interrupt_and_was_killed_is_made_up_for(quiet: Interru
     assert ended.returncode == -signal.SIGKILL
     assert allowed(quiet.number) == quiet.allowed - closed
     assert (tmp_path / FILE).is_file()
-    assert leave_interrupts("/", tmp_path) == ()
+    assert restore_interrupts("/", tmp_path) == ()
     assert allowed(quiet.number) == quiet.allowed
     assert InterruptJournal(tmp_path, FILES.boot()).read() == Memory()
     assert {one.number: one.allowed for one in FILES.look().interrupts if one.number != quiet.number} == others
@@ -85,7 +85,7 @@ def test_what_somebody_else_has_written_meanwhile_stays(quiet: Interrupt, tmp_pa
     subprocess.run([sys.executable, "-c", DIES, str(tmp_path), str(quiet.number), str(first)], check=False, timeout=60)
     assert first not in allowed(quiet.number)
     assert FILES.write(quiet.number, CPUSet.of(first)) is None
-    (problem,) = leave_interrupts("/", tmp_path)
+    (problem,) = restore_interrupts("/", tmp_path)
     assert "somebody else has moved it" in problem
     assert allowed(quiet.number) == CPUSet.of(first)
     assert second in quiet.allowed
@@ -96,5 +96,5 @@ def test_an_interrupt_that_the_kernel_manages_refuses() -> None:
     managed = [one for one in FILES.look().interrupts if one.managed]
     if not managed:
         pytest.skip("this machine has no managed interrupt")
-    assert FILES.write(managed[0].number, managed[0].allowed) is Trouble.MANAGED
+    assert FILES.write(managed[0].number, managed[0].allowed) is InterruptTrouble.MANAGED
     assert allowed(managed[0].number) == managed[0].allowed

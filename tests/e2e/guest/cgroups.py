@@ -21,7 +21,7 @@ from tests import patience
 from tests.e2e.guest.process_tasks import allowed, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import CPUS, in_effect
-from mooring.agent.cgroups.files import Trouble, read, write
+from mooring.agent.cgroups.files import CGroupTrouble, read, write
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.layout import Version, find_layout
 from mooring.agent.cgroups.quota import Quota, read_quota
@@ -173,10 +173,10 @@ def step_the_kernel_s_no_is_told() -> str:
             assert not result.is_right, result
             told[f"cpus={cpus} mems={mems}"] = result.trouble.value if result.trouble else "taken, not in effect"
         gone = _cgroups().write_cpuset(_wanted("c9", "0", ""))
-        assert gone.trouble is Trouble.GONE, gone
+        assert gone.trouble is CGroupTrouble.GONE, gone
         (Path(CGROUPS) / "bare/c1").mkdir(parents=True)
         bare = _cgroups().write_cpuset(WriteCPUSet("c1", 0, "/bare/c1", "0", ""))
-        assert bare.trouble is Trouble.NO_CONTROLLER, bare
+        assert bare.trouble is CGroupTrouble.NO_CONTROLLER, bare
         return json.dumps(told)
 
 
@@ -220,7 +220,7 @@ def step_quotas_are_lifted_from_container_sandbox_and_pod_and_come_back() -> str
         assert cpu is not None
         assert read_quota(cpu, f"{CGROUPS}/{POD}") == Quota(150000, 50000)
         above = _cgroups().lift_quota(LiftQuota(QuotaOf.POD, UID, "", pid, f"/{BURSTABLE}"))
-        assert above.trouble is Trouble.NOT_PERMITTED, above
+        assert above.trouble is CGroupTrouble.NOT_PERMITTED, above
         return "three lifted, one given back"
 
 

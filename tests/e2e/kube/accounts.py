@@ -22,7 +22,7 @@ from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of
 
-from mooring.agent.pods.events import About, EventWrite, Happening
+from mooring.agent.pods.events import ClusterEvent, EventSubject, EventWrite
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
 from mooring.dra.objects import ClaimObjects
 from mooring.publisher.naming import APINames
@@ -141,7 +141,7 @@ class Deployed:
             f"{role.name} has its rights",
         )
 
-    def pod(self, node: str = OWN, **spec: Any) -> About:
+    def pod(self, node: str = OWN, **spec: Any) -> EventSubject:
         """Create a pod that no kubelet runs."""
         name = f"pod-{uuid4().hex[:8]}"
         content = {
@@ -155,7 +155,7 @@ class Deployed:
                 **spec,
             },
         }
-        return About("Pod", name, self.api.create_pod(content)["metadata"]["uid"], "default")
+        return EventSubject("Pod", name, self.api.create_pod(content)["metadata"]["uid"], "default")
 
     def claim(self, *, allocated: bool) -> dict[str, Any]:
         """Create a claim, allocated to the own node's driver or not."""
@@ -271,7 +271,7 @@ def toggle_taint(deployed: Deployed, account: str) -> None:
 
 
 def an_event(number: int, count: int = 1) -> EventWrite:
-    return EventWrite(Happening(About("Pod", "web-0", "u-1", "default"), "Held", "no room"), number, count)
+    return EventWrite(ClusterEvent(EventSubject("Pod", "web-0", "u-1", "default"), "Held", "no room"), number, count)
 
 
 def create_event(deployed: Deployed, account: str) -> None:

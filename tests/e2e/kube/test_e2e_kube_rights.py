@@ -32,7 +32,7 @@ from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import token_of
 
 from mooring.agent.pods.accounts import connector
-from mooring.agent.pods.events import About
+from mooring.agent.pods.events import EventSubject
 from mooring.agent.pods.writes import TAINT, evict_pod, set_taint, write_event
 from mooring.publisher.writing import apply
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
@@ -255,7 +255,7 @@ def on(node: str) -> dict[str, str]:
     return {"fieldSelector": f"spec.nodeName={node}"}
 
 
-def evicted(way: Cluster, victim: About) -> bool:
+def evicted(way: Cluster, victim: EventSubject) -> bool:
     try:
         return evict_pod(way, victim)
     except ClusterError as error:

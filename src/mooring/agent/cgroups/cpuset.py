@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mooring.agent.cgroups.files import GroupError, Trouble, read, write
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError, read, write
 from mooring.agent.cgroups.layout import Hierarchy
 from mooring.agent.cgroups.locate import groups_of_pod_above
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
@@ -65,7 +65,7 @@ def _in_effect(hierarchy: Hierarchy, folder: str, name: str) -> CPUSet:
     try:
         return _set(f"{folder}/{_IN_EFFECT[hierarchy.version, name]}")
     except GroupError as error:
-        if error.trouble is not Trouble.NO_CONTROLLER or hierarchy.version != 1:
+        if error.trouble is not CGroupTrouble.NO_CONTROLLER or hierarchy.version != 1:
             raise
         # Kernels before 3.18 do not tell it apart.
         return _set(f"{folder}/{name}")
@@ -96,7 +96,7 @@ def write_cpuset(hierarchy: Hierarchy, folder: str, cpus: CPUSet, mems: CPUSet) 
             wrote = True
             _write_one(hierarchy, folder, name, wanted)
             if (shown := _set(path)) != wanted:
-                raise GroupError(Trouble.NOT_TAKEN, path, f"{wanted} was written and {shown} is there")
+                raise GroupError(CGroupTrouble.NOT_TAKEN, path, f"{wanted} was written and {shown} is there")
         if wanted and hierarchy.version == 2:
             wrote = _widen_pod(hierarchy, folder, name, wanted) or wrote
     return wrote
@@ -119,13 +119,13 @@ def _write_one(hierarchy: Hierarchy, folder: str, name: str, wanted: CPUSet) -> 
     try:
         write(f"{folder}/{name}", str(wanted))
     except GroupError as error:
-        if error.trouble is Trouble.OUTSIDE_PARENT and _widen_pod(hierarchy, folder, name, wanted):
+        if error.trouble is CGroupTrouble.OUTSIDE_PARENT and _widen_pod(hierarchy, folder, name, wanted):
             _write_one(hierarchy, folder, name, wanted)
-        elif error.trouble is Trouble.BUSY and hierarchy.version == 1 and _children(folder):
+        elif error.trouble is CGroupTrouble.BUSY and hierarchy.version == 1 and _children(folder):
             _widen_pod(hierarchy, folder, name, wanted)
             _write_nested(folder, name, wanted)
         else:
-            if error.trouble in {Trouble.OUTSIDE_PARENT, Trouble.OUT_OF_RANGE}:
+            if error.trouble in {CGroupTrouble.OUTSIDE_PARENT, CGroupTrouble.OUT_OF_RANGE}:
                 _write_part(hierarchy, folder, name, wanted)
             raise
 
@@ -193,7 +193,7 @@ def _set(path: str) -> CPUSet:
     try:
         return parsed(text)
     except CPUSetSyntaxError as error:
-        raise GroupError(Trouble.REFUSED, path, str(error)) from None
+        raise GroupError(CGroupTrouble.REFUSED, path, str(error)) from None
 
 
 def return_cpus(hierarchy: Hierarchy, folders: Iterable[str], cpus: CPUSet) -> str:
@@ -216,7 +216,7 @@ def return_cpus(hierarchy: Hierarchy, folders: Iterable[str], cpus: CPUSet) -> s
             if not cpus <= has:
                 write(f"{group}/{CPUS}", str(has | cpus))
         except (GroupError, CPUSetSyntaxError) as error:
-            if not isinstance(error, GroupError) or error.trouble is not Trouble.GONE:
+            if not isinstance(error, GroupError) or error.trouble is not CGroupTrouble.GONE:
                 problem = problem or str(error)
     return problem
 

@@ -16,7 +16,7 @@ _CHUNK_BYTES: Final = 65536
 """Far more than the list of CPUs of any machine: the kernel hands it out at once."""
 
 
-class Trouble(Enum):
+class CGroupTrouble(Enum):
     """Why the kernel did not do what was asked; the value is the name in logs and metrics."""
 
     GONE = "gone"
@@ -49,20 +49,20 @@ class GroupError(MooringError):
         path: of the file or folder.
     """
 
-    def __init__(self, trouble: Trouble, path: str, detail: str = "") -> None:
+    def __init__(self, trouble: CGroupTrouble, path: str, detail: str = "") -> None:
         self.trouble = trouble
         self.path = path
         super().__init__(f"{path}: {trouble.value.replace('-', ' ')}" + (f" ({detail})" if detail else ""))
 
 
 _OF_WRITE: Final = {
-    errno.ERANGE: Trouble.OUT_OF_RANGE,
-    errno.EACCES: Trouble.OUTSIDE_PARENT,
-    errno.EBUSY: Trouble.BUSY,
-    errno.ENOSPC: Trouble.NO_ROOM,
-    errno.ENODEV: Trouble.GONE,
-    errno.ENOENT: Trouble.GONE,
-    errno.EPERM: Trouble.NOT_PERMITTED,
+    errno.ERANGE: CGroupTrouble.OUT_OF_RANGE,
+    errno.EACCES: CGroupTrouble.OUTSIDE_PARENT,
+    errno.EBUSY: CGroupTrouble.BUSY,
+    errno.ENOSPC: CGroupTrouble.NO_ROOM,
+    errno.ENODEV: CGroupTrouble.GONE,
+    errno.ENOENT: CGroupTrouble.GONE,
+    errno.EPERM: CGroupTrouble.NOT_PERMITTED,
 }
 
 
@@ -97,9 +97,9 @@ def write(path: str, text: str) -> None:
     data = f"{text}\n".encode("ascii")
     try:
         if os.write(descriptor, data) != len(data):
-            raise GroupError(Trouble.NOT_TAKEN, path, "only a part was taken")
+            raise GroupError(CGroupTrouble.NOT_TAKEN, path, "only a part was taken")
     except OSError as error:
-        trouble = _OF_WRITE.get(error.errno or 0, Trouble.REFUSED)
+        trouble = _OF_WRITE.get(error.errno or 0, CGroupTrouble.REFUSED)
         raise GroupError(trouble, path, f"{text or 'nothing'}: {error.strerror}") from None
     finally:
         os.close(descriptor)
@@ -108,5 +108,5 @@ def write(path: str, text: str) -> None:
 def _refusal(error: OSError, path: str) -> GroupError:
     if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENODEV}:
         there = os.path.isdir(os.path.dirname(path))  # noqa: PTH112, PTH120 - paths are texts here: one per container
-        return GroupError(Trouble.NO_CONTROLLER if there else Trouble.GONE, path)
-    return GroupError(Trouble.NOT_PERMITTED, path, error.strerror or "")
+        return GroupError(CGroupTrouble.NO_CONTROLLER if there else CGroupTrouble.GONE, path)
+    return GroupError(CGroupTrouble.NOT_PERMITTED, path, error.strerror or "")

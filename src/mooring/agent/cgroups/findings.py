@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from mooring.agent.cgroups.cpuset import Cpuset, parsed
-from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, shows
 from mooring.agent.reactor.effects import WriteCPUSet
-from mooring.agent.reactor.enforcement import Standing, Written
+from mooring.agent.reactor.enforcement import Compliance, WriteOutcome
 
 
-def written_of(done: CPUSetWritten) -> Written:
+def written_of(done: CPUSetWritten) -> WriteOutcome:
     """Return what came of a write."""
     standing, wanted = _standing(done), done.wanted
     had = ""
     if done.wrote and done.before is not None and not shows(done.before, wanted):
         had = differing(done.before, wanted)
-    if standing is Standing.UNKNOWN:
-        return Written(wanted, standing, had, unknown_text(wanted, done.trouble, done.problem))
-    if standing not in (Standing.WITHIN, Standing.BEYOND) or done.after is None:
-        return Written(wanted, standing, had)
+    if standing is Compliance.UNKNOWN:
+        return WriteOutcome(wanted, standing, had, unknown_text(wanted, done.trouble, done.problem))
+    if standing not in (Compliance.WITHIN, Compliance.BEYOND) or done.after is None:
+        return WriteOutcome(wanted, standing, had)
     why = f": {done.problem}" if done.problem else ", though it was written"
-    return Written(wanted, standing, had, f"has {differing(done.after, wanted)}{why}")
+    return WriteOutcome(wanted, standing, had, f"has {differing(done.after, wanted)}{why}")
 
 
 def lasting_text(deviation: Deviation) -> str:
@@ -47,9 +47,9 @@ def differing(found: Cpuset, wanted: WriteCPUSet) -> str:
     return " and ".join(parts)
 
 
-def unknown_text(wanted: WriteCPUSet, trouble: Trouble | None, problem: str) -> str:
+def unknown_text(wanted: WriteCPUSet, trouble: CGroupTrouble | None, problem: str) -> str:
     """Return what is to be told where nobody knows what a container may use."""
-    if trouble in (Trouble.GONE, Trouble.NOT_FOUND):
+    if trouble in (CGroupTrouble.GONE, CGroupTrouble.NOT_FOUND):
         process = f"process {wanted.pid}" if wanted.pid else "no process is known"
         return (
             f"has no control group {wanted.cgroup or 'with a name'} that can be found ({process}); "
@@ -58,15 +58,15 @@ def unknown_text(wanted: WriteCPUSet, trouble: Trouble | None, problem: str) -> 
     return f"has a control group that cannot be read or written: {problem or 'nobody knows why'}"
 
 
-def _standing(done: CPUSetWritten) -> Standing:
+def _standing(done: CPUSetWritten) -> Compliance:
     if done.after is not None:
-        return Standing.RIGHT if shows(done.after, done.wanted) else _beside(done.after, done.wanted)
+        return Compliance.RIGHT if shows(done.after, done.wanted) else _beside(done.after, done.wanted)
     if done.trouble is None:
-        return Standing.UNSEEN
-    return Standing.ENDED if done.trouble is Trouble.GONE else Standing.UNKNOWN
+        return Compliance.UNSEEN
+    return Compliance.ENDED if done.trouble is CGroupTrouble.GONE else Compliance.UNKNOWN
 
 
-def _beside(found: Cpuset, wanted: WriteCPUSet) -> Standing:
+def _beside(found: Cpuset, wanted: WriteCPUSet) -> Compliance:
     pairs = ((found.cpus, wanted.cpus), (found.mems, wanted.mems))
     is_within = all(not right or has <= parsed(right) for has, right in pairs)
-    return Standing.WITHIN if is_within else Standing.BEYOND
+    return Compliance.WITHIN if is_within else Compliance.BEYOND

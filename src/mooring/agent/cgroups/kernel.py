@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mooring.agent.cgroups.cpuset import Cpuset, cpus_in_effect, in_effect, is_configured, return_cpus, write_cpuset
-from mooring.agent.cgroups.files import GroupError, Trouble
-from mooring.agent.cgroups.layout import Hierarchy, Layout
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError
+from mooring.agent.cgroups.layout import CGroupLayout, Hierarchy
 from mooring.agent.cgroups.locate import group_folder, has_processes, missing
 from mooring.agent.cgroups.names import is_above_pods
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted, shows
@@ -21,7 +21,7 @@ from mooring.core.cpuset import CPUSet
 class KernelCGroups:
     """:class:`~mooring.agent.cgroups.protocol.CGroups` by the files of the kernel; without state of its own."""
 
-    layout: Layout
+    layout: CGroupLayout
     """From :func:`~mooring.agent.cgroups.layout.find_layout`."""
 
     def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
@@ -35,7 +35,7 @@ class KernelCGroups:
             return CPUSetWritten(wanted, before, in_effect(cpuset, folder) if wrote else before, wrote)
         except GroupError as error:
             after = self.in_effect(wanted)
-            trouble = self._gone_or_elsewhere(wanted) if error.trouble is Trouble.GONE else error.trouble
+            trouble = self._gone_or_elsewhere(wanted) if error.trouble is CGroupTrouble.GONE else error.trouble
             return CPUSetWritten(wanted, before, after, after != before, trouble, str(error))
 
     def return_cpus(self, wanted: ReturnCPUs) -> str:
@@ -55,10 +55,10 @@ class KernelCGroups:
         except GroupError as error:
             return QuotaLifted(wanted, None, error.trouble, str(error))
 
-    def restore_quota(self, place: LiftQuota, quota: Quota) -> Trouble | None:
+    def restore_quota(self, place: LiftQuota, quota: Quota) -> CGroupTrouble | None:
         """Give a group its quota back."""
         if self.layout.cpu is None:
-            return Trouble.NO_CONTROLLER
+            return CGroupTrouble.NO_CONTROLLER
         try:
             write_quota(self.layout.cpu, self._folder(self.layout.cpu, place), quota)
         except GroupError as error:
@@ -77,7 +77,7 @@ class KernelCGroups:
         try:
             group_folder(self.layout, self.layout.cpuset, cgroup, pid)
         except GroupError as error:
-            return error.trouble is not Trouble.GONE
+            return error.trouble is not CGroupTrouble.GONE
         return True
 
     def has_processes(self, cgroup: str, pid: int) -> bool:
@@ -85,7 +85,7 @@ class KernelCGroups:
         try:
             return has_processes(self.layout.cpuset, group_folder(self.layout, self.layout.cpuset, cgroup, pid))
         except GroupError as error:
-            return error.trouble is not Trouble.GONE
+            return error.trouble is not CGroupTrouble.GONE
 
     def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
         """Compare what is in effect with what is wanted."""
@@ -95,16 +95,18 @@ class KernelCGroups:
         """Return the quotas that are there and should not be."""
         return () if self.layout.cpu is None else tuple(quotas(self.layout, self.layout.cpu, wanted))
 
-    def _gone_or_elsewhere(self, place: WriteCPUSet) -> Trouble:
+    def _gone_or_elsewhere(self, place: WriteCPUSet) -> CGroupTrouble:
         return missing(self.layout, self.layout.cpuset, place.cgroup, place.pid)
 
     def _folder(self, hierarchy: Hierarchy, place: LiftQuota) -> str:
         if place.of is QuotaOf.POD and is_above_pods(place.cgroup):
-            raise GroupError(Trouble.NOT_PERMITTED, place.cgroup, "the quota of all pods is not the agent's to change")
+            raise GroupError(
+                CGroupTrouble.NOT_PERMITTED, place.cgroup, "the quota of all pods is not the agent's to change"
+            )
         return group_folder(self.layout, hierarchy, place.cgroup, place.pid)
 
 
-def deviations(layout: Layout, wanted: Iterable[WriteCPUSet]) -> Iterator[Deviation]:
+def deviations(layout: CGroupLayout, wanted: Iterable[WriteCPUSet]) -> Iterator[Deviation]:
     """Yield the containers whose groups are not as wanted; a container that has ended is not one of them."""
     for one in wanted:
         try:
@@ -119,13 +121,13 @@ def deviations(layout: Layout, wanted: Iterable[WriteCPUSet]) -> Iterator[Deviat
                 yield Deviation(one, found, can_be_repaired=not in_vain)
         except GroupError as error:
             trouble = error.trouble
-            if trouble is Trouble.GONE:
+            if trouble is CGroupTrouble.GONE:
                 trouble = missing(layout, layout.cpuset, one.cgroup, one.pid)
-            if trouble is not Trouble.GONE:
+            if trouble is not CGroupTrouble.GONE:
                 yield Deviation(one, None, trouble=trouble, problem=str(error))
 
 
-def quotas(layout: Layout, hierarchy: Hierarchy, wanted: Iterable[LiftQuota]) -> Iterator[QuotaFound]:
+def quotas(layout: CGroupLayout, hierarchy: Hierarchy, wanted: Iterable[LiftQuota]) -> Iterator[QuotaFound]:
     """Yield the quotas where none should be; groups that are gone or unreadable have none."""
     for one in wanted:
         try:

@@ -65,7 +65,7 @@ class Hierarchy:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CGroupLayout:
     """The control groups of a machine."""
 
     root: str
@@ -84,7 +84,7 @@ class _Mount:
     options: frozenset[str]
 
 
-def find_layout(root: Path = Path("/")) -> Layout:
+def find_layout(root: Path = Path("/")) -> CGroupLayout:
     """Look where the control groups are.
 
     Args:
@@ -109,7 +109,7 @@ def find_layout(root: Path = Path("/")) -> Layout:
         )
     second = any(mount.kind == "cgroup2" for mount in mounts)
     version = Version.V2 if cpuset.version == 2 else Version.HYBRID if second else Version.V1
-    return Layout(base, version, cpuset, _hierarchy(base, mounts, "cpu"))
+    return CGroupLayout(base, version, cpuset, _hierarchy(base, mounts, "cpu"))
 
 
 def _hierarchy(base: str, mounts: tuple[_Mount, ...], controller: str) -> Hierarchy | None:

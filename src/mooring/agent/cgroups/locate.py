@@ -13,14 +13,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mooring.agent.cgroups.files import GroupError, Trouble, read
-from mooring.agent.cgroups.layout import Hierarchy, Layout
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError, read
+from mooring.agent.cgroups.layout import CGroupLayout, Hierarchy
 from mooring.agent.cgroups.names import group_path
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.cgroups import ControlGroup
 
 
-def group_folder(layout: Layout, hierarchy: Hierarchy, name: str, pid: int = 0) -> str:
+def group_folder(layout: CGroupLayout, hierarchy: Hierarchy, name: str, pid: int = 0) -> str:
     """Return the folder of the group that a runtime calls ``name``.
 
     Args:
@@ -34,17 +34,17 @@ def group_folder(layout: Layout, hierarchy: Hierarchy, name: str, pid: int = 0) 
     """
     path = group_path(name)
     if path is None:
-        raise GroupError(Trouble.GONE, name or "no name", "this names no group")
+        raise GroupError(CGroupTrouble.GONE, name or "no name", "this names no group")
     folder = hierarchy.folder(path)
     if folder is not None and os.path.isdir(folder):  # noqa: PTH112 - one per container: texts are ten times cheaper
         return folder
     found = _folder_of_process(layout, hierarchy, path.rpartition("/")[2], pid) if pid > 0 else None
     if found is None:
-        raise GroupError(Trouble.GONE, folder or f"{hierarchy.mount}/{path}")
+        raise GroupError(CGroupTrouble.GONE, folder or f"{hierarchy.mount}/{path}")
     return found
 
 
-def missing(layout: Layout, hierarchy: Hierarchy, name: str, pid: int) -> Trouble:
+def missing(layout: CGroupLayout, hierarchy: Hierarchy, name: str, pid: int) -> CGroupTrouble:
     """Tell of a group that is not there whether it went with its processes, or is somewhere else.
 
     A process that lives is in some group. Where not even the topmost group of the name is there, neither groups nor
@@ -57,14 +57,14 @@ def missing(layout: Layout, hierarchy: Hierarchy, name: str, pid: int) -> Troubl
         pid: a process in the group; 0 when none is known.
     """
     if _lives(layout, pid):
-        return Trouble.NOT_FOUND
+        return CGroupTrouble.NOT_FOUND
     parts = (group_path(name) or "").split("/")
     # A group right below the top leaves nothing behind when it goes.
     above = hierarchy.folder(parts[0] if len(parts) > 1 else "")
-    return Trouble.GONE if parts[0] and above is not None and Path(above).is_dir() else Trouble.NOT_FOUND
+    return CGroupTrouble.GONE if parts[0] and above is not None and Path(above).is_dir() else CGroupTrouble.NOT_FOUND
 
 
-def _lives(layout: Layout, pid: int) -> bool:
+def _lives(layout: CGroupLayout, pid: int) -> bool:
     """Tell whether there is a process of that number; one that ended and was not waited for is none."""
     try:
         text = Path(f"{layout.root}/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -73,7 +73,7 @@ def _lives(layout: Layout, pid: int) -> bool:
     return pid > 0 and text.rpartition(")")[2].split()[:1] not in (["Z"], ["X"])
 
 
-def _folder_of_process(layout: Layout, hierarchy: Hierarchy, name: str, pid: int) -> str | None:
+def _folder_of_process(layout: CGroupLayout, hierarchy: Hierarchy, name: str, pid: int) -> str | None:
     parts = (process_path(layout, hierarchy, pid) or "").strip("/").split("/")
     if name not in parts:
         return None
@@ -81,7 +81,7 @@ def _folder_of_process(layout: Layout, hierarchy: Hierarchy, name: str, pid: int
     return folder if folder is not None and Path(folder).is_dir() else None
 
 
-def process_path(layout: Layout, hierarchy: Hierarchy, pid: int) -> str | None:
+def process_path(layout: CGroupLayout, hierarchy: Hierarchy, pid: int) -> str | None:
     """Return the path of the group of a process, from the top of the hierarchy; None when there is no such process.
 
     Also None for a group outside of what this process may see, which the kernel shows with ``..``.
@@ -141,4 +141,4 @@ def _has_own(folder: str) -> bool:
         return bool(read(f"{folder}/cgroup.procs"))
     except GroupError as error:
         # One of several below may go while they are looked at.
-        return error.trouble is not Trouble.GONE
+        return error.trouble is not CGroupTrouble.GONE

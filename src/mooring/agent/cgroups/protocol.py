@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mooring.agent.cgroups.cpuset import Cpuset, parsed
-from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.quota import Quota
 from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
 from mooring.core.cpuset import CPUSet
@@ -28,7 +28,7 @@ class CPUSetWritten:
     """What is in effect now."""
     wrote: bool = False
     """Whether something was written; what that means, the occasion says."""
-    trouble: Trouble | None = None
+    trouble: CGroupTrouble | None = None
     problem: str = ""
     """The trouble in words."""
 
@@ -45,7 +45,7 @@ class QuotaLifted:
     wanted: LiftQuota
     lifted: Quota | None = None
     """The quota that was there; None when there was none."""
-    trouble: Trouble | None = None
+    trouble: CGroupTrouble | None = None
     problem: str = ""
 
 
@@ -58,7 +58,7 @@ class Deviation:
     """What is in effect; None when the group could not be read."""
     can_be_repaired: bool = True
     """False when the group is configured as wanted: a CPU is offline, or a group above the pod does not have it."""
-    trouble: Trouble | None = None
+    trouble: CGroupTrouble | None = None
     problem: str = ""
     """The trouble in words."""
 
@@ -93,7 +93,7 @@ class CGroups(Protocol):
     def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
         """See to it that a group has no CFS quota."""
 
-    def restore_quota(self, place: LiftQuota, quota: Quota) -> Trouble | None:
+    def restore_quota(self, place: LiftQuota, quota: Quota) -> CGroupTrouble | None:
         """Give a group its quota back: for a pod that stops being exclusive, and when the agent leaves the node."""
 
     def in_effect(self, place: WriteCPUSet) -> Cpuset | None:

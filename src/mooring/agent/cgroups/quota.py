@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mooring.agent.cgroups.files import GroupError, Trouble, read, write
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError, read, write
 from mooring.agent.cgroups.layout import Hierarchy
 
 _V1_QUOTA = "cpu.cfs_quota_us"
@@ -79,7 +79,9 @@ def write_quota(hierarchy: Hierarchy, folder: str, quota: Quota) -> None:
         write(f"{folder}/{_V1_QUOTA}", str(_NONE_V1 if quota.microseconds is None else quota.microseconds))
     shown = read_quota(hierarchy, folder)
     if shown != quota:
-        raise GroupError(Trouble.NOT_TAKEN, folder, f"{format_max(quota)} was written and {format_max(shown)} is there")
+        raise GroupError(
+            CGroupTrouble.NOT_TAKEN, folder, f"{format_max(quota)} was written and {format_max(shown)} is there"
+        )
 
 
 def format_max(quota: Quota) -> str:
@@ -108,4 +110,4 @@ def _number(text: str, path: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise GroupError(Trouble.REFUSED, path, f"{text!r} is no number") from None
+        raise GroupError(CGroupTrouble.REFUSED, path, f"{text!r} is no number") from None

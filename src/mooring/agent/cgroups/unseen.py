@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.agent.cgroups.files import Trouble
+from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted
 from mooring.agent.cgroups.quota import Quota
 from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
@@ -30,7 +30,7 @@ class UnseenCGroups:
         """Lift nothing."""
         return QuotaLifted(wanted)
 
-    def restore_quota(self, place: LiftQuota, quota: Quota) -> Trouble | None:
+    def restore_quota(self, place: LiftQuota, quota: Quota) -> CGroupTrouble | None:
         """Restore nothing."""
         del place, quota
         return None

@@ -23,14 +23,14 @@ from mooring.discovery.interrupts import (
 from mooring.discovery.isolation import IRQBalance, read_balance
 from mooring.discovery.kernelwords import KernelWords, kernel_words
 from mooring.discovery.tree import FolderTree, LiveTree, Tree
-from mooring.node.interrupts import Interrupt
-from mooring.node.steering import NEW, NEW_NAME
+from mooring.extensions.interrupts import Interrupt
+from mooring.extensions.steering import NEW, NEW_NAME
 
 BOOT = "proc/sys/kernel/random/boot_id"
 _ONLINE = "sys/devices/system/cpu/online"
 
 
-class Trouble(Enum):
+class InterruptTrouble(Enum):
     """Why a write came to nothing; the value is the name in logs and metrics."""
 
     GONE = "gone"
@@ -43,21 +43,25 @@ class Trouble(Enum):
     """The kernel does not take this set."""
 
 
-_OF_OPEN = {errno.ENOENT: Trouble.GONE, errno.ENOTDIR: Trouble.GONE}
-_OF_WRITE = {errno.EIO: Trouble.MANAGED, errno.EPERM: Trouble.MANAGED, errno.ENOENT: Trouble.GONE}
+_OF_OPEN = {errno.ENOENT: InterruptTrouble.GONE, errno.ENOTDIR: InterruptTrouble.GONE}
+_OF_WRITE = {
+    errno.EIO: InterruptTrouble.MANAGED,
+    errno.EPERM: InterruptTrouble.MANAGED,
+    errno.ENOENT: InterruptTrouble.GONE,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class InterruptsFound:
     """What there is at one moment."""
 
     interrupts: tuple[Interrupt, ...]
-    """Under :data:`~mooring.node.steering.NEW` where new ones begin."""
+    """Under :data:`~mooring.extensions.steering.NEW` where new ones begin."""
     online: CPUSet
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
+class BalanceFound:
     """The service that moves interrupts, and what the kernel was told at boot."""
 
     service: IRQBalance | None
@@ -79,37 +83,37 @@ class IRQFiles:
         """Return what tells one boot from another; empty when nothing does."""
         return (self._tree().read(BOOT) or "").strip()
 
-    def look(self) -> Looked:
+    def look(self) -> InterruptsFound:
         """Return the interrupts as they are now; none where there is no /proc/irq."""
         tree = self._tree()
         found = read_interrupts(tree, file_modes(self.root)) or ()
         beginning = read_new_interrupts(tree)
         if beginning:
             found = (Interrupt(NEW, NEW_NAME, beginning, None), *found)
-        return Looked(found, cpu_list(tree.read(_ONLINE)) or CPUSet())
+        return InterruptsFound(found, cpu_list(tree.read(_ONLINE)) or CPUSet())
 
-    def balance(self, online: CPUSet) -> Balance:
+    def balance(self, online: CPUSet) -> BalanceFound:
         """Return what is known of irqbalance; looks at every process."""
         tree = self._tree()
         line = tree.read("proc/cmdline")
-        return Balance(read_balance(tree), kernel_words(line, online) if line is not None else None)
+        return BalanceFound(read_balance(tree), kernel_words(line, online) if line is not None else None)
 
     def shown(self, number: int) -> CPUSet | None:
         """Return what an interrupt may use now; None when it is gone."""
         tree = self._tree()
         return read_new_interrupts(tree) if number == NEW else cpu_list(tree.read(_path(number)))
 
-    def write(self, number: int, cpus: CPUSet) -> Trouble | None:
+    def write(self, number: int, cpus: CPUSet) -> InterruptTrouble | None:
         """Let an interrupt use these CPUs; return why it does not, None when it does."""
         text = mask_text(cpus) if number == NEW else str(cpus)
         try:
             descriptor = os.open(f"{self.root.rstrip('/')}/{_path(number)}", os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         except OSError as error:
-            return _OF_OPEN.get(error.errno or 0, Trouble.UNWRITABLE)
+            return _OF_OPEN.get(error.errno or 0, InterruptTrouble.UNWRITABLE)
         try:
             os.write(descriptor, f"{text}\n".encode("ascii"))
         except OSError as error:
-            return _OF_WRITE.get(error.errno or 0, Trouble.REFUSED)
+            return _OF_WRITE.get(error.errno or 0, InterruptTrouble.REFUSED)
         finally:
             os.close(descriptor)
         return None

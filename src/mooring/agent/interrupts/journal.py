@@ -15,7 +15,7 @@ from mooring.checkpoint.replacement import write_together
 from mooring.checkpoint.store import make_folder, read_state_file
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError, MooringError
-from mooring.node.steering import Kept, Memory
+from mooring.extensions.steering import Kept, Memory
 
 FILE = "interrupts.json"
 KIND = "InterruptJournal"

@@ -13,11 +13,11 @@ from threading import Lock
 from typing import Any
 
 from mooring.agent.executor import WorkQueue
-from mooring.agent.holder import Holder
-from mooring.agent.interrupts.files import Balance, IRQFiles, Looked, Trouble
+from mooring.agent.holder import StateHolder
+from mooring.agent.interrupts.files import BalanceFound, InterruptsFound, InterruptTrouble, IRQFiles
 from mooring.agent.interrupts.journal import InterruptJournal
-from mooring.agent.interrupts.view import Sight
-from mooring.agent.interrupts.writing import Writer
+from mooring.agent.interrupts.view import InterruptView
+from mooring.agent.interrupts.writing import InterruptWriter
 from mooring.agent.options import AgentOptions, IRQAffinity
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.status.metrics import AgentMetrics
@@ -25,9 +25,9 @@ from mooring.core.config import IRQ_AFFINITY
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
-from mooring.node.interrupts import Owner, Room, Why, Wish, closed_to_others
-from mooring.node.owning import owners_of, pci_address
-from mooring.node.steering import Memory, Step, steer
+from mooring.extensions.interrupt_owners import owners_of, pci_address
+from mooring.extensions.interrupts import Owner, Room, Why, Wish, closed_to_others
+from mooring.extensions.steering import Memory, Step, steer
 from mooring.planner.isolation.balance import balance_finding
 from mooring.planner.isolation.interrupts import annotation_findings, unknown_devices
 from mooring.planner.plan import reserved_cpus
@@ -45,10 +45,10 @@ READ_ONLY = Finding(
 )
 
 
-class InterruptCare:
+class InterruptReconciler:
     """Keeps interrupts where they belong; writes nothing unless the configuration says ``on``."""
 
-    def __init__(self, root: str, folder: Path, holder: Holder, metrics: AgentMetrics, log: Any) -> None:
+    def __init__(self, root: str, folder: Path, holder: StateHolder, metrics: AgentMetrics, log: Any) -> None:
         """Learn from the journal what an agent before has moved.
 
         Args:
@@ -62,13 +62,13 @@ class InterruptCare:
         self._files = IRQFiles(root)
         self._journal = InterruptJournal(folder, self._files.boot())
         self._memory = self._journal.read()
-        self._writer = Writer(self._files, self._journal, self._tell)
+        self._writer = InterruptWriter(self._files, self._journal, self._tell)
         self._worker = WorkQueue(lambda error: log.error("internal error", exc_info=error), 2)
         self._is_working = False
         self._lock = Lock()
         self._looked = self._balanced = -LOOKING - BALANCING
         self._basis: tuple[object, ...] = ()
-        self._balance = Balance(None, None)
+        self._balance = BalanceFound(None, None)
         self._devices: Mapping[str, frozenset[str]] = {}
         self._said: set[tuple[str, str]] = set()
 
@@ -109,7 +109,7 @@ class InterruptCare:
             if mode is IRQAffinity.ON:
                 steering, self._memory = self._writer.carry_out(steering)
             problems += [*annotation_findings(pods.values()), *self._in_the_way(found, owners)]
-            sight = Sight(mode.value, steering.steps, tuple(problems))
+            sight = InterruptView(mode.value, steering.steps, tuple(problems))
             self._say(sight)
             self._holder.show(interrupts=sight)
 
@@ -119,7 +119,7 @@ class InterruptCare:
             self._worker.finish(patience)
 
     def _give_back(self) -> None:
-        self._memory, problems = given_back(self._files, self._writer, self._memory)
+        self._memory, problems = restored_interrupts(self._files, self._writer, self._memory)
         for problem in problems:
             self._once("interrupts", problem)
 
@@ -138,7 +138,7 @@ class InterruptCare:
         owners = owners_of(self._holder.state.kubelet.node.cpu, pods, self._devices)
         return list(unknown_devices(owners))
 
-    def _in_the_way(self, found: Looked, owners: tuple[Owner, ...]) -> Iterator[Finding]:
+    def _in_the_way(self, found: InterruptsFound, owners: tuple[Owner, ...]) -> Iterator[Finding]:
         now = time.monotonic()
         if now - self._balanced >= BALANCING:
             self._balanced, self._balance = now, self._files.balance(found.online)
@@ -150,7 +150,7 @@ class InterruptCare:
         if self._journal.problem:
             yield Finding("warning", "interrupts", self._journal.problem, "MOOR-621")
 
-    def _tell(self, step: Step, trouble: Trouble | None) -> None:
+    def _tell(self, step: Step, trouble: InterruptTrouble | None) -> None:
         """Count and log a write."""
         one, wanted = step.interrupt, step.write
         if trouble is not None:
@@ -168,7 +168,7 @@ class InterruptCare:
             if number not in self._memory.alone:
                 self._once(f"interrupt {number} ({name})", "somebody else has moved it; it is left alone")
 
-    def _say(self, sight: Sight) -> None:
+    def _say(self, sight: InterruptView) -> None:
         """Log what is in the way, and in a dry run what would be written, each once."""
         for finding in sight.findings:
             self._once(finding.subject, finding.message)
@@ -189,7 +189,7 @@ class InterruptCare:
             self._log.warning(problem, about=about)
 
 
-def given_back(files: IRQFiles, writer: Writer, memory: Memory) -> tuple[Memory, tuple[str, ...]]:
+def restored_interrupts(files: IRQFiles, writer: InterruptWriter, memory: Memory) -> tuple[Memory, tuple[str, ...]]:
     """Put interrupts back where they were; return what is still remembered, and what is not as before."""
     found = files.look()
     steering = steer(writer.known(found.interrupts), memory, (), Room(found.online, CPUSet()))
@@ -207,7 +207,7 @@ def given_back(files: IRQFiles, writer: Writer, memory: Memory) -> tuple[Memory,
     return left, tuple(problems)
 
 
-def leave_interrupts(root: str, folder: Path) -> tuple[str, ...]:
+def restore_interrupts(root: str, folder: Path) -> tuple[str, ...]:
     """Put interrupts back where they were, for an agent that leaves; return what is not as before."""
     files = IRQFiles(root)
     journal = InterruptJournal(folder, files.boot())
@@ -215,8 +215,8 @@ def leave_interrupts(root: str, folder: Path) -> tuple[str, ...]:
     unreadable = (journal.problem,) if journal.problem else ()
     if not memory.kept:
         return unreadable
-    ignore: Callable[[Step, Trouble | None], object] = lambda _step, _trouble: None  # noqa: E731 - nobody hears
-    _, problems = given_back(files, Writer(files, journal, ignore), memory)
+    ignore: Callable[[Step, InterruptTrouble | None], object] = lambda _step, _trouble: None  # noqa: E731 - nobody hears
+    _, problems = restored_interrupts(files, InterruptWriter(files, journal, ignore), memory)
     return (*unreadable, *problems, *((journal.problem,) if journal.problem else ()))
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
-from mooring.node.interrupts import Why
-from mooring.node.steering import NEW, Step
+from mooring.extensions.interrupts import Why
+from mooring.extensions.steering import NEW, Step
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class InterruptView:
     """Interrupts at the newest look."""
 
     mode: str
@@ -47,7 +47,7 @@ class Sight:
         return sum(one.place is not None and one.place.why is why for one in self.steps)
 
 
-def sight_fields(sight: Sight | None) -> dict[str, Any]:
+def interrupt_fields(sight: InterruptView | None) -> dict[str, Any]:
     """Return the member ``interrupts`` of the status document; nothing while the agent does not look at them."""
     if sight is None:
         return {}

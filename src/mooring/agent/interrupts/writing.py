@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from mooring.agent.interrupts.files import IRQFiles, Trouble
+from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles
 from mooring.agent.interrupts.journal import InterruptJournal
 from mooring.core.cpuset import CPUSet
-from mooring.node.interrupts import Interrupt
-from mooring.node.steering import Memory, Steering, Step, written
+from mooring.extensions.interrupts import Interrupt
+from mooring.extensions.steering import Memory, Steering, Step, written
 
-Told = Callable[[Step, Trouble | None], object]
+Told = Callable[[Step, InterruptTrouble | None], object]
 """Is told what came of each write."""
 
 
-class Writer:
+class InterruptWriter:
     """Writes affinities, and does not repeat what the kernel refuses."""
 
     def __init__(self, files: IRQFiles, journal: InterruptJournal, told: Told) -> None:
@@ -69,9 +69,9 @@ class Writer:
         if wanted is None or self.unwritable or self._refused.get(key) == wanted:
             return one.allowed
         trouble = self._files.write(one.number, wanted)
-        self.unwritable = trouble is Trouble.UNWRITABLE
-        if trouble in (Trouble.MANAGED, Trouble.REFUSED):
-            self._refused[key] = None if trouble is Trouble.MANAGED else wanted
+        self.unwritable = trouble is InterruptTrouble.UNWRITABLE
+        if trouble in (InterruptTrouble.MANAGED, InterruptTrouble.REFUSED):
+            self._refused[key] = None if trouble is InterruptTrouble.MANAGED else wanted
         self._told(step, trouble)
         if trouble is not None:
             return one.allowed

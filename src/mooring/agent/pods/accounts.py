@@ -16,7 +16,7 @@ PREFIX = "mooring-agent-"
 """Of contexts that belong to one part of the agent."""
 
 
-class Account(Enum):
+class AgentAccount(Enum):
     """A part of the agent that can have an account of its own; the value is the name of its context."""
 
     PODS = "mooring-agent-pods"
@@ -36,14 +36,14 @@ def connector(kubeconfig: str, context: str | None = None) -> Callable[[], Clust
     return lambda: cluster_of(configuration_of(kubeconfig, context))
 
 
-def own_accounts(kubeconfig: str) -> Mapping[Account, Callable[[], Cluster]]:
+def own_accounts(kubeconfig: str) -> Mapping[AgentAccount, Callable[[], Cluster]]:
     """Return a connector for each account that has a context of its own.
 
     Raises:
         InputError: the kubeconfig cannot be used, or a context is named like an account that the agent does not have.
     """
     names = contexts_of(kubeconfig)
-    known = sorted(account.value for account in Account)
+    known = sorted(account.value for account in AgentAccount)
     for name in sorted(names):
         if name.startswith(PREFIX) and name not in known:
             raise InputError(
@@ -52,4 +52,4 @@ def own_accounts(kubeconfig: str) -> Mapping[Account, Callable[[], Cluster]]:
                 field=f"contexts[{name}]",
                 remedy=f"name one of {', '.join(known)}",
             )
-    return {account: connector(kubeconfig, account.value) for account in Account if account.value in names}
+    return {account: connector(kubeconfig, account.value) for account in AgentAccount if account.value in names}

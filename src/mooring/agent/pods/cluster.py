@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from mooring.agent.options import AgentOptions
-from mooring.agent.pods.events import About, Happening
+from mooring.agent.pods.events import ClusterEvent, EventSubject
 from mooring.agent.pods.manifests import StaticPods
 from mooring.agent.pods.source import PodSources, is_static
 from mooring.agent.reactor.effects import EventFor, Evict
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from mooring.agent.pods.api import APIPods
 
 
-class Outward(Protocol):
+class ClusterReporter(Protocol):
     """Receives what the cluster is to know. Calls return at once; what becomes of them is reported elsewhere."""
 
-    def event(self, happening: Happening) -> None:
+    def event(self, happening: ClusterEvent) -> None:
         """Write an event; the same one again is counted up."""
 
-    def evict(self, about: About, message: str) -> None:
+    def evict(self, about: EventSubject, message: str) -> None:
         """Ask for a pod's eviction, because of ``message``; once, however often it is called."""
 
     def taint(self, *, present: bool) -> None:
@@ -46,11 +46,11 @@ class NoCluster:
     report: Report = ignore
     _told: set[str] = field(default_factory=set)
 
-    def event(self, happening: Happening) -> None:
+    def event(self, happening: ClusterEvent) -> None:
         """Leave it out."""
         self._tell("events", f"{happening.about.name}: events are not written")
 
-    def evict(self, about: About, message: str) -> None:
+    def evict(self, about: EventSubject, message: str) -> None:
         """Leave it out."""
         self._tell(about.uid, f"{about.namespace}/{about.name} is not evicted, it is held back instead ({message})")
 
@@ -74,11 +74,11 @@ class NoCluster:
             self.report(Finding("info", "API server", f"none is configured: {message}"))
 
 
-def announce(outward: Outward, effect: EventFor | Evict, report: Report = ignore) -> None:
+def announce(outward: ClusterReporter, effect: EventFor | Evict, report: Report = ignore) -> None:
     """Pass on what the reactor wants the cluster to know."""
     if isinstance(effect, EventFor):
-        about = About("Pod", effect.name, effect.uid, effect.namespace)
-        outward.event(Happening(about, effect.reason, effect.message))
+        about = EventSubject("Pod", effect.name, effect.uid, effect.namespace)
+        outward.event(ClusterEvent(about, effect.reason, effect.message))
     elif can_be_evicted(effect.pod):
         outward.evict(about_pod(effect.pod), effect.message)
     else:
@@ -86,18 +86,18 @@ def announce(outward: Outward, effect: EventFor | Evict, report: Report = ignore
         report(Finding("info", name, "a static pod is not evicted, because it would come back at once"))
 
 
-def about_pod(pod: Pod) -> About:
+def about_pod(pod: Pod) -> EventSubject:
     """Return the reference to a pod.
 
     >>> about_pod(Pod("u", "web-0", "shop")).namespace
     'shop'
     """
-    return About("Pod", pod.name, pod.uid, pod.namespace)
+    return EventSubject("Pod", pod.name, pod.uid, pod.namespace)
 
 
-def about_node(node: str) -> About:
+def about_node(node: str) -> EventSubject:
     """Return the reference to a node, whose uid in events is its name, as the kubelet has it."""
-    return About("Node", node, node)
+    return EventSubject("Node", node, node)
 
 
 def can_be_evicted(pod: Pod) -> bool:
@@ -110,11 +110,11 @@ _LISTING = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ClusterAccess:
     """Pod sources and the cluster, running."""
 
     pods: PodSources
-    outward: Outward
+    outward: ClusterReporter
     static: StaticPods | None = None
     api: APIPods | None = None
 
@@ -125,9 +125,9 @@ class Surroundings:
             self.api.stop(patience)
 
 
-def surroundings(
+def open_cluster_access(
     options: AgentOptions, gates: PodGates, node: str, report: Report, evicted: Callable[[], object] = lambda: None
-) -> Surroundings:
+) -> ClusterAccess:
     """Open what the configuration names.
 
     Args:
@@ -142,17 +142,17 @@ def surroundings(
     """
     static = StaticPods(options.pod_manifests, node, gates=gates, report=report) if options.pod_manifests else None
     if not options.kubeconfig:
-        return Surroundings(PodSources(static), NoCluster(report), static)
+        return ClusterAccess(PodSources(static), NoCluster(report), static)
     # Half of the agent's memory, which a node without API server does not need.
-    from mooring.agent.pods.accounts import Account, connector, own_accounts  # noqa: PLC0415 - as said above
+    from mooring.agent.pods.accounts import AgentAccount, connector, own_accounts  # noqa: PLC0415 - as said above
     from mooring.agent.pods.api import APIPods  # noqa: PLC0415 - as above
     from mooring.agent.pods.writer import ClusterWriter  # noqa: PLC0415 - as above
 
     # A mistake in the file is reported now, not by a thread.
     connect, own = connector(options.kubeconfig), own_accounts(options.kubeconfig)
-    api = APIPods(own.get(Account.PODS, connect), node, gates=gates, report=report)
+    api = APIPods(own.get(AgentAccount.PODS, connect), node, gates=gates, report=report)
     writer = ClusterWriter(connect, node, own=own, report=report, evicted=evicted)
     api.start()
     writer.start()
     api.wait_until_tried(_LISTING)
-    return Surroundings(PodSources(static, api), writer, static, api)
+    return ClusterAccess(PodSources(static, api), writer, static, api)

@@ -22,7 +22,7 @@ LONGEST_NOTE = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class EventSubject:
     """The object that an event is about."""
 
     kind: str
@@ -34,10 +34,10 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class ClusterEvent:
     """Something worth an event."""
 
-    about: About
+    about: EventSubject
     reason: str
     """One word in CamelCase, the kubelet's where there is one."""
     note: str
@@ -48,7 +48,7 @@ class Happening:
 class EventWrite:
     """An event to create, or one whose count is to be written."""
 
-    happening: Happening
+    happening: ClusterEvent
     number: int
     """Tells the event from others about the same object."""
     count: int
@@ -83,10 +83,10 @@ class _Allowance:
 class EventBook:
     """What was said already. Not safe for several threads."""
 
-    _series: OrderedDict[Happening, _Series] = field(default_factory=OrderedDict)
-    _allowances: OrderedDict[About, _Allowance] = field(default_factory=OrderedDict)
+    _series: OrderedDict[ClusterEvent, _Series] = field(default_factory=OrderedDict)
+    _allowances: OrderedDict[EventSubject, _Allowance] = field(default_factory=OrderedDict)
 
-    def record(self, happening: Happening, now: float, number: int) -> EventWrite | None:
+    def record(self, happening: ClusterEvent, now: float, number: int) -> EventWrite | None:
         """Take note of something; return what is to be written now, if anything.
 
         Args:
@@ -117,7 +117,7 @@ class EventBook:
         """Return when :meth:`due` has something next, or None."""
         return min((one.due for one in self._series.values() if one.count > one.written), default=None)
 
-    def _allows(self, about: About, now: float) -> bool:
+    def _allows(self, about: EventSubject, now: float) -> bool:
         allowance = self._allowances.setdefault(about, _Allowance(BURST, now))
         self._allowances.move_to_end(about)
         _bound(self._allowances)
@@ -129,13 +129,13 @@ class EventBook:
         return True
 
 
-def _written(happening: Happening, series: _Series, now: float) -> EventWrite:
+def _written(happening: ClusterEvent, series: _Series, now: float) -> EventWrite:
     series.written = series.count
     series.interval = min(2 * series.interval, LONGEST_INTERVAL)
     series.due = now + series.interval
     return EventWrite(happening, series.number, series.count)
 
 
-def _bound(remembered: OrderedDict[Happening, _Series] | OrderedDict[About, _Allowance]) -> None:
+def _bound(remembered: OrderedDict[ClusterEvent, _Series] | OrderedDict[EventSubject, _Allowance]) -> None:
     if len(remembered) > MOST_REMEMBERED:
         remembered.popitem(last=False)

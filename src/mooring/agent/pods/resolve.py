@@ -35,7 +35,7 @@ class Resolved:
     is_derived: bool
     """Whether no source knew it."""
     guesses: tuple[Guess, ...] = ()
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[PodDifference, ...] = ()
     """Where the source's pod and the runtime do not agree. The decision goes by the pod, as the kubelet's does."""
     problems: tuple[str, ...] = ()
     """Annotations of a derived pod that cannot be understood; they count for nothing. A source's pod has none."""
@@ -89,7 +89,7 @@ def _with_delay(pod: Pod, gates: PodGates) -> Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PodDifference:
     """One thing about which pod and runtime do not say the same.
 
     >>> print(Difference("container a", "memory limit", "64Mi", "32Mi"))
@@ -106,7 +106,7 @@ class Difference:
         return f"{self.subject}: the {self.what} is {self.in_pod} in the pod and {self.in_runtime} in the runtime"
 
 
-def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | None = None) -> list[Difference]:
+def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | None = None) -> list[PodDifference]:
     """Return where a pod and its sandbox, and one of its containers, differ.
 
     A missing CFS quota is no difference: the kubelet may be told to set none, and the agent lifts them. Nor is a
@@ -118,7 +118,7 @@ def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | Non
         container: as its client asked for it; not what the agent made of it.
     """
     found = [
-        Difference("pod", what, mine, theirs)
+        PodDifference("pod", what, mine, theirs)
         for what, mine, theirs in (
             ("uid", pod.uid, sandbox.uid),
             ("namespace", pod.namespace, sandbox.namespace or "default"),
@@ -128,24 +128,24 @@ def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | Non
     ]
     qos = qos_of_cgroup(sandbox.cgroup_parent)
     if qos is not None and qos is not pod.qos:
-        found.append(Difference("pod", "QoS class", pod.qos.value, qos.value))
+        found.append(PodDifference("pod", "QoS class", pod.qos.value, qos.value))
     return found if container is None else found + _of_container(pod, container)
 
 
-def _of_container(pod: Pod, told: RuntimeContainer) -> list[Difference]:
+def _of_container(pod: Pod, told: RuntimeContainer) -> list[PodDifference]:
     subject = f"container {told.name}"
     own = next((one for one in pod.containers if one.name == told.name), None)
     if own is None:
         if _is_ephemeral(pod, told):
             return []
         names = ", ".join(one.name for one in pod.containers)
-        return [Difference(subject, "name", f"one of {names}", told.name)]
+        return [PodDifference(subject, "name", f"one of {names}", told.name)]
     wanted = asked_of(pod, own, told.resources.period or PERIOD)
     pairs: list[tuple[str, int | None, int | None]] = [("CPU shares", wanted.shares, told.resources.shares or 0)]
     if (told.resources.quota or 0) > 0:
         pairs.append(("CFS quota", wanted.quota, told.resources.quota))
     pairs.append(("memory limit", wanted.memory_limit, told.resources.memory_limit or 0))
-    return [Difference(subject, what, _text(mine), _text(theirs)) for what, mine, theirs in pairs if mine != theirs]
+    return [PodDifference(subject, what, _text(mine), _text(theirs)) for what, mine, theirs in pairs if mine != theirs]
 
 
 def _is_ephemeral(pod: Pod, told: RuntimeContainer) -> bool:

@@ -1,4 +1,4 @@
-"""A thread that writes to the API server what :class:`~mooring.agent.pods.cluster.Outward` is told.
+"""A thread that writes to the API server what :class:`~mooring.agent.pods.cluster.ClusterReporter` is told.
 
 Writes wait for their turn in a bounded list and are tried again while the API server is away. The taint is not a task
 but a wish: whatever was wished last is tried until it is so.
@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from mooring.agent.pods.accounts import Account
-from mooring.agent.pods.events import About, EventBook, EventWrite, Happening
+from mooring.agent.pods.accounts import AgentAccount
+from mooring.agent.pods.events import ClusterEvent, EventBook, EventSubject, EventWrite
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
@@ -32,7 +32,7 @@ MOST_EVICTIONS = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Eviction:
-    about: About
+    about: EventSubject
     message: str
 
 
@@ -49,14 +49,14 @@ class _Task:
 
 
 class ClusterWriter:
-    """The :class:`~mooring.agent.pods.cluster.Outward` of a node that has an API server."""
+    """The :class:`~mooring.agent.pods.cluster.ClusterReporter` of a node that has an API server."""
 
     def __init__(
         self,
         connect: Callable[[], Cluster],
         node: str,
         *,
-        own: Mapping[Account, Callable[[], Cluster]] | None = None,
+        own: Mapping[AgentAccount, Callable[[], Cluster]] | None = None,
         report: Report = ignore,
         evicted: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
@@ -91,14 +91,14 @@ class ClusterWriter:
         self._stopping = False
         self._busy = False
         self._number = int(now().timestamp() * 1e6)
-        self._clusters: dict[Account | None, Cluster] = {}
+        self._clusters: dict[AgentAccount | None, Cluster] = {}
         self._thread = threading.Thread(target=self._run, name="mooring-outward", daemon=True)
 
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
 
-    def event(self, happening: Happening) -> None:
+    def event(self, happening: ClusterEvent) -> None:
         """Write an event; the same one again is counted up."""
         with self._changed:
             self._number += 1
@@ -107,7 +107,7 @@ class ClusterWriter:
                 self._add(_Task(write))
             self._changed.notify_all()
 
-    def evict(self, about: About, message: str) -> None:
+    def evict(self, about: EventSubject, message: str) -> None:
         """Ask for a pod's eviction; once, unless it was given up. Then the next call asks again."""
         with self._changed:
             if about.uid in self._evictions:
@@ -238,7 +238,7 @@ class ClusterWriter:
         if isinstance(task.what, _Eviction):
             self._evictions.pop(task.what.about.uid, None)
 
-    def _connected(self, account: Account) -> Cluster:
+    def _connected(self, account: AgentAccount) -> Cluster:
         """Return the way to the API server for an account; accounts without one of their own share it."""
         key = account if account in self._own else None
         if key not in self._clusters:
@@ -254,10 +254,10 @@ class ClusterWriter:
         self._report(Finding(severity, "API server", message))
 
 
-def _account(what: EventWrite | _Eviction | _Taint) -> Account:
+def _account(what: EventWrite | _Eviction | _Taint) -> AgentAccount:
     if isinstance(what, EventWrite):
-        return Account.EVENTS
-    return Account.EVICT if isinstance(what, _Eviction) else Account.TAINT
+        return AgentAccount.EVENTS
+    return AgentAccount.EVICT if isinstance(what, _Eviction) else AgentAccount.TAINT
 
 
 def _named(task: _Task) -> str:

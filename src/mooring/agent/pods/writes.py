@@ -16,7 +16,7 @@ from lightkube.resources.core_v1 import Node, Pod, PodEviction
 from lightkube.resources.events_v1 import Event
 from lightkube.types import PatchType
 
-from mooring.agent.pods.events import LONGEST_NOTE, About, EventWrite
+from mooring.agent.pods.events import LONGEST_NOTE, EventSubject, EventWrite
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_errors
 
 CONTROLLER = "mooring/agent"
@@ -54,7 +54,7 @@ def write_event(cluster: Cluster, write: EventWrite, node: str, now: datetime) -
                 raise
 
 
-def evict_pod(cluster: Cluster, about: About) -> bool:
+def evict_pod(cluster: Cluster, about: EventSubject) -> bool:
     """Ask for the eviction of a pod; tell whether it was still there, and not another one of that name.
 
     The uid stands in the request too, but a server that finds another one there tries for ten seconds before it

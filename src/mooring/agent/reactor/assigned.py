@@ -17,8 +17,8 @@ from typing import Final
 from mooring.agent.nri.types import Mount
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.effects import DropAssigned, Occasion, SweepAssigned, WriteAssigned, WriteCPUSet
-from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Assigned, KnownContainer, Phase, Telling
-from mooring.agent.reactor.wanted import Wanted, write_of
+from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Assigned, AssignedScope, KnownContainer, Phase
+from mooring.agent.reactor.wanted import DesiredSettings, write_of
 from mooring.core.bits import list_text
 from mooring.core.config import ASSIGNED_CPUSET, MIXED_CPUS
 from mooring.core.cpuset import CPUSet
@@ -51,7 +51,7 @@ def is_told(state: AgentState, container: KnownContainer) -> bool:
     """Tell whether a container has files that say which CPUs it has."""
     if ASSIGNED_CPUSET not in state.kubelet.mooring.extensions or not _NAME.fullmatch(container.id):
         return False
-    if state.options.telling is Telling.ALL:
+    if state.options.telling is AssignedScope.ALL:
         return True
     sandbox = state.sandboxes.get(container.sandbox_id)
     return sandbox is not None and sandbox.annotations.get(ANNOTATION, "").strip().lower() == "true"
@@ -89,7 +89,7 @@ def assigned_to(state: AgentState, uid: str, name: str, claimed: Mapping[tuple[s
 def _pool(state: AgentState, uid: str, name: str) -> str | None:
     if MIXED_CPUS not in state.kubelet.mooring.extensions:
         return None
-    wanted = Wanted.now(state)
+    wanted = DesiredSettings.now(state)
     return wanted.pool if wanted.is_mixed(uid, name) else None
 
 
@@ -123,7 +123,7 @@ def told(before: AgentState, after: AgentState, on_their_way: Collection[str]) -
         return Told(after)
     lessened: list[WriteAssigned] = []
     rest: list[WriteCPUSet | WriteAssigned | DropAssigned] = []
-    wanted = Wanted.now(after)
+    wanted = DesiredSettings.now(after)
     containers = dict(after.containers)
     for one in after.containers.values():
         if one.phase not in LIVE or not is_told(after, one):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from mooring.agent.nri.types import CLAIM_VARIABLE, Container, PodSandbox
 from mooring.agent.reactor.values import LIVE, AgentState
 from mooring.core.decision import Rejection
-from mooring.cpumanager.claimed import HeldClaim, claims_of
+from mooring.extensions.claimed import HeldClaim, claims_of
 
 CLAIM_NOT_PREPARED = "ClaimNotPrepared"
 CLAIM_NOT_RESERVED = "ClaimNotReserved"
@@ -22,7 +22,7 @@ CLAIM_NOT_RESERVED = "ClaimNotReserved"
 def variables(claim: HeldClaim) -> list[str]:
     """Return the variables of a claim's shares, in their order.
 
-    >>> from mooring.cpumanager.claimed import HeldShare
+    >>> from mooring.extensions.claimed import HeldShare
     >>> variables(HeldClaim("5d-b1", "shop", "cpus", (HeldShare("fast", "numa0", 6),)))
     ['MOORING_CLAIM_5D_B1_0']
     """

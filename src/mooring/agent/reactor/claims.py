@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from mooring.agent.reactor.effects import Finding, Report
-from mooring.agent.reactor.outcomes import Outcome, Refused
+from mooring.agent.reactor.effects import AgentReport, ReportKind
+from mooring.agent.reactor.outcomes import EventOutcome, Refused
 from mooring.agent.reactor.placing import text_of, waiting_placed
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import AgentState
@@ -18,7 +18,9 @@ from mooring.core.observer import Observer
 from mooring.node.claims import Claim
 
 
-def prepare_claim(state: AgentState, asked: Claim, pods: Collection[str], observer: Observer | None = None) -> Outcome:
+def prepare_claim(
+    state: AgentState, asked: Claim, pods: Collection[str], observer: Observer | None = None
+) -> EventOutcome:
     """Give a claim its CPUs; one that has them keeps them.
 
     Args:
@@ -33,14 +35,14 @@ def prepare_claim(state: AgentState, asked: Claim, pods: Collection[str], observ
     kubelet, decision = state.kubelet.claim(asked, observer)
     if decision.rejection is not None:
         text = f"claim {asked.namespace}/{asked.name}: {text_of(decision.rejection)}"
-        report = Report(Finding.CLAIM_REFUSED, text, "", "", decision.rejection.reason)
+        report = AgentReport(ReportKind.CLAIM_REFUSED, text, "", "", decision.rejection.reason)
         return outcome(state, state, Refused(text_of(decision.rejection)), (report,))
     users = {**state.claim_users, asked.uid: frozenset(pods)}
     after, changed = enforced(state, replace(state, kubelet=kubelet, claim_users=users))
     return outcome(state, after, None, changed)
 
 
-def unprepare_claim(state: AgentState, uid: str, observer: Observer | None = None) -> Outcome:
+def unprepare_claim(state: AgentState, uid: str, observer: Observer | None = None) -> EventOutcome:
     """Take a claim's CPUs back; of one that has none nothing changes."""
     kubelet = state.kubelet.release(uid, observer)
     if kubelet.node is state.kubelet.node and uid not in state.claim_users:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from mooring.agent.nri.types import Container, ContainerAdjustment, LinuxResources, PodSandbox
 from mooring.agent.reactor.assigned import adjustment_of
 from mooring.agent.reactor.claimed import why_not_claimed
-from mooring.agent.reactor.effects import Effect, Finding, Occasion, Report
-from mooring.agent.reactor.outcomes import Adjusted, Outcome, Refused, refusal_told
+from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind
+from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused, report_refusal
 from mooring.agent.reactor.placing import (
     EMPTY_POOL_MESSAGE,
     EMPTY_SHARED_POOL,
@@ -22,11 +22,18 @@ from mooring.agent.reactor.placing import (
     started,
     text_of,
 )
-from mooring.agent.reactor.records import seen, with_sandbox
+from mooring.agent.reactor.records import recorded, with_sandbox
 from mooring.agent.reactor.resizing import restarted
 from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
 from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Setting
-from mooring.agent.reactor.wanted import Wanted, difference, lift_of_container, lift_of_pod, on_record, write_of
+from mooring.agent.reactor.wanted import (
+    DesiredSettings,
+    difference,
+    lift_of_container,
+    lift_of_pod,
+    on_record,
+    write_of,
+)
 from mooring.core.decision import Rejection
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
@@ -40,7 +47,7 @@ def create_container(
     pod: Pod,
     observer: Observer | None = None,
     now: Moment | None = None,
-) -> Outcome:
+) -> EventOutcome:
     """Answer with the container's CPUs and memory nodes, and with updates of others.
 
     Args:
@@ -54,7 +61,7 @@ def create_container(
     before, state = state, with_sandbox(state, sandbox)
     unclaimed = why_not_claimed(state, sandbox, container)
     if unclaimed is not None:
-        report = Report(Finding.CLAIM_REFUSED, text_of(unclaimed), sandbox.uid, container.id, unclaimed.reason)
+        report = AgentReport(ReportKind.CLAIM_REFUSED, text_of(unclaimed), sandbox.uid, container.id, unclaimed.reason)
         return outcome(before, state, Refused(text_of(unclaimed)), (report,))
     placed = place(state, pod, container.name, observer)
     unread = opt_out_unread(state, pod)
@@ -76,11 +83,11 @@ def create_container(
         cgroup=container.cgroups_path,
         claims=container.claims,
     )
-    wanted = Wanted.now(state.with_container(known)).of(sandbox.uid, container.name)
+    wanted = DesiredSettings.now(state.with_container(known)).of(sandbox.uid, container.name)
     if not wanted.cpus and state.kubelet.settings.cpu is not None:
         # A container that the pod's specification does not have, or one of a pod that came before the pool ran out.
         rejection = Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
-        said = refusal_told(state, sandbox.uid, container.name, rejection, Finding.REJECTED, container.id)
+        said = report_refusal(state, sandbox.uid, container.name, rejection, ReportKind.REJECTED, container.id)
         return outcome(before, said.state, Refused(text_of(rejection)), (*unread, *placed.effects, *said.effects))
     state = replace(state, kubelet=started(state.kubelet, sandbox.uid, container.name, observer))
     known = replace(known, told=_told(wanted, known.told))
@@ -101,10 +108,10 @@ def _told(wanted: Setting, asked: Setting) -> Setting:
 
 def start_container(
     state: AgentState, sandbox: PodSandbox, container: Container, pod: Pod | None, observer: Observer | None = None
-) -> Outcome:
+) -> EventOutcome:
     """See to it that the container's cgroup is what it should be now, whatever became of updates since its creation.
 
-    Where that fails it is not started: :func:`mooring.agent.reactor.enforcement.write_done` says when.
+    Where that fails it is not started: :func:`mooring.agent.reactor.enforcement.writes_done` says when.
 
     Args:
         state: before.
@@ -116,18 +123,18 @@ def start_container(
     before, state = state, with_sandbox(state, sandbox)
     effects: tuple[Effect, ...] = ()
     if pod is not None:
-        placed = found(state, sandbox, container, pod, observer)
+        placed = place_existing(state, sandbox, container, pod, observer)
         unread = opt_out_unread(state, pod)
         if placed.rejection is not None:
-            refused, write = _kept_in_pool(seen(placed.state, sandbox, container, Phase.REFUSED), container.id)
+            refused, write = _kept_in_pool(recorded(placed.state, sandbox, container, Phase.REFUSED), container.id)
             return outcome(before, refused, Refused(text_of(placed.rejection)), (*write, *unread, *placed.effects))
         state, effects = placed.state, (*unread, *placed.effects)
-    state = seen(state, sandbox, container, Phase.STARTING)
+    state = recorded(state, sandbox, container, Phase.STARTING)
     known = state.containers[container.id]
-    wanted = Wanted.now(state).of(sandbox.uid, known.name)
+    wanted = DesiredSettings.now(state).of(sandbox.uid, known.name)
     if not wanted.cpus and state.kubelet.settings.cpu is not None:
         rejection = Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
-        told = refusal_told(state, sandbox.uid, known.name, rejection, Finding.START_REFUSED, known.id)
+        told = report_refusal(state, sandbox.uid, known.name, rejection, ReportKind.START_REFUSED, known.id)
         refused = told.state.with_container(replace(known, phase=Phase.REFUSED))
         return outcome(before, refused, Refused(text_of(rejection)), (*effects, *told.effects))
     state, changed = enforced(before, state.with_container(with_write(known, wanted)))
@@ -142,7 +149,7 @@ def start_container(
 def _kept_in_pool(state: AgentState, container_id: str) -> tuple[AgentState, tuple[Effect, ...]]:
     """Return what keeps a refused container off the CPUs of others on a runtime that starts it nevertheless."""
     known = state.containers[container_id]
-    wanted = Wanted.now(state).of(known.uid, known.name)
+    wanted = DesiredSettings.now(state).of(known.uid, known.name)
     return state.with_container(with_write(known, wanted)), (write_of(known, wanted),)
 
 
@@ -157,7 +164,7 @@ def _occasion(before: KnownContainer | None, wanted: Setting) -> Occasion:
     return Occasion.CHECK
 
 
-def found(
+def place_existing(
     state: AgentState, sandbox: PodSandbox, container: Container, pod: Pod, observer: Observer | None = None
 ) -> Placed:
     """Place the pod of a container that is there already, and report it."""
@@ -168,5 +175,5 @@ def found(
     effects = placed.effects
     if container.id not in state.containers:
         text = f"{sandbox.namespace}/{sandbox.name}: {container.name} was created while the agent was away"
-        effects = (*effects, Report(Finding.FOUND_RUNNING, text, sandbox.uid, container.id))
+        effects = (*effects, AgentReport(ReportKind.FOUND_RUNNING, text, sandbox.uid, container.id))
     return Placed(replace(placed.state, kubelet=kubelet), None, effects)

@@ -13,7 +13,7 @@ from mooring.agent.reactor.values import AgentState, Assigned
 from mooring.core.pod import Pod
 
 
-class Finding(Enum):
+class ReportKind(Enum):
     """Kinds of reports; the value is the name in logs and metrics."""
 
     REJECTED = "rejected"
@@ -179,10 +179,10 @@ class Verify:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AgentReport:
     """Something for logs and metrics."""
 
-    finding: Finding
+    finding: ReportKind
     message: str
     uid: str = ""
     container_id: str = ""
@@ -219,7 +219,7 @@ Effect = (
     | SweepAssigned
     | ResizeAnswered
     | Verify
-    | Report
+    | AgentReport
     | EventFor
     | Evict
 )

@@ -20,19 +20,19 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from mooring.agent.reactor.effects import Effect, EventFor, Finding, LiftQuota, Occasion, Report, WriteCPUSet
-from mooring.agent.reactor.outcomes import Outcome, Refused, refusal_told, without_refusal
+from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, LiftQuota, Occasion, ReportKind, WriteCPUSet
+from mooring.agent.reactor.outcomes import EventOutcome, Refused, report_refusal, without_refusal
 from mooring.agent.reactor.placing import text_of
 from mooring.agent.reactor.updates import outcome
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Deviating, KnownContainer, Phase, Setting
-from mooring.agent.reactor.wanted import Wanted, expected_lifts, same_list, write_of
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, KnownDeviation, Phase, Setting
+from mooring.agent.reactor.wanted import DesiredSettings, expected_lifts, same_list, write_of
 from mooring.core.decision import Rejection
 
 CPUSET_NOT_ENFORCED = "CPUSetNotEnforced"
 _NO_PROCESS = "has no control group of its name, and the runtime does not name its process"
 
 
-class Standing(Enum):
+class Compliance(Enum):
     """What the kernel shows after a write."""
 
     RIGHT = "right"
@@ -50,18 +50,18 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteOutcome:
     """What came of a :class:`~mooring.agent.reactor.effects.WriteCPUSet`."""
 
     write: WriteCPUSet
-    standing: Standing
+    standing: Compliance
     had: str = ""
     """In words, what was there before something was written; empty when nothing was."""
     problem: str = ""
     """In words, what is there and why; empty when it is right."""
 
 
-def write_done(outcome: Outcome, results: Collection[Written]) -> Outcome:
+def writes_done(outcome: EventOutcome, results: Collection[WriteOutcome]) -> EventOutcome:
     """Return an outcome after its cpusets were written: the state, the answer, and what is still to be told.
 
     Args:
@@ -74,32 +74,32 @@ def write_done(outcome: Outcome, results: Collection[Written]) -> Outcome:
         known = state.containers.get(one.write.container_id)
         if known is None:
             continue
-        if one.had and one.standing is Standing.RIGHT and one.write.occasion is Occasion.CHECK:
+        if one.had and one.standing is Compliance.RIGHT and one.write.occasion is Occasion.CHECK:
             effects += _repaired(state, known, one.had)
     for one in {each.write.container_id: each for each in results}.values():
         known = state.containers.get(one.write.container_id)
         if known is None:
             continue
-        if one.standing in (Standing.RIGHT, Standing.WITHIN):
-            state = settled(state, (known.id,)) if one.standing is Standing.RIGHT else state
+        if one.standing in (Compliance.RIGHT, Compliance.WITHIN):
+            state = without_deviation(state, (known.id,)) if one.standing is Compliance.RIGHT else state
             state = without_refusal(state, known.uid, known.name) if known.phase is Phase.RUNNING else state
-        if known.id != outcome.starts or one.standing is Standing.WITHIN:
-            lasting = deviation_lasts(state, known.id, one.problem, is_known=one.standing is not Standing.UNKNOWN)
+        if known.id != outcome.starts or one.standing is Compliance.WITHIN:
+            lasting = report_deviation(state, known.id, one.problem, is_known=one.standing is not Compliance.UNKNOWN)
             state, effects = lasting.state, [*effects, *lasting.effects]
         if known.id != outcome.starts:
             continue
         if _keeps_from_running(one):
             rejection = Rejection(CPUSET_NOT_ENFORCED, f"{known.name} {one.problem or _NO_PROCESS}")
-            refused = refusal_told(state, known.uid, known.name, rejection, Finding.START_REFUSED, known.id)
+            refused = report_refusal(state, known.uid, known.name, rejection, ReportKind.START_REFUSED, known.id)
             # containerd ends it now; a runtime that starts it nevertheless says so by PostStartContainer.
             state = refused.state.with_container(replace(known, phase=Phase.REFUSED))
             answer, effects = Refused(text_of(rejection)), [*effects, *refused.effects]
-        elif one.standing is not Standing.ENDED:
+        elif one.standing is not Compliance.ENDED:
             state = without_refusal(state, known.uid, known.name)
-    return Outcome(state, answer, tuple(effects))
+    return EventOutcome(state, answer, tuple(effects))
 
 
-def deviation_lasts(state: AgentState, container_id: str, problem: str, *, is_known: bool = True) -> Outcome:
+def report_deviation(state: AgentState, container_id: str, problem: str, *, is_known: bool = True) -> EventOutcome:
     """Tell of a container whose cgroup is not as decided and could not be put right; once, until that changes.
 
     Args:
@@ -109,17 +109,17 @@ def deviation_lasts(state: AgentState, container_id: str, problem: str, *, is_kn
         is_known: whether the kernel shows what it may use.
     """
     known = state.containers.get(container_id)
-    now = Deviating(problem, is_known)
+    now = KnownDeviation(problem, is_known)
     if not problem or known is None or known.phase not in HAS_CGROUP or state.deviating.get(container_id) == now:
-        return Outcome(state)
+        return EventOutcome(state)
     there = {one: told for one, told in state.deviating.items() if one in state.containers}
     text = f"{known.name} {problem}"
-    effects: list[Effect] = [Report(Finding.DEVIATION_LASTS, text, known.uid, container_id)]
+    effects: list[Effect] = [AgentReport(ReportKind.DEVIATION_LASTS, text, known.uid, container_id)]
     effects += _event(state, known, "CPUSetDiffers", text)
-    return Outcome(replace(state, deviating={**there, container_id: now}), effects=tuple(effects))
+    return EventOutcome(replace(state, deviating={**there, container_id: now}), effects=tuple(effects))
 
 
-def settled(state: AgentState, container_ids: Collection[str]) -> AgentState:
+def without_deviation(state: AgentState, container_ids: Collection[str]) -> AgentState:
     """Return the state after cgroups were seen to be as decided: what deviates again is told again."""
     if not any(one in state.deviating for one in container_ids):
         return state
@@ -131,16 +131,16 @@ def settled(state: AgentState, container_ids: Collection[str]) -> AgentState:
     return replace(state, deviating={one: told for one, told in state.deviating.items() if one not in container_ids})
 
 
-def _keeps_from_running(one: Written) -> bool:
+def _keeps_from_running(one: WriteOutcome) -> bool:
     # Without a process nobody can tell one that has ended from one whose group has another name.
-    unsure = one.standing is Standing.ENDED and not one.write.pid
-    return unsure or one.standing in (Standing.BEYOND, Standing.UNKNOWN)
+    unsure = one.standing is Compliance.ENDED and not one.write.pid
+    return unsure or one.standing in (Compliance.BEYOND, Compliance.UNKNOWN)
 
 
 def _repaired(state: AgentState, known: KnownContainer, had: str) -> list[Effect]:
     text = f"{known.name} had {had}"
     return [
-        Report(Finding.DEVIATION, text, known.uid, known.id),
+        AgentReport(ReportKind.DEVIATION, text, known.uid, known.id),
         *_event(state, known, "CPUSetRepaired", text),
     ]
 
@@ -150,10 +150,10 @@ def _event(state: AgentState, known: KnownContainer, reason: str, text: str) -> 
     return [] if pod is None else [EventFor(pod.uid, pod.namespace, pod.name, reason, text)]
 
 
-def deviation_found(state: AgentState, container_id: str, cpus: str, mems: str) -> Outcome:
+def correct_deviation(state: AgentState, container_id: str, cpus: str, mems: str) -> EventOutcome:
     """Put a container right whose cgroup is not what it should be; what is right by now is left alone.
 
-    Whether it was repaired is told when it was written (:func:`mooring.agent.reactor.enforcement.write_done`).
+    Whether it was repaired is told when it was written (:func:`mooring.agent.reactor.enforcement.writes_done`).
 
     Args:
         state: now.
@@ -164,7 +164,7 @@ def deviation_found(state: AgentState, container_id: str, cpus: str, mems: str) 
     known = state.containers.get(container_id)
     if known is None or known.phase not in HAS_CGROUP:
         return outcome(state, state)
-    wanted = Wanted.now(state).of(known.uid, known.name)
+    wanted = DesiredSettings.now(state).of(known.uid, known.name)
     if all(not right or same_list(found, right) for found, right in ((cpus, wanted.cpus), (mems, wanted.mems))):
         return outcome(state, state)
     # Perhaps an update failed, and the runtime's record is as wrong as the cgroup was.
@@ -172,7 +172,7 @@ def deviation_found(state: AgentState, container_id: str, cpus: str, mems: str) 
     return outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK),))
 
 
-def quota_found(state: AgentState, lift: LiftQuota, quota: int) -> Outcome:
+def correct_quota(state: AgentState, lift: LiftQuota, quota: int) -> EventOutcome:
     """Lift a CFS quota again that is back where none should be.
 
     Args:
@@ -183,4 +183,6 @@ def quota_found(state: AgentState, lift: LiftQuota, quota: int) -> Outcome:
     if lift not in expected_lifts(state):
         return outcome(state, state)
     text = f"the {lift.of.value} had a CFS quota of {quota} microseconds"
-    return outcome(state, state, None, (lift, Report(Finding.QUOTA_DEVIATION, text, lift.uid, lift.container_id)))
+    return outcome(
+        state, state, None, (lift, AgentReport(ReportKind.QUOTA_DEVIATION, text, lift.uid, lift.container_id))
+    )

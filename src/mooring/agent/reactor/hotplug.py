@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from mooring.agent.reactor.effects import Effect, EventFor, Finding, Report, ReturnCPUs
-from mooring.agent.reactor.outcomes import Outcome
+from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, ReportKind, ReturnCPUs
+from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.placing import waiting_placed
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState
-from mooring.agent.reactor.wanted import Wanted, write_of
+from mooring.agent.reactor.wanted import DesiredSettings, write_of
 from mooring.core.bits import list_text
 from mooring.core.observer import Observer
 from mooring.kubelet.kubelet import Kubelet
@@ -40,7 +40,7 @@ def is_news(state: AgentState, online: int) -> bool:
     return is_watched(state) and known_cpus(state.kubelet.node) & ~online != state.kubelet.node.cpu.offline
 
 
-def cpus_changed(state: AgentState, online: int, observer: Observer | None = None) -> Outcome:
+def cpus_changed(state: AgentState, online: int, observer: Observer | None = None) -> EventOutcome:
     """Bring the state in line with the CPUs that are online, and tell everybody whom it concerns.
 
     Args:
@@ -70,16 +70,16 @@ def cpus_changed(state: AgentState, online: int, observer: Observer | None = Non
 
 def _returned(state: AgentState, back: int) -> ReturnCPUs:
     """Return what gives CPUs to the groups above containers, without which the containers cannot have them."""
-    wanted = Wanted.now(state)
+    wanted = DesiredSettings.now(state)
     live = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
     return ReturnCPUs(list_text(back), tuple(write_of(one, wanted.of(one.uid, one.name)) for one in live))
 
 
-def _said(gone: int, back: int, offline: int) -> Report:
+def _said(gone: int, back: int, offline: int) -> AgentReport:
     parts = [f"CPUs {list_text(gone)} went offline"] if gone else []
     parts += [f"CPUs {list_text(back)} are back"] if back else []
     rest = f"; offline are {list_text(offline)}" if offline else "; all are online"
-    return Report(Finding.CPUS_CHANGED, f"{' and '.join(parts)}{rest}")
+    return AgentReport(ReportKind.CPUS_CHANGED, f"{' and '.join(parts)}{rest}")
 
 
 def _of_broken(kubelet: Kubelet, one: Broken) -> Iterator[Effect]:
@@ -98,7 +98,7 @@ def _of_restored(kubelet: Kubelet, one: Restored) -> Iterator[Effect]:
 
 
 def _told(kubelet: Kubelet, uid: str, text: str, reason: str) -> Iterator[Effect]:
-    yield Report(Finding.CPUS_CHANGED, text, uid, "", reason)
+    yield AgentReport(ReportKind.CPUS_CHANGED, text, uid, "", reason)
     pod = kubelet.node.active.get(uid)
     if pod is not None:
         yield EventFor(pod.uid, pod.namespace, pod.name, reason, text)

@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mooring.agent.nri.types import Container, Event, PodSandbox
-from mooring.agent.reactor.container_start import found, start_container
-from mooring.agent.reactor.effects import Effect, Finding, Occasion, Report, Verify
-from mooring.agent.reactor.outcomes import Accepted, Outcome, started_despite_refusal
+from mooring.agent.reactor.container_start import place_existing, start_container
+from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind, Verify
+from mooring.agent.reactor.outcomes import Accepted, EventOutcome, started_despite_refusal
 from mooring.agent.reactor.placing import ended, waiting_placed
-from mooring.agent.reactor.records import believed, seen, with_sandbox, without_container, without_sandbox
+from mooring.agent.reactor.records import believed, recorded, with_sandbox, without_container, without_sandbox
 from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Phase
-from mooring.agent.reactor.wanted import Wanted, lift_of_container, lift_of_pod, on_record, write_of
+from mooring.agent.reactor.wanted import DesiredSettings, lift_of_container, lift_of_pod, on_record, write_of
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 
@@ -41,7 +41,7 @@ def state_change(
     container: Container | None,
     pod: Pod | None = None,
     observer: Observer | None = None,
-) -> Outcome:
+) -> EventOutcome:
     """Return what an event comes to; one that says nothing to the agent changes nothing."""
     match event, sandbox, container:
         case Event.RUN_POD_SANDBOX, PodSandbox(), _:
@@ -68,7 +68,7 @@ def container_created(
     container: Container,
     pod: Pod | None = None,
     observer: Observer | None = None,
-) -> Outcome:
+) -> EventOutcome:
     """Learn that the runtime has a container on record: from now on it takes updates.
 
     One whose creation nobody was asked about is placed now; a refusal comes when it starts.
@@ -76,16 +76,16 @@ def container_created(
     before, state = state, with_sandbox(state, sandbox)
     effects: tuple[Effect, ...] = ()
     if pod is not None:
-        placed = found(state, sandbox, container, pod, observer)
+        placed = place_existing(state, sandbox, container, pod, observer)
         state, effects = placed.state, placed.effects
     known = state.containers.get(container.id)
     # A late word does not take a container back to an earlier phase.
     phase = Phase.CREATED if known is None or known.phase is Phase.CREATING else known.phase
-    state, changed = enforced(before, seen(state, sandbox, container, phase))
+    state, changed = enforced(before, recorded(state, sandbox, container, phase))
     return outcome(before, state, None, (*changed, *effects))
 
 
-def container_started(state: AgentState, sandbox: PodSandbox, container: Container) -> Outcome:
+def container_started(state: AgentState, sandbox: PodSandbox, container: Container) -> EventOutcome:
     """Record that a container runs. For a very short one the end was reported before.
 
     A container that should not have been started is checked and corrected at once: CRI-O logs an error of
@@ -93,11 +93,11 @@ def container_started(state: AgentState, sandbox: PodSandbox, container: Contain
     decided because the agent failed.
     """
     before = state.containers.get(container.id)
-    after = seen(with_sandbox(state, sandbox), sandbox, container, Phase.RUNNING)
+    after = recorded(with_sandbox(state, sandbox), sandbox, container, Phase.RUNNING)
     if before is not None and before.phase in (Phase.STARTING, Phase.RUNNING, Phase.ENDED):
         return outcome(state, after)
     known = after.containers[container.id]
-    wanted = Wanted.now(after).of(known.uid, known.name)
+    wanted = DesiredSettings.now(after).of(known.uid, known.name)
     effects: tuple[Effect, ...] = (
         write_of(known, wanted, Occasion.CHECK),
         *lift_of_container(known, wanted),
@@ -108,7 +108,7 @@ def container_started(state: AgentState, sandbox: PodSandbox, container: Contain
     return outcome(state, after.with_container(with_write(known, wanted)), None, effects)
 
 
-def container_updated(state: AgentState, sandbox: PodSandbox, container: Container | None = None) -> Outcome:
+def container_updated(state: AgentState, sandbox: PodSandbox, container: Container | None = None) -> EventOutcome:
     """Lift the pod's quota again, which a resize of the kubelet writes anew, and see to the container's cpuset.
 
     Between the answer and its deed the runtime lets other events pass. Where one of them changed what the container
@@ -118,12 +118,12 @@ def container_updated(state: AgentState, sandbox: PodSandbox, container: Contain
     lifts = lift_of_pod(state, sandbox.uid)
     if container is None or known is None or known.phase not in HAS_CGROUP:
         return outcome(state, state, None, lifts)
-    wanted = Wanted.now(state).of(known.uid, known.name)
+    wanted = DesiredSettings.now(state).of(known.uid, known.name)
     after = state.with_container(replace(known, told=believed(known.told, on_record(container.resources))))
     return outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK), *lifts))
 
 
-def stop_container(state: AgentState, container: Container) -> Outcome:
+def stop_container(state: AgentState, container: Container) -> EventOutcome:
     """Learn that a container has ended, and use the reply for what the runtime was not told yet."""
     known = state.containers.get(container.id)
     after = state if known is None else state.with_container(replace(known, phase=Phase.ENDED))
@@ -133,7 +133,7 @@ def stop_container(state: AgentState, container: Container) -> Outcome:
 
 def remove_container(
     state: AgentState, sandbox: PodSandbox | None, container: Container, observer: Observer | None = None
-) -> Outcome:
+) -> EventOutcome:
     """Forget a container. With the last one the pod ends; one that is held back stays held back."""
     known = state.containers.get(container.id)
     uid = known.uid if known is not None else sandbox.uid if sandbox is not None else ""
@@ -145,12 +145,12 @@ def remove_container(
     return outcome(state, after)
 
 
-def run_sandbox(state: AgentState, sandbox: PodSandbox) -> Outcome:
+def run_sandbox(state: AgentState, sandbox: PodSandbox) -> EventOutcome:
     """Learn of a new sandbox. Nothing is decided yet: NRI knows no more of the pod."""
     return outcome(state, with_sandbox(state, sandbox))
 
 
-def end_sandbox(state: AgentState, sandbox: PodSandbox, observer: Observer | None = None) -> Outcome:
+def end_sandbox(state: AgentState, sandbox: PodSandbox, observer: Observer | None = None) -> EventOutcome:
     """Learn that a sandbox was stopped or removed; with the last one of its pod the pod's place is free.
 
     The reply carries no updates, so that containers of a shared pool that grows are widened by their cgroups.
@@ -163,7 +163,7 @@ def end_sandbox(state: AgentState, sandbox: PodSandbox, observer: Observer | Non
     return outcome(state, now, None, (*changed, *placed.effects))
 
 
-def vanished(state: AgentState, sandbox_ids: Iterable[str], observer: Observer | None = None) -> Outcome:
+def end_gone_sandboxes(state: AgentState, sandbox_ids: Iterable[str], observer: Observer | None = None) -> EventOutcome:
     """End sandboxes of which the kernel has nothing left.
 
     One in which a container is being made stays: its group is yet to come.
@@ -183,5 +183,5 @@ def vanished(state: AgentState, sandbox_ids: Iterable[str], observer: Observer |
         ended = end_sandbox(after, sandbox, observer)
         after = ended.state
         text = f"the sandbox of {sandbox.namespace}/{sandbox.name} is gone, and the runtime did not say so"
-        effects += [*ended.effects, Report(Finding.POD_GONE, text, sandbox.uid)]
+        effects += [*ended.effects, AgentReport(ReportKind.POD_GONE, text, sandbox.uid)]
     return outcome(state, after, None, tuple(effects))

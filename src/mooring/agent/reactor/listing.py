@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import Container, ContainerState, PodSandbox
-from mooring.agent.reactor.effects import Finding, Report
+from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Phase
 from mooring.agent.reactor.wanted import on_record
 
@@ -25,7 +25,7 @@ _PHASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ListedGroup:
     """A control group that tells whether something runs."""
 
     id: str
@@ -41,20 +41,22 @@ class Listing:
     """A state with what there is, and what to report of it."""
 
     state: AgentState
-    reports: tuple[Report, ...] = ()
+    reports: tuple[AgentReport, ...] = ()
 
 
-def unlisted(state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequence[Container]) -> tuple[Group, ...]:
+def unlisted(
+    state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequence[Container]
+) -> tuple[ListedGroup, ...]:
     """Return the control groups of what the agent knows to have run and the runtime does not list."""
     boxes, made = {one.id for one in sandboxes}, {one.id for one in containers}
     return (
         *(
-            Group(one.id, one.cgroup, one.pid)
+            ListedGroup(one.id, one.cgroup, one.pid)
             for one in _known_containers(state)
             if one.id not in made and one.cgroup and one.phase in HAS_CGROUP
         ),
         *(
-            Group(one.id, one.cgroups_path, one.pid)
+            ListedGroup(one.id, one.cgroups_path, one.pid)
             for one in _known_sandboxes(state).values()
             if one.id not in boxes and one.cgroups_path
         ),
@@ -95,7 +97,7 @@ def listed(
         sandbox = boxes.get(container.pod_sandbox_id)
         if sandbox is None:
             text = f"{container.name} is listed and its sandbox {container.pod_sandbox_id} is not: nobody knows its pod"
-            reports.append(Report(Finding.CONTAINER_UNPLACED, text, "", container.id))
+            reports.append(AgentReport(ReportKind.CONTAINER_UNPLACED, text, "", container.id))
             continue
         before = state.containers.get(container.id)
         known[container.id] = KnownContainer(
@@ -116,7 +118,7 @@ def listed(
         if one.sandbox_id in boxes:
             known[one.id] = replace(one, unlisted=True)
             text = f"{one.name} runs and the runtime does not list it; it keeps its place"
-            reports.append(Report(Finding.RUNS_UNLISTED, text, one.uid, one.id))
+            reports.append(AgentReport(ReportKind.RUNS_UNLISTED, text, one.uid, one.id))
     for one in state.containers.values():
         if one.phase is Phase.CREATING and one.id not in known and one.sandbox_id in boxes:
             known[one.id] = one
@@ -138,9 +140,9 @@ def _known_sandboxes(state: AgentState) -> dict[str, PodSandbox]:
     return {**state.last_seen.sandboxes, **state.sandboxes}
 
 
-def _box_report(sandbox: PodSandbox) -> Report:
+def _box_report(sandbox: PodSandbox) -> AgentReport:
     text = f"the runtime does not list the sandbox of {sandbox.namespace}/{sandbox.name}; what runs keeps its place"
-    return Report(Finding.RUNS_UNLISTED, text, sandbox.uid)
+    return AgentReport(ReportKind.RUNS_UNLISTED, text, sandbox.uid)
 
 
 def _phase(before: KnownContainer | None, container: Container) -> Phase:

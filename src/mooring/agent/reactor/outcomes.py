@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import ContainerAdjustment, ContainerUpdate
-from mooring.agent.reactor.effects import Effect, EventFor, Finding, Persist, Report
+from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Persist, ReportKind
 from mooring.agent.reactor.placing import STATE_UNWRITABLE, text_of
 from mooring.agent.reactor.values import AgentState, KnownContainer
 from mooring.core.decision import Rejection
-from mooring.cpumanager.claimed import is_claim
+from mooring.extensions.claimed import is_claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ Answer = Accepted | Adjusted | Refused
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EventOutcome:
     """A new state, the answer, and what is to be done, in that order of doing."""
 
     state: AgentState
@@ -54,9 +54,9 @@ class Outcome:
     """Id of the container whose program runs as soon as this is answered; empty for all other events."""
 
 
-def refusal_told(
-    state: AgentState, uid: str, name: str, rejection: Rejection, finding: Finding, container_id: str = ""
-) -> Outcome:
+def report_refusal(
+    state: AgentState, uid: str, name: str, rejection: Rejection, finding: ReportKind, container_id: str = ""
+) -> EventOutcome:
     """Return the state in which a refusal was told, and what tells it: for the metrics, the log and the cluster.
 
     The pod is not evicted whatever ``onRejection`` says: what else it runs would go with it.
@@ -70,16 +70,16 @@ def refusal_told(
         container_id: of the container, which is another one at each try.
     """
     if state.unstarted.get((uid, name)) == rejection:
-        return Outcome(state)
+        return EventOutcome(state)
     pods = {one.uid for one in state.sandboxes.values()}
     unstarted = {key: why for key, why in state.unstarted.items() if key[0] in pods}
     pod = state.kubelet.node.active.get(uid)
     place = uid if pod is None else f"{pod.namespace}/{pod.name}"
     text = f"{place}: {name}: {text_of(rejection)}"
-    effects: list[Effect] = [Report(finding, text, uid, container_id, rejection.reason)]
+    effects: list[Effect] = [AgentReport(finding, text, uid, container_id, rejection.reason)]
     if pod is not None:
         effects.append(EventFor(pod.uid, pod.namespace, pod.name, rejection.reason, rejection.message))
-    return Outcome(replace(state, unstarted={**unstarted, (uid, name): rejection}), effects=tuple(effects))
+    return EventOutcome(replace(state, unstarted={**unstarted, (uid, name): rejection}), effects=tuple(effects))
 
 
 def started_despite_refusal(state: AgentState, container: KnownContainer) -> tuple[Effect, ...]:
@@ -96,7 +96,9 @@ def started_despite_refusal(state: AgentState, container: KnownContainer) -> tup
     pod = state.kubelet.node.active.get(container.uid, held.pod if held is not None else None)
     place = container.uid if pod is None else f"{pod.namespace}/{pod.name}"
     text = f"{container.name} runs although its start was refused: {rejection.message or rejection.reason}"
-    report = Report(Finding.STARTED_DESPITE_REFUSAL, f"{place}: {text}", container.uid, container.id, rejection.reason)
+    report = AgentReport(
+        ReportKind.STARTED_DESPITE_REFUSAL, f"{place}: {text}", container.uid, container.id, rejection.reason
+    )
     if pod is None:
         return (report,)
     return report, EventFor(pod.uid, pod.namespace, pod.name, rejection.reason, text)
@@ -109,7 +111,7 @@ def without_refusal(state: AgentState, uid: str, name: str) -> AgentState:
     return replace(state, unstarted={key: why for key, why in state.unstarted.items() if key != (uid, name)})
 
 
-def unwritten(before: AgentState, outcome: Outcome, uid: str, problem: str) -> Outcome:
+def unwritten(before: AgentState, outcome: EventOutcome, uid: str, problem: str) -> EventOutcome:
     """Return what is done instead of an outcome whose :class:`Persist` failed.
 
     By default the same: the runtime and the cgroups hold every placement too, and a reconciliation reads them. With
@@ -122,7 +124,7 @@ def unwritten(before: AgentState, outcome: Outcome, uid: str, problem: str) -> O
         problem: of the folder, in words.
     """
     rest = tuple(effect for effect in outcome.effects if not isinstance(effect, Persist))
-    report = Report(Finding.STATE_UNWRITABLE, problem, uid)
+    report = AgentReport(ReportKind.STATE_UNWRITABLE, problem, uid)
     own = outcome.state.kubelet.node.cpu.assignments.get(uid, {})
     had = before.kubelet.node.cpu.assignments.get(uid, {})
     # An answer to a creation, to an update that makes a container grow, or to a claim that had nothing.
@@ -133,4 +135,4 @@ def unwritten(before: AgentState, outcome: Outcome, uid: str, problem: str) -> O
     if not any(own.values()) or had == own:
         return replace(outcome, effects=(report, *rest))
     refused = Rejection(STATE_UNWRITABLE, "CPUs of its own are not given while the agent's state cannot be written")
-    return Outcome(replace(before, sandboxes=outcome.state.sandboxes), Refused(text_of(refused)), (report,))
+    return EventOutcome(replace(before, sandboxes=outcome.state.sandboxes), Refused(text_of(refused)), (report,))

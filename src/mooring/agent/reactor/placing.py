@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mooring.agent.pods.source import is_static
-from mooring.agent.reactor.effects import Effect, EventFor, Evict, Finding, Report
-from mooring.agent.reactor.values import LIVE, AgentState, Held
-from mooring.agent.reactor.wanted import Wanted
+from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Evict, ReportKind
+from mooring.agent.reactor.values import LIVE, AgentState, HeldPod
+from mooring.agent.reactor.wanted import DesiredSettings
 from mooring.core.decision import Rejection
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
-from mooring.cpumanager.offline import effective_pool
+from mooring.extensions.offline import effective_pool
 from mooring.kubelet.admit import decide
 from mooring.kubelet.kubelet import Kubelet
 
@@ -63,17 +63,17 @@ def place(state: AgentState, pod: Pod, container: str = "", observer: Observer |
         late = () if held is None else (_late(pod),)
         return Placed(_admitted(state, kubelet, pod.uid), None, late)
     # The kubelet keeps leftovers of a refused pod until it is asked again; here they are gone at once.
-    judged = Held(pod, rejection, kubelet.node.cpu, kubelet.node.memory)
+    judged = HeldPod(pod, rejection, kubelet.node.cpu, kubelet.node.memory)
     state = replace(state, held={**state.held, pod.uid: judged})
     news = held is None or held.pod != pod or held.rejection != rejection
-    told = told_about(state, pod, rejection, Finding.REJECTED) if news else _evicted_again(state, pod, rejection)
+    told = told_about(state, pod, rejection, ReportKind.REJECTED) if news else _evicted_again(state, pod, rejection)
     return Placed(state, rejection, told)
 
 
-def told_about(state: AgentState, pod: Pod, rejection: Rejection, finding: Finding) -> tuple[Effect, ...]:
+def told_about(state: AgentState, pod: Pod, rejection: Rejection, finding: ReportKind) -> tuple[Effect, ...]:
     """Return what lets the outside know of a pod that is not placed."""
     effects: list[Effect] = [
-        Report(finding, f"{pod.namespace}/{pod.name}: {text_of(rejection)}", pod.uid, "", rejection.reason),
+        AgentReport(finding, f"{pod.namespace}/{pod.name}: {text_of(rejection)}", pod.uid, "", rejection.reason),
         EventFor(pod.uid, pod.namespace, pod.name, rejection.reason, rejection.message),
     ]
     if state.options.evict:
@@ -154,7 +154,7 @@ def waiting_placed(state: AgentState, observer: Observer | None = None) -> Place
     return Placed(state, None, tuple(effects))
 
 
-def _in_order(state: AgentState, observer: Observer | None) -> list[tuple[str, Held]]:
+def _in_order(state: AgentState, observer: Observer | None) -> list[tuple[str, HeldPod]]:
     """Return the pods that wait in the order in which they are asked for again: as they came, or as plugins say."""
     plugins = state.kubelet.settings.plugins
     if plugins is None:
@@ -189,7 +189,7 @@ def pool_is_missed(state: AgentState, after: Kubelet, pod: Pod) -> bool:
     if after.settings.cpu.resizes:
         # The engine does not start on a state without a pool, which knows what is given back when, and the first CPUs.
         return True
-    wanted = Wanted.now(replace(state, kubelet=after))
+    wanted = DesiredSettings.now(replace(state, kubelet=after))
     if any(not wanted.is_exclusive(pod.uid, one.name) for one in pod.containers):
         return True
     return any(one.phase in LIVE and not wanted.is_exclusive(one.uid, one.name) for one in state.containers.values())
@@ -219,8 +219,8 @@ def _names(pod: Pod) -> list[str]:
     return [one.name for one in pod.containers]
 
 
-def _late(pod: Pod) -> Report:
-    return Report(Finding.PLACED_LATE, f"{pod.namespace}/{pod.name}: placed after it had to wait", pod.uid)
+def _late(pod: Pod) -> AgentReport:
+    return AgentReport(ReportKind.PLACED_LATE, f"{pod.namespace}/{pod.name}: placed after it had to wait", pod.uid)
 
 
 _READ = frozenset({"true", "false"})
@@ -241,6 +241,6 @@ def opt_out_unread(state: AgentState, pod: Pod) -> tuple[Effect, ...]:
         return ()
     text = f"annotation {name}: {value!r:.60} is neither true nor false and counts as false"
     return (
-        Report(Finding.OPT_OUT_UNREAD, f"{pod.namespace}/{pod.name}: {text}", pod.uid),
+        AgentReport(ReportKind.OPT_OUT_UNREAD, f"{pod.namespace}/{pod.name}: {text}", pod.uid),
         EventFor(pod.uid, pod.namespace, pod.name, "OptOutUnread", text),
     )

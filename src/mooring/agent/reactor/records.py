@@ -33,7 +33,7 @@ def without_container(state: AgentState, container_id: str) -> AgentState:
     return replace(state, containers={known: one for known, one in state.containers.items() if known != container_id})
 
 
-def seen(state: AgentState, sandbox: PodSandbox, container: Container, phase: Phase) -> AgentState:
+def recorded(state: AgentState, sandbox: PodSandbox, container: Container, phase: Phase) -> AgentState:
     """Return the state with what an event says of a container; one that has ended stays ended."""
     known = state.containers.get(container.id)
     record = on_record(container.resources)

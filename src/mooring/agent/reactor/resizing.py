@@ -15,17 +15,25 @@ from dataclasses import dataclass, replace
 from mooring.agent.nri.types import Container
 from mooring.agent.pods.resized import resized
 from mooring.agent.reactor.assigned import is_told
-from mooring.agent.reactor.effects import Effect, EventFor, Finding, Report, ResizeAnswered, WriteAssigned, WriteCPUSet
-from mooring.agent.reactor.outcomes import Outcome
+from mooring.agent.reactor.effects import (
+    AgentReport,
+    Effect,
+    EventFor,
+    ReportKind,
+    ResizeAnswered,
+    WriteAssigned,
+    WriteCPUSet,
+)
+from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, opted_out, pool_is_missed, waiting_placed
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState
-from mooring.agent.reactor.wanted import Wanted, write_of
+from mooring.agent.reactor.wanted import DesiredSettings, write_of
 from mooring.core.bits import list_text
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod, QoS
-from mooring.cpumanager.resume import is_resized
+from mooring.extensions.scale_down import is_resized
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.resize import DEFERRED
 
@@ -131,7 +139,7 @@ def missed(
         effects += found.effects
         if found.refusal:
             text = f"{one.name} was resized while the agent was away: {found.refusal}"
-            effects.append(Report(Finding.RESIZE_MISSED, text, wanted.uid, one.id))
+            effects.append(AgentReport(ReportKind.RESIZE_MISSED, text, wanted.uid, one.id))
     return Resized(state, "", tuple(effects))
 
 
@@ -158,7 +166,7 @@ def is_due(state: AgentState, now: Moment) -> bool:
 
 def taken_back(state: AgentState, now: Moment) -> dict[tuple[str, str], tuple[WriteCPUSet, ...]]:
     """Return what takes CPUs from containers whose delay is over, by pod uid and container."""
-    wanted = Wanted.now(state)
+    wanted = DesiredSettings.now(state)
     return {
         (uid, name): tuple(
             write_of(one, replace(wanted.of(uid, name), cpus=wanted.cpus_with(uid, name, cpus)))
@@ -171,7 +179,7 @@ def taken_back(state: AgentState, now: Moment) -> dict[tuple[str, str], tuple[Wr
 
 def released(
     state: AgentState, now: Moment, spared: Collection[tuple[str, str]] = (), observer: Observer | None = None
-) -> Outcome:
+) -> EventOutcome:
     """Give CPUs whose delay is over to others.
 
     Args:

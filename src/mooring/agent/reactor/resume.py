@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mooring.agent.reactor.effects import Finding, Report
+from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.values import AgentState, KnownContainer, LastSeen, Options
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.core.config import KubeletConfig, MooringConfig
@@ -36,7 +36,7 @@ class Stored:
     """The engine's state, in the kubelet's formats."""
     pods: Mapping[str, Pod] = field(default_factory=dict)
     """Pods that were decided about, by uid, in that order."""
-    reports: tuple[Report, ...] = ()
+    reports: tuple[AgentReport, ...] = ()
     """What could not be read, and what did not fit together."""
     claim_users: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Uids of the pods of each claim."""
@@ -53,7 +53,7 @@ class Resumed:
     """A state to begin with, and what to report of it."""
 
     state: AgentState
-    reports: tuple[Report, ...] = ()
+    reports: tuple[AgentReport, ...] = ()
 
 
 def resume(
@@ -92,7 +92,7 @@ def resume(
         if texts == StateTexts():
             problem = f"the engine does not start: {problem}"
             raise InputError(problem, source=source, remedy="check the agent's configuration")
-        reports.append(Report(Finding.STATE_REFUSED, f"{_named(texts)}: {problem}"))
+        reports.append(AgentReport(ReportKind.STATE_REFUSED, f"{_named(texts)}: {problem}"))
     raise AssertionError("the last try has no texts")
 
 

@@ -14,22 +14,22 @@ from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import Container, PodSandbox
 from mooring.agent.reactor.assigned import swept, told_anew
-from mooring.agent.reactor.effects import Effect, EventFor, Finding, Occasion, Report
+from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Occasion, ReportKind
 from mooring.agent.reactor.listing import kept_sandboxes, listed
-from mooring.agent.reactor.outcomes import Accepted, Outcome
+from mooring.agent.reactor.outcomes import Accepted, EventOutcome
 from mooring.agent.reactor.placing import EMPTY_SHARED_POOL, ended, opted_out, place, started, told_about
 from mooring.agent.reactor.resizing import missed, releases_resumed, resizes
 from mooring.agent.reactor.resume import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.updates import outcome, refreshed
-from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Held, LastSeen, Phase
-from mooring.agent.reactor.wanted import Wanted, difference, lift_of_pod, write_of
+from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, HeldPod, LastSeen, Phase
+from mooring.agent.reactor.wanted import DesiredSettings, difference, lift_of_pod, write_of
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Container as PodContainer
 from mooring.core.pod import Pod, QoS
-from mooring.cpumanager.claimed import is_claim
-from mooring.cpumanager.hidden import is_hidden
 from mooring.cpumanager.requests import exclusive_cpus
+from mooring.extensions.claimed import is_claim
+from mooring.extensions.hidden import is_hidden
 from mooring.memorymanager.requests import container_requests
 
 
@@ -76,7 +76,7 @@ def synchronize(
     observer: Observer | None = None,
     now: Moment | None = None,
     running: AbstractSet[str] = frozenset(),
-) -> Outcome:
+) -> EventOutcome:
     """Bring state and runtime together.
 
     Args:
@@ -130,7 +130,7 @@ def _without_gone(state: AgentState, observer: Observer | None) -> Reconciled:
             continue
         cpus = cpus_of(node.cpu.assignments.get(uid, {}).values())
         held = f"; CPUs {cpus} came back" if cpus else ""
-        effects.append(Report(Finding.POD_GONE, f"pod {uid} has no sandbox any more{held}", uid))
+        effects.append(AgentReport(ReportKind.POD_GONE, f"pod {uid} has no sandbox any more{held}", uid))
         state = ended(state, uid, observer)
     remembered = {uid: pod for uid, pod in state.remembered.items() if uid in uids}
     return Reconciled(replace(state, remembered=remembered), tuple(effects))
@@ -160,13 +160,13 @@ def _placed(state: AgentState, pods: Mapping[str, Pod], observer: Observer | Non
         state = placed.state
         if placed.rejection is not None:
             state = _kept_as_it_is(before, state, pod)
-            effects += told_about(state, pod, placed.rejection, Finding.UNPLACED)
+            effects += told_about(state, pod, placed.rejection, ReportKind.UNPLACED)
         else:
             for name in _live_names(state, pod):
                 state = replace(state, kubelet=started(state.kubelet, pod.uid, name, observer))
             if pod.uid not in before.remembered:
                 text = f"{pod.namespace}/{pod.name} was started while the agent was away"
-                effects.append(Report(Finding.FOUND_RUNNING, text, pod.uid))
+                effects.append(AgentReport(ReportKind.FOUND_RUNNING, text, pod.uid))
     return Reconciled(state, tuple(effects))
 
 
@@ -179,7 +179,7 @@ def _with_grown(state: AgentState, pods: Mapping[str, Pod], observer: Observer |
                 placed = place(state, pod, one.name, observer)
                 state = placed.state
                 if placed.rejection is not None:
-                    effects += told_about(state, pod, placed.rejection, Finding.UNPLACED)
+                    effects += told_about(state, pod, placed.rejection, ReportKind.UNPLACED)
     return Reconciled(state, tuple(effects))
 
 
@@ -219,7 +219,7 @@ def _taken_over(state: AgentState, waiting: Sequence[Pod], observer: Observer | 
         for name in _live_names(state, named[uid]):
             adopted = started(adopted, uid, name, observer)
         text = f"{named[uid].namespace}/{named[uid].name} keeps CPUs {cpus_of(found.values())}, which it runs on"
-        effects.append(Report(Finding.TAKEN_OVER, text, uid))
+        effects.append(AgentReport(ReportKind.TAKEN_OVER, text, uid))
     return Reconciled(replace(state, kubelet=adopted), tuple(effects))
 
 
@@ -228,7 +228,7 @@ def _kept_as_it_is(before: AgentState, after: AgentState, pod: Pod) -> AgentStat
     node = before.kubelet.node
     if pod.uid not in node.cpu.assignments and pod.uid not in node.memory.assignments:
         return after
-    held: Mapping[str, Held] = {uid: one for uid, one in after.held.items() if uid != pod.uid}
+    held: Mapping[str, HeldPod] = {uid: one for uid, one in after.held.items() if uid != pod.uid}
     return replace(after, kubelet=replace(after.kubelet, node=after.kubelet.node.adopt([pod])), held=held)
 
 
@@ -256,7 +256,7 @@ def _live_names(state: AgentState, pod: Pod) -> list[str]:
 
 
 def _differences(state: AgentState) -> list[Effect]:
-    wanted = Wanted.now(state)
+    wanted = DesiredSettings.now(state)
     found: list[Effect] = []
     for one in state.containers.values():
         if one.phase not in LIVE or one.phase is Phase.CREATING:
@@ -264,7 +264,7 @@ def _differences(state: AgentState) -> list[Effect]:
         setting = wanted.of(one.uid, one.name)
         if not setting.cpus and state.kubelet.settings.cpu is not None:
             text = f"{one.name} runs on {one.told.cpus or 'all CPUs'}, and the shared pool is empty"
-            found.append(Report(Finding.CONTAINER_UNPLACED, text, one.uid, one.id))
+            found.append(AgentReport(ReportKind.CONTAINER_UNPLACED, text, one.uid, one.id))
             # Nobody can stop a program that runs: whoever looks at the pod has to learn of it.
             pod = state.kubelet.node.active.get(one.uid)
             found += [EventFor(pod.uid, pod.namespace, pod.name, EMPTY_SHARED_POOL, text)] if pod is not None else []
@@ -274,7 +274,7 @@ def _differences(state: AgentState) -> list[Effect]:
             parts = [f"CPUs {one.told.cpus or 'all'} instead of {change.cpus}"] if change.cpus else []
             parts += [f"memory nodes {one.told.mems or 'all'} instead of {change.mems}"] if change.mems else []
             text = f"{one.name} had {' and '.join(parts)}"
-            found.append(Report(Finding.CPUSET_DIFFERED, text, one.uid, one.id))
+            found.append(AgentReport(ReportKind.CPUSET_DIFFERED, text, one.uid, one.id))
     return found
 
 
@@ -283,7 +283,7 @@ def _all_written(listed: AgentState, state: AgentState) -> list[Effect]:
 
     Who has on record what he should have, and something else in his cgroup, has missed an update.
     """
-    wanted = Wanted.now(state)
+    wanted = DesiredSettings.now(state)
     found = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
     found.sort(key=lambda one: (not wanted.is_exclusive(one.uid, one.name), wanted.is_mixed(one.uid, one.name)))
     writes: list[Effect] = []

@@ -14,12 +14,12 @@ from dataclasses import replace
 from mooring.agent.nri.types import Container, ContainerState, ContainerUpdate, LinuxResources, PodSandbox
 from mooring.agent.pods.resized import resized
 from mooring.agent.reactor.effects import Effect
-from mooring.agent.reactor.outcomes import Accepted, Outcome, Refused
-from mooring.agent.reactor.records import seen, with_sandbox
+from mooring.agent.reactor.outcomes import Accepted, EventOutcome, Refused
+from mooring.agent.reactor.records import recorded, with_sandbox
 from mooring.agent.reactor.resizing import Resized, asked, resizes
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import AgentState, Phase
-from mooring.agent.reactor.wanted import Wanted, lift_of_pod, same_list
+from mooring.agent.reactor.wanted import DesiredSettings, lift_of_pod, same_list
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
@@ -35,7 +35,7 @@ def update_container(
     target: Pod | None = None,
     now: Moment | None = None,
     observer: Observer | None = None,
-) -> Outcome:
+) -> EventOutcome:
     """Answer a request to update a container.
 
     Args:
@@ -49,13 +49,13 @@ def update_container(
     """
     before, state = state, with_sandbox(state, sandbox)
     known = state.containers.get(container.id)
-    state = seen(state, sandbox, container, _phase(container) if known is None else known.phase)
+    state = recorded(state, sandbox, container, _phase(container) if known is None else known.phase)
     found = _resized(state, sandbox, container, resources, target, now, observer)
     if found.refusal:
         return outcome(before, found.state, Refused(found.refusal), found.effects)
     state = found.state
     known = state.containers[container.id]
-    wanted = Wanted.now(state).of(sandbox.uid, known.name)
+    wanted = DesiredSettings.now(state).of(sandbox.uid, known.name)
     kept = replace(resources, cpus="", mems="") if resources.shares or resources.quota else known.asked
     told = replace(
         known.told,

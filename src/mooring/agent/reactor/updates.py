@@ -14,9 +14,16 @@ from dataclasses import dataclass, replace
 from mooring.agent.nri.types import ContainerUpdate
 from mooring.agent.reactor import assigned
 from mooring.agent.reactor.effects import Effect, Occasion, Persist, Verify, WriteCPUSet
-from mooring.agent.reactor.outcomes import Accepted, Adjusted, Answer, Outcome
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, Answer, EventOutcome
 from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, KnownContainer, Phase, Setting
-from mooring.agent.reactor.wanted import Wanted, change_of, difference, lift_of_container, lift_of_pod, write_of
+from mooring.agent.reactor.wanted import (
+    DesiredSettings,
+    change_of,
+    difference,
+    lift_of_container,
+    lift_of_pod,
+    write_of,
+)
 from mooring.core.cpuset import CPUSet
 
 
@@ -38,7 +45,7 @@ def refreshed(state: AgentState, skip: str = "") -> Refreshed:
         state: where the runtime is behind.
         skip: id of a container that the reply speaks of anyway.
     """
-    wanted = Wanted.now(state)
+    wanted = DesiredSettings.now(state)
     own: list[ContainerUpdate] = []
     shared: list[ContainerUpdate] = []
     writes: list[WriteCPUSet] = []
@@ -74,7 +81,7 @@ def enforced(before: AgentState, after: AgentState) -> tuple[AgentState, tuple[E
     """
     if before.kubelet.node.providers is after.kubelet.node.providers:
         return after, ()
-    old, new = Wanted.now(before), Wanted.now(after)
+    old, new = DesiredSettings.now(before), DesiredSettings.now(after)
     ranked: list[tuple[int, tuple[Effect, ...]]] = []
     lifted: dict[str, None] = {}
     containers = dict(after.containers)
@@ -116,7 +123,7 @@ def _turn(had: str, gets: str) -> int:
 
 def outcome(
     before: AgentState, after: AgentState, answer: Answer | None = None, effects: tuple[Effect, ...] = ()
-) -> Outcome:
+) -> EventOutcome:
     """Return an event's outcome with what every event brings along.
 
     The state is written when the engine's changed or a container is new. What earlier replies changed is verified now,
@@ -139,7 +146,7 @@ def outcome(
     first: tuple[Effect, ...] = (Persist(after),) if _is_worth_writing(before, after) else ()
     last: tuple[Effect, ...] = (Verify(due),) if due else ()
     later = tuple(one for one in files.after if one not in effects)
-    return Outcome(after, answer, (*first, *files.before, *effects, *later, *last))
+    return EventOutcome(after, answer, (*first, *files.before, *effects, *later, *last))
 
 
 def _after(told: Setting, wanted: Setting) -> Setting:
@@ -155,14 +162,14 @@ def _is_worth_writing(before: AgentState, after: AgentState) -> bool:
     return not after.containers.keys() <= before.containers.keys()
 
 
-def answer_lost(state: AgentState, container_ids: Collection[str]) -> Outcome:
+def answer_lost(state: AgentState, container_ids: Collection[str]) -> EventOutcome:
     """Make true what a lost answer was to make true: the cgroups at once, the runtime's record with the next update.
 
     Args:
         state: in which the answer counts as given.
         container_ids: containers that the answer had updates of.
     """
-    wanted = Wanted.now(state)
+    wanted = DesiredSettings.now(state)
     after, effects = state, list[Effect]()
     for one in state.containers.values():
         if one.id not in container_ids or one.phase not in UPDATABLE:

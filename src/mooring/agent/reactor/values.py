@@ -60,7 +60,7 @@ class Assigned:
     """The shared pool, for a mixed container, which may run there too; None for all others, who are not told it."""
 
 
-class Telling(Enum):
+class AssignedScope(Enum):
     """Which containers are told their CPUs; the value is the word in the agent's document."""
 
     ANNOTATED = "annotated"
@@ -108,7 +108,7 @@ class LastSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldPod:
     """A pod that the engine did not admit, with the state that it was judged against."""
 
     pod: Pod
@@ -118,7 +118,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Deviating:
+class KnownDeviation:
     """A container whose cgroup is not as decided, and could not be put right."""
 
     text: str
@@ -136,7 +136,7 @@ class Options:
     """Pods with this annotation and the value ``true`` share the pool whatever they ask for; empty: there is none."""
     place_while_unwritable: bool = True
     """Whether pods get CPUs and memory of their own while the agent's folder cannot be written."""
-    telling: Telling = Telling.ANNOTATED
+    telling: AssignedScope = AssignedScope.ANNOTATED
     """Who is told which CPUs he has, with the extension assigned-cpuset."""
     assigned_dir: str = "/run/mooring/assigned"
     """Folder of the node in which every such container has one of its own."""
@@ -155,7 +155,7 @@ class AgentState:
     """By id, in the order in which they were seen."""
     containers: Mapping[str, KnownContainer] = field(default_factory=dict)
     """By id, in the order in which they were seen."""
-    held: Mapping[str, Held] = field(default_factory=dict)
+    held: Mapping[str, HeldPod] = field(default_factory=dict)
     """Pods that wait, by uid."""
     remembered: Mapping[str, Pod] = field(default_factory=dict)
     """Pods of the journal, until the first Synchronize says which of them are there."""
@@ -167,7 +167,7 @@ class AgentState:
     """Containers with an update in the last reply, whose effect was not looked at yet."""
     unstarted: Mapping[tuple[str, str], Rejection] = field(default_factory=dict)
     """Why containers of placed pods were refused last, by pod uid and name, until they start: told once."""
-    deviating: Mapping[str, Deviating] = field(default_factory=dict)
+    deviating: Mapping[str, KnownDeviation] = field(default_factory=dict)
     """What was told of containers whose cgroups are not as decided, by id, until they are: told once."""
 
     def with_container(self, container: KnownContainer) -> AgentState:

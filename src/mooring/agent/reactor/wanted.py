@@ -16,7 +16,7 @@ from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer,
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.pod import Container, Pod
-from mooring.cpumanager.offline import effective_pool
+from mooring.extensions.offline import effective_pool
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.isolation import container_runs_without_quota, pod_runs_without_quota
 from mooring.node.mixed import is_mixed
@@ -26,7 +26,7 @@ NO_QUOTA = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredSettings:
     """The engine's state as settings of containers."""
 
     kubelet: Kubelet
@@ -37,16 +37,16 @@ class Wanted:
     """CPUs that containers have of claims, as masks by pod uid and container."""
 
     @staticmethod
-    def by(kubelet: Kubelet) -> Wanted:
+    def by(kubelet: Kubelet) -> DesiredSettings:
         """Read a state of the engine, without claims."""
         managed = kubelet.settings.cpu is not None
-        return Wanted(kubelet, list_text(effective_pool(kubelet.node.cpu)) if managed else "")
+        return DesiredSettings(kubelet, list_text(effective_pool(kubelet.node.cpu)) if managed else "")
 
     @staticmethod
-    def now(state: AgentState) -> Wanted:
+    def now(state: AgentState) -> DesiredSettings:
         """Read a state."""
-        plain = Wanted.by(state.kubelet)
-        return Wanted(plain.kubelet, plain.pool, claimed_cpus(state))
+        plain = DesiredSettings.by(state.kubelet)
+        return DesiredSettings(plain.kubelet, plain.pool, claimed_cpus(state))
 
     def of(self, uid: str, name: str) -> Setting:
         """Return what a container should have: CPUs of its own and of its claims or else the pool, and nodes.
@@ -144,7 +144,7 @@ def write_of(container: KnownContainer, wanted: Setting, occasion: Occasion = Oc
 
 def expected(state: AgentState) -> Mapping[str, Setting]:
     """Return what the kernel should show for every container that has a cgroup, by container id."""
-    wanted = Wanted.now(state)
+    wanted = DesiredSettings.now(state)
     return {one.id: wanted.of(one.uid, one.name) for one in state.containers.values() if one.phase in HAS_CGROUP}
 
 
@@ -154,7 +154,7 @@ def expected_lifts(state: AgentState) -> tuple[LiftQuota, ...]:
 
 
 def _lifts(state: AgentState) -> Iterator[LiftQuota]:
-    wanted = Wanted.now(state)
+    wanted = DesiredSettings.now(state)
     for one in state.containers.values():
         if one.phase in HAS_CGROUP:
             yield from lift_of_container(one, wanted.of(one.uid, one.name))

@@ -13,7 +13,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any
 
 from mooring.agent.status.document import KIND, status_document
-from mooring.agent.status.snapshot import Counts, SnapshotProvider
+from mooring.agent.status.snapshot import AgentCounts, SnapshotProvider
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
@@ -28,7 +28,7 @@ LONGEST_ANSWER = 64 * 1024**2
 """Bytes; the document of 1000 pods has less than a hundredth of it."""
 
 
-def status_pages(provider: SnapshotProvider, counts: Callable[[], Counts]) -> Pages:
+def status_pages(provider: SnapshotProvider, counts: Callable[[], AgentCounts]) -> Pages:
     """Return the pages of the socket."""
 
     def status() -> Page:

@@ -8,35 +8,33 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from msgspec import to_builtins
-
 from mooring import KUBELET_VERSION, __version__
-from mooring.agent.interrupts.view import sight_fields
+from mooring.agent.interrupts.view import interrupt_fields
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer
-from mooring.agent.reactor.wanted import Wanted
+from mooring.agent.reactor.wanted import DesiredSettings
 from mooring.agent.status.health import unready
-from mooring.agent.status.snapshot import Counts, EffectiveSet, Snapshot, plugin_fields
+from mooring.agent.status.snapshot import AgentCounts, EffectiveSet, Snapshot, plugin_fields
 from mooring.core.cpuset import CPUSet
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Pod
-from mooring.cpumanager.claimed import HeldClaim, claims_of
-from mooring.cpumanager.offline import backwards, effective_pool, exchanged
 from mooring.cpumanager.state import CPUState
+from mooring.extensions.claimed import HeldClaim, claims_of
+from mooring.extensions.offline import backwards, effective_pool, exchanged
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.isolation import cpu_isolation
 from mooring.node.node import numa_of_blocks
 from mooring.node.resize import releases_of
 from mooring.planner.picture import policies
 from mooring.planner.plan import free_cpus, reserved_cpus
-from mooring.planner.plan_document import numa_parts
+from mooring.planner.plan_document import numa_fields
 
 API_VERSION = "mooring/v1alpha1"
 KIND = "AgentStatus"
 
 
-def status_document(snapshot: Snapshot, counts: Counts, now: Moment | None = None) -> dict[str, Any]:
+def status_document(snapshot: Snapshot, counts: AgentCounts, now: Moment | None = None) -> dict[str, Any]:
     """Return the document; it holds nothing but dicts, lists, texts, numbers, flags and None.
 
     Args:
@@ -72,7 +70,7 @@ def status_document(snapshot: Snapshot, counts: Counts, now: Moment | None = Non
         },
         **_of_engine(snapshot, now or Moment()),
         **plugin_fields(snapshot.state, snapshot.troubled_plugins),
-        **sight_fields(snapshot.interrupts),
+        **interrupt_fields(snapshot.interrupts),
         "counts": {
             "replies": counts.replies,
             "meanReplyMilliseconds": round(1000 * counts.reply_seconds / counts.replies, 3) if counts.replies else 0.0,
@@ -121,7 +119,7 @@ def _of_engine(snapshot: Snapshot, now: Moment) -> dict[str, Any]:
             "overlap": str(touched),
             **({"offline": str(CPUSet(kubelet.node.cpu.offline))} if is_watched(state) else {}),
         },
-        "numaNodes": to_builtins(numa_parts(kubelet)),
+        "numaNodes": numa_fields(kubelet),
         "pods": [
             _pod(state, pod, live.get(pod.uid, []), snapshot.effective, overlapping, now)
             for pod in kubelet.node.active.values()
@@ -204,7 +202,7 @@ def _containers(
     """Yield the containers of a pod in its order; one that the runtime does not have has no id."""
     node = state.kubelet.node
     by_name = {one.name: one for one in live}
-    claimed, wanted = claimed_cpus(state), Wanted.now(state)
+    claimed, wanted = claimed_cpus(state), DesiredSettings.now(state)
     for container in pod.containers:
         blocks = node.memory.assignments.get(pod.uid, {}).get(container.name, ())
         fields: dict[str, Any] = {

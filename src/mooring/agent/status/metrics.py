@@ -13,15 +13,15 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from mooring.agent.interrupts.view import Sight
+from mooring.agent.interrupts.view import InterruptView
 from mooring.agent.reactor.claimed import claimed_cpus
-from mooring.agent.reactor.effects import Effect, Finding, Report, ResizeAnswered
+from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind, ResizeAnswered
 from mooring.agent.reactor.values import LIVE
 from mooring.agent.status.health import unready
 from mooring.agent.status.overlap import exclusive_cpus
-from mooring.agent.status.snapshot import Counts, Snapshot, SnapshotProvider
+from mooring.agent.status.snapshot import AgentCounts, Snapshot, SnapshotProvider
 from mooring.core.cpuset import CPUSet
-from mooring.cpumanager.offline import broken_sets
+from mooring.extensions.offline import broken_sets
 from mooring.planner.exposition import exposition
 from mooring.service.http import Page
 
@@ -31,9 +31,9 @@ REPLY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 
 
 _REPAIRS = {
-    Finding.DEVIATION: "cpuset",
-    Finding.QUOTA_DEVIATION: "quota",
-    Finding.CPUSET_DIFFERED: "record",
+    ReportKind.DEVIATION: "cpuset",
+    ReportKind.QUOTA_DEVIATION: "quota",
+    ReportKind.CPUSET_DIFFERED: "record",
 }
 """Findings that were put right -> what it was: the kernel's cpuset, its quota, or the runtime's record."""
 
@@ -100,19 +100,19 @@ class AgentMetrics:
         """Count what an effect stands for, if it stands for anything."""
         if isinstance(effect, ResizeAnswered):
             self.resizes.labels(effect.result).inc()
-        if not isinstance(effect, Report):
+        if not isinstance(effect, AgentReport):
             return
         self.reports.labels(effect.finding.value).inc()
-        if effect.finding in (Finding.REJECTED, Finding.START_REFUSED):
+        if effect.finding in (ReportKind.REJECTED, ReportKind.START_REFUSED):
             self.rejections.labels(effect.reason or "unknown").inc()
-        elif effect.finding is Finding.STATE_UNWRITABLE:
+        elif effect.finding is ReportKind.STATE_UNWRITABLE:
             self.state_write_failures.inc()
         elif effect.finding in _REPAIRS:
             self.repairs.labels(_REPAIRS[effect.finding]).inc()
 
-    def counts(self) -> Counts:
+    def counts(self) -> AgentCounts:
         """Return the numbers for the status document."""
-        return Counts(
+        return AgentCounts(
             replies=int(_total(self.reply_seconds, "_count")),
             reply_seconds=_total(self.reply_seconds, "_sum"),
             rejections=int(_total(self.rejections, "_total")),
@@ -214,7 +214,7 @@ _GAUGES = (
 )
 
 
-def _of_interrupts(sight: Sight | None) -> tuple[int, int, int]:
+def _of_interrupts(sight: InterruptView | None) -> tuple[int, int, int]:
     return (0, 0, 0) if sight is None else (len(sight.pending), len(sight.moved), len(sight.alone))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from mooring.agent.interrupts.view import Sight
+from mooring.agent.interrupts.view import InterruptView
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.status.overlap import Overlap, overlaps
 from mooring.core.cpuset import CPUSet
@@ -71,9 +71,9 @@ class Snapshot:
     """The kubelet's numbers."""
     effective: Mapping[str, EffectiveSet] = field(default_factory=dict)
     """By container id, for containers whose cgroup was read."""
-    interrupts: Sight | None = None
+    interrupts: InterruptView | None = None
     """None while they are not looked at."""
-    troubled_plugins: Mapping[str, PluginTrouble] = field(default_factory=dict)
+    troubled_plugins: Mapping[str, PluginFailures] = field(default_factory=dict)
     """Plugins whose answers were left out since the agent started, by name (extension plugins)."""
     unwritable: str = ""
     """Why the state folder cannot be written; empty when it can."""
@@ -140,7 +140,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class AgentCounts:
     """What happened since the agent started."""
 
     replies: int = 0
@@ -154,7 +154,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class PluginTrouble:
+class PluginFailures:
     """How often one plugin failed."""
 
     failures: int
@@ -164,7 +164,7 @@ class PluginTrouble:
     """One sentence about that."""
 
 
-def with_trouble(known: Mapping[str, PluginTrouble], failed: PluginFailed) -> dict[str, PluginTrouble]:
+def with_failure(known: Mapping[str, PluginFailures], failed: PluginFailed) -> dict[str, PluginFailures]:
     """Return what is known after one more failure.
 
     >>> with_trouble({}, PluginFailed("uid", "app", "mine", "pre_score", "it raised ValueError: x"))["mine"].failures
@@ -172,10 +172,10 @@ def with_trouble(known: Mapping[str, PluginTrouble], failed: PluginFailed) -> di
     """
     before = known.get(failed.plugin)
     times = 1 if before is None else before.failures + 1
-    return {**known, failed.plugin: PluginTrouble(times, failed.point, failed.why)}
+    return {**known, failed.plugin: PluginFailures(times, failed.point, failed.why)}
 
 
-def plugin_fields(state: AgentState | None, troubled: Mapping[str, PluginTrouble]) -> dict[str, Any]:
+def plugin_fields(state: AgentState | None, troubled: Mapping[str, PluginFailures]) -> dict[str, Any]:
     """Return the member ``plugins`` of the status; none without plugins."""
     host = None if state is None else state.kubelet.settings.plugins
     if host is None:

@@ -124,7 +124,7 @@ class JournalError(MooringError):
     """A text that is no whole journal; the message says why, in a few words."""
 
 
-class Writer:
+class JournalWriter:
     """Makes journals. A pod's document is made once and kept as long as the pod."""
 
     def __init__(self) -> None:

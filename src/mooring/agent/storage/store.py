@@ -17,15 +17,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from mooring.agent.option_checks import is_of_system
-from mooring.agent.reactor.effects import Finding, Report
+from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.resume import Stored
 from mooring.agent.reactor.values import AgentState
-from mooring.agent.storage.journal import Journal, JournalError, Writer, read_journal
+from mooring.agent.storage.journal import Journal, JournalError, JournalWriter, read_journal
 from mooring.checkpoint.replacement import system_words, write_together
 from mooring.checkpoint.store import make_folder, read_state_file
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import StateTexts
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 
 JOURNAL_FILE = "journal.json"
 LOCK_FILE = "lock"
@@ -43,20 +43,22 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._writer = Writer()
+        self._writer = JournalWriter()
         self._lock = -1
 
     def read(self) -> Stored:
         """Return what the folder holds; of a folder that is not there: nothing."""
-        reports: list[Report] = []
+        reports: list[AgentReport] = []
         journal = self._journal(reports)
         texts = StateTexts(self._text(CPU_FILE, reports), self._text(MEMORY_FILE, reports))
         if journal is None:
             if texts != StateTexts() and not reports:
-                reports.append(Report(Finding.STATE_DAMAGED, f"{JOURNAL_FILE}: missing; the state files are used"))
+                reports.append(
+                    AgentReport(ReportKind.STATE_DAMAGED, f"{JOURNAL_FILE}: missing; the state files are used")
+                )
             return Stored(texts, {}, tuple(reports))
         reports += [
-            Report(Finding.STATE_DIFFERED, f"{name}: is not what the journal says; the journal counts")
+            AgentReport(ReportKind.STATE_DIFFERED, f"{name}: is not what the journal says; the journal counts")
             for name, own, beside in (
                 (CPU_FILE, journal.texts.cpu, texts.cpu),
                 (MEMORY_FILE, journal.texts.memory, texts.memory),
@@ -176,21 +178,21 @@ class Store:
                 for left in self.folder.glob(f".{name}.*"):
                     left.unlink()
 
-    def _journal(self, reports: list[Report]) -> Journal | None:
+    def _journal(self, reports: list[AgentReport]) -> Journal | None:
         text = self._text(JOURNAL_FILE, reports)
         if text is None:
             return None
         try:
             return read_journal(text)
         except JournalError as error:
-            reports.append(Report(Finding.STATE_DAMAGED, f"{JOURNAL_FILE}: {error}; the state files are used"))
+            reports.append(AgentReport(ReportKind.STATE_DAMAGED, f"{JOURNAL_FILE}: {error}; the state files are used"))
             return None
 
-    def _text(self, name: str, reports: list[Report]) -> str | None:
+    def _text(self, name: str, reports: list[AgentReport]) -> str | None:
         try:
             return read_state_file(self.folder / name)
         except InputError as error:
-            reports.append(Report(Finding.STATE_DAMAGED, str(error)))
+            reports.append(AgentReport(ReportKind.STATE_DAMAGED, str(error)))
             return None
 
 

@@ -14,7 +14,7 @@ from mooring.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mooring.agent.startup import Asked, RunningPublisher
+    from mooring.agent.startup import AgentCommand, RunningPublisher
     from mooring.kubelet.kubelet import Kubelet
     from mooring.manifest.fields import Report
     from mooring.service.cluster.apiserver import Cluster
@@ -70,9 +70,9 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
     code 1 when something could not be given back.
     """
     try:
-        from mooring.agent.startup import Asked  # noqa: PLC0415 - needs the extra, and nobody else does
+        from mooring.agent.startup import AgentCommand  # noqa: PLC0415 - needs the extra, and nobody else does
 
-        asked = Asked(config, _absolute(state_dir), _absolute(nri_socket), machine)
+        asked = AgentCommand(config, _absolute(state_dir), _absolute(nri_socket), machine)
         if leave:
             return _left(asked)
         from mooring.agent.run import run_agent  # noqa: PLC0415 - as above
@@ -97,10 +97,10 @@ def _publisher(
     return PublisherThread(kubelet, connect, node, report)
 
 
-def _left(asked: Asked) -> int:
-    from mooring.agent.uninstall import leave  # noqa: PLC0415 - needs the extra
+def _left(asked: AgentCommand) -> int:
+    from mooring.agent.uninstall import uninstall  # noqa: PLC0415 - needs the extra
 
-    left = leave(asked)
+    left = uninstall(asked)
     containers = "1 container" if left.containers == 1 else f"{left.containers} containers"
     quotas = "1 group has its" if left.quotas == 1 else f"{left.quotas} groups have their"
     emit(f"{containers} may use every CPU and memory node again, and {quotas} CFS quota back.")

@@ -83,7 +83,7 @@ def command(
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
     findings = [*question.findings, *question.machine.findings]
     if form == "json":
-        from mooring.planner.doctor.diagnosis_document import diagnosis_document  # noqa: PLC0415 - only for this format
+        from mooring.planner.doctor.document import diagnosis_document  # noqa: PLC0415 - only for this format
 
         emit_document(json_text(diagnosis_document(diagnosis, findings, backups)), to)
     else:
@@ -113,7 +113,7 @@ def _written(diagnosis: Diagnosis, folder: Path) -> Mapping[str, str]:
         InputError: it cannot be written; then everything is as it was.
     """
     from mooring.checkpoint.backups import replace_with_backups  # noqa: PLC0415 - only where it is asked for
-    from mooring.node.refusals import CPU_FILE, MEMORY_FILE  # noqa: PLC0415 - as above
+    from mooring.node.start import CPU_FILE, MEMORY_FILE  # noqa: PLC0415 - as above
 
     files = diagnosis.question.files
     before = {CPU_FILE: files.cpu, MEMORY_FILE: files.memory}

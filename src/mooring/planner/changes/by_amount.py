@@ -17,7 +17,7 @@ from mooring.cpumanager.requests import exclusive_cpus, whole_cpus
 from mooring.kubelet.admit import admit
 from mooring.kubelet.events import Readmit
 from mooring.manifest.scenario import Admit
-from mooring.memorymanager.reserved import is_memory
+from mooring.memorymanager.machine import is_memory
 from mooring.memorymanager.state import NodeState
 from mooring.node.resources import allocatable, pod_requests
 from mooring.planner.changes.amounts import with_amount

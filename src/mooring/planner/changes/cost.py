@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from mooring.core.pod import Pod, QoS
 from mooring.cpumanager.requests import exclusive_cpus_of_pod
+from mooring.memorymanager.machine import is_memory
 from mooring.memorymanager.requests import pod_requests as memory_requests
-from mooring.memorymanager.reserved import is_memory
 from mooring.node.resources import pod_requests
 from mooring.node.settings import Settings
 

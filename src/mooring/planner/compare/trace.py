@@ -11,8 +11,8 @@ from mooring.kubelet.events import ordered
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.manifest.scenario import Admit, Reboot, Remove, Restart, Scenario
 from mooring.manifest.steps import Offline
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.node.resources import pod_requests
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.question import Question
 
 TraceStep: TypeAlias = Admit | Remove | Restart | Offline

@@ -1,4 +1,4 @@
-"""What is wrong with what the CPU manager's file says of claims (:mod:`mooring.cpumanager.claimed`).
+"""What is wrong with what the CPU manager's file says of claims (:mod:`mooring.extensions.claimed`).
 
 A claim stays until it is given back, so that one whose pods are gone is in order. That a claim and a pod have the same
 CPU is found where all entries are compared; here is what only a claim can have wrong. The kubelet looks at none of it:
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mooring.core.cpuset import CPUSet
-from mooring.cpumanager.claimed import is_claim, parts_of
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
 from mooring.explain.phrases import joined
-from mooring.node.refusals import CPU_FILE
+from mooring.extensions.claimed import is_claim, parts_of
+from mooring.node.start import CPU_FILE
 from mooring.planner.doctor.problem import Holder, Problem, cpus_text
 
 BAD_CLAIM = "MOOR-323"

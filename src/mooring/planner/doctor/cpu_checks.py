@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 from mooring.checkpoint.contents import CPUContents
 from mooring.core.cpuset import CPUSet
-from mooring.cpumanager.claimed import is_claim
-from mooring.cpumanager.hidden import pod_of
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
 from mooring.explain.phrases import count
-from mooring.node.refusals import CPU_FILE
+from mooring.extensions.claimed import is_claim
+from mooring.extensions.hidden import pod_of
+from mooring.node.start import CPU_FILE
 from mooring.planner.doctor.claim_checks import check_claims
 from mooring.planner.doctor.problem import Holder, Problem, Severity, cpus_text
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from mooring.cpumanager.claimed import holder_name, is_claim
-from mooring.cpumanager.hidden import pod_of
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState, PreAssignment
+from mooring.extensions.claimed import holder_name, is_claim
+from mooring.extensions.hidden import pod_of
 from mooring.planner.doctor.priority import in_order
 from mooring.planner.doctor.problem import Holder, cpus_text
 

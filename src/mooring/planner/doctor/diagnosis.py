@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from mooring.core.config import KubeletConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import KubeletCrashError
-from mooring.cpumanager.claimed import is_claim
-from mooring.cpumanager.hidden import is_hidden
 from mooring.cpumanager.state import CPUState
 from mooring.explain.remedies import refusal_code, remedy
+from mooring.extensions.claimed import is_claim
+from mooring.extensions.hidden import is_hidden
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.memorymanager.state import MemoryState
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.node.settings import Settings, build_settings
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.doctor.cpu_repair import Dropped
 from mooring.planner.doctor.entry_checks import check_entries, check_hidden_pods, check_pod_entries
 from mooring.planner.doctor.lines import changes

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from mooring.core.pod import ContainerKind, Pod
-from mooring.core.podlevel import PodLevelGates
-from mooring.cpumanager.claimed import is_claim
-from mooring.cpumanager.hidden import is_hidden, pod_of
+from mooring.core.pod import ContainerKind, Pod, PodLevelGates
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.explain.phrases import count
+from mooring.extensions.claimed import is_claim
+from mooring.extensions.hidden import is_hidden, pod_of
 from mooring.memorymanager.state import MemoryState
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.node.settings import Settings
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.doctor.problem import Holder, Problem
 from mooring.planner.doctor.reports import Report
 

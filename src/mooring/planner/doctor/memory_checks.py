@@ -19,7 +19,7 @@ from mooring.memorymanager.facts import StartLeftToChance
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.start import start
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
-from mooring.node.refusals import MEMORY_FILE
+from mooring.node.start import MEMORY_FILE
 from mooring.planner.doctor.problem import Holder, Problem, Severity, numa_text
 
 NODES_DIFFER = "MOOR-330"

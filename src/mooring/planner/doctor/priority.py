@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from mooring.cpumanager.hidden import pod_of
+from mooring.extensions.hidden import pod_of
 from mooring.planner.doctor.problem import Holder
 
 

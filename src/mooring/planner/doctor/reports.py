@@ -12,8 +12,8 @@ from mooring.checkpoint.memory_load import MEMORY_FAMILY
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import MemoryState
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
 from mooring.node.settings import Settings
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.doctor.cpu_checks import check_cpu_state
 from mooring.planner.doctor.cpu_repair import Dropped, repaired_cpu
 from mooring.planner.doctor.memory_checks import check_memory_state

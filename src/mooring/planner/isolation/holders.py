@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from mooring.core.config import IRQ_AFFINITY
 from mooring.core.cpuset import CPUSet
 from mooring.core.topology import Topology
-from mooring.cpumanager.claimed import holder_name, is_claim
-from mooring.cpumanager.hidden import hidden_name, is_hidden, pod_of
-from mooring.node.interrupts import Owner
-from mooring.node.owning import owners_of, pci_addresses
+from mooring.extensions.claimed import holder_name, is_claim
+from mooring.extensions.hidden import hidden_name, is_hidden, pod_of
+from mooring.extensions.interrupt_owners import owners_of, pci_addresses
+from mooring.extensions.interrupts import Owner
 from mooring.planner.plan import Plan, reserved_cpus
 
 

@@ -8,8 +8,18 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.discovery.isolation import IsolationFacts
-from mooring.node.interrupts import ANNOTATION, Interrupt, Owner, Room, Why, Wish, closed_to_others, union, wish_of
-from mooring.node.steering import NEW, NEW_NAME, Memory, Step, steer
+from mooring.extensions.interrupts import (
+    ANNOTATION,
+    Interrupt,
+    Owner,
+    Room,
+    Why,
+    Wish,
+    closed_to_others,
+    union,
+    wish_of,
+)
+from mooring.extensions.steering import NEW, NEW_NAME, Memory, Step, steer
 from mooring.planner.isolation.holders import Assignments
 from mooring.planner.isolation.phrases import cpus_text, named
 

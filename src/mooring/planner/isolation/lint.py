@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.discovery.isolation import IsolationFacts
-from mooring.node.interrupts import closed_to_others
+from mooring.extensions.interrupts import closed_to_others
 from mooring.planner.isolation.balance import balance_finding
 from mooring.planner.isolation.groups import group_findings
 from mooring.planner.isolation.holders import Assignments

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mooring.node.refusals import CPU_FILE, MEMORY_FILE
+from mooring.node.start import CPU_FILE, MEMORY_FILE
 
 API_VERSION: Final = "mooring/v1alpha1"
 KIND: Final = "NodeArchive"

@@ -6,11 +6,10 @@ The kubelet's own words stand beside them and are told letter for letter.
 from __future__ import annotations
 
 from mooring.core.decision import Rejection
-from mooring.cpumanager import resize as cpu_resize
 from mooring.explain import reason as code
 from mooring.explain.reason import Reason
-from mooring.explain.why import why_out_of
-from mooring.memorymanager import resize as memory_resize
+from mooring.explain.why import ACCEPTED, why_out_of
+from mooring.extensions import cpu_resize, memory_resize
 from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
 
 _REASONS: dict[str, Reason] = {
@@ -76,7 +75,7 @@ def why_refused(rejection: Rejection) -> Reason:
         return known
     if rejection.reason.startswith("OutOf"):
         found = why_out_of(rejection)
-        sentence = found.sentence.replace("The resource managers accepted it, but", "No manager objects, but")
+        sentence = found.sentence.replace(ACCEPTED, "No resource manager objects, but")
         return Reason(found.code, sentence, found.remedy)
     if rejection.reason == "SMTAlignmentError":
         if "not multiple" in rejection.message:

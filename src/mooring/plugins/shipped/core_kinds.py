@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooring.core.cpuset import CPUSet
-from mooring.plugins.marks import hookimpl
+from mooring.plugins.hooks import hookimpl
 from mooring.plugins.rules import can_hold
 from mooring.plugins.shipped.reading import annotated, check_fields, flag, nothing_for, outside, word
 from mooring.plugins.values import CPURequest, MachineView, Withheld

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.plugins.marks import hookimpl
+from mooring.plugins.hooks import hookimpl
 from mooring.plugins.shipped.reading import check_fields
 from mooring.plugins.values import AffinityRequest
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.plugins.marks import hookimpl
+from mooring.plugins.hooks import hookimpl
 from mooring.plugins.shipped.reading import annotated, check_fields, nothing_for, outside, word
 from mooring.plugins.values import CPURequest, Withheld
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
-from mooring.plugins.marks import hookimpl
+from mooring.plugins.hooks import hookimpl
 from mooring.plugins.rules import kubelet_choice
 from mooring.plugins.values import CPURequest
 

@@ -17,7 +17,7 @@ from itertools import combinations, islice
 from math import comb
 
 from mooring.core.cpuset import CPUSet
-from mooring.plugins.marks import hookimpl
+from mooring.plugins.hooks import hookimpl
 from mooring.plugins.rules import can_hold, is_whole, scored_choice
 from mooring.plugins.shipped.reading import check_fields, word
 from mooring.plugins.values import CPURequest

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooring.core.cpuset import CPUSet
-from mooring.plugins.marks import hookimpl
+from mooring.plugins.hooks import hookimpl
 from mooring.plugins.shipped.reading import check_fields, flag, word
 from mooring.plugins.values import CPURequest, MachineView, Withheld
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
-from mooring.core.pod import Pod
-from mooring.core.podlevel import PodLevelGates
+from mooring.core.pod import Pod, PodLevelGates
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.explain.codes.pages import page
 from mooring.kubelet.kubelet import Kubelet

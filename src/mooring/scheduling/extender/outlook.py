@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
 from mooring.core.pod import Container, Pod
-from mooring.cpumanager.offline import kept_for_owners
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
+from mooring.extensions.offline import kept_for_owners
 from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.state import MemoryState
 from mooring.node import Node
