@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.scheduling.manifests import mistakes
+from tests.publisher.manifests import mistakes
 
 from mooring.agent.pods.accounts import AgentAccount, own_accounts
 from mooring.agent.pods.writes import EFFECT, TAINT

@@ -19,7 +19,7 @@ from tests.scheduling.extender_requests import PATIENT, ready_extender
 
 from mooring.core.errors import InputError
 from mooring.scheduling.extender.options import TLS, ExtenderOptions
-from mooring.scheduling.extender.serving import limits_of, serve
+from mooring.scheduling.extender.run import limits_of, serve
 
 IMPATIENT = 0.2
 POD = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": [{"name": "a"}]}}

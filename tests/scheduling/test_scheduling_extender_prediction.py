@@ -19,7 +19,7 @@ from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.publisher.facts_document import digest_of
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
-from mooring.publisher.restored import Kind, kind_of, restored
+from mooring.publisher.restored import NodeKind, kind_of, restored
 from mooring.scheduling.extender.deciding import Decider
 from mooring.scheduling.extender.outlook import UNPUBLISHED, UNREADABLE, Outlooks, Situation, anonymous
 from mooring.scheduling.extender.pods import Shapes, seen_pod
@@ -69,7 +69,7 @@ def test_restored_node_decides_as_the_one_that_published(
     if start.kubelet is None:
         assert isinstance(kind, str)
         return
-    assert isinstance(kind, Kind)
+    assert isinstance(kind, NodeKind)
     kubelet = start.kubelet.with_devices(DeviceState(hard.devices))
     try:
         for uid in ("a", "b", "c"):
@@ -103,7 +103,7 @@ def test_restored_node_decides_as_the_one_that_published(
 def test_a_state_that_cannot_be_restored_is_a_reason(text: str | None) -> None:
     facts = facts_with("sockets=1 numa=1 cores=4 threads=1 memory=8Gi")
     kind = kind_of(digest_of(facts), facts)
-    assert isinstance(kind, Kind)
+    assert isinstance(kind, NodeKind)
     state = NodeState(NODE, digest_of(facts), StateTexts(text, None))
     found = restored(kind, state, {})
     assert isinstance(found, str)
@@ -131,7 +131,7 @@ def test_devices_count_by_where_they_are_and_not_by_their_ids() -> None:
 def test_scores_prefer_one_numa_node_and_room_for_others() -> None:
     facts = facts_with("sockets=2 numa=2 cores=16 threads=1 memory=16Gi distances=10,32")
     kind = kind_of("d", facts)
-    assert isinstance(kind, Kind)
+    assert isinstance(kind, NodeKind)
 
     def judged(*running: Pod, asked: int) -> tuple[float, float]:
         kubelet = started(facts)

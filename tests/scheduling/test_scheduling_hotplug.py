@@ -13,7 +13,7 @@ from mooring.discovery.compact import parse_compact
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.publisher.observation import EngineObserver
-from mooring.publisher.restored import Kind, kind_of, restored
+from mooring.publisher.restored import NodeKind, kind_of, restored
 from mooring.publisher.state_document import state_document, state_of
 
 INFO = parse_compact("sockets=1 numa=2 cores=8 threads=1 memory=8Gi").info
@@ -37,7 +37,7 @@ def test_the_node_that_is_predicted_has_the_same_cpus() -> None:
     state = state_of(state_document(seen.state))
     assert state == seen.state
     kind = kind_of(seen.state.facts, seen.facts)
-    assert isinstance(kind, Kind)
+    assert isinstance(kind, NodeKind)
     found = restored(kind, state, dict(kubelet.node.active))
     assert not isinstance(found, str)
     # Without resizes no state file keeps what containers got at first.
@@ -58,7 +58,7 @@ def test_a_state_of_another_extension_is_a_reason() -> None:
     kubelet = published()
     seen = EngineObserver("n").observe(kubelet)
     without = kind_of("0", type(seen.facts)(seen.facts.machine, seen.facts.config, MooringConfig()))
-    assert isinstance(without, Kind)
+    assert isinstance(without, NodeKind)
     found = restored(without, seen.state, {})
     assert isinstance(found, str)
     assert CPU_HOTPLUG in found

@@ -33,22 +33,22 @@ LARGEST_CONTENT: Final = 16 * 1024**2
 _CONTENT: Final = "spec.content"
 
 
-class _Spec(msgspec.Struct):
+class _FactsSpec(msgspec.Struct):
     encoding: Literal["zlib+base64"]
     content: str
 
 
 class _Facts(msgspec.Struct):
-    spec: _Spec
+    spec: _FactsSpec
 
 
-class _Kind(msgspec.Struct):
+class _CoreKind(msgspec.Struct):
     efficiency: int
     cpus: str
 
 
 class _CPUs(msgspec.Struct):
-    kinds: tuple[_Kind, ...]
+    kinds: tuple[_CoreKind, ...]
     isolated: str
 
 

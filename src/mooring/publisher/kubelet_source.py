@@ -24,7 +24,7 @@ from mooring.publisher.facts_document import digest_of
 from mooring.publisher.naming import Names, Sets, device_state, disagreement, named
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.publisher.observation import Observation
-from mooring.publisher.restored import Kind, kind_of, rejoined, restored
+from mooring.publisher.restored import NodeKind, kind_of, rejoined, restored
 from mooring.service.podresources import ListedPod, pods_in
 
 TRIES: Final = 10
@@ -98,7 +98,7 @@ class KubeletSource:
         self._socket, self._names, self._clock, self._pause = socket, names, clock, pause
         self._born = self._birth()
         self._facts: NodeFacts | None = None
-        self._kind: Kind | str = ""
+        self._kind: NodeKind | str = ""
         self._digest = ""
         self._reading: _Reading | None = None
         self._started: tuple[StateTexts, Kubelet | str] | None = None
@@ -201,7 +201,7 @@ class KubeletSource:
         return Observation(self._facts, state, rejoined(kubelet, state, {}).kubelet.node)
 
 
-def _started(kind: Kind | str, files: StateTexts) -> Kubelet | str:
+def _started(kind: NodeKind | str, files: StateTexts) -> Kubelet | str:
     if isinstance(kind, str):
         return kind
     # Nobody is in it yet: who holds something is said by the files.

@@ -19,8 +19,7 @@ from mooring.core.machine import Finding
 from mooring.manifest.fields import Report, ignore
 from mooring.publisher.facts_document import facts_document
 from mooring.publisher.observation import Observation, Source, documents_of
-from mooring.publisher.pace import Pace, Rhythm
-from mooring.publisher.waking import Waking, room_of, wake
+from mooring.publisher.pace import Pace, Rhythm, Waking, room_of, wake
 from mooring.publisher.writing import apply, create_once, node_uid
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.cluster.watching import pause_before

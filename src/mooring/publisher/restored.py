@@ -24,7 +24,7 @@ _MEMORY_STATIC = "Static"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class NodeKind:
     """Facts that were understood: what all nodes with the same digest share."""
 
     digest: str
@@ -38,7 +38,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredState:
     """A node on its published state."""
 
     kubelet: Kubelet
@@ -48,7 +48,7 @@ class Restored:
     """Uids of those that somebody describes."""
 
 
-def kind_of(digest: str, facts: NodeFacts) -> Kind | str:
+def kind_of(digest: str, facts: NodeFacts) -> NodeKind | str:
     """Understand facts; a text says why a kubelet would not start with them."""
     try:
         settings = build_settings(facts.config, facts.mooring, facts.machine)
@@ -56,10 +56,10 @@ def kind_of(digest: str, facts: NodeFacts) -> Kind | str:
         return f"the kubelet would not start: {error}"
     if isinstance(settings, StartRefusal):
         return f"the kubelet would not start: {settings.message}"
-    return Kind(digest, facts, settings)
+    return NodeKind(digest, facts, settings)
 
 
-def restored(kind: Kind, state: NodeState, pods: Mapping[str, Pod]) -> Restored | str:
+def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> RestoredState | str:
     """Return the node on its state; a text says why it cannot be.
 
     Pods of the state run already and are not decided about. Of a pod that nobody describes any more only what it holds
@@ -85,7 +85,7 @@ def restored(kind: Kind, state: NodeState, pods: Mapping[str, Pod]) -> Restored 
     return rejoined(start.kubelet, state, pods)
 
 
-def rejoined(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod]) -> Restored:
+def rejoined(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod]) -> RestoredState:
     """Return a kubelet that has started on the files of a state, with its devices and with the pods that are in it."""
     kubelet = kubelet.with_devices(state.devices)
     holders = traces(kubelet.node)
@@ -93,7 +93,7 @@ def rejoined(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod]) -> Res
     adopted = [pods.get(uid) or _described_by(uid, holders[uid]) for uid in members if uid in pods or uid in holders]
     uids = frozenset(pod.uid for pod in adopted)
     kubelet = replace(kubelet, node=kubelet.node.adopt(adopted)).settled()
-    return Restored(kubelet.counting(kubelet.used), uids, frozenset(uid for uid in uids if uid in pods))
+    return RestoredState(kubelet.counting(kubelet.used), uids, frozenset(uid for uid in uids if uid in pods))
 
 
 def traces(node: Node) -> dict[str, list[str]]:

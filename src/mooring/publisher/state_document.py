@@ -69,7 +69,7 @@ class _StandIn(msgspec.Struct):
     by: _CPU
 
 
-class _Spec(msgspec.Struct):
+class _StateSpec(msgspec.Struct):
     facts: Annotated[str, msgspec.Meta(min_length=1)]
     sequence: int = 0
     files: _Files = msgspec.field(default_factory=_Files)
@@ -81,7 +81,7 @@ class _Spec(msgspec.Struct):
 
 
 class _State(msgspec.Struct):
-    spec: _Spec
+    spec: _StateSpec
 
 
 def state_document(state: NodeState, exclusive: ExclusiveCPUs | None = None) -> dict[str, Any]:

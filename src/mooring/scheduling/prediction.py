@@ -40,7 +40,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Prediction:
     """What a node's kubelet would do with a pod."""
 
     code: str = ""
@@ -54,11 +54,11 @@ class Answer:
         return not self.code
 
 
-ADMITTED = Answer()
+ADMITTED = Prediction()
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PodShape:
     """A pod without its identity."""
 
     key: bytes
@@ -97,14 +97,14 @@ class Recent(Generic[Key, Value]):
         return len(self._kept)
 
 
-def shape_of(pod: Pod) -> Shape:
+def shape_of(pod: Pod) -> PodShape:
     """Return what of a pod decides.
 
     >>> one, other = Pod("1", "web-1"), Pod("2", "web-2")
     >>> shape_of(one).key == shape_of(other).key
     True
     """
-    return Shape(shape_key(pod), replace(pod, uid=ASKED, name="asked", namespace=""), pod_requests(pod))
+    return PodShape(shape_key(pod), replace(pod, uid=ASKED, name="asked", namespace=""), pod_requests(pod))
 
 
 def shape_key(pod: Pod) -> bytes:
@@ -135,7 +135,7 @@ def load_of(kubelet: Kubelet) -> Load:
     return Load(used, len(kubelet.node.active))
 
 
-def predicted(kubelet: Kubelet, pod: Pod) -> tuple[Kubelet, Answer]:
+def predicted(kubelet: Kubelet, pod: Pod) -> tuple[Kubelet, Prediction]:
     """Ask the managers of a node.
 
     Returns:
@@ -145,7 +145,7 @@ def predicted(kubelet: Kubelet, pod: Pod) -> tuple[Kubelet, Answer]:
     if result.admitted:
         return after, ADMITTED
     if result.crash:
-        return after, Answer(why_crash(result.crash).code)
+        return after, Prediction(why_crash(result.crash).code)
     facts: list[object] = []
     decide(kubelet, pod, observer=facts.append)
     node = after.node
@@ -154,14 +154,14 @@ def predicted(kubelet: Kubelet, pod: Pod) -> tuple[Kubelet, Answer]:
     )
 
 
-def check(shape: Shape, load: Load, settings: Settings) -> Answer:
+def check(shape: PodShape, load: Load, settings: Settings) -> Prediction:
     """Make the node resources check."""
     refused = out_of(shape.requests, dict(load.used), load.pods, settings)
-    return ADMITTED if refused is None else Answer(why_out_of(refused).code, refused.reason)
+    return ADMITTED if refused is None else Prediction(why_out_of(refused).code, refused.reason)
 
 
-def _refusal(decision: Decision, circumstances: Circumstances) -> Answer:
-    return Answer(why(decision, circumstances).code, decision.reason)
+def _refusal(decision: Decision, circumstances: Circumstances) -> Prediction:
+    return Prediction(why(decision, circumstances).code, decision.reason)
 
 
 def _table(table: MemoryTable) -> tuple[int, ...]:

@@ -26,10 +26,9 @@ from mooring.agent.pods.events import ClusterEvent, EventSubject, EventWrite
 from mooring.agent.pods.writes import evict_pod, set_taint, write_event
 from mooring.dra.objects import ClaimObjects
 from mooring.publisher.naming import APINames
-from mooring.publisher.pruning import prune
-from mooring.publisher.waking import wake
-from mooring.publisher.writing import apply, create_once, node_uid
-from mooring.scheduling.extender.binding import ClusterServer
+from mooring.publisher.pace import wake
+from mooring.publisher.writing import apply, create_once, node_uid, prune
+from mooring.scheduling.extender.binding import ClusterPodAPI
 from mooring.scheduling.extender.wire import BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.watching import Pages, pods_of, watch_lines
@@ -366,13 +365,13 @@ def prune_facts(deployed: Deployed, account: str) -> None:
 
 def read_waiting_pod(deployed: Deployed, account: str) -> None:
     about = deployed.pod("")
-    assert ClusterServer(partial(deployed.connect, account)).read_pod(about.namespace, about.name)
+    assert ClusterPodAPI(partial(deployed.connect, account)).read_pod(about.namespace, about.name)
 
 
 def bind_pod(deployed: Deployed, account: str) -> None:
     about = deployed.pod("")
     asked = BindArguments(PodName=about.name, PodNamespace=about.namespace, PodUID=about.uid, Node=OWN)
-    ClusterServer(partial(deployed.connect, account)).bind(asked)
+    ClusterPodAPI(partial(deployed.connect, account)).bind(asked)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from tests.scheduling.extender_cluster import facts_with, started, state_of_node
 
 from mooring.publisher.facts_document import facts_document
 from mooring.publisher.state_document import state_document
-from mooring.scheduling.extender.binding import ClusterServer
+from mooring.scheduling.extender.binding import ClusterPodAPI
 from mooring.service.cluster.apiserver import cluster_of, configuration_of
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -155,7 +155,7 @@ def test_with_the_shipped_rights_and_files_pods_are_bound_where_they_fit(api: AP
         answers = {(verb, path): refused(account.http, verb, path) for verb, path in PAST_ITS_RIGHTS}
     assert answers == dict.fromkeys(answers, 403)
     # A pod that is to be bound and has not been heard of yet.
-    server = ClusterServer(lambda: cluster_of(configuration_of(str(deployed))))
+    server = ClusterPodAPI(lambda: cluster_of(configuration_of(str(deployed))))
     assert b'"fits"' in server.read_pod("default", "fits")
 
 

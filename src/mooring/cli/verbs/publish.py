@@ -243,7 +243,7 @@ def _once(publisher: Publisher, name: str) -> int:
 def _pruned(asked: Asked) -> int:
     import time  # noqa: PLC0415 - only here
 
-    from mooring.publisher.pruning import prune  # noqa: PLC0415 - needs the extra
+    from mooring.publisher.writing import prune  # noqa: PLC0415 - needs the extra
 
     try:
         with connector(asked.kubeconfig)() as cluster:

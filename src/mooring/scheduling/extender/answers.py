@@ -11,7 +11,7 @@ import msgspec
 from mooring.core.pod import Pod
 from mooring.kubelet.admit import Asking, admit
 from mooring.kubelet.kubelet import Kubelet
-from mooring.scheduling.extender.deciding import Decider, Verdict
+from mooring.scheduling.extender.deciding import Decider, NodeVerdict
 from mooring.scheduling.extender.outlook import Outlook, kubelets_of
 from mooring.scheduling.extender.pods import Shapes, seen_pod
 from mooring.scheduling.extender.scoring import Weights
@@ -28,9 +28,9 @@ from mooring.scheduling.extender.wire import (
     Victims,
     node_names,
 )
-from mooring.scheduling.prediction import Shape, shape_of
+from mooring.scheduling.prediction import PodShape, shape_of
 
-UNDECIDED = Verdict("mooring: not decided within the time of the request", hopeless=True)
+UNDECIDED = NodeVerdict("mooring: not decided within the time of the request", hopeless=True)
 MOST_MORE = 2
 """Victims that are added to those which the scheduler proposes."""
 MOST_TRIES = 60
@@ -105,9 +105,9 @@ class Answers:
                 kept[name] = MetaVictims([MetaPod(uid) for uid in victims], violations)
         return PreemptAnswer(kept)
 
-    def _verdicts(self, pod: Pod, names: Sequence[str]) -> Iterator[Verdict]:
+    def _verdicts(self, pod: Pod, names: Sequence[str]) -> Iterator[NodeVerdict]:
         shape = shape_of(pod)
-        known: dict[Outlook, Verdict] = {}
+        known: dict[Outlook, NodeVerdict] = {}
         for name in names:
             outlook = self.view.outlook(name, pod) if self.in_time() else None
             if outlook is None:
@@ -118,11 +118,11 @@ class Answers:
                 verdict = known[outlook] = self.decider.verdict(outlook, shape)
             yield verdict
 
-    def _score(self, outlook: Outlook, shape: Shape) -> int:
+    def _score(self, outlook: Outlook, shape: PodShape) -> int:
         merit = self.decider.merit(outlook, shape)
         return 0 if merit is None else self.weights.score(merit)
 
-    def _victims(self, name: str, pod: Pod, shape: Shape, proposed: Sequence[str]) -> list[str] | None:
+    def _victims(self, name: str, pod: Pod, shape: PodShape, proposed: Sequence[str]) -> list[str] | None:
         """Return the victims of a node; None when the pod would not be admitted without them either."""
         situation = self.view.situation(name, pod)
         kubelets = kubelets_of(situation)
@@ -150,7 +150,7 @@ def _sets(uids: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield from combinations(uids, size)
 
 
-def _admitted_without(kubelets: Iterable[Kubelet], victims: Sequence[str], shape: Shape) -> bool:
+def _admitted_without(kubelets: Iterable[Kubelet], victims: Sequence[str], shape: PodShape) -> bool:
     """Tell whether a pod is admitted in every way that things can have gone, once the victims have left."""
     for kubelet in kubelets:
         left = kubelet.without([uid for uid in victims if uid in kubelet.node.active])

@@ -15,7 +15,7 @@ import msgspec
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
-from mooring.scheduling.extender.deciding import Verdict
+from mooring.scheduling.extender.deciding import NodeVerdict
 from mooring.scheduling.extender.pods import Shapes, seen_pod
 from mooring.scheduling.extender.view import ClusterView
 from mooring.scheduling.extender.wire import BindAnswer, BindArguments
@@ -25,7 +25,7 @@ WAIT = 5.0
 """Seconds for which a node is waited for to which another pod is just being bound."""
 
 
-class Server(Protocol):
+class PodAPI(Protocol):
     """Whoever binds pods and knows them."""
 
     def read_pod(self, namespace: str, name: str) -> bytes:
@@ -44,7 +44,7 @@ class Server(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterServer:
+class ClusterPodAPI:
     """The API server."""
 
     connect: Callable[[], Cluster]
@@ -77,9 +77,9 @@ class Binder:
     """Binds pods; used by several threads, one at a time for each node."""
 
     view: ClusterView
-    server: Server
+    server: PodAPI
     shapes: Shapes
-    verdict: Callable[[Pod, str], Verdict]
+    verdict: Callable[[Pod, str], NodeVerdict]
     """The last word about a pod and a node."""
 
     def bind(self, asked: BindArguments, in_time: Callable[[], bool] = lambda: True) -> BindAnswer:

@@ -11,10 +11,10 @@ from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.explain.codes.pages import page
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.start import emptied
-from mooring.publisher.restored import Kind
+from mooring.publisher.restored import NodeKind
 from mooring.scheduling.extender.outlook import Outlook, View
 from mooring.scheduling.extender.scoring import Merit, merit_of
-from mooring.scheduling.prediction import ADMITTED, Answer, Load, Recent, Shape, check, predicted
+from mooring.scheduling.prediction import ADMITTED, Load, PodShape, Prediction, Recent, check, predicted
 
 _MOST_ANSWERS = 20_000
 _MOST_AFTERWARDS = 256
@@ -30,7 +30,7 @@ class UnknownNodes(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NodeVerdict:
     """The extender's word about one node."""
 
     reason: str = ""
@@ -39,7 +39,7 @@ class Verdict:
     """Whether removing pods from the node would change nothing."""
 
 
-GOOD = Verdict()
+GOOD = NodeVerdict()
 
 
 class Decider:
@@ -52,25 +52,25 @@ class Decider:
             unknown: what to say about nodes of which nothing can be said.
         """
         self._unknown = unknown
-        self._answers: Recent[tuple[bytes, bytes], Answer] = Recent(_MOST_ANSWERS)
+        self._answers: Recent[tuple[bytes, bytes], Prediction] = Recent(_MOST_ANSWERS)
         self._afterwards: Recent[tuple[bytes, bytes], Kubelet] = Recent(_MOST_AFTERWARDS)
-        self._ever: Recent[tuple[object, ...], Answer] = Recent(_MOST_ANSWERS)
+        self._ever: Recent[tuple[object, ...], Prediction] = Recent(_MOST_ANSWERS)
         self._merits: Recent[tuple[bytes, bytes], Merit] = Recent(_MOST_ANSWERS)
         self.runs = 0
         """How often the engine was asked."""
         self.hits = 0
         """How often an answer was known."""
 
-    def verdict(self, outlook: Outlook, shape: Shape) -> Verdict:
+    def verdict(self, outlook: Outlook, shape: PodShape) -> NodeVerdict:
         """Say whether a pod of this shape may be bound to a node with this outlook."""
         if outlook.kind is None:
             return self._without_knowledge(outlook, shape)
         answer = self.answer(outlook, shape)
         if answer.admitted:
             return GOOD
-        return Verdict(sentence(answer.code, answer.reason), hopeless=not self._ever_admitted(outlook, shape))
+        return NodeVerdict(sentence(answer.code, answer.reason), hopeless=not self._ever_admitted(outlook, shape))
 
-    def answer(self, outlook: Outlook, shape: Shape) -> Answer:
+    def answer(self, outlook: Outlook, shape: PodShape) -> Prediction:
         """Return the first refusal among all ways that things can have gone, then that of the node resources check."""
         for view in outlook.views:
             answer = self._asked(view, shape)
@@ -80,7 +80,7 @@ class Decider:
             return ADMITTED
         return check(shape, outlook.load, outlook.kind.settings)
 
-    def merit(self, outlook: Outlook, shape: Shape) -> Merit | None:
+    def merit(self, outlook: Outlook, shape: PodShape) -> Merit | None:
         """Return how good a place the pod would get, at worst; None when it gets none or nothing is known."""
         if outlook.kind is None:
             return None
@@ -88,14 +88,14 @@ class Decider:
         found = [merit for merit in merits if merit is not None]
         return None if len(found) < len(merits) else Merit.worst(found)
 
-    def _without_knowledge(self, outlook: Outlook, shape: Shape) -> Verdict:
+    def _without_knowledge(self, outlook: Outlook, shape: PodShape) -> NodeVerdict:
         if self._unknown is UnknownNodes.ALLOW:
             return GOOD
         if self._unknown is UnknownNodes.DENY_EXCLUSIVE and not wants_exclusive(shape.pod):
             return GOOD
-        return Verdict(f"mooring: {outlook.trouble}", hopeless=True)
+        return NodeVerdict(f"mooring: {outlook.trouble}", hopeless=True)
 
-    def _asked(self, view: View, shape: Shape) -> Answer:
+    def _asked(self, view: View, shape: PodShape) -> Prediction:
         key = view.key, shape.key
         found = self._answers.get(key)
         if found is not None:
@@ -108,7 +108,7 @@ class Decider:
             self._afterwards.put(key, after)
         return answer
 
-    def _merit(self, kind: Kind, view: View, shape: Shape) -> Merit | None:
+    def _merit(self, kind: NodeKind, view: View, shape: PodShape) -> Merit | None:
         key = view.key, shape.key
         found = self._merits.get(key)
         if found is not None:
@@ -124,7 +124,7 @@ class Decider:
         self._merits.put(key, found)
         return found
 
-    def _ever_admitted(self, outlook: Outlook, shape: Shape) -> bool:
+    def _ever_admitted(self, outlook: Outlook, shape: PodShape) -> bool:
         """Tell whether the node would admit the pod if it had no other."""
         kind = outlook.kind
         if kind is None or not outlook.views:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from mooring.core.pod import Pod
 from mooring.publisher.objects import NodeState
-from mooring.publisher.restored import Kind
+from mooring.publisher.restored import NodeKind
 from mooring.scheduling.extender.outlook import Outlook, Situation
 from mooring.scheduling.extender.published import NamedPods, PublishedState
 
@@ -144,7 +144,7 @@ class KnownNode:
         settling = assumed_for if waited_for else SETTLING
         return [uid for uid, entry in self.pods.items() if entry.is_over(now, assumed_for, settling, self._passed)]
 
-    def situation(self, kind: Kind | str | None) -> Situation:
+    def situation(self, kind: NodeKind | str | None) -> Situation:
         """Return everything that is known about the node.
 
         Args:

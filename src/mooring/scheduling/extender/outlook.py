@@ -16,7 +16,7 @@ from mooring.node import Node
 from mooring.node.providers import Providers
 from mooring.node.resources import total_requests
 from mooring.publisher.objects import NodeState
-from mooring.publisher.restored import Kind, Restored, restored
+from mooring.publisher.restored import NodeKind, RestoredState, restored
 from mooring.scheduling.assumed import Pending, courses
 from mooring.scheduling.extender.pods import is_plain
 from mooring.scheduling.prediction import Load, load_of, view_key
@@ -43,7 +43,7 @@ class View:
 class Outlook:
     """What is known about a node."""
 
-    kind: Kind | None
+    kind: NodeKind | None
     """Facts of the node; None when nothing can be said."""
     views: tuple[View, ...] = ()
     """One for each way that things can have gone; a pod is admitted when each of them admits it."""
@@ -56,7 +56,7 @@ class Outlook:
 class Situation:
     """Everything that is known about one node."""
 
-    kind: Kind | str | None
+    kind: NodeKind | str | None
     """Its facts, or why they cannot be used; None when they are not known."""
     state: NodeState | str | None
     """What it published, or why that cannot be read."""
@@ -126,7 +126,7 @@ def _without_left(kubelet: Kubelet, situation: Situation) -> Kubelet:
     return settled.counting(total_requests(settled.node.active.values())) if left else settled
 
 
-def _is_named(pod: Pod, state: NodeState, found: Restored) -> bool:
+def _is_named(pod: Pod, state: NodeState, found: RestoredState) -> bool:
     """Tell whether a state without uids names a pod that holds nothing, and no other one can be meant."""
     if any(uid not in found.known for uid in found.members):
         return False
@@ -144,11 +144,11 @@ class Outlooks:
     def of(self, situation: Situation) -> Outlook:
         """Return the outlook on a node."""
         kubelets = kubelets_of(situation)
-        if isinstance(kubelets, str) or not isinstance(situation.kind, Kind):
+        if isinstance(kubelets, str) or not isinstance(situation.kind, NodeKind):
             return self.trouble(kubelets if isinstance(kubelets, str) else UNKNOWN_FACTS)
         return self.shared(situation.kind, kubelets)
 
-    def shared(self, kind: Kind, kubelets: Sequence[Kubelet]) -> Outlook:
+    def shared(self, kind: NodeKind, kubelets: Sequence[Kubelet]) -> Outlook:
         """Return the outlook on what a node may be."""
         views = {view.key: view for view in (self._view(kind, one) for one in kubelets)}
         load = _heaviest(kubelets)
@@ -167,7 +167,7 @@ class Outlooks:
             self._made[reason] = found
         return found
 
-    def _view(self, kind: Kind, kubelet: Kubelet) -> View:
+    def _view(self, kind: NodeKind, kubelet: Kubelet) -> View:
         key = view_key(kind.digest, kubelet.node)
         found = self._views.get(key)
         if found is None:

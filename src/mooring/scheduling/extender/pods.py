@@ -26,7 +26,7 @@ _KEPT: Final = (MIRROR, SCALE_DOWN)
 _MOST_SHAPES: Final = 20_000
 
 
-class _Metadata(msgspec.Struct, omit_defaults=True):
+class _PodMetadata(msgspec.Struct, omit_defaults=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -47,7 +47,7 @@ class _Container(msgspec.Struct, omit_defaults=True):
     resources: _Resources | None = None
 
 
-class _Spec(msgspec.Struct, omit_defaults=True, rename={"scale_down": SCALE_DOWN_FIELD}):
+class _PodSpec(msgspec.Struct, omit_defaults=True, rename={"scale_down": SCALE_DOWN_FIELD}):
     nodeName: str = ""  # noqa: N815 - as above
     containers: list[_Container] = []
     initContainers: list[_Container] | None = None  # noqa: N815 - as above
@@ -74,11 +74,11 @@ class _Status(msgspec.Struct, omit_defaults=True):
     resources: _Resources | None = None
 
 
-class PodObject(msgspec.Struct, omit_defaults=True):
+class SeenPodObject(msgspec.Struct, omit_defaults=True):
     """A v1 Pod, as far as it is read."""
 
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+    metadata: _PodMetadata = msgspec.field(default_factory=_PodMetadata)
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
     status: _Status = msgspec.field(default_factory=_Status)
 
 
@@ -123,7 +123,7 @@ class Shapes:
 _NONE: Mapping[str, str] = {}
 
 
-def pod_of(found: PodObject, shapes: Shapes) -> Pod:
+def pod_of(found: SeenPodObject, shapes: Shapes) -> Pod:
     """Return the pod as its node counts it: while a resize is on its way, with what is allocated.
 
     Raises:
@@ -143,7 +143,7 @@ def seen_pod(data: bytes | msgspec.Raw, shapes: Shapes) -> Seen:
         InputError: it is none.
     """
     try:
-        found = msgspec.json.decode(data, type=PodObject)
+        found = msgspec.json.decode(data, type=SeenPodObject)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"the pod cannot be read: {error}", source=SOURCE) from None
     status = found.status

@@ -1,30 +1,32 @@
-"""The extender as a process."""
+"""The extender as a process: what it follows, where it listens, with which limits, and how it stops."""
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from typing import Final
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.scheduling.extender.answers import Answers
-from mooring.scheduling.extender.binding import Binder, ClusterServer, Server
-from mooring.scheduling.extender.deciding import Decider, Verdict
+from mooring.scheduling.extender.binding import Binder, ClusterPodAPI, PodAPI
+from mooring.scheduling.extender.deciding import Decider, NodeVerdict
 from mooring.scheduling.extender.metrics import ExtenderMetrics
-from mooring.scheduling.extender.options import ExtenderOptions, load_extender_options
+from mooring.scheduling.extender.options import TLS, ExtenderOptions, load_extender_options
 from mooring.scheduling.extender.pods import Shapes
-from mooring.scheduling.extender.service import Limits, Service
-from mooring.scheduling.extender.serving import serve
+from mooring.scheduling.extender.service import RequestLimits, Service
 from mooring.scheduling.extender.view import ClusterView
 from mooring.scheduling.extender.watches import Report, followers
 from mooring.scheduling.prediction import shape_of
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.following import Follower
+from mooring.service.http import Application, Limits, Server, listener_at
 from mooring.service.logs import start_log
-from mooring.service.options import LogLevel
+from mooring.service.options import Address, LogLevel
 from mooring.service.signals import stop_signals
 
 _TIDY_PERIOD = 5.0
@@ -75,7 +77,7 @@ class Extender:
 
 
 def extender_with(
-    options: ExtenderOptions, connect: Callable[[], Cluster], report: Report, server: Server | None = None
+    options: ExtenderOptions, connect: Callable[[], Cluster], report: Report, server: PodAPI | None = None
 ) -> Extender:
     """Put an extender together; it does nothing yet.
 
@@ -89,7 +91,7 @@ def extender_with(
     shapes, decider = Shapes(), Decider(options.unknown_nodes)
     last_word, one_at_a_time = Decider(options.unknown_nodes), threading.Lock()
 
-    def verdict(pod: Pod, node: str) -> Verdict:
+    def verdict(pod: Pod, node: str) -> NodeVerdict:
         outlook = view.outlook(node, pod)
         with one_at_a_time:
             return last_word.verdict(outlook, shape_of(pod))
@@ -107,9 +109,9 @@ def extender_with(
 
     service = Service(
         Answers(view, decider, options.weights, shapes),
-        Binder(view, server or ClusterServer(connect), shapes, verdict),
+        Binder(view, server or ClusterPodAPI(connect), shapes, verdict),
         metrics,
-        Limits(options.request_time, options.largest_body, options.requests_at_once),
+        RequestLimits(options.request_time, options.largest_body, options.requests_at_once),
         lambda: made.is_ready,
     )
     made = Extender(view, service, followers(connect, view, shapes, failed), metrics, threading.Event())
@@ -152,3 +154,51 @@ def _running(extender: Extender) -> Iterator[None]:
         yield
     finally:
         extender.stop()
+
+
+_IDLE: Final = 100.0
+"""Seconds until the next request: longer than the 90 after which the scheduler closes an idle connection.
+
+Source: Go's http.DefaultTransport, whose IdleConnTimeout k8s.io/apimachinery v0.37 takes.
+"""
+_BUSY: Final = 3
+"""Times of a request within which it is over in any case: its body, its answer, and as much again."""
+_CONNECTIONS: Final = 512
+"""A scheduler keeps one for each request that is under way."""
+_GRACE: Final = 5.0
+"""Seconds for requests under way when the extender ends."""
+
+
+def serve(options: ExtenderOptions, app: Application, limits: Limits | None = None) -> Server:
+    """Serve an application where the options say.
+
+    Args:
+        options: of the extender.
+        app: answers.
+        limits: in place of those of the options.
+
+    Raises:
+        InputError: the certificates or the address cannot be used.
+    """
+    tls = _context(options.tls) if options.tls.certificate else None
+    listener = listener_at(Address(options.host, options.port), "choose another address", field="listen")
+    return Server(listener, app, limits or limits_of(options), tls=tls)
+
+
+def limits_of(options: ExtenderOptions) -> Limits:
+    """Return how long clients may take."""
+    seconds = options.request_time
+    return Limits(seconds, seconds * _BUSY, _IDLE, connections=_CONNECTIONS, head=64 * 1024, grace=_GRACE)
+
+
+def _context(tls: TLS) -> ssl.SSLContext:
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tls.certificate, tls.key)
+        if tls.client_ca:
+            context.load_verify_locations(tls.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        remedy = "check certificate, key and clientCA"
+        raise InputError(f"cannot be used: {error}", field="tls", remedy=remedy) from None
+    return context

@@ -41,7 +41,7 @@ _RESERVE: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """How much the extender takes upon itself."""
 
     seconds: float
@@ -61,7 +61,7 @@ class Service:
         answers: Answers,
         binder: Binder,
         metrics: ExtenderMetrics,
-        limits: Limits,
+        limits: RequestLimits,
         is_ready: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from mooring.core.pod import Pod
 from mooring.publisher.objects import NodeFacts, NodeState
-from mooring.publisher.restored import Kind, kind_of
+from mooring.publisher.restored import NodeKind, kind_of
 from mooring.scheduling.extender.cluster_pods import ClusterPods
 from mooring.scheduling.extender.known_node import KnownNode
 from mooring.scheduling.extender.outlook import TOO_OLD, Outlook, Outlooks, Situation
@@ -43,7 +43,7 @@ class ClusterView:
         self._longest_age = longest_age
         self._lock = threading.RLock()
         self._outlooks = Outlooks()
-        self._kinds: dict[str, Kind | str] = {}
+        self._kinds: dict[str, NodeKind | str] = {}
         """Digest -> facts that were understood, or why they cannot be used."""
         self._nodes: dict[str, KnownNode] = {}
         self._pods = ClusterPods(self._node, clock)
@@ -57,7 +57,7 @@ class ClusterView:
     def put_facts(self, digest: str, facts: NodeFacts | str) -> None:
         """Take facts, or the reason why they cannot be read."""
         with self._lock:
-            if isinstance(self._kinds.get(digest), Kind):
+            if isinstance(self._kinds.get(digest), NodeKind):
                 return  # facts never change
         kind = facts if isinstance(facts, str) else kind_of(digest, facts)
         with self._lock:

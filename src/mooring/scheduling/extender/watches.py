@@ -23,7 +23,7 @@ Report = Callable[[str, str], object]
 """Takes what something is about, and what is the matter."""
 
 
-class _Metadata(msgspec.Struct):
+class _NamedMetadata(msgspec.Struct):
     name: str = ""
     uid: str = ""
     resourceVersion: str = ""  # noqa: N815 - the field's name on the wire
@@ -31,7 +31,7 @@ class _Metadata(msgspec.Struct):
 
 
 class _Named(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: _NamedMetadata = msgspec.field(default_factory=_NamedMetadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def followers(connect: Callable[[], Cluster], view: ClusterView, shapes: Shapes,
     ]
 
 
-def _metadata(item: msgspec.Raw) -> _Metadata:
+def _metadata(item: msgspec.Raw) -> _NamedMetadata:
     try:
         return msgspec.json.decode(item, type=_Named).metadata
     except msgspec.MsgspecError as error:

@@ -108,7 +108,7 @@ class _NodeMetadata(msgspec.Struct):
     name: str
 
 
-class _Node(msgspec.Struct):
+class _NamedNode(msgspec.Struct):
     metadata: _NodeMetadata
 
 
@@ -145,4 +145,4 @@ def node_names(asked: Arguments) -> list[str]:
     return names
 
 
-_NODES = msgspec.json.Decoder(_Node)
+_NODES = msgspec.json.Decoder(_NamedNode)

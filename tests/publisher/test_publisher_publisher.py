@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector
-from tests.scheduling.published_node import FACTS, NODE, STATE, TOPOLOGY, Node
+from tests.publisher.published_node import FACTS, NODE, STATE, TOPOLOGY, Node
 
 from mooring.publisher.facts_document import facts_of
 from mooring.publisher.publisher import LOOKING

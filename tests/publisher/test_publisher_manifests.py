@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 from tests.agent.small_node import CONFIG, INFO
-from tests.scheduling.manifests import mistakes
+from tests.publisher.manifests import mistakes
 
 from mooring.cli.verbs import publish
 from mooring.core.config import MooringConfig

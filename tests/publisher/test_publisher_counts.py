@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector
-from tests.scheduling.published_node import NODE, RHYTHM, STATE, Node
+from tests.publisher.published_node import NODE, RHYTHM, STATE, Node
 
 from mooring.publisher.metrics import PublisherMetrics
 from mooring.publisher.observation import Observation
