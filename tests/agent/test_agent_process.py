@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
+import subprocess
 import sys
 from itertools import groupby
 from pathlib import Path
@@ -126,3 +129,35 @@ def test_a_connection_of_the_runtime_that_is_none_is_told_in_one_line(tmp_path: 
         agent.process = None
     (line,) = (tmp_path / "log").read_text().splitlines()
     assert line == "mooring: NRI_PLUGIN_SOCKET=none is no socket; start the agent without it"
+
+
+_AT_REGISTRATION = """
+import os, sys
+from mooring.agent.nri.session import Session
+
+def register(session):
+    print(*sorted(name for name in sys.modules if name.split(".")[0] in {heavy!r} or name in {own!r}))
+    sys.stdout.flush()
+    os._exit(0)
+
+Session.register = register
+from mooring.cli.main import run
+run(["agent", "--config", "/nowhere/agent.yaml"])
+"""
+HEAVY = {"asyncio", "grpc", "http", "msgspec", "prometheus_client", "rich", "ssl", "uvicorn", "yaml"}
+OWN = {f"mooring.{room}" for room in ("checkpoint", "discovery", "explain", "kubelet", "manifest", "node", "planner")}
+
+
+def test_an_agent_that_the_runtime_starts_registers_before_it_imports_or_reads_anything_else() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        done = subprocess.run(
+            [sys.executable, "-c", _AT_REGISTRATION.format(heavy=HEAVY, own=OWN)],
+            env={**os.environ, "NRI_PLUGIN_SOCKET": str(ours.fileno()), "NRI_PLUGIN_IDX": "50"},
+            pass_fds=[ours.fileno()],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+    assert (done.stdout, done.stderr) == ("\n", "")

@@ -14,7 +14,7 @@ from tests.agent.whole_agent import Node, pod, start, until, whole
 from mooring.agent.cgroups.unseen import UnseenCGroups
 from mooring.agent.nri.errors import RemoteError
 from mooring.agent.nri.observer import Loss, LostAnswer
-from mooring.agent.nri.plugin import Given
+from mooring.agent.nri.plugin import given_by
 from mooring.agent.nri.types import Event
 from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.values import AgentState
@@ -156,8 +156,9 @@ def test_an_agent_that_the_runtime_started_talks_over_the_given_connection_until
     node: Node, ends: str
 ) -> None:
     ours, theirs = socket.socketpair()
-    agent = node.agent(given=Given(ours, "pinner", "07"))
     runtime = RuntimeSide(theirs)
+    environment = {"NRI_PLUGIN_SOCKET": str(ours.detach()), "NRI_PLUGIN_NAME": "pinner", "NRI_PLUGIN_IDX": "07"}
+    agent = node.agent(given=given_by(environment))
     assert runtime.registered.get(timeout=TIMEOUT) == ("07", "pinner")
     runtime.configure()
     runtime.synchronize()

@@ -20,10 +20,10 @@ from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.cpu_hotplug import ONLINE
 from mooring.agent.node_kubelet import KubeletFinder
-from mooring.agent.nri.plugin import Given
+from mooring.agent.nri.session import Session
 from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources, PodSandbox
 from mooring.agent.startup import Startup, with_known_cpus
-from mooring.agent.status.api import ask_status
+from mooring.agent.status.client import ask_status
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.discovery.loader import load_machine
@@ -96,7 +96,7 @@ class Node:
     beside: KubeletFinder | None = None
     """Looks for a kubelet, where there is one to look for."""
 
-    def agent(self, more: str = "", given: Given | None = None, cgroups: CGroups | None = None) -> Agent:
+    def agent(self, more: str = "", given: Session | None = None, cgroups: CGroups | None = None) -> Agent:
         """Start an agent."""
         made = Agent(self.beginning(more, cgroups), Log("test"), given)
         self.agents.append(made)

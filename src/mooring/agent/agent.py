@@ -6,25 +6,23 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mooring.agent.adapter import RuntimeAdapter
-from mooring.agent.claims import ClaimsService
 from mooring.agent.cpu_hotplug import CPUReconciler
 from mooring.agent.executor import Executor, WorkQueue
 from mooring.agent.holder import StateHolder
-from mooring.agent.interrupts.reconcile import InterruptReconciler
+from mooring.agent.interrupts.journal import FILE as INTERRUPTS_FILE
 from mooring.agent.listening import Listener
 from mooring.agent.node_kubelet import KubeletWatch
 from mooring.agent.node_lock import NodeLock
 from mooring.agent.nri.errors import ConnectionLostError
-from mooring.agent.nri.plugin import Given, connect_to, run_given_plugin, run_plugin
-from mooring.agent.nri.session import PluginOptions
+from mooring.agent.nri.plugin import connect_to, run_given_plugin, run_plugin
+from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.options import choices_of
-from mooring.agent.podresources import PodResourcesService
 from mooring.agent.pods.cluster import announce, open_cluster_access
 from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.agent.reactor.hotplug import is_watched
@@ -40,6 +38,7 @@ from mooring.agent.status.snapshot import Heartbeat, InForce, Published, Snapsho
 from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.agent.storage.store import Store
 from mooring.agent.verify import SandboxCheck, verify, verify_quotas, verify_sandboxes
+from mooring.core.config import IRQ_AFFINITY
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.kubelet.kubelet import Kubelet
@@ -47,6 +46,10 @@ from mooring.manifest.defaults import PodGates
 from mooring.node.metrics import Metrics, fold
 from mooring.service.clock import present_moment
 from mooring.service.http import serve_tcp, serve_unix
+from mooring.service.sockets import socket_path
+
+if TYPE_CHECKING:
+    from mooring.agent.interrupts.reconcile import InterruptReconciler
 
 VERIFYING = 10.0
 """Seconds between two looks at all control groups."""
@@ -66,18 +69,18 @@ HANGING = 5.0
 class Agent:
     """An agent of this node."""
 
-    def __init__(self, beginning: Startup, log: Any, given: Given | None = None) -> None:
+    def __init__(self, beginning: Startup, log: Any, given: Session | None = None) -> None:
         """Take the state folder, start the engine, and open sockets; :meth:`start` begins to talk to the runtime.
 
         Args:
             beginning: configuration and machine.
             log: of the agent.
-            given: the runtime's connection, where the runtime started this program.
+            given: the session of a plugin that the runtime started, registered.
 
         Raises:
             InputError: something of the configuration cannot be had. Then nothing stays behind.
         """
-        self._log, self._given, self._cgroups = log, given, beginning.cgroups
+        self._log, self._given, self._cgroups, self._root = log, given, beginning.cgroups, beginning.root
         self._options = options = beginning.configuration.options
         self._closing = ExitStack()
         self._stopping = threading.Event()
@@ -124,11 +127,8 @@ class Agent:
             )
             self.holder = StateHolder(resumed.state, self._published, store, self.executor)
             self._around, self.work = around, work
-            self._interrupts = (
-                InterruptReconciler(beginning.root, Path(options.state_dir), self.holder, self.metrics, log)
-                if beginning.root
-                else None
-            )
+            self._interrupts: InterruptReconciler | None = None
+            self._moved_before = (Path(options.state_dir) / INTERRUPTS_FILE).exists()
             if unlockable:
                 log.warning("the state folder cannot be locked", problem=unlockable)
                 self.holder.problem(unlockable)
@@ -163,7 +163,11 @@ class Agent:
         return self.failure is not None or (self._thread.ident is not None and not self._thread.is_alive())
 
     def start(self) -> None:
-        """Begin to talk to the runtime; where the node is to be tainted meanwhile, the taint comes first."""
+        """Begin to talk to the runtime; where the node is to be tainted meanwhile, the taint comes first.
+
+        Raises:
+            InputError: there can be no socket for claims or PodResources.
+        """
         self.work.start()
         if self._cpus is not None:
             self._cpus.start()
@@ -171,6 +175,7 @@ class Agent:
             self._taint(present=True)
             self._around.outward.wait_until_tried(_TAINTING)
         self._thread.start()
+        self._serve_grpc()
 
     def reload(self) -> None:
         """Read the configuration at the next look, whether its files have changed or not."""
@@ -202,8 +207,7 @@ class Agent:
         if now - self._verified >= VERIFYING:
             self._verified = now
             self.work.put(self.verify_all)
-        if self._interrupts is not None:
-            self._interrupts.look_after(self._reloading.options)
+        self._look_after_interrupts()
         if now - self._written >= WRITING:
             self._written = now
             self.holder.write_again()
@@ -226,8 +230,7 @@ class Agent:
         """Stop talking to the runtime and end everything; nothing stays behind."""
         self._stopping.set()
         if self._given is not None:
-            with suppress(OSError):
-                self._given.trunk.shutdown(socket.SHUT_RDWR)
+            self._given.close()
         if self._thread.is_alive():
             self._thread.join(_PATIENCE)
         self.work.finish(_PATIENCE)
@@ -290,10 +293,38 @@ class Agent:
             server = serve_tcp(options.metrics_address, pages)
             opened.callback(server.close)
             self.metrics_address = server.address
+        for path in filter(None, (options.pod_resources_socket, options.claims_socket)):
+            socket_path(path)
+
+    def _serve_grpc(self) -> None:
+        """Serve PodResources and claims; gRPC is imported when the runtime has the agent already.
+
+        Raises:
+            InputError: there can be no such socket.
+        """
+        options = self._options
         if options.pod_resources_socket:
-            opened.callback(PodResourcesService(options.pod_resources_socket, self._published, self._log).close)
+            from mooring.agent.podresources import PodResourcesService  # noqa: PLC0415 - as said above
+
+            served = PodResourcesService(options.pod_resources_socket, self._published, self._log)
+            self._closing.callback(served.close)
         if options.claims_socket:
-            opened.callback(ClaimsService(options.claims_socket, self._published, self.holder, self._log).close)
+            from mooring.agent.claims import ClaimsService  # noqa: PLC0415 - as said above
+
+            claims = ClaimsService(options.claims_socket, self._published, self.holder, self._log)
+            self._closing.callback(claims.close)
+
+    def _look_after_interrupts(self) -> None:
+        # Late: most nodes leave interrupts alone, and the words for findings come with it.
+        if self._interrupts is None and self._root:
+            if not self._moved_before and IRQ_AFFINITY not in self.holder.state.kubelet.mooring.extensions:
+                return
+            from mooring.agent.interrupts.reconcile import InterruptReconciler  # noqa: PLC0415 - as said above
+
+            folder = Path(self._options.state_dir)
+            self._interrupts = InterruptReconciler(self._root, folder, self.holder, self.metrics, self._log)
+        if self._interrupts is not None:
+            self._interrupts.look_after(self._reloading.options)
 
     def _publish(self, beginning: Startup) -> RunningPublisher:
         """Start the publisher.
@@ -342,7 +373,7 @@ def _first(beginning: Startup, resumed: Resumed, facts: list[object]) -> Snapsho
 
 
 def _plugin(
-    given: Given | None,
+    given: Session | None,
     shell: RuntimeAdapter,
     options: PluginOptions,
     listener: Listener,

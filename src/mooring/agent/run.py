@@ -13,10 +13,8 @@ from types import FrameType
 from typing import Any
 
 from mooring.agent.agent import Agent, ready_fields
-from mooring.agent.nri.errors import MisuseError
-from mooring.agent.nri.plugin import Given, given_by
+from mooring.agent.nri.session import Session
 from mooring.agent.startup import AgentCommand, StartPublisher, Startup, read_startup
-from mooring.core.errors import InputError
 from mooring.service.logs import LAST_LINES, Lines, open_log
 from mooring.service.notify import notify, watchdog_seconds
 
@@ -52,7 +50,10 @@ class _StoppedError(BaseException):
 
 
 def run_agent(
-    asked: AgentCommand, environment: Mapping[str, str] | None = None, publish: StartPublisher | None = None
+    asked: AgentCommand,
+    environment: Mapping[str, str] | None = None,
+    publish: StartPublisher | None = None,
+    given: Session | None = None,
 ) -> None:
     """Be the agent of this node until SIGTERM or SIGINT, or until the runtime that started it hangs up.
 
@@ -60,6 +61,7 @@ def run_agent(
         asked: the command line.
         environment: the process's by default.
         publish: starts the publisher, where the configuration asks for one.
+        given: the session of a plugin that the runtime started, registered.
 
     Raises:
         InputError: the agent cannot begin.
@@ -69,7 +71,7 @@ def run_agent(
     with _signals(asks):
         made: _Made | None = None
         try:
-            made = _put_together(asked, environment, publish)
+            made = _put_together(asked, publish, given)
             asks.begun.set()
         except _StoppedError:
             if made is None:
@@ -93,13 +95,12 @@ def run_agent(
         raise agent.failure
 
 
-def _put_together(asked: AgentCommand, environment: Mapping[str, str], publish: StartPublisher | None) -> _Made:
+def _put_together(asked: AgentCommand, publish: StartPublisher | None, given: Session | None) -> _Made:
     """Return an agent with its log."""
     beginning = read_startup(asked)
     if publish is not None:
         beginning = replace(beginning, publish=publish)
     options = beginning.configuration.options
-    given = _given(environment)
     log, lines = open_log(options.log_format, options.log_level)
     try:
         # Nothing may come after it: who is stopped there would leave its sockets behind.
@@ -139,13 +140,6 @@ def _reloaded(agent: Agent, environment: Mapping[str, str]) -> None:
     agent.reload()
     agent.look_after()
     notify({"READY": "1"}, environment)
-
-
-def _given(environment: Mapping[str, str]) -> Given | None:
-    try:
-        return given_by(environment)
-    except MisuseError as error:
-        raise InputError(str(error), remedy="start the agent without it") from None
 
 
 @contextmanager

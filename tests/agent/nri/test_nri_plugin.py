@@ -146,10 +146,18 @@ def test_a_plugin_that_a_runtime_starts_takes_socket_name_and_index_from_its_env
     environment = {"NRI_PLUGIN_SOCKET": str(ours.detach()), "NRI_PLUGIN_NAME": "pre", "NRI_PLUGIN_IDX": "30"}
     given = given_by(environment)
     assert given is not None
+    assert runtime.registered.get(timeout=TIMEOUT) == ("30", "pre")
+    # What the runtime asks meanwhile waits for the handler.
+    answers: queue.SimpleQueue[int] = queue.SimpleQueue()
+    asking = threading.Thread(target=lambda: answers.put(runtime.configure().events))
+    asking.start()
+    with pytest.raises(MisuseError, match="a session without a handler answers nothing"):
+        given.step(0)
     ended: queue.SimpleQueue[Exception] = queue.SimpleQueue()
     thread = threading.Thread(target=lambda: ended.put(run_given_plugin(given, Pinning(), OPTIONS, Listening())))
     thread.start()
-    assert runtime.registered.get(timeout=TIMEOUT) == ("30", "pre")
+    assert answers.get(timeout=TIMEOUT) > 0
+    asking.join(TIMEOUT)
     runtime.close()
     assert isinstance(ended.get(timeout=TIMEOUT), ConnectionLostError)
     thread.join(TIMEOUT)

@@ -24,7 +24,8 @@ from tests.cli.command import mooring
 from tests.patience import until
 from tests.render.pictured import terminal_text
 
-from mooring.agent.status.api import ask_machine, ask_status, status_pages
+from mooring.agent.status.api import status_pages
+from mooring.agent.status.client import ask_machine, ask_status
 from mooring.agent.status.document import status_document
 from mooring.agent.status.picture import status_view
 from mooring.agent.status.snapshot import AgentCounts, EffectiveSet, InForce, Published, RuntimeLink, Snapshot

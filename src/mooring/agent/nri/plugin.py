@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mooring.agent.nri.errors import ConnectionLostError, MisuseError, NRIError
 from mooring.agent.nri.observer import Observer
@@ -26,15 +26,6 @@ QUIET_SECONDS = 30.0
 """How long a runtime may say nothing before it is asked whether it is there."""
 PATIENCE_SECONDS = 10.0
 """How long its answer to that may take."""
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What a runtime hands to a plugin that it starts itself."""
-
-    trunk: socket.socket
-    name: str
-    index: str
 
 
 def connect_to(path: str) -> socket.socket:
@@ -54,11 +45,19 @@ def connect_to(path: str) -> socket.socket:
     return trunk
 
 
-def given_by(environment: Mapping[str, str]) -> Given | None:
-    """Return what the runtime that started this program gave it, or None when no runtime did.
+def given_by(environment: Mapping[str, str], options: PluginOptions | None = None) -> Session | None:
+    """Return the session of a plugin that a runtime started, registered; None when no runtime did.
+
+    A runtime waits for the registration for seconds only, from the start of the program, and never starts it again. So
+    this comes before anything that takes time; requests wait until a handler is attached.
+
+    Args:
+        environment: of the process.
+        options: of the plugin; name and index are the runtime's where it says them.
 
     Raises:
         MisuseError: when the environment names a socket that is none.
+        NRIError: when the runtime does not take the plugin.
     """
     number = environment.get("NRI_PLUGIN_SOCKET", "")
     if not number:
@@ -67,14 +66,22 @@ def given_by(environment: Mapping[str, str]) -> Given | None:
         trunk = socket.socket(fileno=int(number))
     except (ValueError, OverflowError, OSError) as error:
         raise MisuseError(f"NRI_PLUGIN_SOCKET={number} is no socket") from error
-    return Given(trunk, environment.get("NRI_PLUGIN_NAME", ""), environment.get("NRI_PLUGIN_IDX", ""))
+    options = options or PluginOptions()
+    name, index = environment.get("NRI_PLUGIN_NAME", ""), environment.get("NRI_PLUGIN_IDX", "")
+    session = Session(trunk, None, replace(options, name=name or options.name, index=index or options.index))
+    try:
+        session.register()
+    except NRIError:
+        session.close()
+        raise
+    return session
 
 
 def serve(session: Session, stop: threading.Event, *, may_ask: bool = False) -> None:
     """Register and answer requests until the connection is lost or ``stop`` is set; closes the session.
 
     Args:
-        session: not yet registered.
+        session: registered here unless it is already.
         stop: ends it.
         may_ask: whether a runtime that says nothing for long is asked whether it is there, and given up when it does
             not answer. Without that, a plugin that was dropped and did not hear of it would wait for ever while
@@ -84,7 +91,8 @@ def serve(session: Session, stop: threading.Event, *, may_ask: bool = False) -> 
         NRIError: why the connection ended; not when it was stopped.
     """
     try:
-        session.register()
+        if not session.registered:
+            session.register()
         heard = time.monotonic()
         while not stop.is_set():
             if session.step(POLL_SECONDS):
@@ -134,11 +142,11 @@ def run_plugin(
             delay = min(2 * delay, _LONGEST_DELAY)
 
 
-def run_given_plugin(given: Given, handler: Handler, options: PluginOptions, observer: Observer) -> NRIError:
+def run_given_plugin(session: Session, handler: Handler, options: PluginOptions, observer: Observer) -> NRIError:
     """Serve on the connection that the runtime gave, once; return why it ended. The runtime does not start it again."""
-    named = replace(options, name=given.name or options.name, index=given.index or options.index)
+    session.attach(handler, options, observer)
     try:
-        serve(Session(given.trunk, handler, named, observer), threading.Event())
+        serve(session, threading.Event())
     except NRIError as why:
         observer.disconnected(why, 0.0)
         return why

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import queue
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
 from mooring.agent.nri.deadlines import Deadlines, Turn
 from mooring.agent.nri.dispatch import Answer, Dispatcher
 from mooring.agent.nri.errors import (
     ConnectionLostError,
+    MisuseError,
     OversizedError,
     ProtocolError,
 )
@@ -63,13 +64,13 @@ class Session:
     """One connection of a plugin to a runtime."""
 
     def __init__(
-        self, trunk: socket.socket, handler: Handler, options: PluginOptions, observer: Observer | None = None
+        self, trunk: socket.socket, handler: Handler | None, options: PluginOptions, observer: Observer | None = None
     ) -> None:
         """Take over a connected socket.
 
         Args:
             trunk: closed with the session.
-            handler: what the plugin does.
+            handler: what the plugin does; None until :meth:`attach`, while requests wait.
             options: see there.
             observer: is told what happens.
         """
@@ -78,7 +79,11 @@ class Session:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._deadlines = Deadlines()
         self._connection = Connection(trunk)
-        self._dispatcher = Dispatcher(handler, self._observer, fail_request=options.fail_request)
+        self._dispatcher = (
+            None if handler is None else Dispatcher(handler, self._observer, fail_request=options.fail_request)
+        )
+        self.registered = False
+        """Whether the runtime has taken the plugin."""
         self._server = Server(self._connection, PLUGIN_CONNECTION, self._take)
         self._client = Client(self._connection, RUNTIME_CONNECTION)
         self._connection.when_closed(lambda _: self._jobs.put(None))
@@ -88,7 +93,19 @@ class Session:
     @property
     def synchronized(self) -> bool:
         """Whether the runtime has told what exists and was answered."""
-        return self._dispatcher.synchronized
+        return self._dispatcher is not None and self._dispatcher.synchronized
+
+    def attach(self, handler: Handler, options: PluginOptions, observer: Observer) -> None:
+        """Give a session that was made without a handler what it needs to answer requests.
+
+        Args:
+            handler: what the plugin does.
+            options: see there; name and index stay those of the registration.
+            observer: is told what happens.
+        """
+        self._options = replace(options, name=self._options.name, index=self._options.index)
+        self._observer = observer
+        self._dispatcher = Dispatcher(handler, observer, fail_request=options.fail_request)
 
     def register(self) -> None:
         """Introduce the plugin; Configure and Synchronize follow as requests.
@@ -102,13 +119,17 @@ class Session:
             plugin_name=options.name, plugin_idx=options.index, NRI_version=options.nri_version
         )
         self._client.call(RUNTIME_SERVICE, "RegisterPlugin", request.SerializeToString(), options.call_timeout)
+        self.registered = True
 
     def step(self, timeout: float | None = None) -> bool:
         """Answer the next request and return True, or return False when there is none within ``timeout`` seconds.
 
         Raises:
             ConnectionLostError: when the connection is closed and every request before that was looked at.
+            MisuseError: when there is no handler yet.
         """
+        if self._dispatcher is None:
+            raise MisuseError("a session without a handler answers nothing")
         try:
             job = self._jobs.get(timeout=timeout)
         except queue.Empty:
@@ -117,7 +138,7 @@ class Session:
             # Who asked is gone. What the requests were about is told again by the next Synchronize.
             self._jobs.put(None)
             raise self._connection.lost or ConnectionLostError("closed by this side")
-        self._work(job)
+        self._work(job, self._dispatcher)
         return True
 
     def ping(self, timeout: float | None = None) -> None:
@@ -159,7 +180,7 @@ class Session:
         except ConnectionLostError:
             return
 
-    def _work(self, job: _Job) -> None:
+    def _work(self, job: _Job, dispatcher: Dispatcher) -> None:
         request = job.request
         instead = substitute(request.method, request.payload)
         if instead is Substitute.ERROR and job.turn.taken:
@@ -169,7 +190,7 @@ class Session:
         if request.service != PLUGIN_SERVICE:
             answer = Answer(refusal=(Status.UNIMPLEMENTED, f"service {request.service}"))
         else:
-            answer = self._dispatcher.answer(request.method, request.payload)
+            answer = dispatcher.answer(request.method, request.payload)
         # Where nothing was said instead, a late answer is still better than none.
         in_time = self._deadlines.end(job.turn) or instead is Substitute.SILENCE
         loss = self._send(request, answer) if in_time else Loss.LATE
@@ -177,7 +198,7 @@ class Session:
         if loss is None:
             self._observer.answered(request.method, seconds, refused=answer.refusal is not None)
             if answer.refusal is None:
-                self._dispatcher.delivered(request.method)
+                dispatcher.delivered(request.method)
         else:
             refused = loss is Loss.OVERSIZED or (loss is Loss.LATE and instead is Substitute.ERROR)
             pod, container = subjects_of(request.method, request.payload)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ from mooring.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mooring.agent.nri.session import Session
     from mooring.agent.startup import AgentCommand, RunningPublisher
     from mooring.kubelet.kubelet import Kubelet
     from mooring.manifest.fields import Report
@@ -70,6 +72,7 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
     code 1 when something could not be given back.
     """
     try:
+        given = None if leave else _given()
         from mooring.agent.startup import AgentCommand  # noqa: PLC0415 - needs the extra, and nobody else does
 
         asked = AgentCommand(config, _absolute(state_dir), _absolute(nri_socket), machine)
@@ -77,7 +80,7 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
             return _left(asked)
         from mooring.agent.run import run_agent  # noqa: PLC0415 - as above
 
-        run_agent(asked, publish=_publisher)
+        run_agent(asked, publish=_publisher, given=given)
     except ModuleNotFoundError as error:
         if (error.name or "mooring").startswith("mooring"):
             raise
@@ -87,6 +90,27 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
             remedy="install its packages: pip install '.[agent]' in a clone of Mooring",
         ) from None
     return YES
+
+
+def _given() -> Session | None:
+    """Return the session of an agent that the runtime started, registered before the rest of the agent is imported.
+
+    Raises:
+        InputError: the environment names no socket, or the runtime does not take the agent.
+    """
+    if "NRI_PLUGIN_SOCKET" not in os.environ:
+        return None
+    from mooring.agent.nri.errors import MisuseError, NRIError  # noqa: PLC0415 - needs the extra
+    from mooring.agent.nri.plugin import given_by  # noqa: PLC0415 - as above
+
+    try:
+        return given_by(os.environ)
+    except MisuseError as error:
+        raise InputError(str(error), remedy="start the agent without it") from None
+    except NRIError as error:
+        problem = f"the runtime that started the agent does not take it: {error}"
+        remedy = "check the name of the program, such as 50-mooring, and the runtime's log"
+        raise InputError(problem, remedy=remedy) from None
 
 
 def _publisher(
