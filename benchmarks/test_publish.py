@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from google.protobuf.json_format import ParseDict
 from lightkube import Client
+from msgspec import to_builtins
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, whole
 
@@ -21,7 +22,7 @@ from mooring.core.pod import Container, Pod
 from mooring.devicemanager.state import Device
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
-from mooring.planner.podresources import pod_resources_document
+from mooring.planner.podresources import list_message
 from mooring.publisher.facts_document import digest_of, essential, facts_document, facts_of
 from mooring.publisher.kubelet_source import KubeletSource
 from mooring.publisher.node_topology import fingerprint, topology_document
@@ -92,7 +93,7 @@ class Answers:
     """What the kubelet would answer."""
 
     def __init__(self, kubelet: Kubelet) -> None:
-        document = pod_resources_document(kubelet.node)["List"]
+        document = to_builtins(list_message(kubelet.node))
         self.answer = ParseDict(document, MESSAGES["ListPodResourcesResponse"]()).SerializeToString()
 
     def listed(self) -> bytes:

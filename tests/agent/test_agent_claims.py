@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
-from referencing import Registry, Resource
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared, small_state
+from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
 from mooring.agent.claims import claim_asked, node_message
@@ -38,7 +36,6 @@ from mooring.core.machine import Machine
 from mooring.core.pod import Pod
 from mooring.extensions.claimed import claim_of, owner_of
 from mooring.node.claims import Claim, Share
-from mooring.schemas import COMMON, kinds, schema
 from mooring.service.claims_messages import MESSAGES
 
 NUMA1 = 0xF0
@@ -229,10 +226,7 @@ def test_a_driver_is_told_what_it_needs() -> None:
 def test_status_text_and_picture_tell_claims_and_who_uses_them() -> None:
     state = run(prepared(small_state(), "p"), shared("p"), FAST)
     document = status_document(Snapshot(Machine("m", INFO), state, node="n1"), AgentCounts())
-    registry: Registry[Any] = Registry().with_resources(
-        (f"{name}.json", Resource.from_contents(schema(name))) for name in (*kinds(), COMMON)
-    )
-    assert [*Draft202012Validator(schema("AgentStatus"), registry=registry).iter_errors(document)] == []
+    assert complaints("AgentStatus", document) == []
     [claim] = document["claims"]
     assert (claim["name"], claim["cpus"], claim["pods"]) == ("two", "4-6", ["p"])
     [pod] = document["pods"]

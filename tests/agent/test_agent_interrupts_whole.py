@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 from tests.agent.made_up_interrupts import MadeUpInterrupts, made_up_interrupts
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
-from tests.agent.outside.test_agent_status import REGISTRY
 from tests.agent.whole_agent import CONFIGURATION, MACHINE, NODE, Node, pod, start, until, whole
 from tests.cli.command import mooring
+from tests.documents.validation import complaints
 
 from mooring.agent.agent import Agent
 from mooring.agent.configuration import load_agent_configuration
@@ -28,7 +27,6 @@ from mooring.core.pod import Pod, QoS
 from mooring.devicemanager.state import Device
 from mooring.discovery.loader import load_machine
 from mooring.extensions.interrupts import ANNOTATION
-from mooring.schemas import schema
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedContainer, ListedPod
 
@@ -123,8 +121,7 @@ def test_the_document_is_as_its_schema_says(node: Node, lines: MadeUpInterrupts)
     document = node.status
     assert document["interrupts"]["moved"]
     assert document["interrupts"]["leftAlone"]
-    validator = Draft202012Validator(schema("AgentStatus"), registry=REGISTRY)
-    assert [f"{error.json_path}: {error.message[:200]}" for error in validator.iter_errors(document)] == []
+    assert complaints("AgentStatus", document) == []
     assert node.cpus(own) == "1-2"
 
 

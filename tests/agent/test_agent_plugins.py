@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
-from referencing import Registry, Resource
 from tests.agent.small_node import CONFIG, INFO, guaranteed
 from tests.agent.whole_agent import Node, pod, start, until
+from tests.documents.validation import complaints
 from tests.plugins.installed_plugins import install
 
 from mooring.agent.agent import Agent
@@ -21,7 +19,6 @@ from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Sett
 from mooring.cli.status_text import status_text
 from mooring.core.config import MooringConfig
 from mooring.manifest.mooring_config import plugin_choice
-from mooring.schemas import COMMON, kinds, schema
 
 NAMES = {"hears": "Hears", "flawed": "Flawed", "backwards": "Backwards", "good": "Good"}
 WITH_PLUGINS = """\
@@ -32,9 +29,6 @@ extensions: [plugins]
 pluginBudget: 10s
 plugins: [{names}]
 """
-REGISTRY: Registry[Any] = Registry().with_resources(
-    (f"{name}.json", Resource.from_contents(schema(name))) for name in (*kinds(), COMMON)
-)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +64,7 @@ def test_what_plugins_do_wrong_is_in_metrics_and_status_and_nobody_is_refused(no
     assert node.cpus(start(node, runtime, "own", 2)) == "6-7"
     until(lambda: node.status["plugins"][1].get("lastFailure", {}).get("point") == "allocated", "it was told, too")
     status = node.status
-    assert not [*Draft202012Validator(schema("AgentStatus"), registry=REGISTRY).iter_errors(status)]
+    assert complaints("AgentStatus", status) == []
     good, flawed = status["plugins"]
     assert good == {"name": "good", "placement": "cpu-manager", "givenUp": False, "failures": 0}
     assert flawed["failures"] >= 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.command import EXAMPLES, mooring
-from tests.cli.test_cli_schemas import complaints
+from tests.documents.validation import complaints
 
 MACHINE = ["--machine", "sockets=2 cores=16 threads=1"]
 KUBELET = """apiVersion: kubelet.config.k8s.io/v1beta1

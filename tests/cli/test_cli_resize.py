@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.command import EXAMPLES, NODE, PODS, mooring
-from tests.cli.test_cli_schemas import complaints
+from tests.documents.validation import complaints
 
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.checkpoint.cpu_load import load_cpu_state

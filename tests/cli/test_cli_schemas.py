@@ -1,24 +1,20 @@
-"""Every document of ``-o json`` is what its schema says, member by member, and every schema is a good one."""
+"""Every document of ``-o json`` is what its schema says, member by member."""
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
-from referencing import Registry, Resource
 from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, mooring
 from tests.cli.made_up_node import kubelet_pods, make_root, write_pods
+from tests.documents.validation import complaints
 
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.core.cpuset import CPUSet
-from mooring.core.errors import InputError
 from mooring.cpumanager.state import CPUState
-from mooring.planner.explain.facts_document import FACTS
-from mooring.schemas import COMMON, kinds, schema
+from mooring.documents.schemas import kinds
 
 GOLDEN = Path(__file__).parent / "golden"
 HUGE = "sockets=2 numa=4 cores=64 threads=2 memory=256Gi hugepages-2Mi=2048 distances=10,12,32"
@@ -27,9 +23,6 @@ MEMORY = ("-f", str(GOLDEN / "memory-pods.yaml"), *NODE[:2], "--config", str(GOL
 CRASH = ("-f", str(GOLDEN / "crash-pods.yaml"), *NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
 RESIZING = (*NODE[:2], "--config", str(EXAMPLES / "resizing-kubelet.yaml"))
 REFUSED = (*PODS, *NODE[:2], "--config", str(GOLDEN / "refused.yaml"))
-REGISTRY: Registry[Any] = Registry().with_resources(
-    (f"{name}.json", Resource.from_contents(schema(name))) for name in (*kinds(), COMMON)
-)
 
 ENDLESS_CONFIG = """
 kind: KubeletConfiguration
@@ -82,14 +75,6 @@ DOCUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "compare": ("Comparison", ("compare", *PODS, *NODE, "--vary", "topology-policy", "--jobs", "1")),
 }
 """Name -> kind, and the command without its format where that is json."""
-
-
-def validator(kind: str) -> Draft202012Validator:
-    return Draft202012Validator(schema(kind), registry=REGISTRY)
-
-
-def complaints(kind: str, document: Any) -> list[str]:
-    return [f"{error.json_path}: {error.message[:200]}" for error in validator(kind).iter_errors(document)]
 
 
 def printed(command: tuple[str | Path, ...]) -> Any:
@@ -164,58 +149,3 @@ def test_every_kind_is_tested() -> None:
     here = {kind for kind, _ in DOCUMENTS.values()}
     elsewhere = {"AgentStatus"}  # with the agent: tests/agent/outside/test_agent_status.py
     assert here | elsewhere | {"Diagnosis", "NodeArchive", "ExplanationList", "Isolation"} == set(kinds())
-
-
-@pytest.mark.parametrize("kind", [*kinds(), COMMON])
-def test_a_schema_is_valid_and_closed(kind: str) -> None:
-    found = schema(kind)
-    Draft202012Validator.check_schema(found)
-    assert (found["$id"], found["title"]) == (f"{kind}.json", kind)
-    for part in _objects(found):
-        if "properties" in part:
-            assert part.get("additionalProperties") is False, part
-            assert set(part.get("required", [])) <= set(part["properties"]), part
-        if "$ref" in part:
-            assert REGISTRY.resolver(base_uri=f"{kind}.json").lookup(part["$ref"]).contents
-
-
-@pytest.mark.parametrize("kind", kinds())
-def test_each_document_names_its_version_and_kind(kind: str) -> None:
-    found = schema(kind)
-    assert found["properties"]["apiVersion"] == {"const": "mooring/v1alpha1"}
-    assert found["properties"]["kind"] == {"const": kind}
-    assert {"apiVersion", "kind"} <= set(found["required"])
-
-
-def test_what_a_schema_does_not_name_is_refused() -> None:
-    document = printed(DOCUMENTS["plan"][1])
-    strange = copy.deepcopy(document)
-    strange["pods"][0]["extra"] = 1
-    lacking = copy.deepcopy(document)
-    del lacking["pods"][0]["why"]
-    listed = copy.deepcopy(document)
-    listed["sharedPool"] = "3-"
-    assert [bool(complaints("Plan", each)) for each in (strange, lacking, listed)] == [True, True, True]
-
-
-def member_name(field: str) -> str:
-    first, *others = field.split("_")
-    return first + "".join(word.capitalize() for word in others)
-
-
-def test_every_fact_of_the_engine_is_in_the_schema_with_its_members() -> None:
-    variants = schema("Explanation")["$defs"]["fact"]["oneOf"]
-    described = {found["properties"]["fact"]["const"]: set(found["required"]) - {"fact"} for found in variants}
-    assert described == {fact.__name__: {member_name(name) for name in fields} for fact, fields in FACTS.items()}
-
-
-def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match="is no kind of document") as refused:
-        schema("Plann")
-    assert "Plan" in str(refused.value)
-
-
-def _objects(part: Any) -> list[dict[str, Any]]:
-    below = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-    inner = [found for child in below for found in _objects(child)]
-    return [part, *inner] if isinstance(part, dict) else inner

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, is_dataclass
-from inspect import getmembers, isclass
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from tests.explain.situations import container, planned, pod, policy, simple, told, with_memory
@@ -14,42 +11,22 @@ from tests.explain.situations import container, planned, pod, policy, simple, to
 from mooring.core.errors import InputError
 from mooring.cpumanager import facts as cpu_facts
 from mooring.devicemanager import facts as device_facts
+from mooring.documents.facts import fact_members, fact_types
 from mooring.explain import reason
 from mooring.explain.codes.pages import all_codes
 from mooring.explain.tree import Line, walk, without_details
-from mooring.memorymanager import facts as memory_facts
-from mooring.node import facts as node_facts
-from mooring.planner.explain.facts_document import FACTS, fact_document
 from mooring.planner.pod_names import find, first_refused, pods_of
 from mooring.render.decision import SIGNS, Mark, decision_view
 from mooring.render.decision_svg import decision_svg
-from mooring.topologymanager import facts as topology_facts
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "explain.md"
-ROOMS = (cpu_facts, memory_facts, device_facts, topology_facts, node_facts)
-LEFT_OUT = {"declared", "settings", "choices"}
-"""Fields that stand elsewhere: the pod itself, the settings of a start, the choices of a merge (in the story)."""
-
-
-def facts_of(room: ModuleType) -> list[type]:
-    own = [kind for _, kind in getmembers(room, isclass) if kind.__module__ == room.__name__]
-    return [kind for kind in own if is_dataclass(kind)]
-
-
-@pytest.mark.parametrize("kind", [kind for room in ROOMS for kind in facts_of(room)], ids=lambda kind: kind.__name__)
-def test_every_fact_has_a_document_with_all_of_its_fields(kind: type) -> None:
-    if kind is node_facts.KubeletStarted:
-        assert kind not in FACTS  # a plan starts a kubelet before it asks about pods
-        return
-    names = [field.name for field in fields(kind) if field.name not in LEFT_OUT]
-    assert list(FACTS[kind]) == names
 
 
 def test_a_fact_becomes_lists_and_texts() -> None:
     chosen = cpu_facts.DistributionChosen((0, 1), (0, 1), 4, 1, (0,), 1)
-    assert fact_document(chosen)["takers"] == [0]
+    assert fact_members(chosen)["takers"] == [0]
     taken = device_facts.DevicesTaken("p", "c", "example.com/nic", 1, None, ("nic-0",), 0b1, "")
-    assert fact_document(taken) == {
+    assert fact_members(taken) == {
         "fact": "DevicesTaken",
         "pod": "p",
         "container": "c",
@@ -66,7 +43,9 @@ def test_the_reference_lists_every_code_and_every_fact() -> None:
     text = REFERENCE.read_text("utf-8")
     own = [code for code in all_codes() if code.startswith("MOOR-1")]
     assert re.findall(r"^\| (MOOR-1\d\d) \|", text, re.MULTILINE) == own
-    assert re.findall(r"^\| `(\w+)` \| `", text, re.MULTILINE)[-len(FACTS) :] == [kind.__name__ for kind in FACTS]
+    assert re.findall(r"^\| `(\w+)` \| `", text, re.MULTILINE)[-len(fact_types()) :] == [
+        kind.__name__ for kind in fact_types()
+    ]
 
 
 def test_every_code_of_a_reason_is_given_once() -> None:

@@ -7,6 +7,7 @@ from functools import reduce
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from tests.planner.doctor_nodes import CONFIG, MACHINE
 
 from mooring.checkpoint.cpu_file import cpu_state_text
@@ -16,13 +17,13 @@ from mooring.core.machine import Machine
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.state import CPUState
+from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
 from mooring.explain.story import Story
 from mooring.explain.tree import walk
 from mooring.extensions.claimed import entry_of, owner_of
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
-from mooring.planner.explain.document import explanation_document
 from mooring.planner.explanation import explain
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
@@ -90,7 +91,7 @@ def test_a_pod_is_told_what_it_has_by_its_claims_and_which_hold_nothing_here() -
     assert "its claim shop/one holds CPUs 1-2" in lines
     assert "request fast: CPUs 1-2 of numa0" in lines
     assert "no CPUs of this node are held for shop/gpu, which the pod names as claims" in lines
-    document = explanation_document(found, "small", None)
+    document = to_builtins(explanation_document(found, "small", None))
     assert document["claims"] == {
         "own": [{"uid": "uid-one", "namespace": "shop", "name": "one", "cpus": "1-2"}],
         "inTheWay": [],

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from msgspec import to_builtins
 from tests.planner.recordings import CORPORA, MACHINES
 
 from mooring.core.config import MooringConfig
@@ -14,6 +15,7 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.cpumanager.facts import ExistingCPUsKept, PodShareCut
 from mooring.devicemanager.state import DeviceState
 from mooring.explain.codes.pages import all_codes
+from mooring.explain.explanation_document import explanation_document
 from mooring.explain.story import ADMITTED, CRASH, ENDLESS, REJECTED, Story, Taking
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
@@ -22,7 +24,6 @@ from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_sce
 from mooring.node.facts import PodWithdrawn
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.answering import Answer, answered
-from mooring.planner.explain.document import explanation_document
 from mooring.planner.explanation import story_of
 from mooring.planner.scenario_machines import load_machines
 from mooring.render.decision import decision_view
@@ -65,7 +66,7 @@ def check(answer: Answer, kubelet: Kubelet) -> Story:
     """Fail unless the story of an answer can be told in every form and says what was decided."""
     story = story_of(answer)
     topology = kubelet.settings.topology
-    document = explanation_document(story, "machine", topology)
+    document = to_builtins(explanation_document(story, "machine", topology))
     assert msgspec.json.decode(msgspec.json.encode(document)) == document
     nodes = sorted(node.node_id for node in kubelet.info.topology)
     if len(nodes) <= 8:

@@ -11,13 +11,14 @@ from types import FrameType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from tests.explain.situations import container, planned, pod, policy, simple, told, with_memory
 
 from mooring.discovery.compact import parse_compact
+from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
 from mooring.explain.opinions import opinions_of
 from mooring.node.facts import HintsGiven
-from mooring.planner.explain.document import explanation_document
 from mooring.render.decision import decision_view
 from mooring.topologymanager import merge as topology_merge
 from mooring.topologymanager.entries import AnyHints
@@ -64,7 +65,7 @@ def test_no_merge_is_computed_twice_to_explain_it(name: str, scope: str) -> None
             story = told(plan, place)
             assert story_lines(story, topology)
             assert decision_view(story, (0, 1), topology).panels
-            explanation_document(story, plan.machine.name, topology)
+            to_builtins(explanation_document(story, plan.machine.name, topology))
     assert len(calls) == asked == sum(1 for fact in facts if isinstance(fact, HintsMerged)) > 0
 
 

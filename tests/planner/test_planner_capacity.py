@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from tests.laws.strategies_whole_node import UNIT, Hardware, configurations, hardware, pods, quantities
 
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
@@ -20,7 +21,7 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.start import emptied
 from mooring.node import Node
 from mooring.planner.capacity.capacity import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
-from mooring.planner.capacity.document import capacity_document
+from mooring.planner.capacity.capacity_document import capacity_document
 from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
 from mooring.planner.capacity.place import place_of, placed
 from mooring.planner.capacity.probes import CPU, probe_anywhere, probe_on
@@ -116,7 +117,7 @@ def test_whoever_follows_an_advice_gets_the_replica_in(story: Story) -> None:
 @given(stories())
 def test_the_answer_is_a_document_whatever_the_node(story: Story) -> None:
     capacity = capacity_of(Subject(story.shape, story.question))
-    document = capacity_document(capacity, at_least=1)
+    document = to_builtins(capacity_document(capacity, at_least=1))
     assert document["count"] == len(document["replicas"]) == len(capacity.replicas)
     assert document["enough"] is bool(capacity.replicas)
 
@@ -296,13 +297,13 @@ def test_without_a_policy_that_leads_pods_only_the_next_numa_node_takes_a_reques
 def test_a_kubelet_that_does_not_start_is_asked_nothing() -> None:
     capacity = counted(replace(STATIC, cpu_manager_policy="bogus"), pod("new", 1))
     assert not capacity.can_be_asked
-    assert capacity_document(capacity, 1)["startError"]
+    assert to_builtins(capacity_document(capacity, 1))["startError"]
 
 
 def test_quantities_of_a_drawn_pod_are_what_the_document_counts() -> None:
     asks = quantities({"cpu": 2, "memory": UNIT})
     shape = Pod("s", "s", "ns", (Container("c", requests=asks, limits=asks),), QoS.GUARANTEED)
-    document = capacity_document(counted(STATIC, shape, limit=1), 1)
+    document = to_builtins(capacity_document(counted(STATIC, shape, limit=1), 1))
     assert document["shape"]["requests"] == {"cpu": 2000, "memory": UNIT}
 
 

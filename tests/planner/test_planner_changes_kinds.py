@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from msgspec import to_builtins
 from tests.planner.change_questions import guaranteed
 
 from mooring.core.config import KubeletConfig, ReservedMemory
@@ -224,7 +225,7 @@ def test_a_small_pod_that_moves_makes_room_and_finds_another_place() -> None:
     assert after.is_yes
     assert after.left == {"default_one"}
     assert [answer.pod.uid for answer in after.answers][-1] == "default_one_again"
-    assert [pod.get("left", False) for pod in plan_document(after)["pods"]] == [True, False, False, False]
+    assert [pod.get("left", False) for pod in to_builtins(plan_document(after))["pods"]] == [True, False, False, False]
 
 
 def test_the_cheapest_removal_wins() -> None:

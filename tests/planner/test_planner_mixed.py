@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from msgspec import to_builtins
 from tests.agent.small_node import CONFIG, INFO, guaranteed
 
 from mooring.cli.plan_text import plan_text
@@ -26,18 +27,20 @@ def planned(mooring: MooringConfig = EXTENDED) -> Plan:
 
 
 def without_note(plan: Plan) -> dict[str, Any]:
-    [fields] = plan_document(plan)["pods"]
+    [fields] = to_builtins(plan_document(plan))["pods"]
     return {name: value for name, value in fields.items() if name != "mixed"}
 
 
 def test_the_note_is_all_that_the_extension_changes() -> None:
     mixed, plain = planned(), planned(MooringConfig())
     assert without_note(mixed) == without_note(plain)
-    assert plan_document(mixed)["pods"][0]["mixed"] == ["main"]
-    assert "mixed" not in plan_document(plain)["pods"][0]
+    assert to_builtins(plan_document(mixed))["pods"][0]["mixed"] == ["main"]
+    assert "mixed" not in to_builtins(plan_document(plain))["pods"][0]
     assert mixed.kubelet is not None
     assert plain.kubelet is not None
-    assert pod_resources_document(mixed.kubelet.node) == pod_resources_document(plain.kubelet.node)
+    assert to_builtins(pod_resources_document(mixed.kubelet.node)) == to_builtins(
+        pod_resources_document(plain.kubelet.node)
+    )
 
 
 def test_text_and_picture_say_who_is_mixed_and_where_it_runs() -> None:

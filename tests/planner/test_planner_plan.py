@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from tests.planner.recordings import CORPORA, MACHINES
 
 from mooring.checkpoint.cpu_file import cpu_state_text
@@ -186,7 +187,7 @@ def test_a_configuration_that_the_kubelet_refuses_is_answered_with_what_to_do() 
     assert plan.refusal.message == "[cpumanager] unable to determine reserved CPU resources for static policy"
     assert plan.remedy.startswith("The static policy needs CPUs for the system")
     assert not plan.is_yes
-    document = plan_document(plan)
+    document = to_builtins(plan_document(plan))
     assert (document["startError"], document["pods"]) == (plan.refusal.message, [])
     view = plan_view(plan)
     assert plan.refusal.message in view.caption[-2]
@@ -223,7 +224,7 @@ def test_a_kubelet_that_would_never_return_ends_the_plan() -> None:
     assert [line for line in warnings(plan) if "would not return from this admission" in line]
     assert not plan.is_yes
     assert plan_rows(plan, wide=False)[-1].verdict == "endless"
-    document = plan_document(plan)
+    document = to_builtins(plan_document(plan))
     assert document["pods"][-1]["endless"] == "group-loop"
     assert document["unasked"] == [{"uid": "late", "namespace": "ns", "name": "late"}]
 
@@ -238,7 +239,7 @@ def test_a_crash_of_the_kubelet_is_an_answer() -> None:
     assert plan.answers[-1].why.startswith("The kubelet crashes on this admission: ")
     assert not plan.is_yes
     assert plan_rows(plan, wide=False)[-1].verdict == "crash"
-    assert "crash" in plan_document(plan)["pods"][-1]
+    assert "crash" in to_builtins(plan_document(plan))["pods"][-1]
 
 
 def test_devices_take_part_when_they_are_declared() -> None:
@@ -248,7 +249,9 @@ def test_devices_take_part_when_they_are_declared() -> None:
     ]
     plan = planned(SINGLE, wanting, devices=nics)
     assert cpus(plan) == ["12,28", "13,29", ""]
-    assert plan_document(plan)["pods"][0]["devices"] == {"c": {"example/nic": {"ids": ["nic-0"], "numa": [[3]]}}}
+    assert to_builtins(plan_document(plan))["pods"][0]["devices"] == {
+        "c": {"example/nic": {"ids": ["nic-0"], "numa": [[3]]}}
+    }
     assert plan.answers[2].why == "Container c requests 1 of example/nic, but none is free."
     assert warnings(plan) == []
 
@@ -319,7 +322,7 @@ def test_a_plan_says_of_recorded_pods_what_a_replay_says() -> None:
         if any(answer.decision.reason.startswith("OutOf") for answer in plan.answers):
             continue
         steps = replay_scenario(scenario, machines)["expect"]["steps"]
-        for told, replayed in zip(plan_document(plan)["pods"], steps, strict=True):
+        for told, replayed in zip(to_builtins(plan_document(plan))["pods"], steps, strict=True):
             assert {name: told[name] for name in replayed} == replayed
         if plan.answers[-1].admitted:
             assert texts(plan.files) == {name: steps[-1][name] for name in texts(plan.files)}

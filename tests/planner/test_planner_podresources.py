@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.machineinfo import Core, HugePages, MachineInfo
@@ -64,7 +65,7 @@ def admitted(start: Node, pod: Pod) -> Node:
 
 
 def listed(after: Node) -> dict[str, Any]:
-    pods = pod_resources_document(after)["List"]["pod_resources"]
+    pods = to_builtins(pod_resources_document(after))["List"]["pod_resources"]
     return {one["name"]: one for one in pods}
 
 
@@ -98,7 +99,7 @@ def test_exclusive_cpus_memory_and_devices_are_listed_and_init_containers_are_no
 
 def test_what_can_be_given_away_leaves_out_reserved_cpus_memory_and_sick_devices() -> None:
     start = node().with_devices({"example/gpu": (Device("gpu-0", (1,)), Device("gpu-1", healthy=False))})
-    shown = pod_resources_document(start)["GetAllocatableResources"]
+    shown = to_builtins(pod_resources_document(start))["GetAllocatableResources"]
     assert shown["cpu_ids"] == ["1", "2", "3", "4", "5", "6", "7"]
     assert [device["device_ids"] for device in shown["devices"]] == [["gpu-0"]]
     sizes = {(block["memory_type"], block["topology"]["nodes"][0]["ID"]): block["size"] for block in shown["memory"]}

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
@@ -17,8 +18,8 @@ from mooring.manifest.pods import pod_from_object
 from mooring.manifest.steps import Amounts, Resizing, resized_pod
 from mooring.planner.question import Question
 from mooring.planner.resize.asked import Wanted, wanted
-from mooring.planner.resize.document import resize_document
 from mooring.planner.resize.resize import Resized, resize_of
+from mooring.planner.resize.resize_document import resize_document
 
 CPUS = "InPlacePodVerticalScalingExclusiveCPUs"
 MACHINE = load_machine("sockets=2 numa=2 cores=16 threads=2 memory=32Gi")
@@ -125,13 +126,13 @@ def test_a_pod_that_does_not_run_cannot_be_resized() -> None:
     found = ask("big", pod("web", "2"), pod("big", "40"), cpu="2")
     assert not found.is_yes
     assert found.answer is None
-    assert resize_document(found)["notRunning"]
+    assert to_builtins(resize_document(found))["notRunning"]
 
 
 def test_a_kubelet_that_does_not_start_answers_nothing() -> None:
     found = ask("web", pod("web", "2"), config=replace(ALIGNED, reserved_system_cpus="99"), cpu="3")
     assert (found.is_yes, found.standing) == (False, None)
-    assert resize_document(found)["startError"]
+    assert to_builtins(resize_document(found))["startError"]
 
 
 def test_the_limit_follows_where_it_is_the_request_and_stays_elsewhere() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from tests.plugins.plugged_nodes import (
     STATIC,
     WHOLE,
@@ -171,7 +172,7 @@ def test_pictures_tables_and_documents_call_them_what_they_are() -> None:
         "one thread of a core, one L3",
         "whole cores, one L3",
     ]
-    assert plan_document(plan)["pods"][0]["hidden"] == {"c0": str(plan.answers[0].decision.hidden["c0"])}
+    assert to_builtins(plan_document(plan))["pods"][0]["hidden"] == {"c0": str(plan.answers[0].decision.hidden["c0"])}
     assert "default/web/c0 (hidden siblings)" in [holder.label for holder in assignments_of(plan).holders]
     assert not plan.strangers
     story = explain(plan, plan.answers[0].pod)
@@ -184,7 +185,9 @@ def test_pictures_tables_and_documents_call_them_what_they_are() -> None:
 def test_podresources_has_the_cpus_of_the_container_only() -> None:
     plan = planned(hiding("web", 2))
     assert plan.kubelet is not None
-    listed = pod_resources_document(plan.kubelet.node)["List"]["pod_resources"][0]["containers"][0]["cpu_ids"]
+    listed = to_builtins(pod_resources_document(plan.kubelet.node))["List"]["pod_resources"][0]["containers"][0][
+        "cpu_ids"
+    ]
     assert listed == [str(cpu) for cpu in plan.answers[0].decision.containers["c0"].cpus]
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import grpc
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
+from msgspec import to_builtins
 
 from mooring.agent.status.snapshot import SnapshotProvider
 from mooring.node import Node
-from mooring.planner.podresources import pod_resources_document
+from mooring.planner.podresources import allocatable_message, list_message
 from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method
 from mooring.service.podresources_messages import MESSAGES, SERVICE
 
@@ -66,20 +67,20 @@ class PodResourcesService:
 
 
 def _listed(node: Node, _asked: Message) -> dict[str, Any]:
-    found: dict[str, Any] = pod_resources_document(node)["List"]
+    found: dict[str, Any] = to_builtins(list_message(node))
     return found
 
 
 def _one(node: Node, asked: Message) -> dict[str, Any] | None:
     """Return the pod that was asked for; None when no active pod has its name."""
     wanted = _name(asked)
-    pods = pod_resources_document(node)["List"]["pod_resources"]
-    found = next((pod for pod in pods if (pod["namespace"], pod["name"]) == wanted), None)
-    return None if found is None else {"pod_resources": found}
+    pods = list_message(node).pod_resources
+    found = next((pod for pod in pods if (pod.namespace, pod.name) == wanted), None)
+    return None if found is None else {"pod_resources": to_builtins(found)}
 
 
 def _allocatable(node: Node, _asked: Message) -> dict[str, Any]:
-    found: dict[str, Any] = pod_resources_document(node)["GetAllocatableResources"]
+    found: dict[str, Any] = to_builtins(allocatable_message(node))
     return found
 
 

@@ -51,7 +51,7 @@ def json_text(document: Any) -> str:
         # A name with bytes that are not UTF-8, as a file can have: JSON can escape what UTF-8 cannot say.
         import json  # noqa: PLC0415 - for these only
 
-        return json.dumps(document, indent=2)
+        return json.dumps(msgspec.to_builtins(document), indent=2)
 
 
 def warn(findings: Iterable[Finding]) -> None:

@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 
 import yaml
+from msgspec import to_builtins
 
 Scalar = str | int | float | bool | None
 """What a word can stand for."""
@@ -76,11 +77,11 @@ def _integer(sign: str, hexadecimal: str | None, binary: str | None, octal: str 
 
 
 def yaml_text(document: object) -> str:
-    """Return a document of plain values as YAML, members in their order.
+    """Return a document as YAML, members in their order.
 
     >>> print(yaml_text({"kind": "Plan", "pods": []}), end="")
     kind: Plan
     pods: []
     """
-    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    text: str = yaml.safe_dump(to_builtins(document), sort_keys=False, allow_unicode=True, default_flow_style=False)
     return text

@@ -9,42 +9,51 @@ Source: k8s.io/kubelet/pkg/apis/podresources/v1 and the kubelet's servers of v1.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+
+from msgspec import UNSET
 
 from mooring.core.bits import members
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.devicemanager.state import Device
+from mooring.documents.podresources import (
+    AllocatableMessage,
+    ContainerMessage,
+    DevicesMessage,
+    ListMessage,
+    MemoryMessage,
+    NodeIDMessage,
+    PodMessage,
+    PodResourcesDocument,
+    TopologyMessage,
+)
 from mooring.memorymanager.state import Block
 from mooring.node import Node
 from mooring.node.isolation import Isolation, cpu_isolation, memory_isolation
 
-API_VERSION = "mooring/v1alpha1"
 
-
-def pod_resources_document(node: Node) -> dict[str, Any]:
+def pod_resources_document(node: Node) -> PodResourcesDocument:
     """Return both answers in one document."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "PodResources",
-        "List": {"pod_resources": [_pod(node, pod) for pod in node.active.values()]},
-        "GetAllocatableResources": _allocatable(node),
-    }
+    return PodResourcesDocument(list_answer=list_message(node), allocatable=allocatable_message(node))
 
 
-def _pod(node: Node, pod: Pod) -> dict[str, Any]:
+def list_message(node: Node) -> ListMessage:
+    """Return the answer to List."""
+    return ListMessage([_pod(node, pod) for pod in node.active.values()])
+
+
+def _pod(node: Node, pod: Pod) -> PodMessage:
     listed = [container for container in pod.containers if container.kind is not ContainerKind.INIT]
-    fields: dict[str, Any] = {
-        "name": pod.name,
-        "namespace": pod.namespace,
-        "containers": [_container(node, pod, container) for container in listed],
-    }
-    if node.settings.pod_level.managers:
-        fields["cpu_ids"] = _ids(node.cpu.pods.get(pod.uid, 0))
-        fields["memory"] = _memory(node.memory.pods.get(pod.uid, ()))
-    return fields
+    with_pods = node.settings.pod_level.managers
+    return PodMessage(
+        name=pod.name,
+        namespace=pod.namespace,
+        containers=[_container(node, pod, container) for container in listed],
+        cpu_ids=_ids(node.cpu.pods.get(pod.uid, 0)) if with_pods else UNSET,
+        memory=_memory(node.memory.pods.get(pod.uid, ())) if with_pods else UNSET,
+    )
 
 
-def _container(node: Node, pod: Pod, container: Container) -> dict[str, Any]:
+def _container(node: Node, pod: Pod, container: Container) -> ContainerMessage:
     settings, providers = node.settings, node.providers
     cpus = 0
     blocks: tuple[Block, ...] = ()
@@ -59,17 +68,11 @@ def _container(node: Node, pod: Pod, container: Container) -> dict[str, Any]:
         for device in providers.devices.devices.get(resource, ())
         if device.id in ids
     ]
-    return {
-        "name": container.name,
-        "devices": devices,
-        "cpu_ids": _ids(cpus),
-        "memory": _memory(blocks),
-        "dynamic_resources": [],
-    }
+    return ContainerMessage(container.name, devices, _ids(cpus), _memory(blocks), [])
 
 
-def _allocatable(node: Node) -> dict[str, Any]:
-    """Return what could be given away on an empty node."""
+def allocatable_message(node: Node) -> AllocatableMessage:
+    """Return the answer to GetAllocatableResources: what an empty node could give away."""
     policy = node.settings.memory
     blocks = [
         Block((number,), resource, table.allocatable)
@@ -77,32 +80,30 @@ def _allocatable(node: Node) -> dict[str, Any]:
         for resource, table in sorted(state.memory.items())
         if table.allocatable > 0
     ]
-    return {
-        "devices": [
-            _device(resource, device)
-            for resource, devices in sorted(node.providers.devices.devices.items())
-            for device in devices
-            if device.healthy
-        ],
-        "cpu_ids": _ids(node.settings.allocatable_cpus.mask),
-        "memory": _memory(blocks),
-    }
+    devices = [
+        _device(resource, device)
+        for resource, devices in sorted(node.providers.devices.devices.items())
+        for device in devices
+        if device.healthy
+    ]
+    return AllocatableMessage(devices, _ids(node.settings.allocatable_cpus.mask), _memory(blocks))
 
 
 def _ids(mask: int) -> list[str]:
     return [str(cpu) for cpu in members(mask)]
 
 
-def _memory(blocks: Iterable[Block]) -> list[dict[str, Any]]:
-    return [{"memory_type": block.type, "size": str(block.size), "topology": _topology(block.numa)} for block in blocks]
+def _memory(blocks: Iterable[Block]) -> list[MemoryMessage]:
+    return [MemoryMessage(block.type, str(block.size), _topology(block.numa)) for block in blocks]
 
 
-def _device(resource: str, device: Device) -> dict[str, Any]:
-    fields: dict[str, Any] = {"resource_name": resource, "device_ids": [device.id]}
-    if device.numa:
-        fields["topology"] = _topology(device.numa)
-    return fields
+def _device(resource: str, device: Device) -> DevicesMessage:
+    return DevicesMessage(
+        resource_name=resource,
+        device_ids=[device.id],
+        topology=_topology(device.numa) if device.numa else UNSET,
+    )
 
 
-def _topology(nodes: Iterable[int]) -> dict[str, Any]:
-    return {"nodes": [{"ID": str(node)} for node in nodes]}
+def _topology(nodes: Iterable[int]) -> TopologyMessage:
+    return TopologyMessage([NodeIDMessage(str(node)) for node in nodes])

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from msgspec import to_builtins
+
 from mooring.core.config import KubeletConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError, KubeletCrashError, UnsupportedError
@@ -31,7 +33,7 @@ from mooring.node.resize import Resize
 from mooring.node.resizing import resize_state
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.hotplug_fields import change_fields, standing_fields
-from mooring.planner.outcome import decision_fields, device_fields, resize_fields, span_text, state_fields
+from mooring.planner.outcome import decision_fields, held_devices, resize_fields, span_text, state_fields
 from mooring.planner.timeline import Timeline, advanced, resized, retried
 from mooring.topologymanager import merge_hints
 
@@ -79,7 +81,7 @@ def replay_scenario(scenario: Scenario, machines: Mapping[str, MachineInfo]) -> 
         remedy = "name a machine of a file that is given with --machines, a shipped one, or write sockets=2 cores=16"
         raise InputError(problem, source=scenario.id, field="machine", remedy=remedy)
     try:
-        return {"id": scenario.id, "expect": _Run(scenario, info).outcome()}
+        return {"id": scenario.id, "expect": to_builtins(_Run(scenario, info).outcome())}
     except UnsupportedError as error:
         return {"id": scenario.id, "unsupported": str(error)}
     except KubeletCrashError as error:
@@ -236,7 +238,7 @@ class _Run:
     def _decision_fields(self, decision: Decision) -> dict[str, Any]:
         fields = decision_fields(decision)
         if self._scenario.devices:
-            fields["devices"] = device_fields(decision)
+            fields["devices"] = held_devices(decision)
         return fields
 
 

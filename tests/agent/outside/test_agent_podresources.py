@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+from msgspec import to_builtins
 from tests.agent.outside.nodes import STATIC, Told, busy, partitioned, pod, snapshot_of, started
 
 from mooring.agent.podresources import PodResourcesService
@@ -125,7 +126,7 @@ NODES: dict[str, Callable[[], Told]] = {
 @pytest.mark.parametrize("name", NODES)
 def test_the_answers_are_those_of_the_json_form(name: str, path: str, channel: grpc.Channel) -> None:
     told = NODES[name]()
-    document = pod_resources_document(told.kubelet.node)
+    document = to_builtins(pod_resources_document(told.kubelet.node))
     service = PodResourcesService(path, Published(snapshot_of(told)), Log("test"))
     try:
         assert decoded(ask(channel, "List"), LIST) == without_defaults(document["List"])
@@ -171,7 +172,7 @@ def test_many_clients_get_the_newest_state_while_it_changes(path: str, channel: 
                 states.append(told.admit(pod(f"p{count}", 2)).kubelet)
                 published.publish(snapshot_of(told))
                 asked += [clients.submit(ask, channel, "List") for _ in range(5)]
-            known = [without_defaults(pod_resources_document(one.node)["List"]) for one in states]
+            known = [without_defaults(to_builtins(pod_resources_document(one.node))["List"]) for one in states]
             assert all(decoded(each.result(), LIST) in known for each in asked)
         assert decoded(ask(channel, "List"), LIST) == known[-1]
     finally:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
-from referencing import Registry, Resource
 from tests.agent.outside.nodes import MACHINE, STATIC, Told, pod, snapshot_of
 from tests.cli.command import mooring
+from tests.documents.validation import complaints
 
 from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.status.api import status_pages
@@ -23,7 +22,6 @@ from mooring.discovery.loader import load_machine
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.node.metrics import Metrics
-from mooring.schemas import COMMON, kinds, schema
 from mooring.service.http import serve_unix
 
 CONFIG = replace(
@@ -35,9 +33,6 @@ CONFIG = replace(
     },
 )
 EXTENDED = MooringConfig(frozenset({EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY}), FIXED_BY_DEFAULT)
-REGISTRY: Registry[Any] = Registry().with_resources(
-    (f"{name}.json", Resource.from_contents(schema(name))) for name in (*kinds(), COMMON)
-)
 START = Moment(100 * SECOND, "boot")
 
 
@@ -67,8 +62,7 @@ def path(tmp_path: Path) -> Iterator[str]:
 
 def test_the_document_tells_first_pending_and_refused() -> None:
     document = status_document(snapshot_of(resizing()), AgentCounts(), START.plus(2 * SECOND))
-    validator = Draft202012Validator(schema("AgentStatus"), registry=REGISTRY)
-    assert [error.message for error in validator.iter_errors(document)] == []
+    assert complaints("AgentStatus", document) == []
     found = containers(document)
     first = found["db"]["baseline"]
     assert found["db"]["pending"] == {"cpus": first, "releases": "4,12", "secondsLeft": 3.0}

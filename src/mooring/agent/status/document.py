@@ -8,6 +8,8 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+from msgspec import to_builtins
+
 from mooring import KUBELET_VERSION, __version__
 from mooring.agent.interrupts.view import interrupt_fields
 from mooring.agent.reactor.claimed import claimed_cpus
@@ -28,7 +30,7 @@ from mooring.node.node import numa_of_blocks
 from mooring.node.resize import releases_of
 from mooring.planner.picture import policies
 from mooring.planner.plan import free_cpus, reserved_cpus
-from mooring.planner.plan_document import numa_fields
+from mooring.planner.plan_document import numa_parts
 
 API_VERSION = "mooring/v1alpha1"
 KIND = "AgentStatus"
@@ -119,7 +121,7 @@ def _of_engine(snapshot: Snapshot, now: Moment) -> dict[str, Any]:
             "overlap": str(touched),
             **({"offline": str(CPUSet(kubelet.node.cpu.offline))} if is_watched(state) else {}),
         },
-        "numaNodes": numa_fields(kubelet),
+        "numaNodes": to_builtins(numa_parts(kubelet)),
         "pods": [
             _pod(state, pod, live.get(pod.uid, []), snapshot.effective, overlapping, now)
             for pod in kubelet.node.active.values()

@@ -65,7 +65,7 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
     check_destination(to)
     capacity = _capacity(_subject(NodeOptions(**inputs), pod, shape), limit, at_least)
     if form == "json":
-        from mooring.planner.capacity.document import capacity_document  # noqa: PLC0415 - only for this format
+        from mooring.planner.capacity.capacity_document import capacity_document  # noqa: PLC0415 - only for this format
 
         emit_document(json_text(capacity_document(capacity, at_least)), to)
     else:

@@ -141,7 +141,7 @@ def command(
     watched = Watched("comparing", lambda: len(compared.variants), on_screen=True)
     comparison = compare(compared.trace, compared.variants, by=by, jobs=jobs or usable_cores(), watch=watched.items)
     if form == "json":
-        from mooring.planner.compare.document import comparison_document  # noqa: PLC0415 - only for this format
+        from mooring.planner.compare.comparison_document import comparison_document  # noqa: PLC0415 - only for this format
 
         emit_document(json_text(comparison_document(comparison, compared.findings)), to)
     elif form == "svg":

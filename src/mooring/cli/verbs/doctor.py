@@ -83,7 +83,7 @@ def command(
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
     findings = [*question.findings, *question.machine.findings]
     if form == "json":
-        from mooring.planner.doctor.document import diagnosis_document  # noqa: PLC0415 - only for this format
+        from mooring.planner.doctor.diagnosis_document import diagnosis_document  # noqa: PLC0415 - only for this format
 
         emit_document(json_text(diagnosis_document(diagnosis, findings, backups)), to)
     else:

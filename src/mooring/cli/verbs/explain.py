@@ -93,7 +93,7 @@ def _explain_code(name: str, form: str, to: str) -> None:
 
     found = page(name)
     if form == "json":
-        from mooring.planner.explain.document import page_document  # noqa: PLC0415 - only for this format
+        from mooring.explain.explanation_document import page_document  # noqa: PLC0415 - only for this format
 
         emit_document(json_text(page_document(found)), to)
     elif form == "text":
@@ -134,11 +134,11 @@ def _nearest(question: Question, story: Story, limit: int) -> tuple[Proposal, ..
 
 
 def _tell_programs(question: Question, plan: Plan, story: Story, found: tuple[Proposal, ...], to: str) -> None:
-    from mooring.planner.changes.document import proposal_fields  # noqa: PLC0415 - only for this format
-    from mooring.planner.explain.document import explanation_document  # noqa: PLC0415 - as above
+    from mooring.explain.explanation_document import explanation_document  # noqa: PLC0415 - as above
+    from mooring.planner.changes.change_documents import proposal_part  # noqa: PLC0415 - only for this format
 
     topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
-    nearest = [proposal_fields(proposal, question) for proposal in found]
+    nearest = [proposal_part(proposal, question) for proposal in found]
     emit_document(json_text(explanation_document(story, plan.machine.name, topology, nearest)), to)
 
 
@@ -173,9 +173,9 @@ def _list(plan: Plan, form: str, to: str) -> None:
         InputError: a picture was asked for.
     """
     if form == "json":
-        from mooring.planner.explain.document import list_document  # noqa: PLC0415 - only for this format
+        from mooring.planner.plan_document import explanation_list  # noqa: PLC0415 - only for this format
 
-        emit_document(json_text(list_document(plan)), to)
+        emit_document(json_text(explanation_list(plan)), to)
     elif form == "text":
         from mooring.cli.explain_text import list_text  # noqa: PLC0415 - rich is not needed for documents
 

@@ -55,7 +55,7 @@ def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, 
     asked = [*wanted("cpu", cpu), *wanted("memory", memory)]
     resized = resize_of(question_of(NodeOptions(**inputs)), pod, asked)
     if form == "json":
-        from mooring.planner.resize.document import resize_document  # noqa: PLC0415 - only for this format
+        from mooring.planner.resize.resize_document import resize_document  # noqa: PLC0415 - only for this format
 
         emit_document(json_text(resize_document(resized)), to)
     else:

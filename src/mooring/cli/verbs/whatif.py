@@ -121,7 +121,7 @@ def _changed(question: Question, wanted: Sequence[tuple[str, str]], form: str, t
     changed = applied(question, changes)
     before, after = make_plan(question), make_plan(changed)
     if form == "json":
-        from mooring.planner.changes.document import what_if_document  # noqa: PLC0415 - only for this format
+        from mooring.planner.changes.change_documents import what_if_document  # noqa: PLC0415 - only for this format
 
         emit_document(json_text(what_if_document(question, changes, before, after)), to)
     else:
@@ -157,7 +157,7 @@ def _searched(question: Question, name: str, limit: int, form: str, to: str) -> 
     admitted = pod is None or any(answer.pod.uid == pod.uid and answer.admitted for answer in plan.answers)
     proposals = () if pod is None or admitted else nearest_changes(question, pod.uid, limit)
     if form == "json":
-        from mooring.planner.changes.document import nearest_document  # noqa: PLC0415 - only for this format
+        from mooring.planner.changes.change_documents import nearest_document  # noqa: PLC0415 - only for this format
 
         emit_document(json_text(nearest_document(question, pod, proposals, plan)), to)
     else:

@@ -16,7 +16,7 @@ from mooring.planner.compare.alignment import Alignment, alignment, touched
 from mooring.planner.compare.stranded import Stranded, stranded_cpus
 from mooring.planner.compare.trace import Trace
 from mooring.planner.compare.trial import Admission, Trial
-from mooring.planner.outcome import device_fields
+from mooring.planner.outcome import held_devices
 
 NOT_ASKED = "not asked"
 """The reason of pods after an admission from which the kubelet would not return."""
@@ -136,7 +136,7 @@ def _told(trial: Trial) -> Iterator[str]:
         held = [(name, str(one.cpus), one.mems) for name, one in decision.containers.items()]
         whole = (str(decision.pod.cpus), decision.pod.mems)
         answer = (decision.uid, admission.running, decision.admitted, decision.reason, decision.message)
-        yield repr((answer, held, whole, device_fields(decision), str(decision.shared_pool)))
+        yield repr((answer, held, whole, held_devices(decision), str(decision.shared_pool)))
     refusal = (trial.refusal.stage, trial.refusal.message) if trial.refusal is not None else ()
     shared = str(trial.kubelet.node.shared_pool) if trial.kubelet is not None else ""
     yield repr((trial.ended, refusal, shared))

@@ -1,0 +1,106 @@
+"""``mooring compare -o json``: variants of a configuration, best first."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from mooring.documents.parts import (
+    API_VERSION,
+    APIVersion,
+    Code,
+    Count,
+    DocumentPart,
+    FindingPart,
+    KubeletRelease,
+)
+
+
+class VariantSettingsPart(DocumentPart):
+    """The settings of a variant, with the kubelet's defaults filled in."""
+
+    cpu_manager_policy: str
+    cpu_manager_policy_options: dict[str, str]
+    memory_manager_policy: str
+    topology_manager_policy: str
+    topology_manager_scope: str
+    topology_manager_policy_options: dict[str, str]
+    feature_gates: dict[str, bool]
+
+
+class VariantChangePart(DocumentPart):
+    """A field in which a variant departs from the configuration as given."""
+
+    field: str
+    before: str
+    after: str
+
+
+class AlignedContainersPart(DocumentPart):
+    """How many containers have all their CPUs in one of each."""
+
+    numa: Count
+    socket: Count
+    l3: Count
+    core: Count
+
+
+class StrandedCPUsPart(DocumentPart):
+    """CPUs that no container can use for itself, by cause."""
+
+    total: Count
+    init: Count
+    siblings: Count
+    fragments: Count
+
+
+class VariantPart(DocumentPart):
+    """One variant and what it does with the pods."""
+
+    group: Annotated[Count, Meta(description="Variants with the same outcome have the same number.")]
+    name: str
+    machine: str
+    as_given: Annotated[bool, Meta(description="Whether it is the configuration as given.")]
+    settings: VariantSettingsPart
+    changes: list[VariantChangePart]
+    starts: bool
+    start_error_stage: str
+    start_error: str
+    start_error_code: Code
+    admitted: Count
+    rejected: Annotated[
+        dict[str, Count], Meta(description="The kubelet's reason, or crash, endless or not asked, -> pods.")
+    ]
+    lost: Annotated[Count, Meta(description="Running pods that the kubelet refused when it started.")]
+    exclusive_containers: Annotated[Count, Meta(description="Containers of admitted pods that have exclusive CPUs.")]
+    aligned: AlignedContainersPart
+    spread: Annotated[float, Meta(description="NUMA nodes of a container with exclusive CPUs, on average.")]
+    stranded: StrandedCPUsPart = field(name="strandedCPUs")
+    memory_nodes_beyond_need: Annotated[
+        Count, Meta(description="NUMA nodes that memory is bound to beyond those that its amount needs, added up.")
+    ]
+
+
+class LeftOutPart(DocumentPart):
+    """Variants with which the kubelet would not start."""
+
+    count: Count
+    start_error_stage: str
+    start_error: str
+    start_error_code: Code
+
+
+class ComparisonDocument(DocumentPart, kw_only=True):
+    """What mooring compare -o json prints: variants, best first."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Comparison"] = "Comparison"
+    kubelet: KubeletRelease
+    by: Annotated[str, Meta(description="The measure by which variants are ordered.")]
+    pods: Count
+    steps: Count
+    variants: list[VariantPart]
+    left_out: list[LeftOutPart]
+    never_admitted: Annotated[list[str], Meta(description="Pods that no variant admits.")]
+    findings: list[FindingPart]

@@ -1,0 +1,253 @@
+"""Facts of the engine as documents: ``{"fact": "HintsMerged", ...}``, one member for each field.
+
+How a field is written follows from its type: CPU sets become CPU lists, sets of NUMA nodes become node lists in the
+same form, None stands for "no mask". The JSON Schema of a fact follows from the same types.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, Final, NamedTuple, NewType, TypeAlias, get_args, get_origin, get_type_hints
+
+from msgspec import Meta, Struct, defstruct
+
+from mooring.core.bits import list_text
+from mooring.core.pod import Pod
+from mooring.cpumanager import facts as cpu
+from mooring.devicemanager import facts as devices
+from mooring.documents.hints import hint_list, hint_lists, hint_part
+from mooring.documents.parts import (
+    Count,
+    CPUList,
+    DocumentPart,
+    HintList,
+    HintPart,
+    NodeList,
+    Numbers,
+    ResourceHintLists,
+)
+from mooring.extensions import offline as hotplug
+from mooring.memorymanager import facts as memory
+from mooring.memorymanager.state import Block
+from mooring.node import facts as node
+from mooring.plugins import facts as plugins
+from mooring.topologymanager import facts as topology
+from mooring.topologymanager.entries import ResourceHints
+from mooring.topologymanager.hints import Hint, Hints
+from mooring.topologymanager.wide import Family
+
+Encoder: TypeAlias = Callable[[Any], Any]
+
+_CPUs = NewType("_CPUs", int)
+_Nodes = NewType("_Nodes", int)
+_Signed = NewType("_Signed", int)
+
+_CPU_SETS: Final = frozenset(
+    {
+        *("after", "available", "before", "candidates", "cpus", "current", "first", "held", "hidden", "kept", "lost"),
+        *("near", "offline", "pending", "pool", "released", "result", "reusable", "taken"),
+    }
+)
+_NODE_SETS: Final = frozenset({"affinity", "free", "mask", "merged", "nodes"})
+_EXCEPTIONS: Final[Mapping[tuple[str, str], Any]] = {
+    ("WholeCoresChecked", "available"): _Signed,
+    ("DistributionChosen", "share"): _Signed,
+    ("DistributionChosen", "rest"): _Signed,
+    ("DistributionChosen", "group"): _Signed,
+    ("HintsMerged", "bound"): _Signed,
+    ("DeviceHintsAsked", "held"): int,
+    ("DevicesTaken", "near"): _Nodes,
+    ("PodPartitioned", "containers"): Mapping[str, _CPUs],
+    ("DeviceHintsAsked", "free"): Mapping[str, _Nodes],
+    ("PluginScored", "levels"): Mapping[float, _CPUs],
+}
+"""What an ``int`` means, by the name of its field: the engine's masks have no type of their own."""
+
+_ELSEWHERE: Final = frozenset({"choices", "declared"})
+"""Fields that are not written: pods stand elsewhere in a document, and choices follow from the entries."""
+_MODULES: Final = (cpu, hotplug, plugins, memory, devices, topology, node)
+_NO_FACTS: Final = frozenset({plugins.Candidate, node.KubeletStarted, hotplug.BrokenSet, hotplug.DisplacedSet})
+
+
+class BlockPart(DocumentPart):
+    """Memory of one kind on some NUMA nodes."""
+
+    numa: Numbers
+    type: str
+    size: Count
+
+
+class ScoreLevelPart(DocumentPart):
+    """A score, and the CPUs that have it."""
+
+    score: float
+    cpus: CPUList
+
+
+class CandidatePart(DocumentPart):
+    """A set of CPUs that was proposed."""
+
+    plugin: Annotated[str, Meta(description="What proposed it; empty for the host, by the kubelet's rules.")]
+    cpus: CPUList
+    hidden: CPUList
+    scores: Annotated[dict[str, float], Meta(description="Plugin -> its score of the set.")]
+
+
+class _Form(NamedTuple):
+    """How values of a type are written."""
+
+    encode: Encoder
+    schema: Any
+    """The type of what is written."""
+
+
+def fact_members(fact: object) -> dict[str, Any]:
+    """Return one fact as a document has it.
+
+    >>> fact_members(cpu.CPUsPicked("cores", 0b110011))
+    {'fact': 'CPUsPicked', 'rule': 'cores', 'cpus': '0-1,4-5'}
+    """
+    kind: Any = type(fact)
+    found: dict[str, Any] = {"fact": kind.__name__}
+    for name, member, form in _forms(kind):
+        found[member] = form.encode(getattr(fact, name))
+    return found
+
+
+@cache
+def fact_types() -> tuple[type, ...]:
+    """Return every fact that a document can have."""
+    return tuple(
+        found
+        for module in _MODULES
+        for found in vars(module).values()
+        if isinstance(found, type)
+        and found.__module__ == module.__name__
+        and is_dataclass(found)
+        and found not in _NO_FACTS
+    )
+
+
+def fact_structs() -> list[type[Struct]]:
+    """Return a struct for each fact, described as the fact itself; what it is called is the member ``fact``."""
+    return [_struct(kind) for kind in fact_types()]
+
+
+def _struct(kind: type) -> type[Struct]:
+    described = _descriptions(kind)
+    members: list[tuple[str, Any]] = []
+    for name, _, form in _forms(kind):
+        # The text about a mask would be about bits.
+        plain = form.schema in (str, bool, int, Count) and name in described
+        members.append((name, Annotated[form.schema, Meta(description=described[name])] if plain else form.schema))
+    return defstruct(
+        kind.__name__,
+        members,
+        bases=(DocumentPart,),
+        namespace={"__doc__": kind.__doc__},
+        tag_field="fact",
+        tag=kind.__name__,
+    )
+
+
+def _descriptions(kind: type) -> dict[str, str]:
+    """Return the texts below the fields of a dataclass."""
+    [body] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(body, ast.ClassDef)  # noqa: S101 - for mypy: it is the source of a class
+    found = {}
+    for one, below in zip(body.body, body.body[1:], strict=False):
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(below, ast.Expr):
+            found[one.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
+    return found
+
+
+@cache
+def _forms(kind: type) -> tuple[tuple[str, str, _Form], ...]:
+    """Return the fields of a fact: their names, those of their members, and how their values are written."""
+    hints = get_type_hints(kind)
+    names = [one.name for one in fields(kind) if one.name not in _ELSEWHERE]
+    return tuple((name, _member(name), _form(_meant(kind.__name__, name, hints[name]))) for name in names)
+
+
+def _member(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(other.title() for other in others)
+
+
+def _meant(fact: str, name: str, hint: Any) -> Any:
+    """Return the type of a field with its unit."""
+    if (fact, name) in _EXCEPTIONS:
+        return _EXCEPTIONS[fact, name]
+    unit = _CPUs if name in _CPU_SETS else _Nodes if name in _NODE_SETS else int
+    return unit if hint is int else unit | None if hint == int | None else hint
+
+
+def _form(hint: Any) -> _Form:
+    """Return how values of a type are written."""
+    if hint in _FORMS:
+        return _FORMS[hint]
+    parts = get_args(hint)
+    if set(parts) - {NoneType} == {Hints, Family}:
+        return _Form(hint_list, HintList)
+    if NoneType in parts:
+        [inner] = (part for part in parts if part is not NoneType)
+        form = _form(inner)
+        return _Form(lambda value: None if value is None else form.encode(value), form.schema | None)
+    origin = get_origin(hint)
+    if origin is tuple:
+        form = _form(parts[0])
+        return _Form(lambda values: [form.encode(value) for value in values], list[form.schema])  # type: ignore[name-defined]
+    if origin is Mapping or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        return _mapping_form(*parts)
+    raise TypeError(f"no form for {hint}")
+
+
+def _mapping_form(key: Any, value: Any) -> _Form:
+    form = _form(value)
+    if key is float:
+        return _Form(
+            lambda levels: [ScoreLevelPart(score, form.encode(cpus)) for score, cpus in levels.items()],
+            Annotated[list[ScoreLevelPart], Meta(description="Scores of CPUs, highest first.")],
+        )
+    return _Form(
+        lambda values: {str(name): form.encode(one) for name, one in values.items()},
+        dict[str, form.schema],  # type: ignore[name-defined]
+    )
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _candidate(one: plugins.Candidate) -> CandidatePart:
+    scores = dict(one.scores) if one.scores else {}
+    return CandidatePart(one.plugin, list_text(one.cpus), list_text(one.hidden), scores)
+
+
+def _requests(pod: Pod) -> dict[str, dict[str, str]]:
+    return {one.name: {name: str(amount) for name, amount in one.requests.items()} for one in pod.containers}
+
+
+_FORMS: Final[Mapping[Any, _Form]] = {
+    str: _Form(_same, str),
+    bool: _Form(_same, bool),
+    int: _Form(_same, Count),
+    _Signed: _Form(_same, int),
+    float: _Form(_same, float),
+    _CPUs: _Form(list_text, CPUList),
+    _Nodes: _Form(list_text, NodeList),
+    Hint: _Form(hint_part, HintPart),
+    ResourceHints: _Form(hint_lists, ResourceHintLists),
+    Block: _Form(lambda block: BlockPart(list(block.numa), block.type, block.size), BlockPart),
+    plugins.Candidate: _Form(_candidate, CandidatePart),
+    Pod: _Form(
+        _requests,
+        Annotated[dict[str, dict[str, str]], Meta(description="Container -> resource -> quantity.")],
+    ),
+}

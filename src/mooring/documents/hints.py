@@ -1,0 +1,77 @@
+"""Hints as documents have them: all of them, or what is worth saying of very many.
+
+The names are those of the conformance recordings (docs/reference/scenarios.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import sha256
+
+from mooring.core.bits import list_text, members
+from mooring.documents.parts import HintDigest, HintFamily, HintList, HintPart
+from mooring.topologymanager.entries import AnyHints, ResourceHints
+from mooring.topologymanager.hints import Hint, Hints
+from mooring.topologymanager.wide import Family
+
+LONGEST_LIST = 64
+"""Longer lists of hints are given as a count and a digest."""
+
+WIDEST_UNIVERSE = 16
+"""Up to this many NUMA nodes the order of all their subsets is made once and remembered."""
+
+
+def hint_part(hint: Hint) -> HintPart:
+    """Return one hint."""
+    return HintPart(None if hint.numa is None else list(hint.numa), hint.preferred)
+
+
+def hint_lists(hints: ResourceHints) -> dict[str, HintList]:
+    """Return the hints of each resource."""
+    return {resource: hint_list(found) for resource, found in hints.items()}
+
+
+def hint_list(hints: AnyHints | None) -> HintList:
+    """Return the hints of one resource: null, a list, or for a long list its count and digest."""
+    if hints is None:
+        return None
+    if isinstance(hints, Family):
+        if hints.universe.bit_count() > WIDEST_UNIVERSE:
+            listed = [list(members(mask)) for mask in hints.listed]
+            return HintFamily(list_text(hints.universe), hints.narrowest(), hints.smallest, listed)
+        hints = hints.hints()
+    if len(hints) <= LONGEST_LIST:
+        return [hint_part(hint) for hint in hints]
+    preferred = len(hints.preferred) + sum(hints.nil)
+    return HintDigest(len(hints), preferred, sha256(_digest_text(hints).encode()).hexdigest())
+
+
+def _digest_text(hints: Hints) -> str:
+    """Return ``<nodes>:<true|false>;`` for each hint in order."""
+    words = ["null:true;" if flag else "null:false;" for flag in hints.nil]
+    flags: Mapping[int, str] = {
+        **dict.fromkeys(hints.others, "false"),
+        **dict.fromkeys(hints.preferred, "true"),
+    }
+    universe = 0
+    for mask in flags:
+        universe |= mask
+    if universe.bit_count() > WIDEST_UNIVERSE:
+        ordered = sorted((len(hint.numa or ()), hint.numa or (), hint.mask or 0) for hint in hints if hint.mask)
+        words += [f"{','.join(map(str, nodes))}:{flags[mask]};" for _, nodes, mask in ordered]
+    else:
+        words += [f"{text}:{flags[mask]};" for mask, text in _ordered_sets(universe) if mask in flags]
+    return "".join(words)
+
+
+@lru_cache(maxsize=8)
+def _ordered_sets(universe: int) -> tuple[tuple[int, str], ...]:
+    """Return all non-empty subsets of a node set with their texts, by size and then lexicographic."""
+    sized: list[tuple[int, tuple[int, ...], int]] = []
+    subset = universe
+    while subset:
+        nodes = tuple(members(subset))
+        sized.append((len(nodes), nodes, subset))
+        subset = (subset - 1) & universe
+    return tuple((mask, ",".join(map(str, nodes))) for _, nodes, mask in sorted(sized))

@@ -1,0 +1,114 @@
+"""``mooring topology -o json``: the hardware of a machine.
+
+The recordings of hwloc call the list per CPU ``pus`` and keep the CPU lists in an object called ``cpus``; here ``cpus``
+is the list, and the CPU lists stand beside it under their own names. What is not known is null.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, UnsetType, field
+
+from mooring.documents.parts import (
+    API_VERSION,
+    APIVersion,
+    Count,
+    CPUList,
+    DocumentPart,
+    FindingPart,
+    NodeList,
+    Numbers,
+)
+
+
+class CPUGroupsPart(DocumentPart, kw_only=True):
+    """Groups that the CPU is in, each named by its first CPU."""
+
+    cluster: Count | UnsetType = field(name="Cluster", default=UNSET)
+    book: Count | UnsetType = field(name="Book", default=UNSET)
+    drawer: Count | UnsetType = field(name="Drawer", default=UNSET)
+
+
+class HardwareCPUPart(DocumentPart):
+    """An online CPU; cores, dies and caches are named by their first CPU."""
+
+    id: Count
+    core: Count | None
+    package: Annotated[int | None, Meta(description="The kernel's number of the package.")]
+    package_first_cpu: Count | None
+    numa: Annotated[Numbers, Meta(description="All NUMA nodes that are local to it.")]
+    die: Count | None
+    l2: Count | None
+    l3: Count | None
+    efficiency: Annotated[
+        int | None,
+        Meta(description="Rank of its kind of core: higher is faster, -1 cannot be ranked."),
+    ]
+    groups: CPUGroupsPart | None
+
+
+class HardwareCountsPart(DocumentPart):
+    """How many there are of each."""
+
+    pus: Count
+    cores: Count
+    packages: Count
+    numa_nodes: Count
+    l3: Count
+
+
+class HugePagesPart(DocumentPart):
+    """A pool of huge pages."""
+
+    size_bytes: Count
+    count: Count
+
+
+class HardwareNodePart(DocumentPart):
+    """A NUMA node."""
+
+    id: Count
+    memory_bytes: Count
+    subtype: Annotated[str | None, Meta(description="The kind of memory, such as DRAM or HBM.")]
+    hugepages: list[HugePagesPart]
+    base_page_bytes: Count | None
+    local_cpus: Annotated[CPUList, Meta(description="CPUs that hwloc considers local.")]
+    sysfs_cpulist: Annotated[str | None, Meta(description="The kernel's own list of its CPUs.")]
+
+
+class DistancesPart(DocumentPart):
+    """A matrix of distances."""
+
+    name: str
+    nodes: Annotated[Numbers, Meta(description="The nodes of its rows and columns.")]
+    matrix: list[Numbers]
+
+
+class CPUKindPart(DocumentPart):
+    """CPUs of one kind of core."""
+
+    efficiency: int
+    cpus: CPUList
+    info: dict[str, str]
+
+
+class MachineDocument(DocumentPart, kw_only=True):
+    """What mooring topology -o json prints: the hardware."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Machine"] = "Machine"
+    name: str
+    cpus: list[HardwareCPUPart]
+    online: CPUList
+    offline: CPUList
+    allowed: CPUList
+    disallowed: CPUList
+    isolated: CPUList
+    counts: HardwareCountsPart
+    nodes_offline_or_hidden: NodeList
+    nodes_disallowed: NodeList
+    numa_nodes: list[HardwareNodePart]
+    distances: list[DistancesPart]
+    cpu_kinds: list[CPUKindPart]
+    findings: list[FindingPart]

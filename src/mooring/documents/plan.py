@@ -1,0 +1,191 @@
+"""``mooring plan -o json``: what becomes of each pod."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, UnsetType, field
+
+from mooring.documents.parts import (
+    API_VERSION,
+    APIVersion,
+    Code,
+    Count,
+    CPUList,
+    DocumentPart,
+    FindingPart,
+    HeldDeviceTable,
+    HintPart,
+    KubeletRelease,
+    Numbers,
+    PlacementPart,
+    PodPart,
+    ResourceHintLists,
+)
+
+# A member that is only there to be true.
+_TRUE = {"const": True}
+
+
+class PlannedPodPart(DocumentPart, kw_only=True):
+    """A pod and the kubelet's decision about it, with the names of the recordings."""
+
+    uid: str
+    namespace: str
+    name: str
+    why: Annotated[str, Meta(description="One sentence for people.")]
+    code: Code
+    remedy: Annotated[str, Meta(description="What to do; empty where nothing is known.")]
+    running: (
+        Annotated[bool, Meta(description="Only for pods that run already.", extra_json_schema=_TRUE)] | UnsetType
+    ) = UNSET
+    left: (
+        Annotated[
+            bool,
+            Meta(
+                description="Only for pods that ran already and are left out of the node afterwards.",
+                extra_json_schema=_TRUE,
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    endless: (
+        Annotated[str, Meta(description="Only when the kubelet would never return: the name of the defect.")]
+        | UnsetType
+    ) = UNSET
+    crash: Annotated[str, Meta(description="Only when the kubelet would crash: why.")] | UnsetType = UNSET
+    admitted: bool
+    reason: Annotated[str, Meta(description="The kubelet's; empty for admitted pods.")]
+    message: Annotated[str, Meta(description="The kubelet's; empty for admitted pods.")]
+    containers: dict[str, PlacementPart]
+    pod: Annotated[PlacementPart, Meta(description="The partition of the pod as a whole.")]
+    affinity: Annotated[
+        dict[str, HintPart], Meta(description="The hint that the topology manager has stored for a container.")
+    ]
+    shared_pool: CPUList
+    hints: Annotated[dict[str, ResourceHintLists], Meta(description="Container to its hints.")] | UnsetType = UNSET
+    pod_hints: ResourceHintLists | UnsetType = UNSET
+    hidden: (
+        Annotated[
+            dict[str, CPUList],
+            Meta(
+                description="Only with the extension plugins: container -> threads of its cores that no container gets "
+                "as long as it runs."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    devices: HeldDeviceTable | UnsetType = UNSET
+    cpu_manager_state: Annotated[str, Meta(description="Text of the state file after this pod.")]
+    memory_manager_state: Annotated[str, Meta(description="Text of the state file after this pod.")]
+    memory_manager_state_admitted: (
+        Annotated[
+            str, Meta(description="Text of the file before the containers started, where their start changed it.")
+        ]
+        | UnsetType
+    ) = UNSET
+    mixed: (
+        Annotated[
+            list[str],
+            Meta(
+                description="Only with the extension mixed-cpus: containers that run in the shared pool besides their "
+                "own CPUs."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class BrokenSetPart(DocumentPart):
+    """A set of exclusive CPUs some of which are offline."""
+
+    cpus: CPUList
+    lost: Annotated[CPUList, Meta(description="Those that are offline and not replaced.")]
+
+
+class DisplacedSetPart(DocumentPart):
+    """A set of exclusive CPUs in which other CPUs replace some that are offline."""
+
+    cpus: CPUList
+    original: Annotated[CPUList, Meta(description="The set that it gets back.")]
+
+
+class MemoryAccountPart(DocumentPart):
+    """The memory manager's account of one resource on a NUMA node, in bytes."""
+
+    allocatable: int
+    assigned: int
+    free: int
+
+
+class NUMANodePart(DocumentPart, kw_only=True):
+    """A NUMA node, and what is free on it."""
+
+    node: Count
+    cpus: CPUList
+    free: CPUList
+    free_count: Count
+    reserved: CPUList
+    exclusive: CPUList
+    memory_bytes: Count
+    group: (
+        Annotated[Numbers, Meta(description="Nodes whose memory is assigned together; absent under policy None.")]
+        | UnsetType
+    ) = UNSET
+    memory: (
+        Annotated[dict[str, MemoryAccountPart], Meta(description="Resource name to account; absent as the group is.")]
+        | UnsetType
+    ) = UNSET
+
+
+class PlanDocument(DocumentPart, kw_only=True):
+    """What mooring plan -o json prints: what becomes of each pod."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Plan"] = "Plan"
+    kubelet: KubeletRelease
+    machine: str
+    start_error: (
+        Annotated[str, Meta(description="Only when the kubelet would not start, as are the next three.")] | UnsetType
+    ) = UNSET
+    start_error_stage: str | UnsetType = UNSET
+    start_error_code: Code | UnsetType = UNSET
+    remedy: str | UnsetType = UNSET
+    pods: list[PlannedPodPart]
+    shared_pool: CPUList
+    reserved: (
+        Annotated[CPUList, Meta(description="Absent when the kubelet would not start, as is numaNodes.")] | UnsetType
+    ) = field(name="reservedCPUs", default=UNSET)
+    numa_nodes: list[NUMANodePart] | UnsetType = UNSET
+    offline: (
+        Annotated[CPUList, Meta(description="Only with CPUs that are offline, as are the next three.")] | UnsetType
+    ) = UNSET
+    usable_pool: Annotated[CPUList, Meta(description="Where containers of the shared pool run.")] | UnsetType = UNSET
+    broken: (
+        Annotated[
+            dict[str, dict[str, BrokenSetPart]],
+            Meta(
+                description="Pod uid -> container (empty for a pod's partition) -> its CPUs, and those of them that "
+                "are offline and not replaced."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    displaced: (
+        Annotated[
+            dict[str, dict[str, DisplacedSetPart]],
+            Meta(
+                description="Pod uid -> container -> its CPUs, replacement CPUs among them, and the set that it "
+                "gets back."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    unasked: (
+        Annotated[
+            list[PodPart],
+            Meta(description="Only when the kubelet would not return from an admission: the pods after it."),
+        ]
+        | UnsetType
+    ) = UNSET
+    findings: list[FindingPart]

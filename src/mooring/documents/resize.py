@@ -1,0 +1,92 @@
+"""``mooring resize -o json``: what would happen if a pod were resized in place."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from mooring.documents.parts import (
+    API_VERSION,
+    APIVersion,
+    Code,
+    Count,
+    CPUList,
+    DocumentPart,
+    FindingPart,
+    KubeletRelease,
+    NodeList,
+    QoSName,
+    one_of,
+)
+
+
+class ResizedPlacePart(DocumentPart):
+    """Exclusive CPUs and NUMA nodes of the memory."""
+
+    cpus: CPUList
+    mems: NodeList
+
+
+class PendingReleasePart(DocumentPart):
+    """A release that waits for its delay."""
+
+    cpus: Annotated[CPUList, Meta(description="What it has when the delay is over.")]
+    delay_milliseconds: Count
+
+
+class LargestAmountsPart(DocumentPart):
+    """The largest amounts that a container can have now; null for what was not asked about."""
+
+    cpus: int | None
+    memory_bytes: int | None
+
+
+class ResizedContainerPart(DocumentPart):
+    """A container of the pod."""
+
+    name: str
+    has: Annotated[dict[str, str], Meta(description="Requests of cpu and memory before.")]
+    asks: Annotated[dict[str, str], Meta(description="What is asked for; empty for a container that is left alone.")]
+    before: Annotated[
+        ResizedPlacePart | None,
+        Meta(description="Exclusive CPUs and NUMA nodes of the memory before; null when the pod does not run."),
+    ]
+    after: Annotated[
+        ResizedPlacePart | None,
+        Meta(description="The same afterwards; CPUs that go back later are still among them."),
+    ]
+    baseline: Annotated[CPUList, Meta(description="What it got at first; it never has less.")]
+    pending: Annotated[PendingReleasePart | None, Meta(description="A release that waits for its delay.")]
+    largest: Annotated[
+        LargestAmountsPart | None,
+        Meta(description="The largest amounts that it can have now; null for what was not asked about."),
+    ]
+
+
+class ResizeDocument(DocumentPart, kw_only=True):
+    """What mooring resize -o json prints: what would happen if a pod were resized in place."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Resize"] = "Resize"
+    kubelet: KubeletRelease
+    machine: str
+    start_error: Annotated[str, Meta(description="The kubelet's message when it would not start.")]
+    uid: str
+    namespace: str
+    name: str
+    qos: QoSName
+    runs: Annotated[bool, Meta(description="Whether the pod runs on the node.")]
+    not_running: Annotated[str, Meta(description="Why it does not.")]
+    accepted: Annotated[bool, Meta(description="Whether it gets what is asked for, or has it already.")]
+    condition: Annotated[str, one_of("", "PodResizePending", "PodResizeInProgress")]
+    reason: Annotated[str, one_of("", "Deferred", "Infeasible")]
+    message: Annotated[str, Meta(description="The kubelet's words.")]
+    refused_by: Annotated[str, Meta(description="The reason of the check that refused it.")]
+    code: Code
+    why: Annotated[str, Meta(description="One sentence in plain words.")]
+    remedy: Annotated[str, Meta(description="What can be done.")]
+    events: Annotated[list[str], Meta(description="Names of the kubelet's events.")]
+    containers: list[ResizedContainerPart]
+    shared_pool: CPUList
+    findings: list[FindingPart]

@@ -1,0 +1,140 @@
+"""Schemas made from the structs: valid, closed, whole in themselves, with every description."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from inspect import getmembers, isclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from jsonschema import Draft202012Validator
+from tests.documents.validation import complaints
+
+from mooring.core.errors import InputError
+from mooring.core.machine import Finding
+from mooring.cpumanager import facts as cpu_facts
+from mooring.devicemanager import facts as device_facts
+from mooring.documents.diagnosis import IsolationDocument
+from mooring.documents.facts import fact_members, fact_types
+from mooring.documents.parts import FindingPart, finding_parts
+from mooring.documents.schemas import document_type, kinds, schema, write_schemas
+from mooring.extensions import offline as offline_facts
+from mooring.memorymanager import facts as memory_facts
+from mooring.node import facts as node_facts
+from mooring.plugins import facts as plugin_facts
+from mooring.topologymanager import facts as topology_facts
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_a_schema_is_valid_closed_and_whole(kind: str) -> None:
+    found = schema(kind)
+    Draft202012Validator.check_schema(found)
+    assert (found["$id"], found["title"]) == (f"{kind}.json", kind)
+    named = {part["$ref"] for part in _objects(found) if "$ref" in part}
+    assert named == {f"#/$defs/{name}" for name in found["$defs"]}
+    for part in _objects(found):
+        if isinstance(part.get("properties"), dict):
+            assert part.get("additionalProperties") is False, part
+            assert set(part.get("required", [])) <= set(part["properties"]), part
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_each_document_names_its_version_and_kind(kind: str) -> None:
+    found = schema(kind)
+    assert found["properties"]["apiVersion"] == {"const": "mooring/v1alpha1"}
+    assert found["properties"]["kind"] == {"const": kind}
+    assert {"apiVersion", "kind"} <= set(found["required"])
+    assert [*found["properties"]][:2] == ["apiVersion", "kind"]
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_every_object_of_a_schema_is_described(kind: str) -> None:
+    found = schema(kind)
+    assert found["description"].startswith("What mooring ")
+    assert all(part.get("description") for part in found["$defs"].values())
+
+
+def test_what_a_schema_does_not_name_is_refused() -> None:
+    good = IsolationDocument(
+        machine="m", exclusive="2-3", shared_pool="0-1", reserved="0", holders=[], findings=finding_parts([FOUND])
+    )
+    document = msgspec.to_builtins(good)
+    assert complaints("Isolation", good) == complaints("Isolation", document) == []
+    extra, lacking, listed, word = (copy.deepcopy(document) for _ in range(4))
+    extra["findings"][0]["extra"] = 1
+    del lacking["findings"][0]["code"]
+    listed["sharedPool"] = "3-"
+    word["findings"][0]["severity"] = "grave"
+    assert all(complaints("Isolation", each) for each in (extra, lacking, listed, word))
+
+
+def test_members_stand_in_the_order_of_the_struct() -> None:
+    assert [*msgspec.to_builtins(finding_parts([FOUND])[0])] == list(FindingPart.__struct_encode_fields__)
+
+
+def test_every_fact_of_the_engine_is_in_the_schema_with_its_members() -> None:
+    definitions = schema("Explanation")["$defs"]
+    variants = [definitions[one["$ref"].removeprefix("#/$defs/")] for one in definitions["Fact"]["oneOf"]]
+    assert {found["properties"]["fact"]["const"]: found["required"] for found in variants} == {
+        kind.__name__: ["fact", *(_camel(field.name) for field in fields(kind) if field.name not in ELSEWHERE)]
+        for kind in every_fact()
+    }
+    assert [kind.__name__ for kind in fact_types()] == [found["properties"]["fact"]["const"] for found in variants]
+
+
+def test_a_fact_that_is_unknown_has_no_members() -> None:
+    with pytest.raises(TypeError):
+        fact_members(FOUND.code)
+
+
+def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InputError, match="is no kind of document") as refused:
+        schema("Plann")
+    assert "Plan" in str(refused.value)
+
+
+def test_schemas_are_written_as_files(tmp_path: Path) -> None:
+    write_schemas(tmp_path / "new")
+    assert {file.stem: json.loads(file.read_text("utf-8")) for file in (tmp_path / "new").iterdir()} == {
+        kind: schema(kind) for kind in kinds()
+    }
+
+
+def test_kinds_of_documents_are_known_without_loading_them() -> None:
+    code = "import sys; import mooring.documents.schemas; print('msgspec' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"
+
+
+def test_each_class_of_a_document_is_used_once() -> None:
+    classes = [document_type(kind) for kind in kinds()]
+    assert len(set(classes)) == len(classes)
+
+
+ROOMS = (cpu_facts, offline_facts, memory_facts, device_facts, topology_facts, node_facts, plugin_facts)
+ELSEWHERE = {"declared", "choices"}
+"""Fields that stand elsewhere: the pod itself, and the choices of a merge, which the story tells."""
+PARTS = {"KubeletStarted", "Candidate", "BrokenSet", "DisplacedSet"}
+FOUND = Finding("warning", "configuration", "Something is odd.", "MOOR-400")
+
+
+def _objects(part: Any) -> list[dict[str, Any]]:
+    below = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    inner = [found for child in below for found in _objects(child)]
+    return [part, *inner] if isinstance(part, dict) else inner
+
+
+def every_fact() -> list[type]:
+    """Return what the engine reports about pods: not the start of a kubelet, nor the parts of facts."""
+    own = [kind for room in ROOMS for _, kind in getmembers(room, isclass) if kind.__module__ == room.__name__]
+    return [kind for kind in own if is_dataclass(kind) and kind.__name__ not in PARTS]
+
+
+def _camel(name: str) -> str:
+    return re.sub("_(.)", lambda found: found[1].upper(), name)

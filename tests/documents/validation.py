@@ -1,0 +1,26 @@
+"""Documents against their schemas."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import msgspec
+from jsonschema import Draft202012Validator
+
+from mooring.documents.schemas import document_type, schema
+
+
+@cache
+def validator(kind: str) -> Draft202012Validator:
+    return Draft202012Validator(schema(kind))
+
+
+def complaints(kind: str, document: Any) -> list[str]:
+    """Return what a schema says against a document: as text, as a struct, or as plain values read from JSON."""
+    plain = json.loads(msgspec.json.encode(document))
+    found = [f"{error.json_path}: {error.message[:200]}" for error in validator(kind).iter_errors(plain)]
+    if not found and msgspec.to_builtins(msgspec.convert(plain, document_type(kind))) != plain:
+        found.append("the struct does not hold all of it, or in another order")
+    return found
