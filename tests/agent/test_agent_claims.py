@@ -28,7 +28,7 @@ from mooring.agent.status.overlap import exclusive_cpus, overlaps
 from mooring.agent.status.picture import status_view
 from mooring.agent.status.snapshot import AgentCounts, Snapshot
 from mooring.agent.storage.journal import JournalWriter, read_journal
-from mooring.cli.status_text import status_text
+from mooring.cli.text.status import status_text
 from mooring.core.config import MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError

@@ -16,7 +16,7 @@ from mooring.agent.nri.types import Event, LinuxResources
 from mooring.agent.reactor.placing import ended, place, waiting_placed
 from mooring.agent.reactor.resume import resume
 from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Setting
-from mooring.cli.status_text import status_text
+from mooring.cli.text.status import status_text
 from mooring.core.config import MooringConfig
 from mooring.manifest.mooring_config import plugin_choice
 

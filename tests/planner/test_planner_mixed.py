@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 from tests.agent.small_node import CONFIG, INFO, guaranteed
 
-from mooring.cli.plan_text import plan_text
+from mooring.cli.text.plan import plan_text
 from mooring.core.config import MIXED_CPUS, MooringConfig
 from mooring.core.machine import Machine
 from mooring.node.mixed import ANNOTATION

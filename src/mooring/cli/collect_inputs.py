@@ -1,15 +1,24 @@
-"""From the options of ``mooring collect`` to a collection: opening the computer, asking kubelet and cluster."""
+"""From the options of ``mooring collect`` to a collection: opening the computer, asking the kubelet and the cluster.
+
+The cluster is asked through kubectl, if installed: three questions about one node.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
+import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from mooring.cli.inputs import STANDARD_INPUT, check_open
-from mooring.cli.kubectl import ask_cluster, installed_version
 from mooring.core.errors import InputError
+from mooring.core.machine import Finding
 from mooring.discovery.capture.process import kubelet_arguments
 from mooring.discovery.tree import FolderTree, LiveTree, Tree, open_tree
 from mooring.manifest.documents import load_documents
@@ -85,3 +94,95 @@ def _node_name(tree: Tree, given: str, flags: KubeletFlags | None) -> str:
     if not named and isinstance(tree, LiveTree):
         named = os.uname().nodename
     return named.lower()
+
+
+SECONDS = 20
+"""How long one question may take."""
+KUBELET_KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
+"""The kubelet's own access, which may read its node and the pods on it; installers put it there."""
+_NODE = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}", re.ASCII)
+"""Names that a node can have; nothing else gets on a command line."""
+
+
+class _NoAnswerError(Exception):
+    """Kubectl could not answer; the text says why."""
+
+
+def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
+    """Return what the cluster tells about a node: its pods, its kubelet's configuration and version.
+
+    Whatever cannot be had is left out; the reason why there are no pods is kept.
+
+    Args:
+        node: its name.
+        with_pods: ask for the pods too.
+    """
+    program = shutil.which("kubectl")
+    if program is None:
+        return ClusterAnswers(pods_problem="kubectl is not installed here; give --pods")
+    if not _NODE.fullmatch(node):
+        return ClusterAnswers(pods_problem="the node's name is not known; give --node-name")
+    pods: object = None
+    try:
+        if with_pods:
+            selector = f"--field-selector=spec.nodeName={node}"
+            pods = _asked(program, "get", "pods", "--all-namespaces", selector, "-o", "json")
+    except _NoAnswerError as error:
+        # The reason can name servers: it is for the person, and not for the archive.
+        told = Finding("warning", "kubectl", f"{error}; give the pods with --pods, or --no-kubectl to do without")
+        return ClusterAnswers(pods_problem="kubectl did not answer", findings=(told,))
+    configz: object = None
+    described: object = None
+    # Few identities may ask a kubelet for its configuration; its file is read instead.
+    with suppress(_NoAnswerError):
+        configz = _asked(program, "get", "--raw", f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
+    with suppress(_NoAnswerError):
+        described = _asked(program, "get", "node", node, "-o", "json")
+    return ClusterAnswers(pods=pods, configz=configz, version=_version(described))
+
+
+def installed_version() -> str:
+    """Return the version of the kubelet that is installed on this computer; empty without one."""
+    program = shutil.which("kubelet")
+    if program is None:
+        return ""
+    try:
+        told = _run([program, "--version"])
+    except _NoAnswerError:
+        return ""
+    return told.removeprefix("Kubernetes").strip()
+
+
+def _asked(program: str, *arguments: str) -> object:
+    text = _run([program, *_access(), f"--request-timeout={SECONDS}s", *arguments])
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise _NoAnswerError("the answer is not JSON") from None
+
+
+def _access() -> list[str]:
+    own = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
+    return [] if own or not KUBELET_KUBECONFIG.exists() else [f"--kubeconfig={KUBELET_KUBECONFIG}"]
+
+
+def _run(command: list[str]) -> str:
+    try:
+        finished = subprocess.run(  # noqa: S603 - a fixed program with arguments of ours, without a shell
+            command, capture_output=True, check=False, timeout=2 * SECONDS, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+        raise _NoAnswerError(
+            "does not answer" if isinstance(error, subprocess.TimeoutExpired) else str(error)
+        ) from None
+    if finished.returncode:
+        lines = finished.stderr.decode(errors="replace").strip().splitlines()
+        raise _NoAnswerError(lines[-1] if lines else f"failed with code {finished.returncode}")
+    return finished.stdout.decode(errors="replace")
+
+
+def _version(node: object) -> str:
+    found = node
+    for name in ("status", "nodeInfo", "kubeletVersion"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""

@@ -173,7 +173,7 @@ def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
         except (KeyboardInterrupt, click.Abort, Exception) as error:  # noqa: BLE001 - the last place to say something
             code = _complain(error, arguments, program)
     except BrokenPipeError:
-        from mooring.cli.destination import drop_unwritten  # noqa: PLC0415 - only then
+        from mooring.cli.output import drop_unwritten  # noqa: PLC0415 - only then
 
         drop_unwritten()
         code = READER_GONE

@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console, RenderableType
 
-from mooring.cli.destination import STANDARD_OUTPUT
+from mooring.cli.output import STANDARD_OUTPUT
 from mooring.render.console import plain, write
 
 FILE_WIDTH = 100

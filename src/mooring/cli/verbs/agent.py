@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit
-from mooring.cli.candidates import complete_file, complete_folder
+from mooring.cli.options import complete_file, complete_folder
+from mooring.cli.output import NO, YES, emit
 from mooring.core.errors import InputError
 
 if TYPE_CHECKING:

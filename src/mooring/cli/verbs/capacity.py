@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
-from mooring.cli.destination import check_destination
 from mooring.cli.inputs import NodeOptions, question_of
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 
 if TYPE_CHECKING:
     from mooring.planner.capacity.capacity import Capacity
@@ -73,7 +72,7 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
         if form == "svg":
             emit_document(_svg(capacity), to)
         else:
-            from mooring.cli.capacity_text import capacity_text  # noqa: PLC0415 - rich is not needed for JSON
+            from mooring.cli.text.capacity import capacity_text  # noqa: PLC0415 - rich is not needed for JSON
 
             emit(capacity_text(capacity, at_least, wide=form == "wide", to=to), to)
     return YES if capacity.can_be_asked and len(capacity.replicas) >= at_least else NO

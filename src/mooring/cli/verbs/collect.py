@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import YES, emit, emit_document, json_text, warn
-from mooring.cli.candidates import complete_file, complete_folder
-from mooring.cli.destination import STANDARD_OUTPUT, check_destination, write_answer
+from mooring.cli.options import complete_file, complete_folder
+from mooring.cli.output import (
+    STANDARD_OUTPUT,
+    YES,
+    check_destination,
+    emit,
+    emit_document,
+    json_text,
+    warn,
+    write_answer,
+)
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 
@@ -137,7 +145,7 @@ def _tell(about: About, packed: int, written: str, form: str) -> None:
 
         text = json_text(about_document(about))
     else:
-        from mooring.cli.collect_text import collect_text  # noqa: PLC0415 - rich is not needed for JSON
+        from mooring.cli.text.collect import collect_text  # noqa: PLC0415 - rich is not needed for JSON
 
         text = collect_text(about, packed, written)
     if aside:

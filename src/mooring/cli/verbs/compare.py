@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
-from mooring.cli.destination import check_destination
 from mooring.cli.inputs import NodeOptions
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.cli.progress import Watched
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def command(
     elif form == "svg":
         emit_document(_svg(comparison, top, grouped=grouped), to)
     else:
-        from mooring.cli.compare_text import comparison_text  # noqa: PLC0415 - rich is not needed for JSON
+        from mooring.cli.text.compare import comparison_text  # noqa: PLC0415 - rich is not needed for JSON
 
         emit(comparison_text(comparison, top, wide=form == "wide", grouped=grouped, to=to), to)
     return YES if comparison.is_yes else NO

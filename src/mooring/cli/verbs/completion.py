@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import YES, emit_document
 from mooring.cli.completion import SHELLS, script
-from mooring.cli.destination import check_destination
+from mooring.cli.output import YES, check_destination, emit_document
 
 EPILOG = """\b
 Examples:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
-from mooring.cli.destination import check_destination
 from mooring.cli.inputs import NodeOptions, question_of
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def command(
     if lint:
         if write:
             raise click.UsageError("give either --lint or --write")
-        from mooring.cli.doctor_lint import answer_lint  # noqa: PLC0415 - a question of its own
+        from mooring.cli.lint import answer_lint  # noqa: PLC0415 - a question of its own
 
         return answer_lint(inputs, form, to)
     _check_place(state, node, write=write)
@@ -87,7 +86,7 @@ def command(
 
         emit_document(json_text(diagnosis_document(diagnosis, findings, backups)), to)
     else:
-        from mooring.cli.doctor_text import doctor_text  # noqa: PLC0415 - rich is not needed for JSON
+        from mooring.cli.text.doctor import doctor_text  # noqa: PLC0415 - rich is not needed for JSON
 
         warn(findings)
         emit(doctor_text(diagnosis, state or node, backups, to), to)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
-from mooring.cli.destination import check_destination
 from mooring.cli.inputs import NodeOptions, question_of
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.explain.codes.pages import is_code
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def _explain_code(name: str, form: str, to: str) -> None:
 
         emit_document(json_text(page_document(found)), to)
     elif form == "text":
-        from mooring.cli.explain_text import page_text  # noqa: PLC0415 - rich is not needed for JSON
+        from mooring.cli.text.explain import page_text  # noqa: PLC0415 - rich is not needed for JSON
 
         emit(page_text(found, to), to)
     else:
@@ -156,7 +155,7 @@ def _tell_people(
         helps = [text for text in (story.why.remedy, *nearest) if text]
         emit_document(decision_svg(decision_view(story, nodes, topology, helps)), to)
     else:
-        from mooring.cli.explain_text import explain_text  # noqa: PLC0415 - rich is not needed for documents
+        from mooring.cli.text.explain import explain_text  # noqa: PLC0415 - rich is not needed for documents
 
         emit(explain_text(story, topology, nearest, verbose=verbose, to=to), to)
 
@@ -177,7 +176,7 @@ def _list(plan: Plan, form: str, to: str) -> None:
 
         emit_document(json_text(explanation_list(plan)), to)
     elif form == "text":
-        from mooring.cli.explain_text import list_text  # noqa: PLC0415 - rich is not needed for documents
+        from mooring.cli.text.explain import list_text  # noqa: PLC0415 - rich is not needed for documents
 
         emit(list_text(plan, to), to)
     else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from mooring.cli.answer import YES, emit
-from mooring.cli.candidates import complete_file
+from mooring.cli.options import complete_file
+from mooring.cli.output import YES, emit
 from mooring.core.errors import InputError
 
 EPILOG = """\b

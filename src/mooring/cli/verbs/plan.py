@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
-from mooring.cli.destination import check_destination
 from mooring.cli.inputs import NodeOptions, check_folder, plan_of
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 
 if TYPE_CHECKING:
     from mooring.planner.plan import Plan
@@ -102,7 +101,7 @@ def _yaml(document: object) -> str:
 
 
 def _text(plan: Plan, *, wide: bool, to: str) -> str:
-    from mooring.cli.plan_text import plan_text  # noqa: PLC0415 - rich is not needed for JSON
+    from mooring.cli.text.plan import plan_text  # noqa: PLC0415 - rich is not needed for JSON
 
     return plan_text(plan, wide=wide, to=to)
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
-from mooring.cli.candidates import complete_file
-from mooring.cli.destination import check_destination
+from mooring.cli.options import complete_file
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.cli.publish_inputs import Asked, connector, described_node, kubelet_source
 from mooring.core.errors import InputError, MooringError
 
@@ -163,7 +162,7 @@ def _shown(seen: Observation, form: str, to: str) -> int:
     if seen.problem:
         click.echo(f"nothing can be called available, because {seen.problem}", err=True)
     if form == "text":
-        from mooring.cli.publish_text import publish_text  # noqa: PLC0415 - rich is not needed for documents
+        from mooring.cli.text.publish import publish_text  # noqa: PLC0415 - rich is not needed for documents
 
         emit(publish_text(seen, to), to)
     else:

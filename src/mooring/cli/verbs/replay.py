@@ -11,9 +11,8 @@ import click
 import msgspec
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES
-from mooring.cli.destination import write_answer
 from mooring.cli.inputs import STANDARD_INPUT, check_open
+from mooring.cli.output import NO, YES, write_answer
 from mooring.cli.progress import Watched
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ class _Tally:
 def _lines(outcome: Outcome, *, answers: bool) -> Iterator[str]:
     """Yield what people should know: the answer if wanted, differences, and why a scenario is not supported."""
     if answers:
-        from mooring.cli.replay_text import replay_lines  # noqa: PLC0415 - not for comparing
+        from mooring.cli.text.replay import replay_lines  # noqa: PLC0415 - not for comparing
 
         yield from replay_lines(outcome)
     if outcome.unsupported:

@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
-from mooring.cli.destination import check_destination
 from mooring.cli.inputs import NodeOptions, question_of
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 
 EPILOG = """\b
 Examples:
@@ -59,7 +58,7 @@ def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, 
 
         emit_document(json_text(resize_document(resized)), to)
     else:
-        from mooring.cli.resize_text import resize_text  # noqa: PLC0415 - rich is not needed for JSON
+        from mooring.cli.text.resize import resize_text  # noqa: PLC0415 - rich is not needed for JSON
 
         warn(resized.plan.findings)
         emit(resize_text(resized, wide=form == "wide", to=to), to)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit, emit_document, warn
-from mooring.cli.destination import check_destination
 from mooring.cli.inputs import NodeOptions, plan_of, read_machine
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, warn
+from mooring.core.moment import Moment
 
 if TYPE_CHECKING:
     from mooring.render.view import NodeView
+
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 EPILOG = """\b
 Examples:
@@ -125,9 +130,8 @@ def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
         click.echo(f"The kubelet would not start: {plan.refusal.message}", err=True)
         if plan.remedy:
             click.echo(plan.remedy, err=True)
-    from mooring.cli.clock import present_moment  # noqa: PLC0415 - as above
 
-    return plan_view(plan, now=present_moment()), plan.is_yes
+    return plan_view(plan, now=_present_moment()), plan.is_yes
 
 
 def _report(inputs: NodeOptions, to: str) -> int:
@@ -149,3 +153,12 @@ def _terminal(view: NodeView, width: int | None, to: str) -> str:
 
     columns = width or width_for(to)
     return text_for(picture(view, columns), to, columns)
+
+
+def _present_moment() -> Moment | None:
+    """Return the time since boot, without time spent in suspend; None where the boot is not known."""
+    try:
+        boot = _BOOT_ID.read_text("ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return Moment(time.monotonic_ns(), boot) if boot else None

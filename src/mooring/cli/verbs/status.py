@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit, emit_document, json_text
-from mooring.cli.destination import check_destination
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
 
 EPILOG = """\b
 Examples:
@@ -33,7 +32,7 @@ def command(socket: str, form: str, to: str) -> int:
     if form == "json":
         emit_document(json_text(document), to)
     else:
-        from mooring.cli.status_text import status_text  # noqa: PLC0415 - rich is not needed for JSON
+        from mooring.cli.text.status import status_text  # noqa: PLC0415 - rich is not needed for JSON
 
         emit(status_text(document, to, wide=form == "wide"), to)
     return YES if document["ready"] else NO

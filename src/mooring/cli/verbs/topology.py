@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit, emit_document, json_text
-from mooring.cli.destination import check_destination
 from mooring.cli.inputs import read_machine
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
 from mooring.core.errors import InputError
 
 EPILOG = """\b
@@ -33,7 +32,7 @@ def command(machine: str, node: str, form: str, to: str) -> int:
         return _machine_info(machine, node, to)
     loaded = read_machine(machine, node)
     if form == "text":
-        from mooring.cli.topology_text import topology_text  # noqa: PLC0415 - rich is not needed for JSON
+        from mooring.cli.text.topology import topology_text  # noqa: PLC0415 - rich is not needed for JSON
 
         emit(topology_text(loaded, to), to)
         return YES

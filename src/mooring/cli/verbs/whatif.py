@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mooring.cli import options
-from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
-from mooring.cli.destination import check_destination
 from mooring.cli.inputs import NodeOptions, question_of
+from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ def _changed(question: Question, wanted: Sequence[tuple[str, str]], form: str, t
 
 
 def _text(question: Question, changes: Sequence[Change], before: Plan, after: Plan, to: str) -> str:
-    from mooring.cli.whatif_text import what_if_text  # noqa: PLC0415 - rich is not needed for JSON
+    from mooring.cli.text.whatif import what_if_text  # noqa: PLC0415 - rich is not needed for JSON
 
     return what_if_text(question, changes, before, after, to)
 
@@ -161,7 +160,7 @@ def _searched(question: Question, name: str, limit: int, form: str, to: str) -> 
 
         emit_document(json_text(nearest_document(question, pod, proposals, plan)), to)
     else:
-        from mooring.cli.whatif_text import nearest_text  # noqa: PLC0415 - rich is not needed for JSON
+        from mooring.cli.text.whatif import nearest_text  # noqa: PLC0415 - rich is not needed for JSON
 
         warn(plan.findings)
         emit(nearest_text(plan, pod, proposals, to), to)

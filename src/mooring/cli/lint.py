@@ -1,9 +1,17 @@
-"""``mooring doctor --lint``: reading what the lint needs, and writing its answer."""
+"""``mooring doctor --lint``: which processes and interrupts may run on exclusive CPUs, as text and as a document."""
 
 from __future__ import annotations
 
-from mooring.cli.answer import NO, YES, emit, emit_document, json_text, warn
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
 from mooring.cli.inputs import NodeOptions, question_of
+from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
+from mooring.cli.terminal import text_for
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
@@ -12,13 +20,17 @@ from mooring.discovery.interrupts import file_modes, no_modes
 from mooring.discovery.isolation import read_isolation
 from mooring.discovery.loader import LIVE
 from mooring.discovery.tree import Tree, open_tree
-from mooring.planner.isolation.holders import assignments_of
+from mooring.planner.isolation.holders import Assignments, assignments_of
 from mooring.planner.isolation.lint import lint
 from mooring.planner.plan import make_plan
+from mooring.render.wording import clean, plural
+
+if TYPE_CHECKING:
+    from mooring.core.machine import Finding
 
 
 def answer_lint(options: NodeOptions, form: str, to: str) -> int:
-    """Tell who else may run on exclusive CPUs; the exit code is 1 when there is a warning.
+    """Report what else may run on exclusive CPUs; the exit code is 1 when there is a warning.
 
     Raises:
         InputError: something cannot be read, or the machine's source has no files of a running machine.
@@ -28,7 +40,7 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
     plan = make_plan(question)
     warn(plan.findings)
     if plan.refusal is not None:
-        emit(f"The kubelet would not start, so that nobody has CPUs for itself: {plan.refusal.message}", to)
+        emit(f"The kubelet would not start, so no container has exclusive CPUs: {plan.refusal.message}", to)
         return NO
     assignments = assignments_of(plan)
     modes = file_modes("/") if tree.name == "/" else no_modes
@@ -39,8 +51,6 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
 
         emit_document(json_text(isolation_document(name, assignments, findings)), to)
     else:
-        from mooring.cli.lint_text import lint_text  # noqa: PLC0415 - rich is not needed for JSON
-
         emit(lint_text(name, assignments, findings, to), to)
     return NO if any(finding.severity == "warning" for finding in findings) else YES
 
@@ -63,3 +73,32 @@ def _online(info: MachineInfo) -> CPUSet:
         return CPUSet(discover_topology(info).all_cpus)
     except TopologyError:
         return CPUSet()
+
+
+_STYLE = {"warning": "bold yellow", "info": "bold cyan"}
+
+
+def lint_text(machine: str, assignments: Assignments, findings: Sequence[Finding], to: str) -> str:
+    """Return the findings as text for the terminal, or without any styling for the file ``to``."""
+    return text_for(Group(*_parts(machine, assignments, findings)), to)
+
+
+def _parts(machine: str, assignments: Assignments, findings: Sequence[Finding]) -> Iterator[RenderableType]:
+    exclusive = assignments.exclusive
+    yield Text.assemble(
+        (machine, "bold"),
+        f": {plural(len(assignments.holders), 'holder')} of {plural(len(exclusive), 'exclusive CPU')}"
+        f"{f' ({exclusive})' if exclusive else ''}",
+    )
+    yield Text("")
+    for finding in findings:
+        yield Text.assemble((f"{finding.severity}[{finding.code}]", _STYLE[finding.severity]), f": {finding.subject}")
+        yield Padding(Text(clean(finding.message)), (0, 0, 0, 2))
+    if findings:
+        yield Text("")
+    warnings = sum(finding.severity == "warning" for finding in findings)
+    if warnings:
+        codes = dict.fromkeys(finding.code for finding in findings if finding.severity == "warning")
+        yield Text(f"{plural(warnings, 'warning')}. What to do: mooring explain {next(iter(codes))}")
+    elif exclusive:
+        yield Text("According to the machine's files, nothing else runs on the exclusive CPUs.")

@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mooring.cli.capacity_tables import fragmentation_tables, groups_table
-from mooring.cli.plan_text import plan_text
 from mooring.cli.terminal import text_for, width_for
+from mooring.cli.text.capacity_tables import fragmentation_tables, groups_table
+from mooring.cli.text.plan import plan_text
 from mooring.core.pod import Pod
 from mooring.explain.phrases import joined, nodes, size
 from mooring.planner.answering import Answer

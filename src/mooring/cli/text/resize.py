@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mooring.cli.plan_text import plan_text
 from mooring.cli.terminal import text_for, width_for
+from mooring.cli.text.plan import plan_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container
 from mooring.explain.phrases import size

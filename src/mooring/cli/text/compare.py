@@ -1,19 +1,25 @@
-"""The rows of a comparison: which figures stand in them, and how they are lined up."""
+"""``mooring compare -o text`` and ``-o wide``: one row a variant, the best first, for people and for ``grep``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
-from mooring.planner.compare.entries import Row, not_started
+from mooring.cli.terminal import text_for, width_for
+from mooring.explain.phrases import count
+from mooring.planner.compare.comparison import Comparison, LeftOut
+from mooring.planner.compare.entries import Row, machines_of, not_started, rows_of, variant_words
 from mooring.planner.compare.measures import Measures
-from mooring.planner.compare.words import reasons_words, settings_words
+from mooring.planner.compare.words import change_words, reasons_words, settings_words
+from mooring.planner.picture import machine_view
 from mooring.render.wording import clean
 
 GAP = 2
-
 
 Cell = Callable[[Measures], str]
 
@@ -116,4 +122,104 @@ def _wide_cells(row: Row) -> tuple[str, ...]:
         *(str(number) for number in wasted),
         clean(reason) or "–",
         settings_words(variant.config),
+    )
+
+
+NAMED_PODS = 8
+"""How many pods that nobody admits are named."""
+
+INDENT = 6
+
+
+def comparison_text(comparison: Comparison, top: int, *, wide: bool, grouped: bool, to: str) -> str:
+    """Return the answer as text for the terminal, or without any styling for the file ``to``.
+
+    Args:
+        comparison: what was compared.
+        top: how many of the best to show; 0 for all.
+        wide: whether every variant is one long line.
+        grouped: whether variants that decide alike are one entry.
+        to: the destination.
+    """
+    rows = rows_of(comparison, grouped=grouped)
+    shown = rows[:top] if top else rows
+    parts = _wide(comparison, rows, shown) if wide else _parts(comparison, rows, shown, width_for(to))
+    return text_for(Lines(*parts), to)
+
+
+def _wide(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row]) -> Iterator[RenderableType]:
+    left_out = (
+        f"left out {one.count}: {one.refusal.stage}: {clean(one.refusal.message)}" for one in comparison.left_out
+    )
+    yield Text("\n".join([*wide_lines(shown), *_rest(rows, shown), *left_out]), no_wrap=True, overflow="ignore")
+
+
+def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], width: int) -> Iterator[RenderableType]:
+    for machine in machines_of(rows):
+        view = machine_view(machine)
+        yield Text.assemble((view.name, "bold"), f": {view.title}")
+    yield Text(_counts(comparison, rows))
+    yield Text("")
+    # What is given but not among the best is shown below them, so that it can be compared.
+    given = [row for row in rows[len(shown) :] if row.is_given]
+    columns = chosen_columns([*shown, *given], width)
+    yield columns.heading()
+    for row in shown:
+        yield from _entry(row, rows, columns)
+    yield from (Text(line) for line in _rest(rows, shown))
+    for row in given:
+        yield from _entry(row, rows, columns)
+    yield Text("")
+    yield from (Text(line) for line in _remarks(comparison, rows))
+
+
+def _counts(comparison: Comparison, rows: Sequence[Row]) -> str:
+    pods, steps, variants = len(comparison.trace.pods), len(comparison.trace.steps), len(comparison.results)
+    what = count(pods, "pod") if pods == steps else f"{count(steps, 'step')} with {count(pods, 'pod')}"
+    different = f", of which {len(rows)} differ in what they decide" if len(rows) < variants else ""
+    return f"{what} under {count(variants, 'variant')}{different}."
+
+
+def _entry(row: Row, rows: Sequence[Row], columns: Columns) -> Iterator[RenderableType]:
+    result = row.result
+    yield columns.line(row)
+    yield _below(variant_words(row, rows))
+    refusal = result.outcome.refusal
+    if refusal is not None:
+        yield _below(f"the kubelet would not start: {clean(refusal.message)}")
+    rejected = result.outcome.measures.rejected
+    if rejected and not not_started(result):
+        yield _below(f"rejected: {reasons_words(rejected)}")
+    if row.others:
+        others = f"{row.others} other{'' if row.others == 1 else 's'}"
+        yield _below(f"and {others} that decide{'s' if row.others == 1 else ''} the same")
+
+
+def _below(text: str) -> RenderableType:
+    return Padding(Text(clean(text), "dim"), (0, 0, 0, INDENT))
+
+
+def _rest(rows: Sequence[Row], shown: Sequence[Row]) -> list[str]:
+    return [f"and {len(rows) - len(shown)} more (--top 0 shows all)"] if len(shown) < len(rows) else []
+
+
+def _remarks(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
+    best = rows[0].result
+    changes = best.variant.changes
+    if changes and not not_started(best):
+        yield f"What makes the best of {best.variant.name}:"
+        yield from (f"  {clean(change_words(change))}" for change in changes)
+    never = comparison.never_admitted
+    if never:
+        more = f" and {len(never) - NAMED_PODS} more" if len(never) > NAMED_PODS else ""
+        yield f"Admitted by none: {clean(', '.join(never[:NAMED_PODS]))}{more}."
+    if comparison.left_out:
+        yield _left_out(comparison.left_out)
+
+
+def _left_out(left_out: Sequence[LeftOut]) -> str:
+    number = sum(one.count for one in left_out)
+    them = "it" if number == 1 else "them"
+    return (
+        f"{count(number, 'combination')} left out, because the kubelet would not start with {them} (-o wide says why)."
     )

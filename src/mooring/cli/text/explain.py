@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 from rich.tree import Tree
 
-from mooring.cli.destination import STANDARD_OUTPUT
+from mooring.cli.output import STANDARD_OUTPUT
 from mooring.cli.terminal import text_for
 from mooring.core.topology import Topology
 from mooring.explain.codes.pages import Page

@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mooring.cli.interrupts_text import INTERRUPT_COLUMNS, interrupt_rows, interrupts_sentence
 from mooring.cli.terminal import text_for
+from mooring.cli.text.interrupts import INTERRUPT_COLUMNS, interrupt_rows, interrupts_sentence
 from mooring.core.cpuset import CPUSet
 from mooring.render.breaking import Breaking
 from mooring.render.console import STYLES
