@@ -12,10 +12,10 @@ from tests.planner.change_questions import tight_questions
 from mooring.core.pod import Pod
 from mooring.planner.capacity.capacity import ADMITTED, capacity_of
 from mooring.planner.capacity.shape import Subject, replica
-from mooring.planner.changes.applying import AGAIN, applied
-from mooring.planner.changes.change import Move, Removal
+from mooring.planner.changes.change import applied
 from mooring.planner.changes.course import holding
 from mooring.planner.changes.nearest import nearest_changes
+from mooring.planner.changes.removal import AGAIN, PodMove, PodRemoval
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
 
@@ -45,8 +45,8 @@ def test_a_proposed_change_admits_the_pod_and_keeps_all_others(question: Questio
         for proposal in nearest_changes(question, pod.uid, limit=100):
             event(type(proposal.changes[0]).__name__)
             after = make_plan(applied(question, proposal.changes))
-            gone = {change.pod.uid for change in proposal.changes if isinstance(change, Removal | Move)}
-            back = {f"{change.pod.uid}{AGAIN}" for change in proposal.changes if isinstance(change, Move)}
+            gone = {change.pod.uid for change in proposal.changes if isinstance(change, PodRemoval | PodMove)}
+            back = {f"{change.pod.uid}{AGAIN}" for change in proposal.changes if isinstance(change, PodMove)}
             assert {pod.uid} | (running_in(plan) - gone) | back <= running_in(after), proposal
             answer = next(one for one in after.answers if one.pod.uid == pod.uid)
             assert holding(answer.decision) == holding(proposal.decision), proposal

@@ -14,20 +14,13 @@ from mooring.core.quantity import Quantity
 from mooring.cpumanager.options import ALPHA, OPTION_GROUPS
 from mooring.node.resources import pod_requests
 from mooring.planner.answering import Answer
-from mooring.planner.changes.applying import applied
-from mooring.planner.changes.change import (
-    Amount,
-    Change,
-    ConfigField,
-    FeatureGate,
-    MoreDevices,
-    Move,
-    PodRef,
-    PolicyOption,
-    Removal,
-    Turn,
-)
+from mooring.planner.changes.change import Change, PodRef, applied
+from mooring.planner.changes.configuration import ConfigField, FeatureGate, PolicyOption
 from mooring.planner.changes.cost import Cost
+from mooring.planner.changes.device import MoreDevices
+from mooring.planner.changes.order import EarlierTurn
+from mooring.planner.changes.removal import PodMove, PodRemoval
+from mooring.planner.changes.requests import Amount
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
 
@@ -59,13 +52,13 @@ def plain_changes(question: Question, pod: Pod) -> Iterator[tuple[Change, ...]]:
     here = _ref(pod)
     earlier = question.pods[: question.pods.index(pod)]
     for other in earlier:
-        yield (Turn(here, _ref(other)),)
+        yield (EarlierTurn(here, _ref(other)),)
     running = (*question.active, *earlier)
     for other in running:
-        yield (Removal(_ref(other), here),)
-        yield (Move(_ref(other), here),)
+        yield (PodRemoval(_ref(other), here),)
+        yield (PodMove(_ref(other), here),)
     for one, other in combinations(running, 2):
-        yield Removal(_ref(one), here), Removal(_ref(other), here)
+        yield PodRemoval(_ref(one), here), PodRemoval(_ref(other), here)
 
 
 def _ref(pod: Pod) -> PodRef:
@@ -96,7 +89,7 @@ def plain_cost(question: Question, before: Plan, pod: Pod, changes: Sequence[Cha
         return None
     old = {answer.pod.uid: answer for answer in before.answers}
     new = {answer.pod.uid: answer for answer in after.answers}
-    gone = [change.pod.uid for change in changes if isinstance(change, Removal | Move)]
+    gone = [change.pod.uid for change in changes if isinstance(change, PodRemoval | PodMove)]
     if any(not old[uid].admitted for uid in gone):
         return None
     for uid in [pod.uid, *(uid for uid, answer in old.items() if answer.admitted and uid not in gone)]:
@@ -115,7 +108,7 @@ def plain_cost(question: Question, before: Plan, pod: Pod, changes: Sequence[Cha
             cpus += lost if change.resource == "cpu" else 0
             devices += lost if "/" in change.resource else 0
             size += lost if change.resource != "cpu" and "/" not in change.resource else 0
-        if isinstance(change, Removal):
+        if isinstance(change, PodRemoval):
             requests = pod_requests(old[change.pod.uid].pod)
             cpus += requests.get("cpu", 0)
             devices += sum(amount for resource, amount in requests.items() if "/" in resource)

@@ -16,24 +16,16 @@ from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
 from mooring.discovery.compact import parse_compact
-from mooring.planner.changes.applying import applied
-from mooring.planner.changes.change import (
-    Amount,
-    Change,
-    ConfigField,
-    FreshState,
-    MoreDevices,
-    Move,
-    PodRef,
-    PolicyOption,
-    Removal,
-    Turn,
-)
+from mooring.planner.changes.change import Change, PodRef, applied, sentence
+from mooring.planner.changes.configuration import ConfigField, FreshState, PolicyOption
 from mooring.planner.changes.cost import Cost
+from mooring.planner.changes.device import MoreDevices
+from mooring.planner.changes.kinds import understood
 from mooring.planner.changes.nearest import nearest_changes
-from mooring.planner.changes.proposal import Proposal
-from mooring.planner.changes.words import sentence
-from mooring.planner.changes.writing import understood
+from mooring.planner.changes.order import EarlierTurn
+from mooring.planner.changes.removal import PodMove, PodRemoval
+from mooring.planner.changes.requests import Amount
+from mooring.planner.changes.search import Proposal
 from mooring.planner.plan import make_plan
 from mooring.planner.plan_document import plan_document
 from mooring.planner.question import Question
@@ -211,14 +203,14 @@ def test_pod_level_resources_are_an_amount_of_their_own() -> None:
 
 def test_a_pod_that_comes_first_finds_its_node() -> None:
     question = asked([guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3)])
-    turns = [one for one in found(question, "late") if isinstance(one.changes[0], Turn)]
+    turns = [one for one in found(question, "late") if isinstance(one.changes[0], EarlierTurn)]
     assert texts(turns) == ["Ask default/late before default/one."]
     assert turns[0].cost == Cost(touched=2)
 
 
 def test_a_small_pod_that_moves_makes_room_and_finds_another_place() -> None:
     question = asked([guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3)])
-    moves = [one for one in found(question, "late") if isinstance(one.changes[0], Move)]
+    moves = [one for one in found(question, "late") if isinstance(one.changes[0], PodMove)]
     assert texts(moves) == ["Remove default/one before default/late is asked and let it come back last."]
     assert moves[0].cost == Cost(touched=1)
     after = make_plan(applied(question, moves[0].changes))
@@ -230,8 +222,8 @@ def test_a_small_pod_that_moves_makes_room_and_finds_another_place() -> None:
 
 def test_the_cheapest_removal_wins() -> None:
     question = asked([guaranteed("two", 2), guaranteed("four", 4), guaranteed("late", 3)])
-    removals = [one for one in found(question, "late") if isinstance(one.changes[0], Removal)]
-    assert removals[0].changes == (Removal(ref("two"), ref("late")),)
+    removals = [one for one in found(question, "late") if isinstance(one.changes[0], PodRemoval)]
+    assert removals[0].changes == (PodRemoval(ref("two"), ref("late")),)
     assert removals[0].cost == Cost(touched=1, cpus=2000, bytes=16 * 2**20)
 
 
@@ -241,7 +233,7 @@ def test_two_pods_go_where_one_is_not_enough() -> None:
     assert pairs == []
     pods = [guaranteed("a", 3), guaranteed("b", 2), guaranteed("c", 2), guaranteed("late", 4)]
     pairs = [one for one in found(asked(pods), "late") if len(one.changes) == 2]
-    assert pairs[0].changes == (Removal(ref("b"), ref("late")), Removal(ref("c"), ref("late")))
+    assert pairs[0].changes == (PodRemoval(ref("b"), ref("late")), PodRemoval(ref("c"), ref("late")))
     assert pairs[0].cost.touched == 2
 
 
@@ -294,7 +286,7 @@ def test_a_running_pod_that_is_refused_gets_proposals_that_disturb_no_start() ->
     question = replace(asked([guaranteed("new", 1)]), active=(guaranteed("wide", 6),))
     kinds = {type(change) for proposal in found(question, "wide") for change in proposal.changes}
     assert Amount in kinds
-    assert not kinds & {Removal, Move, Turn}
+    assert not kinds & {PodRemoval, PodMove, EarlierTurn}
 
 
 QUESTION = replace(
@@ -366,17 +358,17 @@ def test_a_change_that_cannot_be_understood_is_told_in_one_line(option: str, val
 )
 def test_a_name_means_all_that_it_fits(option: str, value: str, text: tuple[str, ...]) -> None:
     changes = understood(QUESTION, option, value)
-    assert [change.pod.shown for change in changes if isinstance(change, Amount | Removal)] == [
+    assert [change.pod.shown for change in changes if isinstance(change, Amount | PodRemoval)] == [
         f"default/{name}" for name in text
     ]
 
 
 def test_a_running_pod_ends_before_the_first_is_asked_and_another_is_not_asked_at_all() -> None:
-    runs = applied(QUESTION, [Removal(ref("runs"))])
+    runs = applied(QUESTION, [PodRemoval(ref("runs"))])
     assert runs.leaving == {"default_a": ("default_runs",)}
-    assert [pod.name for pod in applied(QUESTION, [Removal(ref("a"))]).pods] == ["b"]
-    assert [pod.name for pod in applied(QUESTION, [Move(ref("a"))]).pods] == ["b", "a"]
-    assert [pod.name for pod in applied(QUESTION, [Turn(ref("b"))]).pods] == ["b", "a"]
+    assert [pod.name for pod in applied(QUESTION, [PodRemoval(ref("a"))]).pods] == ["b"]
+    assert [pod.name for pod in applied(QUESTION, [PodMove(ref("a"))]).pods] == ["b", "a"]
+    assert [pod.name for pod in applied(QUESTION, [EarlierTurn(ref("b"))]).pods] == ["b", "a"]
 
 
 def test_limits_follow_requests() -> None:
@@ -402,7 +394,7 @@ def test_a_pod_becomes_guaranteed_when_it_asks_for_what_it_lacked() -> None:
 
 
 def test_a_sentence_names_every_change() -> None:
-    changes: list[Change] = [ConfigField("topologyManagerScope", "pod"), FreshState("cpu"), Turn(ref("b"))]
+    changes: list[Change] = [ConfigField("topologyManagerScope", "pod"), FreshState("cpu"), EarlierTurn(ref("b"))]
     assert sentence(changes, QUESTION) == (
         "Set topologyManagerScope to pod, delete the state file cpu_manager_state and ask default/b first."
     )

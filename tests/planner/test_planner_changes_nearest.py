@@ -8,12 +8,12 @@ from tests.planner.change_questions import questions, refused, tight_questions
 from tests.planner.plain_changes import plain_changes, plain_cost
 
 from mooring.core.decision import StartRefusal
-from mooring.planner.changes.applying import AGAIN, applied
-from mooring.planner.changes.change import Move, Removal
+from mooring.planner.changes.change import applied
 from mooring.planner.changes.course import begin, followed, holding
-from mooring.planner.changes.nearest import FAMILIES, nearest_changes
+from mooring.planner.changes.kinds import FAMILIES, understood
+from mooring.planner.changes.nearest import nearest_changes
+from mooring.planner.changes.removal import AGAIN, PodMove, PodRemoval
 from mooring.planner.changes.search import begun
-from mooring.planner.changes.writing import understood
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 
@@ -52,8 +52,8 @@ def test_every_proposal_applied_admits_the_pod_and_everybody_else(question: Ques
         for proposal in nearest_changes(question, pod.uid, limit=100):
             after = make_plan(applied(question, proposal.changes))
             now = {answer.pod.uid for answer in after.answers if answer.admitted and answer.pod.uid not in after.left}
-            gone = {change.pod.uid for change in proposal.changes if isinstance(change, Removal | Move)}
-            back = {f"{change.pod.uid}{AGAIN}" for change in proposal.changes if isinstance(change, Move)}
+            gone = {change.pod.uid for change in proposal.changes if isinstance(change, PodRemoval | PodMove)}
+            back = {f"{change.pod.uid}{AGAIN}" for change in proposal.changes if isinstance(change, PodMove)}
             assert pod.uid in now, proposal
             assert (was - gone) | back <= now, proposal
             answer = next(one for one in after.answers if one.pod.uid == pod.uid)

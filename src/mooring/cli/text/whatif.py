@@ -13,7 +13,7 @@ from rich.text import Text
 from mooring.cli.terminal import text_for
 from mooring.core.pod import Pod
 from mooring.explain.phrases import joined, size
-from mooring.planner.changes.change import Change
+from mooring.planner.changes.change import Change, sentence
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.difference import (
     ABSENT,
@@ -28,8 +28,7 @@ from mooring.planner.changes.difference import (
     Place,
     differences,
 )
-from mooring.planner.changes.proposal import Proposal
-from mooring.planner.changes.words import sentence
+from mooring.planner.changes.search import Proposal
 from mooring.planner.picture import policies
 from mooring.planner.plan import Plan
 from mooring.planner.question import Question

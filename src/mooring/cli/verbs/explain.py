@@ -13,7 +13,7 @@ from mooring.explain.codes.pages import is_code
 
 if TYPE_CHECKING:
     from mooring.explain.story import Story
-    from mooring.planner.changes.proposal import Proposal
+    from mooring.planner.changes.search import Proposal
     from mooring.planner.plan import Plan
     from mooring.planner.question import Question
 

@@ -112,8 +112,8 @@ _OPTIONS = {
 
 
 def _changed(question: Question, wanted: Sequence[tuple[str, str]], form: str, to: str) -> int:
-    from mooring.planner.changes.applying import applied  # noqa: PLC0415 - after the options are known to be good
-    from mooring.planner.changes.writing import understood  # noqa: PLC0415 - as above
+    from mooring.planner.changes.change import applied  # noqa: PLC0415 - after the options are known to be good
+    from mooring.planner.changes.kinds import understood  # noqa: PLC0415 - as above
     from mooring.planner.plan import make_plan  # noqa: PLC0415 - as above
 
     changes = [change for option, text in wanted for change in understood(question, option, text)]

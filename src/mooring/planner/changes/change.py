@@ -1,15 +1,20 @@
-"""The changes, as values: a closed union of small dataclasses.
+"""What a change is: one small thing about a question made otherwise, by hand or found by searching.
 
-A change names pods by uid and shows them by name. What a change does to a question is in
-:mod:`mooring.planner.changes.applying`, how it reads in :mod:`mooring.planner.changes.words`, and how it is written on
-the command line in :mod:`mooring.planner.changes.writing`.
+Every kind of change is a module of its own (:mod:`mooring.planner.changes.kinds` lists them). It says how a change is
+applied to a question, how it reads, how it is written on the command line, and where to search for one that helps.
+Changes name pods by uid and show them by name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar, Protocol
 
-from mooring.core.quantity import Quantity
+from mooring.core.errors import InputError
+from mooring.explain.phrases import joined
+from mooring.planner.question import Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,97 +29,101 @@ class PodRef:
         return self.shown
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """A container, or a pod with pod-level resources, asks for another amount of something.
+class Stage(IntEnum):
+    """When a change is made among several; within a stage they are made as they are given."""
 
-    The request becomes the amount. A limit that was equal to the request stays equal to it, and another limit is raised
-    where the request would exceed it. What was not asked for at all gets both.
+    NODE = 0
+    AMOUNT = 1
+    ORDER = 2
+    ABSENCE = 3
+    """A pod is not asked at all. It goes before pods that end: nothing ends before a pod that is not asked."""
+    END = 4
+
+
+class Change(Protocol):
+    """A change, as a value."""
+
+    kind: ClassVar[str]
+    """Its name in documents."""
+
+    @property
+    def stage(self) -> Stage:
+        """When it is made among several changes."""
+
+    @property
+    def target(self) -> str:
+        """What it sets, in words, for changes of which there can be only one; else empty."""
+
+    @property
+    def option(self) -> tuple[str, str]:
+        """The option of ``mooring whatif`` that makes it, and its value (docs/reference/whatif.md)."""
+
+    def phrase(self, question: Question) -> str:
+        """Return it as an instruction.
+
+        Args:
+            question: before the change.
+        """
+
+    def applied_to(self, question: Question) -> Question:
+        """Return the question with the change.
+
+        Raises:
+            InputError: it cannot be made on this question.
+        """
+
+
+Reader = Callable[[Question, str], Sequence[Change]]
+"""Reads the value of an option; a name with ``*`` makes one change for each pod.
+
+Raises:
+    InputError: the value cannot be understood.
+"""
+
+
+def applied(question: Question, changes: Sequence[Change]) -> Question:
+    """Return the question with all changes made.
+
+    Raises:
+        InputError: changes contradict each other, or one cannot be made on this question.
     """
-
-    pod: PodRef
-    container: str
-    """Empty for the pod-level resources of the pod."""
-    resource: str
-    """``cpu``, ``memory``, ``hugepages-SIZE``, or what a device plugin offers."""
-    amount: Quantity
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigField:
-    """A field of the KubeletConfiguration has another value."""
-
-    field: str
-    """Its name in the file, such as ``topologyManagerPolicy``."""
-    value: str
+    seen: set[str] = set()
+    for change in changes:
+        if change.target in seen:
+            raise InputError(f"{change.target} is changed twice", remedy="leave one of the changes out")
+        if change.target:
+            seen.add(change.target)
+    for change in sorted(changes, key=lambda one: one.stage):
+        question = change.applied_to(question)
+    return question
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyOption:
-    """An option of the CPU manager or of the topology manager has another value."""
+def sentence(changes: Sequence[Change], question: Question) -> str:
+    """Return changes of a question as one sentence.
 
-    field: str
-    """``cpuManagerPolicyOptions`` or ``topologyManagerPolicyOptions``."""
-    name: str
-    value: str
-    """Empty to leave the option out."""
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureGate:
-    """A feature gate is on or off."""
-
-    name: str
-    on: bool
-
-
-@dataclass(frozen=True, slots=True)
-class FreshState:
-    """The state file of a manager is deleted before the kubelet starts."""
-
-    manager: str
-    """``cpu`` or ``memory``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """A pod ends.
-
-    Without ``before`` a running pod ends before the first pod is asked, and a pod that is yet to be admitted is not
-    asked at all.
+    >>> from mooring.planner.changes.configuration import ConfigField
+    >>> from mooring.core.config import KubeletConfig
+    >>> from mooring.core.machine import Machine
+    >>> from mooring.core.machineinfo import MachineInfo
+    >>> question = Question(Machine("m", MachineInfo(1, 1, 0, ())), KubeletConfig())
+    >>> sentence([ConfigField("topologyManagerScope", "pod")], question)
+    'Set topologyManagerScope to pod.'
     """
-
-    pod: PodRef
-    before: PodRef | None = None
-    """The pod that is asked next."""
+    text = joined([change.phrase(question) for change in changes])
+    return f"{text[:1].upper()}{text[1:]}."
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A pod ends, as in a removal, and comes back as a new pod after all others were asked."""
+def two_parts(text: str, form: str) -> tuple[str, str]:
+    """Return what is left and right of the last ``=`` of an option's value.
 
-    pod: PodRef
-    before: PodRef | None = None
+    Args:
+        text: the value.
+        form: how it is to be written, for the message.
 
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A pod is asked earlier."""
-
-    pod: PodRef
-    before: PodRef | None = None
-    """The pod that is asked next; without it the pod is the first of all that are yet to be admitted."""
-
-
-@dataclass(frozen=True, slots=True)
-class MoreDevices:
-    """There is one more device of a resource on a NUMA node."""
-
-    resource: str
-    node: int
-
-
-Change = Amount | ConfigField | PolicyOption | FeatureGate | FreshState | Removal | Move | Turn | MoreDevices
-
-CPU_OPTIONS = "cpuManagerPolicyOptions"
-TOPOLOGY_OPTIONS = "topologyManagerPolicyOptions"
+    Raises:
+        InputError: a part is missing.
+    """
+    name, equals, value = text.rpartition("=")
+    if not (equals and name):
+        raise InputError(f"{text!r:.80} is incomplete", remedy=f"write {form}")
+    return name, value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from mooring import KUBELET_VERSION
 from mooring.core.pod import Pod
@@ -18,39 +17,14 @@ from mooring.documents.changes import (
     WhatIfDocument,
 )
 from mooring.documents.parts import finding_parts
-from mooring.planner.changes.change import (
-    Amount,
-    Change,
-    ConfigField,
-    FeatureGate,
-    FreshState,
-    MoreDevices,
-    Move,
-    PolicyOption,
-    Removal,
-    Turn,
-)
+from mooring.planner.changes.change import Change, sentence
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.difference import Difference, Outcome, Place, differences
-from mooring.planner.changes.proposal import Proposal
-from mooring.planner.changes.words import sentence
-from mooring.planner.changes.writing import written
+from mooring.planner.changes.search import Proposal
 from mooring.planner.outcome import placement_part
 from mooring.planner.plan import Plan
 from mooring.planner.plan_document import plan_document, pod_part
 from mooring.planner.question import Question
-
-KINDS: Final[dict[type[Change], str]] = {
-    Amount: "amount",
-    ConfigField: "field",
-    PolicyOption: "option",
-    FeatureGate: "gate",
-    FreshState: "stateFile",
-    Removal: "removal",
-    Move: "move",
-    Turn: "turn",
-    MoreDevices: "device",
-}
 
 
 def what_if_document(question: Question, changes: Sequence[Change], before: Plan, after: Plan) -> WhatIfDocument:
@@ -100,7 +74,7 @@ def nearest_document(
 
 def _change_parts(changes: Iterable[Change], question: Question) -> list[ChangePart]:
     """Return changes with what they are, how they read, and the option that makes them."""
-    return [ChangePart(KINDS[type(change)], sentence([change], question), *written(change)) for change in changes]
+    return [ChangePart(change.kind, sentence([change], question), *change.option) for change in changes]
 
 
 def _cost(cost: Cost) -> CostPart:

@@ -13,7 +13,6 @@ from fnmatch import fnmatchcase
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.manifest.fields import nearest
-from mooring.planner.changes.amounts import names_of
 from mooring.planner.changes.change import PodRef
 from mooring.planner.question import Question
 
@@ -121,3 +120,37 @@ def _close(question: Question, text: str) -> str:
     names = [str(known) for known in refs(question).values()]
     close = nearest(text, frozenset(names)) or nearest(text, frozenset(pod.name for pod in pods_of(question)))
     return f"did you mean {close}?" if close else f"there are {_enumerated(question, pods_of(question)) or 'none'}"
+
+
+def listed(question: Question, ref: PodRef) -> Pod:
+    """Return a pod that is yet to be admitted.
+
+    Raises:
+        InputError: it runs already, or is not asked.
+    """
+    for pod in question.pods:
+        if pod.uid == ref.uid:
+            return pod
+    raise InputError(f"{ref} is not asked: it runs already, or was removed", remedy="name a pod of -f")
+
+
+def names_of(pod: Pod) -> str:
+    """Return the names of a pod's containers, in order."""
+    return ", ".join(container.name for container in pod.containers)
+
+
+def pair_text(pod: PodRef, before: PodRef | None) -> str:
+    """Return a pod, and the one that is asked next, as an option's value."""
+    return f"{pod}={before}" if before is not None else f"{pod}"
+
+
+def named_pair(question: Question, text: str) -> tuple[str, PodRef | None]:
+    """Read ``POD`` or ``POD=NEXT``: a name that may mean several pods, and the pod that is asked next.
+
+    Raises:
+        InputError: it cannot be understood.
+    """
+    name, equals, other = text.partition("=")
+    if not name or (equals and not other):
+        raise InputError(f"{text!r:.80} is incomplete", remedy="write POD or POD=OTHER")
+    return name, refs(question)[find_pod(question, other).uid] if other else None

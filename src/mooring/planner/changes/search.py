@@ -15,14 +15,29 @@ from mooring.manifest.steps import Offline
 from mooring.node import Decision
 from mooring.node.resources import pod_requests
 from mooring.node.settings import Settings
-from mooring.planner.changes.applying import applied
-from mooring.planner.changes.change import Change, PodRef
+from mooring.planner.changes.change import Change, PodRef, applied, sentence
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.course import Course, begin, followed, holding
 from mooring.planner.changes.naming import refs
-from mooring.planner.changes.proposal import Proposal
-from mooring.planner.changes.words import sentence
 from mooring.planner.question import Entry, Question, Queue, pods_in
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Changes that together admit a pod and keep all others admitted, as running the engine showed."""
+
+    changes: tuple[Change, ...]
+    """To be made together, on the question that was searched."""
+    cost: Cost
+    text: str
+    """One sentence, such as ``Let container app of default/web-0 ask for 6 CPUs instead of 8.``"""
+    decision: Decision
+    """The engine's answer for the pod when they are made."""
+
+    @property
+    def options(self) -> tuple[tuple[str, str], ...]:
+        """The options of ``mooring whatif`` that make the changes, each with its value."""
+        return tuple(change.option for change in self.changes)
 
 
 @dataclass(frozen=True, slots=True)

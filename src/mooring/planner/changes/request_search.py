@@ -1,4 +1,4 @@
-"""The pod asks for another amount of one thing: the largest smaller amount that works, or a little more.
+"""The search for another amount of one thing: the largest smaller amount that works, or a little more.
 
 Whether an amount works does not follow from whether a smaller one does: a container of 3 CPUs may be refused where 4
 are admitted. So every amount is asked, from the top; left out are only those that cannot work for want of CPUs.
@@ -20,11 +20,9 @@ from mooring.manifest.scenario import Admit
 from mooring.memorymanager.machine import is_memory
 from mooring.memorymanager.state import NodeState
 from mooring.node.resources import allocatable, pod_requests
-from mooring.planner.changes.amounts import with_amount
-from mooring.planner.changes.change import Amount
 from mooring.planner.changes.cost import Cost, of_amounts
-from mooring.planner.changes.proposal import Proposal
-from mooring.planner.changes.search import Search
+from mooring.planner.changes.requests import Amount, with_amount
+from mooring.planner.changes.search import Proposal, Search
 from mooring.planner.question import pods_in
 
 MOST_NODES = 10

@@ -1,4 +1,4 @@
-"""Another scope, policy or option; the kubelet restarts, and the whole question is asked again.
+"""The search for another scope, policy or option: the kubelet restarts, and the whole question is asked again.
 
 One field or option is changed at a time, with what it cannot go without: the feature gate of an option, and leaving
 out all options where the CPU manager's policy becomes ``none``. Where the kubelet would not start on the state files
@@ -15,11 +15,10 @@ from mooring.core.gates import resolve_gates
 from mooring.core.gotext import GoSyntaxError, parse_bool
 from mooring.core.machine import Machine
 from mooring.cpumanager.options import ALPHA, BETA, OPTION_GROUPS
-from mooring.planner.changes.applying import applied
-from mooring.planner.changes.change import (
+from mooring.planner.changes.change import Change, applied
+from mooring.planner.changes.configuration import (
     CPU_OPTIONS,
     TOPOLOGY_OPTIONS,
-    Change,
     ConfigField,
     FeatureGate,
     FreshState,
@@ -27,8 +26,7 @@ from mooring.planner.changes.change import (
 )
 from mooring.planner.changes.cost import NOTHING, of_settings
 from mooring.planner.changes.course import Course, begin, followed
-from mooring.planner.changes.proposal import Proposal
-from mooring.planner.changes.search import Search, cheaper, plus, proposal
+from mooring.planner.changes.search import Proposal, Search, cheaper, plus, proposal
 from mooring.planner.question import Question
 from mooring.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
 

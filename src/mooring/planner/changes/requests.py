@@ -1,0 +1,165 @@
+"""Another amount in a pod: requests, limits, and the QoS class that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from mooring.core.errors import InputError
+from mooring.core.pod import Container, Pod, PodResources, ResourceList
+from mooring.core.quantity import Quantity
+from mooring.manifest.defaults import PodGates, qos_of
+from mooring.manifest.quantities import resource_list
+from mooring.manifest.validation import check_containers_fit, check_pod_resources, check_resources
+from mooring.planner.changes.change import PodRef, Stage, two_parts
+from mooring.planner.changes.naming import find_containers, names_of, pods_of, refs
+from mooring.planner.question import Question
+
+_NATIVE = ("cpu", "memory", "ephemeral-storage")
+_FORM = "POD[/CONTAINER]:RESOURCE=AMOUNT"
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A container, or a pod with pod-level resources, asks for another amount of something.
+
+    The request becomes the amount. A limit that was equal to the request stays equal to it, and another limit is raised
+    where the request would exceed it. What was not asked for at all gets both.
+    """
+
+    kind: ClassVar[str] = "amount"
+
+    pod: PodRef
+    container: str
+    """Empty for the pod-level resources of the pod."""
+    resource: str
+    """``cpu``, ``memory``, ``hugepages-SIZE``, or what a device plugin offers."""
+    amount: Quantity
+
+    @property
+    def stage(self) -> Stage:
+        """After the changes of the node, whose gates decide about the QoS class."""
+        return Stage.AMOUNT
+
+    @property
+    def target(self) -> str:
+        """The amount."""
+        return f"{self.resource} of {self._owner}"
+
+    @property
+    def option(self) -> tuple[str, str]:
+        """``--ask POD[/CONTAINER]:RESOURCE=AMOUNT``."""
+        return "--ask", f"{self._owner}:{self.resource}={self.amount}"
+
+    @property
+    def _owner(self) -> str:
+        return f"{self.pod}{f'/{self.container}' if self.container else ''}"
+
+    def phrase(self, question: Question) -> str:
+        """Return it with the amount before."""
+        before = requested(question, self)
+        owner = f"container {self.container} of {self.pod}" if self.container else f"{self.pod} as a whole"
+        was = f" instead of {before}" if before is not None else ""
+        return f"let {owner} ask for {self.amount} {_resource_words(self.resource, self.amount)}{was}"
+
+    def applied_to(self, question: Question) -> Question:
+        """Return the question with the pod changed."""
+        gates = question.config.feature_gates
+
+        def changed(pod: Pod) -> Pod:
+            if pod.uid != self.pod.uid:
+                return pod
+            try:
+                return with_amount(pod, self.container, self.resource, self.amount, gates)
+            except InputError as error:
+                raise error.at(f"{self.pod}") from None
+
+        pods, active = (tuple(changed(pod) for pod in some) for some in (question.pods, question.active))
+        return replace(question, pods=pods, active=active)
+
+
+def requested(question: Question, change: Amount) -> Quantity | None:
+    """Return what was requested before a change; None when nothing was."""
+    pod = next((pod for pod in pods_of(question) if pod.uid == change.pod.uid), Pod("", ""))
+    if not change.container:
+        return pod.resources.requests.get(change.resource) if pod.resources else None
+    found = [one.requests.get(change.resource) for one in pod.containers if one.name == change.container]
+    return found[0] if found else None
+
+
+def read_ask(question: Question, text: str) -> list[Amount]:
+    """Read the value of ``--ask``.
+
+    Raises:
+        InputError: it cannot be understood.
+    """
+    target, amount = two_parts(text, _FORM)
+    name, colon, resource = target.partition(":")
+    if not (colon and name and resource):
+        raise InputError(f"{text!r:.80} is incomplete", remedy=f"write {_FORM}")
+    quantity = _quantity(resource, amount)
+    known = refs(question)
+    return [Amount(known[pod.uid], container, resource, quantity) for pod, container in find_containers(question, name)]
+
+
+def _quantity(resource: str, amount: str) -> Quantity:
+    try:
+        return resource_list({"amount": {resource: amount}}, "amount")[resource]
+    except InputError as error:
+        raise InputError(error.problem, field=resource, remedy=error.remedy) from None
+
+
+def _resource_words(resource: str, amount: Quantity) -> str:
+    if resource == "cpu":
+        return "CPU" if amount.milli == 1000 else "CPUs"
+    return f"of {resource}" if resource == "memory" or resource.startswith("hugepages-") else resource
+
+
+def with_amount(pod: Pod, container: str, resource: str, amount: Quantity, gates: Mapping[str, bool]) -> Pod:
+    """Return a pod one of whose containers asks for another amount.
+
+    Args:
+        pod: the pod.
+        container: name of a container; empty for the pod-level resources.
+        resource: what is asked for.
+        amount: how much of it.
+        gates: the feature gates of the configuration; they decide about the QoS class.
+
+    Raises:
+        InputError: there is no such container, or the API server would refuse the pod.
+    """
+    containers, resources = pod.containers, pod.resources
+    if container:
+        if all(one.name != container for one in containers):
+            raise InputError(f"has no container {container!r}", remedy=f"it has {names_of(pod)}")
+        containers = tuple(
+            _container_with(one, resource, amount) if one.name == container else one for one in containers
+        )
+    elif resources is None:
+        raise InputError("has no pod-level resources", remedy=f"name a container: {names_of(pod)}")
+    else:
+        resources = PodResources(*_with(resources.requests, resources.limits, resource, amount))
+        check_pod_resources(resources)
+    if resources is not None and pod.is_pod_level:
+        check_containers_fit(resources, containers)
+    qos = qos_of(containers, resources, PodGates.of(gates))
+    return replace(pod, containers=containers, resources=resources, qos=qos)
+
+
+def _container_with(container: Container, resource: str, amount: Quantity) -> Container:
+    requests, limits = _with(container.requests, container.limits, resource, amount)
+    check_resources(requests, limits)
+    return replace(container, requests=requests, limits=limits)
+
+
+def _with(
+    requests: ResourceList, limits: ResourceList, resource: str, amount: Quantity
+) -> tuple[dict[str, Quantity], dict[str, Quantity]]:
+    request, limit = requests.get(resource), limits.get(resource)
+    after, bound = dict(requests), dict(limits)
+    after[resource] = amount
+    needs_limit = request is None or resource not in _NATIVE
+    if needs_limit if limit is None else limit == request or limit < amount:
+        bound[resource] = amount
+    return after, bound
