@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -347,10 +348,8 @@ def test_a_resize_is_answered_with_our_cpus_and_without_a_quota() -> None:
     made = update_container(state, sandbox("a"), container("a"), LinuxResources(shares=4096, quota=400_000))
     assert isinstance(made.answer, Accepted)
     assert [update.resources for update in made.answer.updates] == [LinuxResources(cpus="1-2", mems="0", quota=-1)]
-    assert [lift.of for lift in kinds(made.effects, LiftQuota) if isinstance(lift, LiftQuota)] == [
-        QuotaOf.POD,
-        QuotaOf.SANDBOX,
-    ]
+    lifts = [lift.of for lift in kinds(made.effects, LiftQuota) if isinstance(lift, LiftQuota)]
+    assert Counter(lifts) == Counter([QuotaOf.POD, QuotaOf.SANDBOX])
 
 
 @pytest.mark.parametrize(
@@ -480,7 +479,8 @@ def test_pods_that_run_unpinned_are_placed_exclusive_ones_first() -> None:
         ("a-main-0", LinuxResources(cpus="1-2", mems="0", quota=-1)),
         ("s-main-0", LinuxResources(cpus="0,3-7")),
     ]
-    assert [one.container_id for one in made.effects if isinstance(one, WriteCPUSet)] == ["a-main-0", "s-main-0"]
+    written = [one.container_id for one in made.effects if isinstance(one, WriteCPUSet)]
+    assert Counter(written) == Counter(["a-main-0", "s-main-0"])
 
 
 def test_a_restart_changes_nothing() -> None:
@@ -546,10 +546,8 @@ def test_a_running_pod_that_cannot_be_placed_shares_the_pool_until_it_can() -> N
     pods = {"a": guaranteed("a", "5"), "b": guaranteed("b", "4")}
     sandboxes = [sandbox("a"), sandbox("b")]
     made = synchronize(small_state(), sandboxes, [running("a"), running("b")], pods)
-    assert [one.finding for one in made.effects if isinstance(one, AgentReport) and one.uid == "b"] == [
-        ReportKind.UNPLACED,
-        ReportKind.CPUSET_DIFFERED,
-    ]
+    found = [one.finding for one in made.effects if isinstance(one, AgentReport) and one.uid == "b"]
+    assert Counter(found) == Counter([ReportKind.UNPLACED, ReportKind.CPUSET_DIFFERED])
     pool = str(made.state.kubelet.node.shared_pool)
     assert expected(made.state)["b-main-0"].cpus == pool
     over = state_change(made.state, Event.STOP_POD_SANDBOX, sandbox("a"), None)
@@ -613,7 +611,7 @@ def test_a_quota_that_is_back_is_lifted_where_it_is_not_wanted() -> None:
     lifts = expected_lifts(state)
     assert {lift.of for lift in lifts} == {*QuotaOf}
     made = correct_quota(state, lifts[0], 200_000)
-    assert made.effects[0] == lifts[0]
+    assert lifts[0] in made.effects
     assert correct_quota(small_state(), lifts[0], 200_000).effects == ()
 
 
@@ -623,7 +621,7 @@ def test_without_a_writable_folder_pods_are_placed_all_the_same() -> None:
     after = unwritten(state, made, "a", "disk full")
     assert after.answer == made.answer
     assert not kinds(after.effects, Persist)
-    assert isinstance(after.effects[0], AgentReport)
+    assert kinds(after.effects, AgentReport)
 
 
 def test_or_refused_where_the_operator_wants_it() -> None:

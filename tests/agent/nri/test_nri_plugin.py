@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Listening, Pinning, RuntimeSide
+from tests.patience import until
 
 from mooring.agent.nri import plugin
 from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError, MisuseError, RemoteError
@@ -187,7 +188,7 @@ def test_updates_between_events_travel_as_the_answer_to_a_synchronize() -> None:
         assert runtime.registered.get(timeout=TIMEOUT) == ("50", "mooring-update")
         assert runtime.configure().events == 0b100
         answers.put([update.container_id for update in runtime.synchronize([POD], [CONTAINER]).update])
-        runtime.connection._reader.join(TIMEOUT)
+        until(lambda: runtime.connection.lost is not None, "the plugin ends the connection")
         runtime.close()
 
     thread = threading.Thread(target=runtime_work)
