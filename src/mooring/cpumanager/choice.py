@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
+from mooring.core.pod import Pod
+from mooring.cpumanager.chooser import CPUsChosen
 from mooring.cpumanager.facts import CPUsTaken, TakeBegun, WholeCoresChecked
 from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus, withheld
@@ -14,6 +16,38 @@ from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.take import take
 
 SMT_ALIGNMENT_ERROR = "SMTAlignmentError"
+
+
+def choose(
+    policy: StaticPolicy,
+    state: CPUState,
+    left: int,
+    pod: Pod,
+    container: str,
+    need: int,
+    affinity: int | None,
+    observer: Observer | None,
+) -> CPUsChosen | AllocationError | Endless:
+    """Choose exclusive CPUs for a container, or for a whole pod: whole cores where required, near the hint.
+
+    Args:
+        policy: the policy.
+        state: before.
+        left: mask of the CPUs that init containers leave, usable besides the shared pool.
+        pod: the pod.
+        container: name; empty for the partition of the whole pod.
+        need: how many CPUs.
+        affinity: mask of the hint's NUMA nodes; None for no opinion.
+        observer: receives what was found.
+    """
+    if policy.rules.whole_cores:
+        refusal = check_whole_cores(policy, state, pod.uid, container, need, observer)
+        if refusal is not None:
+            return refusal
+    taken = take_near(policy, state, left, pod.uid, container, need, affinity, observer)
+    if isinstance(taken, TakeError):
+        return AllocationError(taken.message)
+    return CPUsChosen(taken) if isinstance(taken, int) else taken
 
 
 def check_whole_cores(

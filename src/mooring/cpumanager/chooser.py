@@ -1,21 +1,25 @@
-"""Where others than the kubelet's rules take part in the choice of CPUs.
+"""The seam at which extensions take part in the choice of CPUs.
 
-The CPU manager knows no plugins: it asks whoever is here, and goes its own way where nobody is or has an opinion.
+The CPU manager knows no plugins: with a chooser it asks the chooser, without one its own rules decide.
 
 Source: CPU Manager Plugin Model (proposal), "extend cpuManager to a plug-in model"; spec: resize.md section 7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from mooring.core.decision import Endless
 from mooring.core.observer import Observer
-from mooring.core.pod import Pod
-from mooring.cpumanager.options import TakeError
+from mooring.core.pod import Container, Pod
+from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.cpumanager.state import CPUState
+
+if TYPE_CHECKING:
+    from mooring.cpumanager.policy import AllocationError, StaticPolicy
+    from mooring.cpumanager.static import Reusable
 
 
 class Purpose(Enum):
@@ -30,7 +34,7 @@ class Purpose(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CPUsWanted:
-    """Somebody wants CPUs."""
+    """A request for CPUs."""
 
     purpose: Purpose
     need: int
@@ -49,30 +53,39 @@ class CPUsWanted:
 
 @dataclass(frozen=True, slots=True)
 class CPUsChosen:
-    """What somebody gets."""
+    """The answer to a request for CPUs."""
 
     cpus: int
-    """Mask of the CPUs that it runs on."""
+    """Mask of the CPUs that the container, or the pod, runs on."""
     hidden: int = 0
-    """Mask of the other threads of their cores, which nobody gets as long as it has them."""
+    """Mask of the other threads of their cores, which nothing else gets as long as it has them."""
 
 
 class Chooser(Protocol):
     """Takes part in the choice of CPUs; a pure value, like everything that decides."""
 
-    @property
-    def counts_cores(self) -> bool:
-        """Whether whole cores are counted as they are, and not by the kubelet's average of the machine."""
-
-    @property
-    def withholds(self) -> bool:
-        """Whether it may leave CPUs out of the pool."""
-
-    def among(self, active: Mapping[str, Pod]) -> Chooser:
-        """Return the chooser that knows the active pods."""
-
     def usable(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> int:
-        """Return the mask of those CPUs of the pool that may be given; hints are made from it."""
+        """Return the mask of those CPUs of the pool that may be given."""
 
-    def chosen(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUsChosen | TakeError | None:
-        """Return the choice, a refusal, or None where the kubelet's rules are to choose from the whole pool."""
+    def narrowed(
+        self, policy: StaticPolicy, state: CPUState, pod: Pod, asked: CPUHintsAsked, observer: Observer | None
+    ) -> tuple[CPUHintsAsked, int]:
+        """Return from what hints are made instead, and the mask of the CPUs that the pod could never get."""
+
+    def choose(
+        self,
+        policy: StaticPolicy,
+        state: CPUState,
+        left: int,
+        pod: Pod,
+        container: str,
+        need: int,
+        affinity: int | None,
+        observer: Observer | None,
+    ) -> CPUsChosen | AllocationError | Endless:
+        """Choose in place of :func:`mooring.cpumanager.choice.choose`, with the same arguments."""
+
+    def stored(
+        self, state: CPUState, reusable: Reusable, pod: str, container: Container, chosen: CPUsChosen
+    ) -> tuple[CPUState, Reusable]:
+        """Return state and record with what else the choice entails, once a container's CPUs are stored."""

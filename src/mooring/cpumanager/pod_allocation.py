@@ -11,6 +11,7 @@ from dataclasses import replace
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
+from mooring.cpumanager.choice import choose
 from mooring.cpumanager.chooser import CPUsChosen
 from mooring.cpumanager.facts import (
     CPUPinningFailed,
@@ -27,7 +28,6 @@ from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.requests import exclusive_cpus_of_pod
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Allocated, Reusable, with_baselines
-from mooring.extensions.choosing import choose
 
 
 def allocate_pod(
@@ -100,7 +100,8 @@ def _partitioned(
     if empty:
         return state, AllocationError(empty, EMPTY_SHARED_POOL)
     # 3-5. Whole cores, the partition.
-    chosen = choose(policy, state, 0, pod, "", need, affinity, observer)
+    choice = choose if policy.chooser is None else policy.chooser.choose
+    chosen = choice(policy, state, 0, pod, "", need, affinity, observer)
     if not isinstance(chosen, CPUsChosen):
         return state, chosen
     bubble = chosen.cpus

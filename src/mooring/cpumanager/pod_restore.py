@@ -19,7 +19,6 @@ from mooring.cpumanager.facts import CPUsReleased
 from mooring.cpumanager.pod_partition import divided
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
-from mooring.extensions.offline import without_idle_pairs
 
 POD_RESTART = "pod-restart"
 
@@ -54,14 +53,14 @@ def without_pod(state: CPUState, uid: str) -> CPUState:
     cpus = state.pods.get(uid, 0)
     for mine in held.values():
         cpus |= mine
-    left = replace(
+    return replace(
         state,
         default=state.default | cpus,
         assignments={pod: mine for pod, mine in state.assignments.items() if pod != uid},
         pods={pod: mine for pod, mine in state.pods.items() if pod != uid},
         baselines={pod: mine for pod, mine in state.baselines.items() if pod != uid},
+        displaced={pod: pairs for pod, pairs in state.displaced.items() if pod != uid},
     )
-    return without_idle_pairs(left)
 
 
 def without_orphans(

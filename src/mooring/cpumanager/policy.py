@@ -12,7 +12,6 @@ from mooring.core.topology import Topology
 from mooring.cpumanager.chooser import Chooser
 from mooring.cpumanager.options import TakeRules
 from mooring.cpumanager.state import CPUState
-from mooring.extensions.offline import kept_for_owners
 
 STATIC = "static"
 
@@ -44,7 +43,7 @@ class StaticPolicy:
     """Whether exclusive CPUs change with a resize (extension exclusive-resize with its gate, KEP-5554)."""
     scale_down: ScaleDown = field(default_factory=ScaleDown)
     chooser: Chooser | None = None
-    """Who takes part in the choice of CPUs (extension plugins)."""
+    """What takes part in the choice of CPUs (extension plugins); None for the kubelet's rules alone."""
 
     @property
     def group_size(self) -> int:
@@ -74,9 +73,11 @@ def available_cpus(policy: StaticPolicy, state: CPUState) -> int:
 
 
 def withheld(policy: StaticPolicy, state: CPUState) -> int:
-    """Return the mask of what nobody may be given: CPUs that are offline, and those kept for pods that lost them.
+    """Return the mask of what exclusive allocation may not use because an extension withholds CPUs.
 
     Where whole cores are handed out, a core with such a CPU is not whole.
     """
-    cpus = state.offline | kept_for_owners(state)
-    return policy.topology.core_siblings(cpus) if cpus and policy.rules.whole_cores else cpus
+    if not state.offline and not state.displaced:
+        return 0
+    cpus = state.withheld
+    return policy.topology.core_siblings(cpus) if policy.rules.whole_cores else cpus

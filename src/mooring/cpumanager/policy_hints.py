@@ -6,8 +6,6 @@ section 9.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager.facts import CPUHintsAsked
@@ -18,7 +16,6 @@ from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Reusable
-from mooring.extensions.choosing import usable_cpus
 from mooring.topologymanager.entries import ResourceHints
 from mooring.topologymanager.hints import IMPOSSIBLE
 
@@ -109,8 +106,8 @@ def _answer(
     *,
     absent: int = 0,
 ) -> ResourceHints:
-    if policy.chooser is not None and policy.chooser.withholds and not asked.mismatch:
-        asked, out_of_reach = _as_plugins_see(policy, state, pod, asked, observer)
+    if policy.chooser is not None and not asked.mismatch:
+        asked, out_of_reach = policy.chooser.narrowed(policy, state, pod, asked, observer)
         absent |= out_of_reach
     if observer is not None:
         observer(asked)
@@ -126,26 +123,3 @@ def _answer(
             absent=absent,
         )
     }
-
-
-def _as_plugins_see(
-    policy: StaticPolicy, state: CPUState, pod: Pod, asked: CPUHintsAsked, observer: Observer | None
-) -> tuple[CPUHintsAsked, int]:
-    """Leave out CPUs that plugins withhold; what the pod has already is nobody's to withhold.
-
-    Returns:
-        What is asked now, and the mask of the CPUs that plugins would withhold on an empty machine, too: a set of nodes
-        is not as small as it could be only because it is counted with CPUs that the pod can never get. What it has is
-        always as good as can be, so that no restart takes a pod away that plugins once let in.
-    """
-    held = 0
-    for cpus in state.assignments.get(pod.uid, {}).values():
-        held |= cpus
-    everything = policy.topology.all_cpus
-    pool = asked.available | asked.reusable
-    if not pool & ~held:
-        return asked, everything & ~held
-    usable = usable_cpus(policy, state, pool & ~held, pod, asked.container, asked.need, observer) | pool & held
-    within_reach = usable_cpus(policy, state, everything, pod, asked.container, asked.need)
-    asked = replace(asked, available=asked.available & usable, reusable=asked.reusable & usable)
-    return asked, everything & ~within_reach & ~usable

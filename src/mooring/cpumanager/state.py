@@ -67,6 +67,19 @@ class CPUState:
     pool and kept for the pod (:mod:`mooring.extensions.offline`)."""
 
     @property
+    def withheld(self) -> int:
+        """CPUs that nothing may be given: those that are offline, and those kept for pods that lost them.
+
+        >>> CPUState("static", 0b1111, {}, offline=0b10, displaced={"uid": {3: 4}}).withheld
+        10
+        """
+        cpus = self.offline
+        for pairs in self.displaced.values():
+            for lost in pairs:
+                cpus |= 1 << lost
+        return cpus
+
+    @property
     def held(self) -> int:
         """CPUs in the sets of all containers, as one mask; CPUs that only a pod's partition holds are not among them.
 

@@ -13,6 +13,7 @@ from mooring.core.decision import Endless
 from mooring.core.gotext import quote
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
+from mooring.cpumanager.choice import choose
 from mooring.cpumanager.chooser import CPUsChosen
 from mooring.cpumanager.facts import (
     CPUPinningFailed,
@@ -26,11 +27,6 @@ from mooring.cpumanager.facts import (
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.state import CPUState
-from mooring.extensions.choosing import choose
-from mooring.extensions.cpu_resize import without_pre_assignment
-from mooring.extensions.hidden import with_hidden, without_hidden
-from mooring.extensions.offline import without_idle_pairs
-from mooring.extensions.scale_down import tell_dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +48,6 @@ class Reusable:
         before = self.of(pod)
         return Reusable(pod, before | cpus if container.kind is ContainerKind.INIT else before & ~cpus)
 
-    def without(self, hidden: int, container: Container) -> Reusable:
-        """Return what is left when a container hides threads: nobody gets them while it runs."""
-        return self if not hidden or container.kind is ContainerKind.INIT else replace(self, cpus=self.cpus & ~hidden)
-
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
@@ -74,7 +66,7 @@ def start(policy: StaticPolicy, state: CPUState) -> CPUState | str:
     default, reserved = state.default, policy.reserved
     # 1. A fresh state gets the whole pool and is not looked at further.
     if not default:
-        return _why_not_fresh(policy, state) or replace(state, default=policy.shareable)
+        return "default cpuset cannot be empty" if state.assignments else replace(state, default=policy.shareable)
     # 2. Reserved CPUs lie in the shared pool, or with strict reservation outside it.
     if policy.strict_reservation:
         if reserved & default:
@@ -105,15 +97,6 @@ def start(policy: StaticPolicy, state: CPUState) -> CPUState | str:
             f"doesn't match with CPUs in state {_quoted(known)}"
         )
     return state
-
-
-def _why_not_fresh(policy: StaticPolicy, state: CPUState) -> str:
-    """Return the kubelet's error text about a state without a shared pool; KEP-5554 words it anew."""
-    if state.assignments:
-        return f"default cpuset cannot be empty{' when assignments exist' if policy.resizes else ''}"
-    if policy.resizes and state.baselines:
-        return "default cpuset cannot be empty when originals exist and assignments don't exist"
-    return ""
 
 
 def _quoted(cpus: int) -> str:
@@ -176,7 +159,9 @@ def _pinned(
             observer(ExistingCPUsKept(pod.uid, container.name, existing))
         return Allocated(state, reusable.after(pod.uid, container, existing))
     # 5-7. Whole cores; CPUs from the hint's nodes first, then from anywhere.
-    chosen = choose(policy, state, reusable.of(pod.uid), pod, container.name, need, affinity, observer)
+    chooser = policy.chooser
+    choice = choose if chooser is None else chooser.choose
+    chosen = choice(policy, state, reusable.of(pod.uid), pod, container.name, need, affinity, observer)
     if not isinstance(chosen, CPUsChosen):
         return chosen
     taken = chosen.cpus
@@ -185,10 +170,12 @@ def _pinned(
     assigned[pod.uid] = {**state.assignments.get(pod.uid, {}), container.name: taken}
     baselines = with_baselines(state, pod.uid, {container.name: taken})
     stored = replace(state, default=state.default & ~taken, assignments=assigned, baselines=baselines)
-    stored = with_hidden(stored, pod.uid, container.name, chosen.hidden)
+    left = reusable.after(pod.uid, container, taken)
+    if chooser is not None:
+        stored, left = chooser.stored(stored, left, pod.uid, container, chosen)
     if observer is not None:
         observer(CPUsAssigned(pod.uid, container.name, taken, stored.held))
-    return Allocated(stored, reusable.after(pod.uid, container, taken).without(chosen.hidden, container))
+    return Allocated(stored, left)
 
 
 def with_baselines(state: CPUState, pod: str, sets: Mapping[str, int]) -> Mapping[str, Mapping[str, int]]:
@@ -204,20 +191,15 @@ def remove(
 
     CPUs that other containers of the pod still hold, such as those reused from an init container, stay with them.
     """
-    return without_hidden(_removed(policy, state, pod, container, observer), pod, container)
-
-
-def _removed(policy: StaticPolicy, state: CPUState, pod: str, container: str, observer: Observer | None) -> CPUState:
     containers = state.assignments.get(pod, {})
     if container not in containers:
         return state
-    tell_dropped(state, pod, container, observer)
     rest = {name: cpus for name, cpus in containers.items() if name != container}
     assignments = {uid: held for uid, held in state.assignments.items() if uid != pod}
     if rest:
         assignments[pod] = rest
     left = replace(
-        without_pre_assignment(state, pod, container),
+        state,
         assignments=assignments,
         baselines=_without_baseline(state, pod, container),
     )
@@ -234,7 +216,7 @@ def _removed(policy: StaticPolicy, state: CPUState, pod: str, container: str, ob
             released &= ~cpus
     if observer is not None:
         observer(CPUsReleased(pod, container, released, left.held))
-    return without_idle_pairs(replace(left, default=left.default | released))
+    return replace(left, default=left.default | released)
 
 
 def _without_baseline(state: CPUState, pod: str, container: str) -> Mapping[str, Mapping[str, int]]:

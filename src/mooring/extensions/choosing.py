@@ -1,74 +1,99 @@
-"""Choosing with or without others: the one place at which plugins take part in the CPU manager's choice.
+"""How plugins take part in the CPU manager's choice: what stands behind its seam, the chooser.
 
-Without a chooser every function here is the kubelet's rule and nothing else. Source: CPU Manager Plugin Model
-(proposal); spec: resize.md section 7.
+Source: CPU Manager Plugin Model (proposal); spec: resize.md section 7.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Protocol
+
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
-from mooring.core.pod import Pod
+from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.cpumanager.choice import check_whole_cores, near, take_near, why_no_whole_cores
 from mooring.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
-from mooring.cpumanager.facts import CPUsTaken
+from mooring.cpumanager.facts import CPUHintsAsked, CPUsTaken
 from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus
 from mooring.cpumanager.state import CPUState
-from mooring.extensions.hidden import hidden_for
+from mooring.cpumanager.static import Reusable
+from mooring.extensions.hidden import hidden_for, with_hidden
 from mooring.extensions.whole_cores import common_size, whole_cores_in
 
 
-def choose(
-    policy: StaticPolicy,
-    state: CPUState,
-    left: int,
-    pod: Pod,
-    container: str,
-    need: int,
-    affinity: int | None,
-    observer: Observer | None,
-) -> CPUsChosen | AllocationError | Endless:
-    """Choose exclusive CPUs for a container, or for a whole pod.
+class Pipeline(Protocol):
+    """The plugins of a node, as the CPU manager's choice needs them."""
 
-    With full-pcpus-only they are whole cores. The kubelet checks that before it takes; where a chooser counts cores as
-    they are, it is its answer that is held to it, and a refusal is told in the kubelet's words.
+    @property
+    def counts_cores(self) -> bool:
+        """Whether whole cores are counted as they are, and not by the kubelet's average of the machine."""
 
-    Args:
-        policy: the policy.
-        state: before.
-        left: mask of the CPUs that init containers leave, usable besides the shared pool.
-        pod: the pod.
-        container: name; empty for the partition of the whole pod.
-        need: how many CPUs.
-        affinity: mask of the hint's NUMA nodes; None for no opinion.
-        observer: receives what was found.
-    """
-    chooser = policy.chooser
-    if chooser is None or not chooser.counts_cores:
-        refusal = _check(policy, state, pod, container, need, observer)
+    @property
+    def withholds(self) -> bool:
+        """Whether a plugin may leave CPUs out of the pool."""
+
+    def usable(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> int:
+        """Return the mask of those CPUs of the pool that may be given; hints are made from it."""
+
+    def chosen(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUsChosen | TakeError | None:
+        """Return the choice, a refusal, or None where the kubelet's rules choose from the whole pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginChoosing:
+    """The choice of CPUs of one policy with its plugins."""
+
+    pipeline: Pipeline
+    policy: StaticPolicy
+
+    def choose(
+        self,
+        state: CPUState,
+        left: int,
+        pod: Pod,
+        container: str,
+        need: int,
+        affinity: int | None,
+        observer: Observer | None,
+    ) -> CPUsChosen | AllocationError | Endless:
+        """Choose exclusive CPUs for a container, or for a whole pod.
+
+        With full-pcpus-only they are whole cores. The kubelet checks that before it takes; where the pipeline counts
+        cores as they are, its answer is checked instead, and a refusal is in the kubelet's words.
+
+        Args:
+            state: before.
+            left: mask of the CPUs that init containers leave, usable besides the shared pool.
+            pod: the pod.
+            container: name; empty for the partition of the whole pod.
+            need: how many CPUs.
+            affinity: mask of the hint's NUMA nodes; None for no opinion.
+            observer: receives what was found.
+        """
+        pipeline, policy = self.pipeline, self.policy
+        refusal = None if pipeline.counts_cores else _check(policy, state, pod, container, need, observer)
         if refusal is not None:
             return refusal
-    if chooser is not None:
         # Hidden threads of ended init containers are as free for the pod as the CPUs that these leave.
         left |= hidden_for(state, pod.uid, left)
         pool = available_cpus(policy, state) | left & ~state.offline
         purpose = Purpose.CONTAINER if container else Purpose.POD
         wanted = CPUsWanted(purpose, need, pool, near(policy, pool, affinity), pod, container, affinity)
-        found = _chosen(policy, state, wanted, observer)
+        found = _chosen(pipeline, policy, state, wanted, observer)
         if isinstance(found, AllocationError):
             return found
         if found is not None:
             if observer is not None:
                 observer(_taken(wanted, left, affinity, found))
             return found if isinstance(found, CPUsChosen) else AllocationError(found.message)
-        refusal = _check(policy, state, pod, container, need, observer) if chooser.counts_cores else None
+        refusal = _check(policy, state, pod, container, need, observer) if pipeline.counts_cores else None
         if refusal is not None:
             return refusal
-    taken = take_near(policy, state, left, pod.uid, container, need, affinity, observer)
-    if isinstance(taken, TakeError):
-        return AllocationError(taken.message)
-    return CPUsChosen(taken) if isinstance(taken, int) else taken
+        taken = take_near(policy, state, left, pod.uid, container, need, affinity, observer)
+        if isinstance(taken, TakeError):
+            return AllocationError(taken.message)
+        return CPUsChosen(taken) if isinstance(taken, int) else taken
 
 
 def _check(
@@ -80,15 +105,15 @@ def _check(
 
 
 def _chosen(
-    policy: StaticPolicy, state: CPUState, wanted: CPUsWanted, observer: Observer | None
+    pipeline: Pipeline, policy: StaticPolicy, state: CPUState, wanted: CPUsWanted, observer: Observer | None
 ) -> CPUsChosen | AllocationError | TakeError | None:
-    """Ask the chooser; None when it leaves the choice to the kubelet's rules."""
-    if policy.chooser is None or wanted.pod is None:
+    """Ask the plugins; None when they leave the choice to the kubelet's rules."""
+    if wanted.pod is None:
         return None
-    found = policy.chooser.chosen(state, wanted, observer)
-    if not isinstance(found, TakeError) or not policy.rules.whole_cores or not policy.chooser.counts_cores:
+    found = pipeline.chosen(state, wanted, observer)
+    if not isinstance(found, TakeError) or not policy.rules.whole_cores or not pipeline.counts_cores:
         return found
-    usable = policy.chooser.usable(state, wanted, None) & wanted.pool
+    usable = pipeline.usable(state, wanted, None) & wanted.pool
     if usable.bit_count() < wanted.need:
         return found
     # There are enough of them, and they do not come in whole cores.
@@ -113,6 +138,47 @@ def _taken(wanted: CPUsWanted, left: int, affinity: int | None, found: CPUsChose
         taken=cpus,
         error=found.message if isinstance(found, TakeError) else "",
     )
+
+
+def stored(
+    state: CPUState, reusable: Reusable, pod: str, container: Container, chosen: CPUsChosen
+) -> tuple[CPUState, Reusable]:
+    """Return state and record with the threads hidden that a choice hides: nothing else gets them."""
+    if not chosen.hidden:
+        return state, reusable
+    if container.kind is not ContainerKind.INIT:
+        reusable = replace(reusable, cpus=reusable.cpus & ~chosen.hidden)
+    return with_hidden(state, pod, container.name, chosen.hidden), reusable
+
+
+def narrowed(
+    pipeline: Pipeline,
+    policy: StaticPolicy,
+    state: CPUState,
+    pod: Pod,
+    asked: CPUHintsAsked,
+    observer: Observer | None,
+) -> tuple[CPUHintsAsked, int]:
+    """Leave out CPUs that plugins withhold; what the pod has already cannot be withheld.
+
+    Returns:
+        What is asked now, and the mask of the CPUs that plugins would withhold on an empty machine, too: a set of nodes
+        is not as small as it could be only because it is counted with CPUs that the pod can never get. What it has is
+        always as good as can be, so that no restart takes a pod away that plugins once let in.
+    """
+    if not pipeline.withholds:
+        return asked, 0
+    held = 0
+    for cpus in state.assignments.get(pod.uid, {}).values():
+        held |= cpus
+    everything = policy.topology.all_cpus
+    pool = asked.available | asked.reusable
+    if not pool & ~held:
+        return asked, everything & ~held
+    usable = usable_cpus(policy, state, pool & ~held, pod, asked.container, asked.need, observer) | pool & held
+    within_reach = usable_cpus(policy, state, everything, pod, asked.container, asked.need)
+    asked = replace(asked, available=asked.available & usable, reusable=asked.reusable & usable)
+    return asked, everything & ~within_reach & ~usable
 
 
 def usable_cpus(

@@ -131,6 +131,15 @@ def check_feasible(
     return None
 
 
+def why_not_fresh(state: CPUState) -> str:
+    """Return why a state without a shared pool is refused, as KEP-5554 words it; empty when it is not."""
+    if state.default:
+        return ""
+    if state.assignments:
+        return "default cpuset cannot be empty when assignments exist"
+    return "default cpuset cannot be empty when originals exist and assignments don't exist" if state.baselines else ""
+
+
 def container_hints(
     policy: StaticPolicy, state: CPUState, pod: Pod, container: Container, observer: Observer | None = None
 ) -> ResourceHints | None:

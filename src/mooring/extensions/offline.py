@@ -90,15 +90,6 @@ def displaced_sets(state: CPUState) -> tuple[DisplacedSet, ...]:
     )
 
 
-def kept_for_owners(state: CPUState) -> int:
-    """Return the mask of the CPUs that pods lost and get back; they are recorded in the shared pool meanwhile."""
-    kept = 0
-    for pairs in state.displaced.values():
-        for lost in pairs:
-            kept |= 1 << lost
-    return kept
-
-
 def exchanged(cpus: int, pairs: Mapping[int, int]) -> int:
     """Return a set with the first CPU of each pair replaced by the second, where it has the first.
 

@@ -20,10 +20,10 @@ from mooring.cpumanager.facts import CPUsAssigned
 from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.state import CPUState
-from mooring.cpumanager.static import remove
 from mooring.cpumanager.take import take
 from mooring.extensions.claimed import HeldClaim, claim_of, entry_of, owner_of
 from mooring.extensions.offline import effective_pool
+from mooring.extensions.release import release as release_cpus
 from mooring.node.node import Node
 
 NO_CPU_MANAGER = "CPUManagerPolicyNone"
@@ -107,7 +107,7 @@ def release(node: Node, uid: str, observer: Observer | None = None) -> Node:
         return node
     state = node.cpu
     for entry in sorted(entries):
-        state = remove(policy, state, owner, entry, observer)
+        state = release_cpus(policy, state, owner, entry, observer)
     return replace(node, providers=replace(node.providers, cpu=state))
 
 

@@ -65,7 +65,7 @@ def with_plugins(asked: AffinityAsked, merged: Merged) -> Merged:
 def _with_hints(asked: AffinityAsked, merged: Merged) -> Merged:
     """Merge once more, with the hints of plugins; what comes out counts when it is as good as before."""
     settings, plugins, providers = asked.settings, asked.plugins, asked.providers
-    wanted = _wanted(settings.cpu, providers, asked.pod, asked.container)
+    wanted = _wanted(plugins, settings.cpu, providers, asked.pod, asked.container)
     if wanted is None or merged.hint.mask is None:
         return merged
     nodes = plugins.hinted(providers.cpu, wanted, asked.observer)
@@ -79,7 +79,9 @@ def _with_hints(asked: AffinityAsked, merged: Merged) -> Merged:
     return again
 
 
-def _wanted(policy: StaticPolicy | None, providers: Providers, pod: Pod, container: str) -> CPUsWanted | None:
+def _wanted(
+    plugins: PluginHost, policy: StaticPolicy | None, providers: Providers, pod: Pod, container: str
+) -> CPUsWanted | None:
     """Return what plugins are asked for hints about; None for who needs no CPUs of its own, or has them."""
     if policy is None or pod.uid in providers.cpu.pods or policy.gates.leaves_out(pod):
         return None
@@ -88,15 +90,17 @@ def _wanted(policy: StaticPolicy | None, providers: Providers, pod: Pod, contain
         return None
     one = next((one for one in pod.containers if one.name == container), None)
     need = exclusive_cpus_of_pod(pod, policy.gates) if one is None else exclusive_cpus(pod, one, policy.gates)
-    if not need or _cannot_be_whole(policy, providers, pod, container, need):
+    if not need or _cannot_be_whole(plugins, policy, providers, pod, container, need):
         return None
     pool = available_cpus(policy, providers.cpu) | providers.reusable_cpus.of(pod.uid) & ~providers.cpu.offline
     return CPUsWanted(Purpose.CONTAINER if container else Purpose.POD, need, pool, 0, pod, container)
 
 
-def _cannot_be_whole(policy: StaticPolicy, providers: Providers, pod: Pod, container: str, need: int) -> bool:
+def _cannot_be_whole(
+    plugins: PluginHost, policy: StaticPolicy, providers: Providers, pod: Pod, container: str, need: int
+) -> bool:
     """Tell whether full-pcpus-only refuses the request whatever plugins say, so that no answer of theirs were right."""
-    if not policy.rules.whole_cores or (policy.chooser is not None and policy.chooser.counts_cores):
+    if not policy.rules.whole_cores or plugins.counts_cores:
         return False
     return check_whole_cores(policy, providers.cpu, pod.uid, container, need, None) is not None
 

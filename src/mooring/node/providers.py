@@ -14,11 +14,11 @@ from mooring.core.pod import Pod
 from mooring.cpumanager.pod_restore import without_orphans as without_orphaned_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Reusable
-from mooring.cpumanager.static import remove as remove_cpus
 from mooring.devicemanager.allocation import drop_stale
 from mooring.devicemanager.state import DeviceState, ReusableDevices
 from mooring.extensions.claimed import is_claim
 from mooring.extensions.hidden import pod_of
+from mooring.extensions.release import release
 from mooring.memorymanager.pod_restore import without_orphans as without_orphaned_memory
 from mooring.memorymanager.reuse import ReusableMemory
 from mooring.memorymanager.state import MemoryState
@@ -49,7 +49,7 @@ def without_stale_cpus(
     state = without_orphaned_cpus(policy, providers.cpu, active, observer)
     stale = _stale(state.assignments, active)
     for uid, container in stale:
-        state = remove_cpus(policy, state, uid, container, observer)
+        state = release(policy, state, uid, container, observer)
     _report(stale, observer)
     return providers if state is providers.cpu else replace(providers, cpu=state)
 

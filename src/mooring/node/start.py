@@ -14,6 +14,7 @@ from mooring.core.gotext import quote
 from mooring.core.observer import Observer
 from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.cpumanager.static import start
+from mooring.extensions.cpu_resize import why_not_fresh
 from mooring.memorymanager.start import start as start_memory
 from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings
@@ -102,7 +103,8 @@ def _start_cpu_manager(settings: Settings, state: CPUState | StartRefusal | None
         return StartRefusal("start", restore_error("cpu", policy_mismatch("cpu", policy, state.policy)))
     if settings.cpu is None:
         return state
-    started = start(settings.cpu, state)
+    refused = why_not_fresh(state) if settings.cpu.resizes else ""
+    started = refused or start(settings.cpu, state)
     if isinstance(started, str):
         return StartRefusal("start", f"start cpu manager error: {started}")
     return started

@@ -11,14 +11,19 @@ from types import MappingProxyType
 
 from mooring.core.bits import mask_of
 from mooring.core.cpuset import CPUSet
+from mooring.core.decision import Endless
 from mooring.core.machineinfo import CPUFacts
 from mooring.core.observer import Observer
 from mooring.core.plugins import PluginChoice, PluginPlacement
-from mooring.core.pod import Pod
+from mooring.core.pod import Container, Pod
 from mooring.core.topology import Topology
 from mooring.cpumanager.chooser import CPUsChosen, CPUsWanted
+from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.cpumanager.options import TakeError, TakeRules
+from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.state import CPUState
+from mooring.cpumanager.static import Reusable
+from mooring.extensions import choosing
 from mooring.extensions.hidden import hidden_of_pod
 from mooring.plugins import pipeline
 from mooring.plugins.asking import Asking, as_nodes, as_order
@@ -83,6 +88,32 @@ class PluginHost:
             text = f"not enough cpus available to satisfy request: requested={wanted.need}, available={count}"
             return TakeError(text)
         return self._piped(PluginPlacement.CPU_MANAGER, state, wanted, observer)
+
+    def choose(
+        self,
+        policy: StaticPolicy,
+        state: CPUState,
+        left: int,
+        pod: Pod,
+        container: str,
+        need: int,
+        affinity: int | None,
+        observer: Observer | None,
+    ) -> CPUsChosen | AllocationError | Endless:
+        """Choose exclusive CPUs for a container, or for a whole pod (:mod:`mooring.extensions.choosing`)."""
+        return choosing.PluginChoosing(self, policy).choose(state, left, pod, container, need, affinity, observer)
+
+    def stored(
+        self, state: CPUState, reusable: Reusable, pod: str, container: Container, chosen: CPUsChosen
+    ) -> tuple[CPUState, Reusable]:
+        """Return state and record with the threads hidden that a choice hides."""
+        return choosing.stored(state, reusable, pod, container, chosen)
+
+    def narrowed(
+        self, policy: StaticPolicy, state: CPUState, pod: Pod, asked: CPUHintsAsked, observer: Observer | None
+    ) -> tuple[CPUHintsAsked, int]:
+        """Return from what hints are made, without the CPUs that plugins withhold."""
+        return choosing.narrowed(self, policy, state, pod, asked, observer)
 
     def hinted(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> int | None:
         """Run the pipeline as a hint provider: return the mask of the NUMA nodes of its choice, None for no opinion."""

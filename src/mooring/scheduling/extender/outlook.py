@@ -9,7 +9,6 @@ from weakref import WeakValueDictionary
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
-from mooring.extensions.offline import kept_for_owners
 from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.state import MemoryState
 from mooring.node import Node
@@ -183,7 +182,7 @@ def anonymous(kubelet: Kubelet) -> Kubelet:
     held = {resource: devices.allocated(resource) for resource in devices.devices}
     someone = Pod(_HOLDER, _HOLDER, "", (Container(_HOLDER),))
     slim = Providers(
-        CPUState(cpu.policy, cpu.default, {}, offline=cpu.offline | kept_for_owners(cpu)),
+        CPUState(cpu.policy, cpu.default, {}, offline=cpu.withheld),
         MemoryState(memory.policy, memory.nodes, {}),
         DeviceState(devices.devices, {_HOLDER: {_HOLDER: held}}),
     )
