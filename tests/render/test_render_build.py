@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.render.sample_machines import SampleShape, hybrid, regular
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import HardwareNode
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import Core, MachineInfo, Node
-from mooring.render.build import Owner, Pools, build_view
-from mooring.render.sample import Shape, hybrid, regular
+from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.view import BoxKind, BoxView, CPUUse, CPUView, NodeView
 
-EIGHT = regular(Shape(sockets=1, nodes=1, cores=4), "eight")
+EIGHT = regular(SampleShape(sockets=1, nodes=1, cores=4), "eight")
 
 
 def cpus(text: str) -> CPUSet:
@@ -38,7 +38,7 @@ def test_without_a_configuration_every_cpu_is_shared() -> None:
 
 
 def test_under_the_static_policy_cpus_are_reserved_free_or_exclusive() -> None:
-    owner = Owner("ns/pod/c", "u", cpus("2-3,6-7"))
+    owner = CPUOwner("ns/pod/c", "u", cpus("2-3,6-7"))
     view = build_view(EIGHT, owners=[owner], pools=Pools(cpus("0,4"), cpus("0-1,4-5"), cpus("1,5")))
     assert uses(view) == {
         **dict.fromkeys((0, 4), CPUUse.RESERVED),
@@ -64,14 +64,14 @@ def test_a_cpu_in_no_pool_and_nobodys_hands_is_left_out() -> None:
 
 
 def test_a_cpu_of_two_pods_is_contested_and_names_both() -> None:
-    view = build_view(EIGHT, owners=[Owner("ns/a/c", "u1", cpus("1-2")), Owner("ns/b/c", "u2", cpus("2-3"))])
+    view = build_view(EIGHT, owners=[CPUOwner("ns/a/c", "u1", cpus("1-2")), CPUOwner("ns/b/c", "u2", cpus("2-3"))])
     assert cpu_of(view, 2).use is CPUUse.CONTESTED
     assert {cpu_of(view, 2).owner, *cpu_of(view, 2).other_owners} == {0, 1}
     assert cpu_of(view, 1).use is CPUUse.EXCLUSIVE
 
 
 def test_of_two_containers_of_one_pod_the_later_is_drawn() -> None:
-    view = build_view(EIGHT, owners=[Owner("ns/a/init", "u", cpus("1-3")), Owner("ns/a/app", "u", cpus("2-3"))])
+    view = build_view(EIGHT, owners=[CPUOwner("ns/a/init", "u", cpus("1-3")), CPUOwner("ns/a/app", "u", cpus("2-3"))])
     assert cpu_of(view, 2) == replace(cpu_of(view, 2), use=CPUUse.EXCLUSIVE, owner=1, other_owners=(0,))
     assert any("last of them" in line for line in view.caption)
 
@@ -80,21 +80,25 @@ def test_an_owned_cpu_that_is_offline_is_drawn_as_offline_with_its_owner() -> No
     machine = hybrid()
     assert machine.hardware is not None
     gone = replace(machine.hardware, cpus=machine.hardware.cpus[:18], offline=cpus("18-19"))
-    view = build_view(replace(machine, hardware=gone), owners=[Owner("ns/a/c", "u", cpus("17-18,77"))])
+    view = build_view(replace(machine, hardware=gone), owners=[CPUOwner("ns/a/c", "u", cpus("17-18,77"))])
     assert {cpu.cpu: cpu.owner for cpu in view.cpus() if cpu.use is CPUUse.OFFLINE} == {18: 0, 19: None, 77: 0}
     assert names(view.boxes[-1]) == [(BoxKind.OFFLINE, None)]
 
 
 def test_containers_of_one_pod_share_a_colour_and_have_marks_of_their_own() -> None:
-    owners = [Owner("ns/a/x", "u1", cpus("1")), Owner("ns/b/x", "u2", cpus("2")), Owner("ns/a/y", "u1", cpus("3"))]
+    owners = [
+        CPUOwner("ns/a/x", "u1", cpus("1")),
+        CPUOwner("ns/b/x", "u2", cpus("2")),
+        CPUOwner("ns/a/y", "u1", cpus("3")),
+    ]
     view = build_view(EIGHT, owners=owners)
     assert [owner.colour for owner in view.owners] == [0, 1, 0]
     assert [owner.mark for owner in view.owners] == ["a", "b", "c"]
 
 
 def test_owners_know_the_numa_nodes_of_their_cpus_and_memory() -> None:
-    machine = regular(Shape(sockets=2, cores=2))
-    view = build_view(machine, owners=[Owner("ns/a/c", "u", cpus("1-2"), memory_nodes=(1, 0))])
+    machine = regular(SampleShape(sockets=2, cores=2))
+    view = build_view(machine, owners=[CPUOwner("ns/a/c", "u", cpus("1-2"), memory_nodes=(1, 0))])
     assert view.owners[0].cpu_nodes == (0, 1)
     assert view.owners[0].memory_nodes == (0, 1)
 
@@ -106,7 +110,7 @@ def test_coinciding_socket_node_and_cache_share_one_box() -> None:
 
 
 def test_a_socket_of_several_nodes_holds_them_and_the_memory_near_it() -> None:
-    first, second = build_view(regular(Shape(sockets=2, nodes=2, cores=2, memory_only=1))).boxes
+    first, second = build_view(regular(SampleShape(sockets=2, nodes=2, cores=2, memory_only=1))).boxes
     assert names(first) == [(BoxKind.SOCKET, 0)]
     assert [names(child) for child in first.children] == [
         [(BoxKind.NUMA, 0), (BoxKind.L3, 0)],
@@ -124,7 +128,7 @@ def test_a_node_of_several_sockets_holds_them() -> None:
 
 
 def test_sockets_of_one_core_each_get_no_boxes() -> None:
-    view = build_view(regular(Shape(sockets=4, cores=1)))
+    view = build_view(regular(SampleShape(sockets=4, cores=1)))
     assert [names(box) for box in view.boxes] == [[(BoxKind.NUMA, node)] for node in range(4)]
     assert view.title.startswith("4 sockets")
 
@@ -186,9 +190,11 @@ def test_the_kernels_list_decides_in_which_node_a_cpu_is_drawn(cpulists: tuple[s
 
 
 def test_figures_per_numa_node_add_up() -> None:
-    owner = Owner("ns/pod/c", "u", cpus("2-3"))
+    owner = CPUOwner("ns/pod/c", "u", cpus("2-3"))
     view = build_view(
-        regular(Shape(sockets=2, cores=2)), owners=[owner], pools=Pools(cpus("0,4"), cpus("0-1,4-7"), cpus("1,5-7"))
+        regular(SampleShape(sockets=2, cores=2)),
+        owners=[owner],
+        pools=Pools(cpus("0,4"), cpus("0-1,4-7"), cpus("1,5-7")),
     )
     assert [dict(node.counts) for node in view.numa] == [
         {CPUUse.RESERVED: 2, CPUUse.FREE: 2},

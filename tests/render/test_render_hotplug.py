@@ -8,7 +8,7 @@ from tests.render.pictured import terminal_text
 
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.compact import parse_compact
-from mooring.render.build import Owner, Pools, build_view
+from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.svg import svg_text
 from mooring.render.view import CPUUse, NodeView
 from mooring.render.wording import MARKS, cpu_mark, cpu_sentence
@@ -18,7 +18,9 @@ def view(offline: str = "2,6") -> NodeView:
     """Return a machine with 8 CPUs, of which an owner has 1 to 3."""
     cpus = CPUSet.parse
     pools = Pools(cpus("0"), cpus("0,4-7"), cpus("4-5,7"), cpus(offline))
-    return build_view(parse_compact("cores=8 threads=1"), owners=[Owner("ns/pod/app", "1", cpus("1-3"))], pools=pools)
+    return build_view(
+        parse_compact("cores=8 threads=1"), owners=[CPUOwner("ns/pod/app", "1", cpus("1-3"))], pools=pools
+    )
 
 
 def test_broken_and_offline_are_two_uses_with_signs_of_their_own() -> None:
@@ -46,7 +48,7 @@ def test_both_pictures_have_them_in_map_and_legend() -> None:
 
 def test_a_cpu_of_two_pods_stays_contested() -> None:
     cpus = CPUSet.parse
-    owners = [Owner("a", "1", cpus("1-2")), Owner("b", "2", cpus("2"))]
+    owners = [CPUOwner("a", "1", cpus("1-2")), CPUOwner("b", "2", cpus("2"))]
     found = build_view(parse_compact("cores=4 threads=1"), owners=owners, pools=Pools(offline=cpus("2")))
     assert next(cpu.use for cpu in found.cpus() if cpu.cpu == 2) is CPUUse.CONTESTED
 

@@ -14,10 +14,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.render.report_steps import cpu_states
+from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
-from mooring.render.build import Owner, Pools, build_view
+from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.html.data import report_data
 from mooring.render.html.document import html_text
 from mooring.render.html.style import HEATS, style_text
@@ -33,12 +34,11 @@ from mooring.render.report import (
     Step,
     changes_between,
 )
-from mooring.render.sample import Shape, hybrid, occupied, regular
 from mooring.render.svg import svg_text
 from mooring.render.view import CPUUse, NodeView
 
 VOID = {"meta", "input"}
-BIG = Shape(sockets=2, nodes=4, caches=4, cores=8)
+BIG = SampleShape(sockets=2, nodes=4, caches=4, cores=8)
 
 
 class Page(HTMLParser):
@@ -85,7 +85,7 @@ def report_on(view: NodeView, **more: Any) -> ReportView:
 
 
 def test_every_cpu_is_in_the_data_and_once_on_each_map() -> None:
-    for machine in (regular(Shape(sockets=2, cores=2)), hybrid()):
+    for machine in (regular(SampleShape(sockets=2, cores=2)), hybrid()):
         report = report_on(occupied(machine))
         page = Page(html_text(report))
         cpus = {cpu.cpu for cpu in report.node.cpus()}
@@ -96,7 +96,7 @@ def test_every_cpu_is_in_the_data_and_once_on_each_map() -> None:
 
 def test_the_data_in_the_page_is_the_data_of_the_report() -> None:
     report = report_on(
-        occupied(regular(Shape())),
+        occupied(regular(SampleShape())),
         accounts=(Account(0, "memory", 64, 2, 60),),
         devices=(DeviceView("x/gpu", "gpu-0", (0,)),),
         steps=(Step(None), Step(0, accounts=((0, AccountState(5, 55, (0,))),), devices=((0, "ns/pod/c"),))),
@@ -122,8 +122,8 @@ def test_no_text_from_outside_becomes_markup(one: str, two: str) -> None:
 
 def _filled(one: str, two: str) -> ReportView:
     """Return a report with a text from outside in every place that takes one."""
-    machine = regular(Shape(), one)
-    owners = [Owner(one, "uid", CPUSet.parse("1-2")), Owner(two, "other", CPUSet.parse("3"))]
+    machine = regular(SampleShape(), one)
+    owners = [CPUOwner(one, "uid", CPUSet.parse("1-2")), CPUOwner(two, "other", CPUSet.parse("3"))]
     view = build_view(machine, owners=owners, pools=Pools(CPUSet.parse("0")), subtitle=one, caption=[two])
     return report_on(
         view,
@@ -193,7 +193,7 @@ def test_512_cpus_with_200_owners_stay_small() -> None:
     machine = regular(BIG)
     everything = list(range(512))
     owners = [
-        Owner(f"team-{index % 7}/workload-{index:03}-7f9c8d5b6-x2x4z/main", f"uid-{index}", CPUSet.from_ids(taken))
+        CPUOwner(f"team-{index % 7}/workload-{index:03}-7f9c8d5b6-x2x4z/main", f"uid-{index}", CPUSet.from_ids(taken))
         for index in range(200)
         if (taken := everything[2 + index * 2 : 4 + index * 2])
     ]

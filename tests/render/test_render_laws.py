@@ -16,12 +16,11 @@ from mooring.core.hardware import Hardware, HardwareCPU, HardwareNode
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import Cache, Core, MachineInfo, Node
 from mooring.render import terminal
-from mooring.render.build import Owner, Pools, build_view
-from mooring.render.layout import Layout, PlacedBox, arrange
-from mooring.render.measure import Metrics
-from mooring.render.svg import svg_text
-from mooring.render.svg_map import cell_size
-from mooring.render.svg_map import map_metrics as svg_metrics
+from mooring.render.build import CPUOwner, Pools, build_view
+from mooring.render.layout import PictureLayout, PlacedBox, arrange
+from mooring.render.measure import CellMetrics
+from mooring.render.svg import cell_size, svg_text
+from mooring.render.svg import map_metrics as svg_metrics
 from mooring.render.terminal import map_layout
 from mooring.render.view import BoxKind, BoxView, NodeView
 from mooring.render.wording import cpu_mark
@@ -75,7 +74,7 @@ def views(draw: st.DrawFn) -> tuple[NodeView, set[int]]:
     """Draw a picture and the CPUs that must be in it."""
     machine = Machine("m", draw(infos()), draw(st.none() | hardwares()))
     names = st.text(max_size=12)
-    owners = draw(st.lists(st.builds(Owner, names, st.sampled_from(["", "u1", "u2"]), CPU_SETS), max_size=5))
+    owners = draw(st.lists(st.builds(CPUOwner, names, st.sampled_from(["", "u1", "u2"]), CPU_SETS), max_size=5))
     pools = Pools(draw(CPU_SETS), draw(st.none() | CPU_SETS), draw(CPU_SETS))
     wanted = {*pools.reserved, *(pools.shared or ()), *pools.free}
     wanted |= {cpu for owner in owners for cpu in owner.cpus}
@@ -85,9 +84,9 @@ def views(draw: st.DrawFn) -> tuple[NodeView, set[int]]:
     return build_view(machine, owners=owners, pools=pools), wanted
 
 
-def layouts(view: NodeView, width: int) -> list[tuple[Metrics | None, Layout, int, int]]:
+def layouts(view: NodeView, width: int) -> list[tuple[CellMetrics | None, PictureLayout, int, int]]:
     """Return the arrangements that the renderers use, with the size of their cells."""
-    found: list[tuple[Metrics | None, Layout, int, int]] = []
+    found: list[tuple[CellMetrics | None, PictureLayout, int, int]] = []
     # With numbers at any height, and with marks alone.
     for tallest in (10**6, -1):
         with pytest.MonkeyPatch.context() as patched:

@@ -7,7 +7,7 @@ from tests.render.pictured import terminal_text
 
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.compact import parse_compact
-from mooring.render.build import Owner, build_view
+from mooring.render.build import CPUOwner, build_view
 from mooring.render.view import NodeView
 from mooring.render.wording import cpu_mark, cpu_sentence, owner_marks
 
@@ -15,8 +15,8 @@ from mooring.render.wording import cpu_mark, cpu_sentence, owner_marks
 def view(owners: int, leaving: CPUSet) -> NodeView:
     """Return a machine on which each owner has one CPU, and the first also the last CPUs."""
     machine = parse_compact("cores=64 threads=1")
-    first = Owner("ns/pod0/app", "0", CPUSet.parse("0,60-63"), leaving=leaving)
-    others = [Owner(f"ns/pod{number}/app", str(number), CPUSet.from_ids([number])) for number in range(1, owners)]
+    first = CPUOwner("ns/pod0/app", "0", CPUSet.parse("0,60-63"), leaving=leaving)
+    others = [CPUOwner(f"ns/pod{number}/app", str(number), CPUSet.from_ids([number])) for number in range(1, owners)]
     return build_view(machine, owners=[first, *others])
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.render.pictured import terminal_text
+from tests.render.sample_machines import occupied
 
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.discovery.loader import load_machine
-from mooring.render.sample import occupied
 from mooring.render.svg import svg_text
 
 MACHINES = Path(__file__).parents[3] / "shared" / "machines"

@@ -9,17 +9,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
 from mooring.core.cpuset import CPUSet
-from mooring.render.build import Owner, build_view
-from mooring.render.sample import Shape, hybrid, occupied, regular
+from mooring.render.build import CPUOwner, build_view
 from mooring.render.svg import svg_text
-from mooring.render.svg_elements import escape, fitting, text_width
-from mooring.render.svg_style import style_sheet
+from mooring.render.svg_elements import escape, fitting, style_sheet, text_width
 from mooring.render.view import RejectedPod
 
 SVG = "{http://www.w3.org/2000/svg}"
-BIG = Shape(sockets=2, nodes=1, caches=16, cores=8)
+BIG = SampleShape(sockets=2, nodes=1, caches=16, cores=8)
 
 
 def parsed(text: str) -> ET.Element:
@@ -31,8 +30,8 @@ def parsed(text: str) -> ET.Element:
 def test_hostile_names_cannot_break_the_document(machine: str, owner: str, why: str) -> None:
     hostile = f"<script>alert(\"&amp;'\x1b[31m\x00\ud800]]>{owner}"
     view = build_view(
-        regular(Shape(), machine),
-        owners=[Owner(hostile, "u", CPUSet.parse("1-3"))],
+        regular(SampleShape(), machine),
+        owners=[CPUOwner(hostile, "u", CPUSet.parse("1-3"))],
         rejected=[RejectedPod(owner, why, hostile)],
         subtitle=why,
         caption=[owner],
@@ -43,19 +42,19 @@ def test_hostile_names_cannot_break_the_document(machine: str, owner: str, why: 
 
 
 def test_every_cell_tells_cpu_owner_and_place_when_pointed_at() -> None:
-    view = build_view(regular(Shape(sockets=2, cores=2)), owners=[Owner("ns/pod/c", "u", CPUSet.parse("3"))])
+    view = build_view(regular(SampleShape(sockets=2, cores=2)), owners=[CPUOwner("ns/pod/c", "u", CPUSet.parse("3"))])
     titles = {node.text for node in parsed(svg_text(view)).iter(f"{SVG}title")}
     assert "CPU 3 · ns/pod/c · core of CPU 3 · L3 1 · NUMA node 1 · socket 1" in titles
 
 
 def test_512_cpus_stay_below_500_kb_and_256_within_1200_pixels() -> None:
     assert len(svg_text(occupied(regular(BIG))).encode()) < 500_000
-    text = svg_text(occupied(regular(Shape(sockets=2, nodes=4, caches=2, cores=8))))
+    text = svg_text(occupied(regular(SampleShape(sockets=2, nodes=4, caches=2, cores=8))))
     assert int(parsed(text).attrib["width"]) <= 1200
 
 
 def test_4096_cpus_are_drawn() -> None:
-    view = occupied(regular(Shape(sockets=16, caches=16, cores=8)))
+    view = occupied(regular(SampleShape(sockets=16, caches=16, cores=8)))
     numbers = [node for node in parsed(svg_text(view)).iter(f"{SVG}text") if node.attrib["class"].startswith("cpu")]
     assert len(numbers) == 4096
 
@@ -86,7 +85,7 @@ def test_every_class_in_use_is_defined_or_inherits_on_purpose() -> None:
 
 @pytest.mark.parametrize("name", ["a" * 300, "ns/" + "p" * 63 + "/c", "名前" * 40])
 def test_long_names_are_cut_in_the_picture_and_whole_in_the_tooltip(name: str) -> None:
-    view = build_view(regular(Shape()), owners=[Owner(name, "u", CPUSet.parse("1,5"))])
+    view = build_view(regular(SampleShape()), owners=[CPUOwner(name, "u", CPUSet.parse("1,5"))])
     root = parsed(svg_text(view))
     shown = [node.text or "" for node in root.iter(f"{SVG}text")]
     assert name not in shown

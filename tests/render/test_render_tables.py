@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
 from mooring.core.cpuset import CPUSet
-from mooring.render.bars import bar
-from mooring.render.breaking import Breaking
-from mooring.render.console import plain
-from mooring.render.sample import Shape, hybrid, occupied, regular
+from mooring.render.console import Breaking, bar, plain
 from mooring.render.tables import numa_table, owners_table, placements_table
 from mooring.render.view import PlacementRow
 
@@ -84,7 +82,7 @@ def test_bars_are_as_long_as_their_share_and_show_the_small(amounts: list[int], 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_the_numa_table_shows_every_node_and_fits(width: int) -> None:
-    view = occupied(regular(Shape(sockets=2, nodes=2, memory_only=1)))
+    view = occupied(regular(SampleShape(sockets=2, nodes=2, memory_only=1)))
     lines = plain(numa_table(view, width), width).splitlines()
     assert max(len(line) for line in lines) <= width
     assert [line.split()[0] for line in lines[1:7]] == ["0", "1", "2", "3", "4", "5"]

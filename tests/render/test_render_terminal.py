@@ -12,10 +12,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from tests.render.pictured import terminal_text
+from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
 from mooring.core.cpuset import CPUSet
-from mooring.render.build import Owner, Pools, build_view
-from mooring.render.sample import Shape, hybrid, occupied, regular
+from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.terminal import show
 from mooring.render.view import NodeView
 
@@ -28,9 +28,9 @@ def troubled() -> NodeView:
     assert machine.hardware is not None
     hardware = replace(machine.hardware, cpus=machine.hardware.cpus[:18], offline=CPUSet.parse("18-21"))
     owners = [
-        Owner("ns/first/init", "u1", CPUSet.parse("4-7")),
-        Owner("ns/first/app", "u1", CPUSet.parse("4-9")),
-        Owner("ns/second", "u2", CPUSet.parse("9-11,18"), memory_nodes=(0,)),
+        CPUOwner("ns/first/init", "u1", CPUSet.parse("4-7")),
+        CPUOwner("ns/first/app", "u1", CPUSet.parse("4-9")),
+        CPUOwner("ns/second", "u2", CPUSet.parse("9-11,18"), memory_nodes=(0,)),
     ]
     pools = Pools(CPUSet.parse("0-1"), CPUSet.parse("0-2,12-15"), CPUSet.parse("12-15"))
     return build_view(replace(machine, hardware=hardware), owners=owners, pools=pools)
@@ -38,9 +38,9 @@ def troubled() -> NodeView:
 
 PICTURES: dict[str, tuple[Callable[[], NodeView], int]] = {
     "hybrid-80": (lambda: occupied(hybrid()), 80),
-    "memory-only-100": (lambda: occupied(regular(Shape(sockets=2, nodes=2, caches=2, memory_only=1))), 100),
-    "memory-only-60": (lambda: occupied(regular(Shape(sockets=2, nodes=2, caches=2, memory_only=1))), 60),
-    "marks-alone-80": (lambda: occupied(regular(Shape(sockets=2, caches=8, cores=16, node_memory=0))), 80),
+    "memory-only-100": (lambda: occupied(regular(SampleShape(sockets=2, nodes=2, caches=2, memory_only=1))), 100),
+    "memory-only-60": (lambda: occupied(regular(SampleShape(sockets=2, nodes=2, caches=2, memory_only=1))), 60),
+    "marks-alone-80": (lambda: occupied(regular(SampleShape(sockets=2, caches=8, cores=16, node_memory=0))), 80),
     "troubled-90": (troubled, 90),
 }
 
@@ -54,12 +54,12 @@ def test_the_picture_is_the_agreed_one(name: str) -> None:
 @pytest.mark.parametrize("cpus", [8, 64, 256, 512])
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_no_line_is_wider_than_the_terminal(cpus: int, width: int) -> None:
-    shape = Shape(sockets=2, nodes=2, cores=cpus // 8)
+    shape = SampleShape(sockets=2, nodes=2, cores=cpus // 8)
     assert max(cell_len(line) for line in terminal_text(occupied(regular(shape)), width).splitlines()) <= width
 
 
 def test_512_cpus_fit_on_two_screens_of_100_columns() -> None:
-    lines = terminal_text(occupied(regular(Shape(sockets=2, caches=16, cores=8))), 100).splitlines()
+    lines = terminal_text(occupied(regular(SampleShape(sockets=2, caches=16, cores=8))), 100).splitlines()
     assert len([line for line in lines if line[:1] in "┏┃┗"]) <= 50
 
 
@@ -103,8 +103,8 @@ def test_an_ascii_terminal_gets_ascii() -> None:
 
 def test_names_cannot_command_the_terminal() -> None:
     view = build_view(
-        regular(Shape(), "m\x1b]0;x\x07"),
-        owners=[Owner("[bold]n\x1b[2J\r", "u", CPUSet.parse("1"))],
+        regular(SampleShape(), "m\x1b]0;x\x07"),
+        owners=[CPUOwner("[bold]n\x1b[2J\r", "u", CPUSet.parse("1"))],
         subtitle="\x9b31m",
     )
     text = terminal_text(view)

@@ -22,7 +22,7 @@ from mooring.planner.hotplug_fields import hotplug_lines
 from mooring.planner.mixed import mixed_containers, mixed_lines
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.planner.releases import resize_lines
-from mooring.render.build import Owner, Pools, build_view
+from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.view import NO_CPUS, MemoryUse, NodeView, PlacementRow, RejectedPod
 
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
@@ -30,7 +30,7 @@ _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 
 
 def plan_view(
-    plan: Plan, owners: Sequence[Owner] | None = None, also: CPUSet = NO_CPUS, now: Moment | None = None
+    plan: Plan, owners: Sequence[CPUOwner] | None = None, also: CPUSet = NO_CPUS, now: Moment | None = None
 ) -> NodeView:
     """Return the picture of the node after the plan; of the bare machine when the kubelet would not start.
 
@@ -95,7 +95,7 @@ def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
     }
 
 
-def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[Owner]:
+def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:
     """Yield who holds CPUs: of a pod first what it holds as a whole, then its containers in their order; claims too."""
     pods = {answer.pod.uid: answer.pod for answer in plan.answers}
     state, memory = kubelet.node.cpu, kubelet.node.memory
@@ -105,7 +105,7 @@ def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[Owner]:
         name = f"{pod.namespace}/{pod.name}" if pod is not None else pod_of(uid)
         if uid in state.pods:
             blocks = memory.pods.get(uid, ())
-            yield Owner(name, uid, CPUSet(state.pods[uid]), numa_of_blocks(blocks))
+            yield CPUOwner(name, uid, CPUSet(state.pods[uid]), numa_of_blocks(blocks))
         order = [container.name for container in pod.containers] if pod is not None else sorted(held)
         for container in order:
             if container in held:
@@ -113,7 +113,7 @@ def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[Owner]:
                 pre = state.pre_assignments.get(uid, {}).get(container)
                 leaving = CPUSet(held[container] & ~pre.cpus) if pre is not None else NO_CPUS
                 label = _label(uid, container, name)
-                yield Owner(label, pod_of(uid), CPUSet(held[container]), numa_of_blocks(blocks), leaving)
+                yield CPUOwner(label, pod_of(uid), CPUSet(held[container]), numa_of_blocks(blocks), leaving)
 
 
 def _label(uid: str, container: str, pod: str) -> str:

@@ -19,8 +19,8 @@ from mooring.planner.holdings import device_holders, holding_lines
 from mooring.planner.picture import admitted_rows, machine_view, owners_of, plan_view, pod_name, pools_of, verdict_of
 from mooring.planner.plan import Plan
 from mooring.planner.report_facts import distances_of, settings_facts
-from mooring.render.build import Owner, cpu_views, owner_views
-from mooring.render.places import survey
+from mooring.render.build import CPUOwner, cpu_views, owner_views
+from mooring.render.locations import locate_cpus
 from mooring.render.report import (
     Account,
     AccountState,
@@ -108,14 +108,14 @@ def _shown(plan: Plan, last: Kubelet) -> list[Kubelet]:
     return [*shown[:-1], last]
 
 
-def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[Owner]:
+def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[CPUOwner]:
     """Return everybody who ever held CPUs, without any, in an order that serves every step."""
-    found: dict[str, dict[str, Owner]] = {}
+    found: dict[str, dict[str, CPUOwner]] = {}
     for kubelet in kubelets:
         for owner in owners_of(plan, kubelet):
-            found.setdefault(owner.uid, {}).setdefault(owner.label, Owner(owner.label, owner.uid, CPUSet()))
+            found.setdefault(owner.uid, {}).setdefault(owner.label, CPUOwner(owner.label, owner.uid, CPUSet()))
     pods = {answer.pod.uid: answer for answer in plan.answers}
-    ordered: list[Owner] = []
+    ordered: list[CPUOwner] = []
     for uid, held in found.items():
         answer = pods.get(uid)
         if answer is not None:
@@ -129,9 +129,9 @@ def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[Owner]:
     return ordered
 
 
-def _cpu_states(plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[Owner]) -> Iterator[dict[int, CPUState]]:
+def _cpu_states(plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[CPUOwner]) -> Iterator[dict[int, CPUState]]:
     """Yield every CPU's use and owners at each step, by the rules of the picture."""
-    places = survey(plan.machine)
+    places = locate_cpus(plan.machine)
     idle = owner_views(owners, places)
     for kubelet in kubelets:
         held = {(owner.label, owner.uid): owner.cpus for owner in owners_of(plan, kubelet)}
@@ -181,7 +181,7 @@ def _accounts(kubelet: Kubelet, machine: Machine) -> tuple[Account, ...]:
 
 def _totals(machine: Machine) -> tuple[Account, ...]:
     """Return how much memory there is where nobody accounts for it."""
-    return tuple(Account(node, "memory", size) for node, size in survey(machine).memory.items() if size)
+    return tuple(Account(node, "memory", size) for node, size in locate_cpus(machine).memory.items() if size)
 
 
 def _account_states(kubelet: Kubelet, accounts: Sequence[Account]) -> dict[int, AccountState]:

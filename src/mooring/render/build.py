@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.explain.phrases import size
+from mooring.render.locations import CPULocations, locate_cpus
 from mooring.render.nesting import boxes_of, offline_box
-from mooring.render.places import Places, survey
 from mooring.render.view import (
     NO_CPUS,
     CPUUse,
@@ -26,7 +26,7 @@ from mooring.render.wording import clean, meaning, owner_marks, plural
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class CPUOwner:
     """A holder of exclusive CPUs, as the node's state has it.
 
     List the owners of one pod in the pod's order, a set of the pod as a whole first: where they hold the same CPU,
@@ -61,7 +61,7 @@ class Pools:
 def build_view(
     machine: Machine,
     *,
-    owners: Sequence[Owner] = (),
+    owners: Sequence[CPUOwner] = (),
     pools: Pools | None = None,
     memory: Mapping[int, MemoryUse] | None = None,
     rejected: Sequence[RejectedPod] = (),
@@ -85,7 +85,7 @@ def build_view(
     them.
     """
     pools = pools or Pools()
-    places = survey(machine)
+    places = locate_cpus(machine)
     views = tuple(owner_views(owners, places))
     leaving = NO_CPUS
     for owner in owners:
@@ -111,7 +111,7 @@ def build_view(
     )
 
 
-def owner_views(owners: Sequence[Owner], places: Places) -> list[OwnerView]:
+def owner_views(owners: Sequence[CPUOwner], places: CPULocations) -> list[OwnerView]:
     """Return the owners with their marks and colours, which depend on their order and number alone."""
     colours: dict[str, int] = {}
     # Where CPUs go back, their marks are written in capital letters.
@@ -134,7 +134,9 @@ def owner_views(owners: Sequence[Owner], places: Places) -> list[OwnerView]:
     return found
 
 
-def cpu_views(places: Places, owners: Sequence[OwnerView], pools: Pools, also: CPUSet = NO_CPUS) -> dict[int, CPUView]:
+def cpu_views(
+    places: CPULocations, owners: Sequence[OwnerView], pools: Pools, also: CPUSet = NO_CPUS
+) -> dict[int, CPUView]:
     """Return every CPU that the machine has or that owners, pools or ``also`` name, ascending."""
     holders: dict[int, list[int]] = {}
     for index, owner in enumerate(owners):
@@ -145,7 +147,9 @@ def cpu_views(places: Places, owners: Sequence[OwnerView], pools: Pools, also: C
     return {cpu: _cpu_view(cpu, places, holders.get(cpu, []), owners, pools) for cpu in sorted(everything)}
 
 
-def _cpu_view(cpu: int, places: Places, holders: Sequence[int], owners: Sequence[OwnerView], pools: Pools) -> CPUView:
+def _cpu_view(
+    cpu: int, places: CPULocations, holders: Sequence[int], owners: Sequence[OwnerView], pools: Pools
+) -> CPUView:
     place = places.by_cpu.get(cpu)
     pods = {owners[holder].uid for holder in holders}
     if place is None or (cpu in pools.offline and not holders):
@@ -176,7 +180,7 @@ def _pool_use(cpu: int, pools: Pools) -> CPUUse:
     return CPUUse.SHARED if pools.shared is None or cpu in pools.shared else CPUUse.LEFT_OUT
 
 
-def _numa_views(places: Places, online: Mapping[int, CPUView], memory: Mapping[int, MemoryUse]) -> list[NUMAView]:
+def _numa_views(places: CPULocations, online: Mapping[int, CPUView], memory: Mapping[int, MemoryUse]) -> list[NUMAView]:
     members: dict[int, list[CPUView]] = {node: [] for node in places.memory}
     for cpu in online.values():
         if cpu.numa is not None:
@@ -204,7 +208,7 @@ def _legend(cpus: Mapping[int, CPUView], pools: Pools) -> tuple[LegendEntry, ...
     return tuple(found)
 
 
-def _title(places: Places, machine: Machine) -> str:
+def _title(places: CPULocations, machine: Machine) -> str:
     """Return the machine in figures; what is unknown is left out."""
     seen = places.by_cpu.values()
     sockets = {place.socket for place in seen if place.socket is not None}
@@ -217,7 +221,7 @@ def _title(places: Places, machine: Machine) -> str:
     return " · ".join([*parts, size(memory)] if memory else parts)
 
 
-def _how_to_read(places: Places, cpus: Mapping[int, CPUView]) -> Iterator[str]:
+def _how_to_read(places: CPULocations, cpus: Mapping[int, CPUView]) -> Iterator[str]:
     """Yield the sentences that explain the cells."""
     cores = Counter(place.core for place in places.by_cpu.values())
     if max(cores.values(), default=1) > 1:

@@ -1,11 +1,19 @@
-"""How pictures reach a terminal: style names as rich styles, and printing that respects what the terminal can do."""
+"""What every text for the terminal is made of: styles, bars of signs, cells that break where it makes sense.
+
+Printing respects what the terminal can do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from io import StringIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
+from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
 
 from mooring.render.palette import OWNER_COLOURS, RESERVED_FILL, text_on
 
@@ -57,3 +65,67 @@ def plain(renderable: RenderableType, width: int) -> str:
     with console.capture() as capture:
         console.print(renderable, highlight=False, crop=False)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+BAR_WIDTH = 20
+"""Columns of a bar where there is room."""
+
+NARROWEST_BAR = 8
+"""Columns below which a bar says nothing and is left out."""
+
+
+def bar(parts: Sequence[tuple[int, str, str]], total: int, width: int = BAR_WIDTH) -> Text:
+    """Return a bar of ``width`` columns for ``total``: per part its amount, its sign and its style name.
+
+    An amount above zero shows at least one sign as long as there is room; rounding goes to the largest remainder.
+
+    >>> bar([(1, "#", "reserved"), (50, "█", ""), (49, "·", "")], 100, 10).plain
+    '#█████····'
+    """
+    if total <= 0:
+        return Text("")
+    exact = [amount * width / total for amount, _, _ in parts]
+    lengths = [max(1, int(share)) if share else 0 for share in exact]
+    wanted = min(width, round(sum(exact)))
+    while sum(lengths) != wanted and any(lengths):
+        grow = sum(lengths) < wanted
+        error = [share - length for share, length in zip(exact, lengths, strict=True)]
+        candidates = [index for index, length in enumerate(lengths) if exact[index] and (grow or length > 1)]
+        if not candidates:
+            break
+        chosen = (max if grow else min)(candidates, key=lambda index: error[index])
+        lengths[chosen] += 1 if grow else -1
+    pieces = ((sign * length, STYLES[style]) for (_, sign, style), length in zip(parts, lengths, strict=True))
+    return Text.assemble(*pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Breaking:
+    """A text that a table may break after certain signs only: CPU lists after commas, names after slashes."""
+
+    text: str
+    after: str = ","
+    style: str = ""
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Tell the table the narrowest and the widest form."""
+        del console
+        narrowest = max(len(part) for part in self._parts(len(self.text) or 1))
+        return Measurement(narrowest, max(len(self.text), 1)).with_maximum(options.max_width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Yield the lines."""
+        del console
+        line = ""
+        for part in self._parts(options.max_width):
+            if line and len(line) + len(part) > options.max_width:
+                yield from (Segment(line, STYLES[self.style]), Segment.line())
+                line = ""
+            line += part
+        yield from (Segment(line, STYLES[self.style]), Segment.line())
+
+    def _parts(self, longest: int) -> Iterator[str]:
+        """Yield the pieces; one that is longer than a whole line is cut where the line ends."""
+        *front, last = self.text.split(self.after)
+        for piece in (*(part + self.after for part in front), last):
+            yield from (piece[start : start + longest] for start in range(0, max(len(piece), 1), longest))

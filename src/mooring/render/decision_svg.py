@@ -7,9 +7,22 @@ from dataclasses import dataclass
 from math import ceil
 
 from mooring.render.decision import SIGNS, DecisionCell, DecisionPanel, DecisionRow, DecisionView, Mark
-from mooring.render.svg_elements import MONO, fitting, group, rect, text, text_width, tooltip
+from mooring.render.svg_elements import (
+    MONO,
+    NODE_SIZE,
+    PATTERNS,
+    SMALL_SIZE,
+    SOCKET_SIZE,
+    TEXT_SIZE,
+    fitting,
+    group,
+    rect,
+    style_sheet,
+    text,
+    text_width,
+    tooltip,
+)
 from mooring.render.svg_legend import wrapped
-from mooring.render.svg_style import NODE_SIZE, PATTERNS, SMALL_SIZE, SOCKET_SIZE, TEXT_SIZE, style_sheet
 from mooring.render.wording import shorten
 
 MARGIN = 24

@@ -1,7 +1,7 @@
 """Where everything goes: boxes and cells get coordinates, in whatever unit the renderer counts.
 
 One model serves every renderer. A terminal counts in characters, an SVG in pixels; both say how large a cell, a gap
-and a title are (:class:`Metrics`) and get rectangles back that never overlap.
+and a title are (:class:`CellMetrics`) and get rectangles back that never overlap.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mooring.render.measure import Grain, Metrics, Plan, Shelf, holds_leaves, row_height, row_width, shelve
+from mooring.render.measure import BoxPlan, CellMetrics, Grain, Shelf, holds_leaves, row_height, row_width, shelve
 from mooring.render.view import BoxKind, BoxView, CPUView
 
 
@@ -48,7 +48,7 @@ class PlacedBox:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PictureLayout:
     """The finished arrangement: outer boxes before inner ones."""
 
     width: int
@@ -63,7 +63,7 @@ class Layout:
                     yield from core
 
 
-def arrange(boxes: Sequence[BoxView], metrics: Metrics, width: int) -> Layout:
+def arrange(boxes: Sequence[BoxView], metrics: CellMetrics, width: int) -> PictureLayout:
     """Return the arrangement of ``boxes`` within ``width`` that reads best.
 
     Among those that are not taller than the lowest by more than the slack it is the one with room for the wanted
@@ -75,10 +75,10 @@ def arrange(boxes: Sequence[BoxView], metrics: Metrics, width: int) -> Layout:
     limit = min(block.height for _, block in tried) + metrics.slack
     near = [(grain, block) for grain, block in tried if block.height <= limit]
     _, best = min(near, key=lambda pair: (-pair[0].title, -pair[0].cores, pair[1].height, pair[1].width))
-    return Layout(best.width, best.height, tuple(_place_shelves(best.shelves, 0, 0, 0, metrics)))
+    return PictureLayout(best.width, best.height, tuple(_place_shelves(best.shelves, 0, 0, 0, metrics)))
 
 
-def _common_title_width(boxes: Sequence[BoxView], metrics: Metrics) -> Callable[[BoxView, bool], int]:
+def _common_title_width(boxes: Sequence[BoxView], metrics: CellMetrics) -> Callable[[BoxView, bool], int]:
     """Return the width that the longest title of any box of the same sort needs: equal things get equal widths."""
     widths: dict[tuple[object, ...], int] = {}
     for box in _flat(boxes):
@@ -121,7 +121,7 @@ def _flat(boxes: Iterable[BoxView]) -> Iterator[BoxView]:
         yield from _flat(box.children)
 
 
-def _place_shelves(shelves: Sequence[Shelf], x: int, y: int, depth: int, metrics: Metrics) -> Iterator[PlacedBox]:
+def _place_shelves(shelves: Sequence[Shelf], x: int, y: int, depth: int, metrics: CellMetrics) -> Iterator[PlacedBox]:
     for shelf in shelves:
         for row in shelf.rows():
             height = max(plan.height for plan in row)
@@ -132,7 +132,7 @@ def _place_shelves(shelves: Sequence[Shelf], x: int, y: int, depth: int, metrics
             y += height + metrics.gap_y
 
 
-def _place(plan: Plan, frame: PlacedBox, metrics: Metrics) -> Iterator[PlacedBox]:
+def _place(plan: BoxPlan, frame: PlacedBox, metrics: CellMetrics) -> Iterator[PlacedBox]:
     """Yield the box in the room of ``frame``, which is at least as large as planned, and all boxes inside."""
     insets = metrics.insets(plan.view)
     x, y = frame.x + insets.left, frame.y + insets.top
@@ -140,7 +140,7 @@ def _place(plan: Plan, frame: PlacedBox, metrics: Metrics) -> Iterator[PlacedBox
     yield from _place_shelves(plan.shelves, x, y, frame.depth + 1, metrics)
 
 
-def _place_rows(plan: Plan, x: int, y: int, metrics: Metrics) -> Iterator[PlacedRow]:
+def _place_rows(plan: BoxPlan, x: int, y: int, metrics: CellMetrics) -> Iterator[PlacedRow]:
     for row in plan.core_rows:
         height = row_height(row, plan.view, metrics)
         left, top = x + metrics.label_width, y + metrics.strip_height(plan.view)

@@ -22,7 +22,7 @@ class Insets:
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class CellMetrics:
     """The sizes of one renderer."""
 
     cell_width: int
@@ -59,7 +59,7 @@ class Grain:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BoxPlan:
     """A measured box; the place is not known yet."""
 
     view: BoxView
@@ -75,18 +75,18 @@ class Plan:
 class Shelf:
     """Boxes of one sort in a regular grid."""
 
-    plans: tuple[Plan, ...]
+    plans: tuple[BoxPlan, ...]
     columns: int
     column_width: int
 
-    def rows(self) -> list[tuple[Plan, ...]]:
+    def rows(self) -> list[tuple[BoxPlan, ...]]:
         """Return the boxes row by row."""
         starts = range(0, len(self.plans), self.columns)
         return [self.plans[start : start + self.columns] for start in starts]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BoxBlock:
     """All shelves of one box, with the room that they take."""
 
     width: int
@@ -106,7 +106,7 @@ def _sort(box: BoxView) -> int:
     return 0 if any(True for _ in box.cpus()) else 1
 
 
-def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: Metrics) -> Block:
+def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: CellMetrics) -> BoxBlock:
     """Put ``boxes`` on shelves of ``width``: as many columns as fit and ``grain`` allows, evenly spread over rows."""
     most = grain.boxes if holds_leaves(boxes) else len(boxes)
     shelves: list[Shelf] = []
@@ -123,15 +123,15 @@ def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: Metrics)
         used = max(used, shelf.columns * (column + metrics.gap_x) - metrics.gap_x)
         shelves.append(shelf)
     heights = [max(plan.height for plan in row) for shelf in shelves for row in shelf.rows()]
-    return Block(used, sum(heights) + metrics.gap_y * max(0, len(heights) - 1), tuple(shelves))
+    return BoxBlock(used, sum(heights) + metrics.gap_y * max(0, len(heights) - 1), tuple(shelves))
 
 
-def _offline_grain(width: int, metrics: Metrics) -> Grain:
+def _offline_grain(width: int, metrics: CellMetrics) -> Grain:
     """Return the grain for CPUs that are offline: of their arrangement nothing is known, so they fill the width."""
     return Grain(max(1, width // (metrics.cell_width + metrics.core_gap)), 1, title=False)
 
 
-def _measure(box: BoxView, width: int, grain: Grain, metrics: Metrics) -> Plan:
+def _measure(box: BoxView, width: int, grain: Grain, metrics: CellMetrics) -> BoxPlan:
     insets = metrics.insets(box)
     inner = width - insets.left - insets.right
     core_rows = _core_rows(box.cores, inner - metrics.label_width, grain.cores, metrics)
@@ -140,7 +140,7 @@ def _measure(box: BoxView, width: int, grain: Grain, metrics: Metrics) -> Plan:
     if core_rows:
         content = row_width(core_rows[0], metrics)
         height = sum(row_height(row, box, metrics) for row in core_rows) + metrics.row_gap * (len(core_rows) - 1)
-    return Plan(
+    return BoxPlan(
         view=box,
         width=max(content + insets.left + insets.right, metrics.title_width(box, grain.title)),
         height=height + insets.top + insets.bottom,
@@ -150,7 +150,7 @@ def _measure(box: BoxView, width: int, grain: Grain, metrics: Metrics) -> Plan:
 
 
 def _core_rows(
-    cores: Sequence[CoreView], width: int, per_row: int, metrics: Metrics
+    cores: Sequence[CoreView], width: int, per_row: int, metrics: CellMetrics
 ) -> tuple[tuple[CoreView, ...], ...]:
     """Return the cores in rows of equal length, except the last."""
     if not cores:
@@ -161,11 +161,11 @@ def _core_rows(
     return tuple(tuple(cores[start : start + length]) for start in range(0, len(cores), length))
 
 
-def row_width(row: Sequence[CoreView], metrics: Metrics) -> int:
+def row_width(row: Sequence[CoreView], metrics: CellMetrics) -> int:
     """Return the width of a row of cores with what stands left of it."""
     return metrics.label_width + len(row) * (metrics.cell_width + metrics.core_gap) - metrics.core_gap
 
 
-def row_height(row: Sequence[CoreView], box: BoxView, metrics: Metrics) -> int:
+def row_height(row: Sequence[CoreView], box: BoxView, metrics: CellMetrics) -> int:
     """Return the height of a row of cores of ``box``: its strip, and a cell for every thread of its largest core."""
     return metrics.strip_height(box) + metrics.cell_height * max(len(core.cpus) for core in row)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mooring.core.bits import members
-from mooring.render.places import Place, Places
+from mooring.render.locations import CPULocation, CPULocations
 from mooring.render.view import BoxKind, BoxLabel, BoxView, CoreView, CPUView
 from mooring.render.wording import core_kind_name
 
@@ -20,7 +20,7 @@ _ORDER = {kind: rank for rank, kind in enumerate(BoxKind)}
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class BoxSet:
     """One element of the machine as a set."""
 
     kind: BoxKind
@@ -37,7 +37,7 @@ class _Nest:
     children: list[_Nest] = field(default_factory=list)
 
 
-def boxes_of(places: Places, cpus: Mapping[int, CPUView]) -> tuple[BoxView, ...]:
+def boxes_of(places: CPULocations, cpus: Mapping[int, CPUView]) -> tuple[BoxView, ...]:
     """Return the outermost boxes with all online CPUs of ``places``, drawn as ``cpus`` says."""
     groups = groups_of(places)
     everything = 0
@@ -51,7 +51,7 @@ def boxes_of(places: Places, cpus: Mapping[int, CPUView]) -> tuple[BoxView, ...]
     return _views(root, places.by_cpu, cpus)
 
 
-def groups_of(places: Places) -> list[Group]:
+def groups_of(places: CPULocations) -> list[BoxSet]:
     """Return the sets worth a box, in no particular order.
 
     A kind of set that only repeats the cores (every core its own socket, as hypervisors like to say, or its own L3)
@@ -65,25 +65,25 @@ def groups_of(places: Places) -> list[Group]:
     # An L3 that is the whole socket stays the whole socket, so that both share one box.
     caches = {l3: whole.get(mask, mask) for l3, mask in _masks(places, lambda place: place.l3).items()}
     ranks = _masks(places, lambda place: place.rank)
-    found = [Group(BoxKind.NUMA, node, mask) for node, mask in nodes.items()]
+    found = [BoxSet(BoxKind.NUMA, node, mask) for node, mask in nodes.items()]
     if not _repeats_cores(sockets.values(), places):
-        found += [Group(BoxKind.SOCKET, places.socket_ids.get(socket), mask) for socket, mask in sockets.items()]
+        found += [BoxSet(BoxKind.SOCKET, places.socket_ids.get(socket), mask) for socket, mask in sockets.items()]
     if not _repeats_cores(caches.values(), places):
-        found += [Group(BoxKind.L3, places.l3_ids.get(l3), mask) for l3, mask in caches.items()]
+        found += [BoxSet(BoxKind.L3, places.l3_ids.get(l3), mask) for l3, mask in caches.items()]
     if len(ranks) > 1:
         found += [
-            Group(BoxKind.CORE_KIND, rank, mask, core_kind_name(rank, sorted(ranks))) for rank, mask in ranks.items()
+            BoxSet(BoxKind.CORE_KIND, rank, mask, core_kind_name(rank, sorted(ranks))) for rank, mask in ranks.items()
         ]
     return found
 
 
-def _memory_near(socket: int, places: Places, stand_in: Mapping[int, int]) -> int:
+def _memory_near(socket: int, places: CPULocations, stand_in: Mapping[int, int]) -> int:
     """Return the stand-ins of the NUMA nodes without CPUs that are local to CPUs of ``socket`` only."""
     near = (bit for node, bit in stand_in.items() if places.near[node] and places.near[node] & ~socket == 0)
     return sum(near)
 
 
-def _masks(places: Places, key: Callable[[Place], int | None]) -> dict[int, int]:
+def _masks(places: CPULocations, key: Callable[[CPULocation], int | None]) -> dict[int, int]:
     masks: dict[int, int] = {}
     for cpu, place in places.by_cpu.items():
         element = key(place)
@@ -92,18 +92,18 @@ def _masks(places: Places, key: Callable[[Place], int | None]) -> dict[int, int]
     return masks
 
 
-def _repeats_cores(masks: Iterable[int], places: Places) -> bool:
+def _repeats_cores(masks: Iterable[int], places: CPULocations) -> bool:
     sets = list(masks)
     if len(sets) < 2:
         return False
     return all(len({places.by_cpu[cpu].core for cpu in members(mask) if cpu in places.by_cpu}) == 1 for mask in sets)
 
 
-def _top(places: Places) -> int:
+def _top(places: CPULocations) -> int:
     return max(places.by_cpu, default=-1) + 1
 
 
-def _insert(box: _Nest, group: Group, mask: int) -> None:
+def _insert(box: _Nest, group: BoxSet, mask: int) -> None:
     """Put the part ``mask`` of ``group`` into ``box``, cutting it along the boxes that are there."""
     rest = mask
     for child in box.children:
@@ -117,11 +117,11 @@ def _insert(box: _Nest, group: Group, mask: int) -> None:
         box.children.append(_Nest(rest, [_label(group, rest)]))
 
 
-def _label(group: Group, mask: int) -> BoxLabel:
+def _label(group: BoxSet, mask: int) -> BoxLabel:
     return BoxLabel(group.kind, group.id, part=mask != group.mask, name=group.name)
 
 
-def _views(nest: _Nest, places: Mapping[int, Place], cpus: Mapping[int, CPUView]) -> tuple[BoxView, ...]:
+def _views(nest: _Nest, places: Mapping[int, CPULocation], cpus: Mapping[int, CPUView]) -> tuple[BoxView, ...]:
     """Return the boxes inside ``nest``; CPUs outside all of them get a box without a label."""
     inner = sorted(nest.children, key=_rank)
     loose = nest.mask
@@ -142,14 +142,14 @@ def _rank(nest: _Nest) -> tuple[int, int, int]:
     return (_ORDER[first.kind], first.id, lowest)
 
 
-def _view(nest: _Nest, places: Mapping[int, Place], cpus: Mapping[int, CPUView]) -> BoxView:
+def _view(nest: _Nest, places: Mapping[int, CPULocation], cpus: Mapping[int, CPUView]) -> BoxView:
     labels = tuple(sorted(nest.labels, key=lambda label: _ORDER[label.kind]))
     if nest.children:
         return BoxView(labels, children=_views(nest, places, cpus))
     return BoxView(labels, cores=_cores(nest.mask, places, cpus))
 
 
-def _cores(mask: int, places: Mapping[int, Place], cpus: Mapping[int, CPUView]) -> tuple[CoreView, ...]:
+def _cores(mask: int, places: Mapping[int, CPULocation], cpus: Mapping[int, CPUView]) -> tuple[CoreView, ...]:
     cores: dict[int, list[CPUView]] = {}
     for cpu in members(mask):
         if cpu in cpus:

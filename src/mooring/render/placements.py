@@ -11,8 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mooring.render.breaking import Breaking
-from mooring.render.console import STYLES
+from mooring.render.console import STYLES, Breaking
 from mooring.render.view import PlacementRow
 from mooring.render.wording import clean, numbers
 

@@ -10,9 +10,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from mooring.render.svg_elements import GAP, fitting, group, rect, text, text_width, tooltip
+from mooring.render.svg_elements import (
+    GAP,
+    PATTERNS,
+    SMALL_SIZE,
+    TEXT_SIZE,
+    TITLE_SIZE,
+    fitting,
+    group,
+    rect,
+    style_sheet,
+    text,
+    text_width,
+    tooltip,
+)
 from mooring.render.svg_legend import wrapped
-from mooring.render.svg_style import PATTERNS, SMALL_SIZE, TEXT_SIZE, TITLE_SIZE, style_sheet
 from mooring.render.wording import plural
 
 MARGIN = 24

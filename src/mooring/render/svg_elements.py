@@ -1,14 +1,17 @@
-"""The few SVG elements that the pictures are made of, as text.
+"""The vocabulary of every SVG: elements, sizes, and the style sheet for light and dark.
 
-Everything that comes from outside passes :func:`escape`. Widths of texts are estimated, because a file cannot know
-the reader's fonts: the estimate is that of DejaVu Sans, the widest of the usual ones.
+Rules are written out for both, without CSS variables, because converters other than browsers do not know those.
+Every rule is bound to the class of the root element, so that several pictures can stand in one HTML page.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from html import escape as html_escape
 from unicodedata import east_asian_width
 
+from mooring.render.palette import OWNER_COLOURS, text_on
 from mooring.render.wording import clean, shorten
 
 GAP = 8
@@ -86,3 +89,117 @@ def fitting(content: str, room: float, font_size: float) -> str:
     while count >= 3 and text_width(shorten(content, count), font_size) > room:
         count -= 1
     return shorten(content, count) if count >= 3 else ""
+
+
+FONT = 'system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"DejaVu Sans",sans-serif'
+MONO_FONT = 'ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono","Liberation Mono",monospace'
+
+TITLE_SIZE = 20
+SOCKET_SIZE = 14
+NODE_SIZE = 13
+TEXT_SIZE = 12
+SMALL_SIZE = 11
+"""Font sizes in pixels: machine, socket, NUMA node, running text, and everything at the cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """One colour scheme."""
+
+    page: str
+    ink: str
+    quiet: str
+    """Less important text."""
+    socket: str
+    node: str
+    line: str
+    """Borders of boxes."""
+    edge: str
+    """Borders of cells."""
+    grey: str
+    """Fill of reserved cells."""
+    stripe: str
+    """Lines and dots of patterns."""
+
+
+LIGHT = Ground("#ffffff", "#1f2328", "#59636e", "#f6f8fa", "#ffffff", "#afb8c1", "#818b98", "#d8dee4", "#afb8c1")
+DARK = Ground("#0d1117", "#e6edf3", "#9aa4af", "#161b22", "#0d1117", "#444c56", "#6e7681", "#373e47", "#57606a")
+
+
+def style_sheet() -> str:
+    """Return the style element: common rules, light colours, dark colours."""
+    dark = colour_rules(DARK)
+    return f"<style>{common_rules()}{colour_rules(LIGHT)}@media (prefers-color-scheme:dark){{{dark}}}</style>"
+
+
+def common_rules() -> str:
+    """Return the rules that hold on every ground: fonts, sizes, and the colours of owners with the text on them."""
+    common = [
+        f"text{{font-family:{FONT}}}",
+        f".cpu,.mark{{font-family:{MONO_FONT};font-size:{SMALL_SIZE}px}}",
+        ".mark,.strong{font-weight:700}",
+        f".name{{font-size:{TITLE_SIZE}px;font-weight:700}}",
+        f".socket-title{{font-size:{SOCKET_SIZE}px;font-weight:700}}",
+        f".node-title{{font-size:{NODE_SIZE}px;font-weight:700}}",
+        f".plain,.quiet,.strong{{font-size:{TEXT_SIZE}px}}",
+        ".quiet{font-weight:400}",
+        f".small{{font-size:{SMALL_SIZE}px}}",
+        ".offline,.broken{stroke-dasharray:3 2}",
+        ".left-out{stroke-dasharray:1 2}",
+        ".cache{fill:none}",
+    ]
+    for index, colour in enumerate(OWNER_COLOURS):
+        common += [f".exclusive-{index}{{fill:{colour}}}", f".on-exclusive-{index}{{fill:{text_on(colour)}}}"]
+    return "".join(f".mooring {rule}" for rule in _split(common))
+
+
+def colour_rules(ground: Ground) -> str:
+    """Return the rules of one colour scheme; its colours can be names of CSS variables, where only browsers read."""
+    rules = [f"{names}{{{body}}}" for names, body in _colours(ground).items()]
+    return "".join(f".mooring {rule}" for rule in _split(rules))
+
+
+def _split(rules: list[str]) -> Iterator[str]:
+    """Yield the rules with the root's class in front of every selector but the first, which the caller adds."""
+    for rule in rules:
+        selectors, _, body = rule.partition("{")
+        yield ",.mooring ".join(selectors.split(",")) + "{" + body
+
+
+def _colours(ground: Ground) -> dict[str, str]:
+    cell = f"stroke:{ground.edge}"
+    return {
+        ".page": f"fill:{ground.page}",
+        "text": f"fill:{ground.ink}",
+        ".quiet,.small": f"fill:{ground.quiet}",
+        ".socket": f"fill:{ground.socket};stroke:{ground.edge}",
+        ".node": f"fill:{ground.node};stroke:{ground.line}",
+        ".cache": f"stroke:{ground.line}",
+        ".free": f"fill:{ground.page};{cell}",
+        ".offline,.left-out": f"fill:none;{cell}",
+        ".shared": f"fill:url(#mooring-dots);{cell}",
+        ".reserved": f"fill:url(#mooring-stripes);{cell}",
+        ".broken": f"fill:url(#mooring-crosses);{cell}",
+        ".contested": f"fill:{ground.ink}",
+        ".on-contested": f"fill:{ground.page}",
+        ".on-offline": f"fill:{ground.quiet}",
+        ".ground": f"fill:{ground.page}",
+        ".grey": f"fill:{ground.grey}",
+        ".dot": f"fill:{ground.stripe}",
+        ".stripe": f"stroke:{ground.stripe}",
+        ".used": f"fill:{ground.edge}",
+        ".bar": f"fill:none;stroke:{ground.edge}",
+    }
+
+
+PATTERNS = (
+    '<defs><pattern id="mooring-stripes" width="6" height="6" patternUnits="userSpaceOnUse">'
+    '<rect class="grey" width="6" height="6"/>'
+    '<path class="stripe" d="M-1 1l2-2M0 6l6-6M5 7l2-2" fill="none"/></pattern>'
+    '<pattern id="mooring-dots" width="5" height="5" patternUnits="userSpaceOnUse">'
+    '<rect class="ground" width="5" height="5"/><circle class="dot" cx="2.5" cy="2.5" r="0.7"/></pattern>'
+    '<pattern id="mooring-crosses" width="12" height="12" patternUnits="userSpaceOnUse">'
+    '<rect class="ground" width="12" height="12"/>'
+    '<path class="stripe" d="M0 0l12 12M12 0l-12 12" fill="none"/></pattern></defs>'
+)
+"""Fills that tell uses apart without colour."""

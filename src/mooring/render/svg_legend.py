@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mooring.render.palette import owner_style, use_style
-from mooring.render.svg_elements import fitting, group, rect, text, text_width
-from mooring.render.svg_style import TEXT_SIZE
+from mooring.render.svg_elements import TEXT_SIZE, fitting, group, rect, text, text_width
 from mooring.render.view import CPUUse, NodeView, OwnerView
 from mooring.render.wording import MARKS, numbers, plural
 

@@ -10,9 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.explain.phrases import size
-from mooring.render.bars import BAR_WIDTH, NARROWEST_BAR, bar
-from mooring.render.breaking import Breaking
-from mooring.render.console import STYLES
+from mooring.render.console import BAR_WIDTH, NARROWEST_BAR, STYLES, Breaking, bar
 from mooring.render.palette import owner_style, use_style
 from mooring.render.placements import placements_table
 from mooring.render.view import CPUUse, NodeView, NUMAView

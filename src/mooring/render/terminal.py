@@ -1,12 +1,14 @@
 """The picture in a terminal: a map with one cell per CPU, then who owns what, then the NUMA nodes in figures.
 
-Small machines get the CPU number in every cell; where that would fill more than a screen or two, a cell is only the
-mark and the numbers of a row stand before it. Without colour nothing is lost: letters and signs say the same.
+Small machines get the CPU number in every cell; on larger ones a cell is only the mark, and rows start with their CPU
+range. Letters and signs say the same without colour.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -14,14 +16,51 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.core.cpuset import CPUSet
-from mooring.render.canvas import FRAMES, Canvas
 from mooring.render.console import STYLES, write
-from mooring.render.layout import Layout, PlacedBox, PlacedRow, arrange
-from mooring.render.measure import Insets, Metrics
+from mooring.render.layout import PictureLayout, PlacedBox, PlacedRow, arrange
+from mooring.render.measure import CellMetrics, Insets
 from mooring.render.palette import cpu_style, use_style
 from mooring.render.tables import numa_table, owners_table
 from mooring.render.view import BoxKind, BoxView, CPUUse, CPUView, NodeView
 from mooring.render.wording import MARKS, box_titles, cpu_mark, plural, wanted_title
+
+FRAMES = {"light": tuple("╭─╮│╰╯"), "heavy": tuple("┏━┓┃┗┛"), "dashed": tuple("┌╌┐╎└┘")}
+"""Corner, horizontal, corner, vertical, corner, corner."""
+
+
+class Canvas:
+    """Characters at coordinates; what is drawn later covers what was drawn earlier, what lies outside is cut off."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self._chars = [[" "] * width for _ in range(height)]
+        self._styles = [[""] * width for _ in range(height)]
+
+    def write(self, x: int, y: int, text: str, style: str = "") -> None:
+        """Write ``text`` from (x, y) to the right; every character must be one column wide."""
+        if not 0 <= y < len(self._chars):
+            return
+        for column, char in enumerate(text, start=x):
+            if 0 <= column < len(self._chars[y]):
+                self._chars[y][column] = char
+                self._styles[y][column] = style
+
+    def frame(self, x: int, y: int, width: int, height: int, lines: tuple[str, ...], style: str) -> None:
+        """Draw a frame with ``lines``, one of :data:`FRAMES`."""
+        left, across, right, down, low_left, low_right = lines
+        self.write(x, y, left + across * (width - 2) + right, style)
+        for row in range(y + 1, y + height - 1):
+            self.write(x, row, down, style)
+            self.write(x + width - 1, row, down, style)
+        self.write(x, y + height - 1, low_left + across * (width - 2) + low_right, style)
+
+    def lines(self) -> Iterator[list[tuple[str, str]]]:
+        """Yield every line as runs of text in one style, without trailing blanks."""
+        for chars, styles in zip(self._chars, self._styles, strict=True):
+            pairs = list(zip(chars, styles, strict=True))
+            while pairs and pairs[-1] == (" ", ""):
+                pairs.pop()
+            yield [("".join(char for char, _ in run), style) for style, run in groupby(pairs, key=lambda pair: pair[1])]
+
 
 TALLEST_NUMBERED_MAP = 48
 """Lines; a map that would be taller with a number in every cell is drawn with marks alone."""
@@ -85,7 +124,7 @@ def node_map(view: NodeView, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def map_layout(view: NodeView, width: int) -> tuple[Layout, Cells]:
+def map_layout(view: NodeView, width: int) -> tuple[PictureLayout, Cells]:
     """Arrange the map: CPUs with their numbers, or as marks alone where that would be too tall."""
     digits = len(str(max((cpu.cpu for cpu in view.cpus()), default=0)))
     mark = max((len(owner.mark) for owner in view.owners), default=1)
@@ -97,7 +136,7 @@ def map_layout(view: NodeView, width: int) -> tuple[Layout, Cells]:
     return layout, cells
 
 
-def _drawn(layout: Layout, cells: Cells, view: NodeView) -> Text:
+def _drawn(layout: PictureLayout, cells: Cells, view: NodeView) -> Text:
     canvas = Canvas(layout.width, layout.height)
     for box in layout.boxes:
         _draw_box(canvas, box, view)
@@ -109,8 +148,8 @@ def _drawn(layout: Layout, cells: Cells, view: NodeView) -> Text:
     return found
 
 
-def _arrange(view: NodeView, cells: Cells, width: int) -> Layout:
-    metrics = Metrics(
+def _arrange(view: NodeView, cells: Cells, width: int) -> PictureLayout:
+    metrics = CellMetrics(
         cell_width=cells.width,
         cell_height=1,
         insets=lambda box: _FRAMED if _is_framed(box) else _TITLED,
@@ -192,15 +231,3 @@ def _rejected(view: NodeView) -> RenderableType:
         parts.append(Padding(Text(f"{pod.name}: {pod.reason}" if pod.reason else pod.name), (0, 0, 0, 1)))
         parts += [Padding(Text(pod.why), (0, 0, 0, 3))] if pod.why else []
     return Group(*parts)
-
-
-def _main() -> None:
-    """Draw the demonstrations."""
-    from mooring.render.sample import demonstrations  # noqa: PLC0415 - only the demonstration needs it
-
-    for view in demonstrations():
-        show(view, Console())
-
-
-if __name__ == "__main__":
-    _main()

@@ -11,7 +11,7 @@ from typing import Any
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
-from mooring.render.build import Owner, Pools, build_view
+from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.view import NO_CPUS, MemoryUse, NodeView, RejectedPod
 
 
@@ -52,24 +52,24 @@ def _is_static(document: Mapping[str, Any]) -> bool:
     return bool(cpus["shared"] or cpus["exclusive"] or cpus["free"])
 
 
-def _owners(pod: Mapping[str, Any]) -> Iterator[Owner]:
+def _owners(pod: Mapping[str, Any]) -> Iterator[CPUOwner]:
     """Yield who of a pod holds CPUs: first the pod as a whole, then its containers in their order."""
     name, uid = f"{pod['namespace']}/{pod['name']}", pod["uid"]
     if pod["cpus"]:
-        yield Owner(name, uid, _set(pod["cpus"]), _nodes(pod["mems"]))
+        yield CPUOwner(name, uid, _set(pod["cpus"]), _nodes(pod["mems"]))
     for container in pod["containers"]:
         if container["cpus"]:
             leaving = _set(container["pending"]["releases"]) if "pending" in container else NO_CPUS
             label = f"{name}/{container['name']}"
-            yield Owner(label, uid, _set(container["cpus"]), _nodes(container["mems"]), leaving)
+            yield CPUOwner(label, uid, _set(container["cpus"]), _nodes(container["mems"]), leaving)
 
 
-def _claims(document: Mapping[str, Any]) -> Iterator[Owner]:
+def _claims(document: Mapping[str, Any]) -> Iterator[CPUOwner]:
     """Yield what claims of dynamic resource allocation hold, share by share."""
     for claim in document.get("claims", ()):
         for share in claim["shares"]:
             label = f"claim {claim['namespace']}/{claim['name']} ({share['request']})"
-            yield Owner(label, claim["uid"], _set(share["cpus"]))
+            yield CPUOwner(label, claim["uid"], _set(share["cpus"]))
 
 
 def _memory(nodes: list[Mapping[str, Any]]) -> dict[int, MemoryUse]:

@@ -13,9 +13,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.explain.phrases import size
 from mooring.planner.capacity.fragmentation import HUGEPAGES, Fragmentation, NodeShare
 from mooring.planner.capacity.replicas import Replica
-from mooring.render.bars import NARROWEST_BAR, bar
-from mooring.render.breaking import Breaking
-from mooring.render.console import STYLES
+from mooring.render.console import NARROWEST_BAR, STYLES, Breaking, bar
 from mooring.render.view import PlacementRow
 from mooring.render.wording import clean, numbers
 

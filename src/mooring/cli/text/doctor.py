@@ -16,8 +16,7 @@ from mooring.extensions.claimed import holder_name, is_claim
 from mooring.planner.doctor.diagnosis import NOT_LOOKED_AT, Diagnosis, FileDiagnosis, FileRepair
 from mooring.planner.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
 from mooring.planner.doctor.problem import Holder, Problem, cpus_text
-from mooring.render.breaking import Breaking
-from mooring.render.console import STYLES
+from mooring.render.console import STYLES, Breaking
 from mooring.render.wording import clean, plural
 
 MOST_ROWS = 40

@@ -13,8 +13,7 @@ from mooring.explain.phrases import size
 from mooring.node import Node
 from mooring.publisher.observation import Observation
 from mooring.publisher.zones import ZoneAmount, exclusive_cpus_of, zones_of
-from mooring.render.breaking import Breaking
-from mooring.render.console import STYLES
+from mooring.render.console import STYLES, Breaking
 from mooring.render.wording import clean, plural
 
 

@@ -19,7 +19,7 @@ from mooring.node.resize import Resize
 from mooring.planner.outcome import span_text
 from mooring.planner.picture import plan_view, policies
 from mooring.planner.resize.resize import Largest, Resized
-from mooring.render.breaking import Breaking
+from mooring.render.console import Breaking
 from mooring.render.tables import numa_table
 from mooring.render.wording import clean, plural
 

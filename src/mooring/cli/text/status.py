@@ -13,8 +13,7 @@ from rich.text import Text
 from mooring.cli.terminal import text_for
 from mooring.cli.text.interrupts import INTERRUPT_COLUMNS, interrupt_rows, interrupts_sentence
 from mooring.core.cpuset import CPUSet
-from mooring.render.breaking import Breaking
-from mooring.render.console import STYLES
+from mooring.render.console import STYLES, Breaking
 from mooring.render.wording import clean, plural
 
 _SHORT_ID = 12

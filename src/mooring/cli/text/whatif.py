@@ -32,8 +32,7 @@ from mooring.planner.changes.search import Proposal
 from mooring.planner.picture import policies
 from mooring.planner.plan import Plan
 from mooring.planner.question import Question
-from mooring.render.breaking import Breaking
-from mooring.render.console import STYLES
+from mooring.render.console import STYLES, Breaking
 from mooring.render.wording import clean, numbers, plural
 
 _STATES = {

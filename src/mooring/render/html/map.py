@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mooring.render.html.elements import Value, element
-from mooring.render.layout import Layout, PlacedBox, PlacedCell, arrange
+from mooring.render.layout import PictureLayout, PlacedBox, PlacedCell, arrange
 from mooring.render.palette import cpu_style
-from mooring.render.svg_elements import rect, text
-from mooring.render.svg_map import CELL_PAD, CellSize, box_elements, cell_size, map_metrics, strip_elements
-from mooring.render.svg_style import PATTERNS, SMALL_SIZE
+from mooring.render.svg import CELL_PAD, CellSize, box_elements, cell_size, map_metrics, strip_elements
+from mooring.render.svg_elements import PATTERNS, SMALL_SIZE, rect, text
 from mooring.render.view import BoxKind, NodeView
 from mooring.render.wording import cpu_mark
 
@@ -53,7 +52,7 @@ def _form(view: NodeView, form: MapForm, cell: CellSize) -> str:
     return f"{element('div', drawing, class_=f'map {form.name}', data_cell=cell.width)}\n"
 
 
-def _boxes(layout: Layout, view: NodeView, cell: CellSize) -> Iterator[str]:
+def _boxes(layout: PictureLayout, view: NodeView, cell: CellSize) -> Iterator[str]:
     for box in layout.boxes:
         yield element("g", *box_elements(box, view), **_node(box))
         for row in box.rows:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from importlib.resources import files
 
 from mooring.render.palette import OWNER_COLOURS, mixed, text_on
-from mooring.render.svg_style import DARK, FONT, LIGHT, MONO_FONT, Ground, colour_rules, common_rules
+from mooring.render.svg_elements import DARK, FONT, LIGHT, MONO_FONT, Ground, colour_rules, common_rules
 
 HEATS = 5
 """Shades of the distance matrix; the first is the ground of the page."""

@@ -18,7 +18,7 @@ from mooring.core.machineinfo import MachineInfo, Node
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CPULocation:
     """Where one CPU sits. Sockets and L3 groups are told apart by keys that mean nothing else."""
 
     cpu: int
@@ -33,10 +33,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class CPULocations:
     """All CPUs and NUMA nodes of a machine."""
 
-    by_cpu: Mapping[int, Place]
+    by_cpu: Mapping[int, CPULocation]
     """CPU id -> place, ascending, online CPUs only."""
     memory: Mapping[int, int]
     """NUMA node id -> bytes, ascending, also of nodes without CPUs."""
@@ -52,7 +52,7 @@ class Places:
     """Mask of CPUs that exist but are not online."""
 
 
-def survey(machine: Machine) -> Places:
+def locate_cpus(machine: Machine) -> CPULocations:
     """Return where everything sits."""
     told = _from_info(machine.info)
     if machine.hardware is None:
@@ -60,17 +60,17 @@ def survey(machine: Machine) -> Places:
     return _from_hardware(machine.hardware, told)
 
 
-def _from_info(info: MachineInfo) -> Places:
-    by_cpu: dict[int, Place] = {}
+def _from_info(info: MachineInfo) -> CPULocations:
+    by_cpu: dict[int, CPULocation] = {}
     for node in info.topology:
         fallback = _only_l3(node)
         for core in node.cores:
             l3 = core.uncore_caches[0].id if core.uncore_caches else fallback
             # A thread listed in two places keeps the last one, as in the kubelet's own topology.
             for cpu in core.thread_ids:
-                by_cpu[cpu] = Place(cpu, min(core.thread_ids), core.socket_id, node.node_id, l3)
+                by_cpu[cpu] = CPULocation(cpu, min(core.thread_ids), core.socket_id, node.node_id, l3)
     with_cpus = {place.numa for place in by_cpu.values()}
-    return Places(
+    return CPULocations(
         by_cpu=dict(sorted(by_cpu.items())),
         memory={node.node_id: node.memory for node in sorted(info.topology, key=lambda node: node.node_id)},
         memory_kinds={},
@@ -101,7 +101,7 @@ def _nearest(node: Node, info: MachineInfo) -> int:
     return mask_of(cpu for other in nearest for core in other.cores for cpu in core.thread_ids)
 
 
-def _from_hardware(hardware: Hardware, told: Places) -> Places:
+def _from_hardware(hardware: Hardware, told: CPULocations) -> CPULocations:
     nodes = {node.id: node for node in hardware.nodes}
     # The two descriptions have different keys for sockets and caches: of a CPU that only the kubelet lists,
     # nothing but the node is kept.
@@ -112,7 +112,7 @@ def _from_hardware(hardware: Hardware, told: Places) -> Places:
     with_cpus = {place.numa for place in by_cpu.values()}
     memory = {node.id: node.memory_bytes for node in hardware.nodes}
     memory |= {node: told.memory[node] for node in told.memory if node in with_cpus and node not in memory}
-    return Places(
+    return CPULocations(
         by_cpu=dict(sorted(by_cpu.items())),
         memory=dict(sorted(memory.items())),
         memory_kinds={node.id: node.subtype for node in hardware.nodes if node.subtype not in {None, "DRAM"}},
@@ -123,8 +123,8 @@ def _from_hardware(hardware: Hardware, told: Places) -> Places:
     )
 
 
-def _place(cpu: HardwareCPU, nodes: Mapping[int, HardwareNode], told: Places) -> Place:
-    return Place(
+def _place(cpu: HardwareCPU, nodes: Mapping[int, HardwareNode], told: CPULocations) -> CPULocation:
+    return CPULocation(
         cpu=cpu.id,
         core=cpu.id if cpu.core is None else cpu.core,
         socket=_socket_key(cpu),
@@ -134,7 +134,7 @@ def _place(cpu: HardwareCPU, nodes: Mapping[int, HardwareNode], told: Places) ->
     )
 
 
-def _home(cpu: HardwareCPU, nodes: Mapping[int, HardwareNode], told: Places) -> int | None:
+def _home(cpu: HardwareCPU, nodes: Mapping[int, HardwareNode], told: CPULocations) -> int | None:
     """Return the one node among those local to ``cpu`` in which it is drawn.
 
     The kernel's own list decides; where several nodes list the CPU, the kubelet's choice, then the smallest node.
@@ -164,7 +164,7 @@ def _socket_key(cpu: HardwareCPU) -> int | None:
     return cpu.package if cpu.package_first_cpu is None else cpu.package_first_cpu
 
 
-def _l3_ids(by_cpu: Mapping[int, Place], told: Places) -> dict[int, int | None]:
+def _l3_ids(by_cpu: Mapping[int, CPULocation], told: CPULocations) -> dict[int, int | None]:
     uncores: dict[int, set[int | None]] = {}
     for cpu, place in by_cpu.items():
         if place.l3 is not None:

@@ -1,8 +1,7 @@
-"""Made-up machines and owners for demonstrations: ``python -m mooring.render.terminal`` draws them."""
+"""Made-up machines and owners to draw."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -10,7 +9,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import Cache, Core, MachineInfo, Node
-from mooring.render.build import Owner, Pools, build_view
+from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.view import MemoryUse, NodeView, RejectedPod
 
 GIB = 1 << 30
@@ -31,7 +30,7 @@ _WISHES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SampleShape:
     """A regular machine in figures."""
 
     sockets: int = 1
@@ -48,10 +47,10 @@ class Shape:
     """Bytes."""
 
 
-def regular(shape: Shape, name: str = "sample") -> Machine:
+def regular(shape: SampleShape, name: str = "sample") -> Machine:
     """Return a machine of ``shape`` as cAdvisor tells it; siblings are numbered half a machine apart, as on x86.
 
-    >>> regular(Shape(sockets=2, cores=4)).info.num_cores
+    >>> regular(SampleShape(sockets=2, cores=4)).info.num_cores
     16
     """
     with_cpus = shape.sockets * shape.nodes
@@ -72,7 +71,7 @@ def regular(shape: Shape, name: str = "sample") -> Machine:
     return Machine(name, MachineInfo(total, shape.sockets, shape.node_memory * len(homes), nodes))
 
 
-def _cores(shape: Shape, node: int) -> tuple[Core, ...]:
+def _cores(shape: SampleShape, node: int) -> tuple[Core, ...]:
     per_node = shape.caches * shape.cores
     total = shape.sockets * shape.nodes * per_node
     return tuple(
@@ -121,7 +120,7 @@ def occupied(machine: Machine, *, fill: float = 0.6, reserved_cores: int = 2) ->
     everything = CPUSet.from_ids(cpu.cpu for core in cores for cpu in core)
     reserved = CPUSet.from_ids(cpu.cpu for core in cores[:reserved_cores] for cpu in core)
     waiting = iter(cores[reserved_cores:])
-    owners: list[Owner] = []
+    owners: list[CPUOwner] = []
     pool = everything
     for turn in range(len(cores)):
         label, amount = _WISHES[turn % len(_WISHES)]
@@ -131,7 +130,7 @@ def occupied(machine: Machine, *, fill: float = 0.6, reserved_cores: int = 2) ->
         suffix = "" if turn < len(_WISHES) else f"-{turn // len(_WISHES)}"
         pool -= taken
         namespace, pod, container = label.split("/")
-        owners.append(Owner(f"{namespace}/{pod}{suffix}/{container}", f"{pod}{suffix}", taken))
+        owners.append(CPUOwner(f"{namespace}/{pod}{suffix}/{container}", f"{pod}{suffix}", taken))
     return build_view(
         machine,
         owners=owners,
@@ -146,10 +145,3 @@ def occupied(machine: Machine, *, fill: float = 0.6, reserved_cores: int = 2) ->
         ],
         subtitle="CPU manager static, full-pcpus-only · topology manager single-numa-node",
     )
-
-
-def demonstrations() -> Iterator[NodeView]:
-    """Yield the views that the modules of this room draw when they are run."""
-    yield occupied(hybrid())
-    yield occupied(regular(Shape(sockets=2, nodes=2, caches=2, cores=4, memory_only=1), "worker-small"))
-    yield occupied(regular(Shape(sockets=2, nodes=4, caches=2, cores=8), "worker-256"))
