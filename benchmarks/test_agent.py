@@ -11,12 +11,12 @@ from shapes import machine, pod, whole
 
 from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources, PodSandbox
 from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.desired import expected
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
-from mooring.agent.reactor.wanted import expected
 from mooring.agent.storage.journal import JournalWriter
 from mooring.agent.storage.store import Store
 from mooring.core.config import MooringConfig
@@ -99,7 +99,7 @@ def test_reconcile_after_a_restart(benchmark: BenchmarkFixture, state: AgentStat
             one.uid,
             state=ContainerState.RUNNING,
             pid=9,
-            resources=LinuxResources(cpus=wanted[one.id].cpus, mems=wanted[one.id].mems, quota=-1),
+            resources=LinuxResources(cpus=str(wanted[one.id].cpus), mems=str(wanted[one.id].mems), quota=-1),
         )
         for one in state.containers.values()
     ]

@@ -12,6 +12,7 @@ from mooring.agent.nri.errors import RefusalError
 from mooring.agent.nri.types import Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox
 from mooring.agent.reactor.assigned import owes
 from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.desired import expected, nodes_of, set_of
 from mooring.agent.reactor.effects import (
     BEFORE_THE_REPLY,
     AgentReport,
@@ -39,7 +40,6 @@ from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import AgentState, Options
-from mooring.agent.reactor.wanted import expected, same_list
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machineinfo import MachineInfo
@@ -154,7 +154,7 @@ class SimulatedAgent:
             }
             for owner, writes in taken_back(self.state, now).items():
                 for one in writes if owner not in spared else ():
-                    self.runtime.write_cgroup(one.container_id, one.cpus, one.mems)
+                    self.runtime.write_cgroup(one.container_id, str(one.cpus), nodes_of(one.mems))
                     self._step()
             self._done(released(self.state, now, spared), "")
         if owes(self.state):
@@ -191,7 +191,7 @@ class SimulatedAgent:
         made = self.runtime.processes.get(effect.container_id)
         if made is None or not made.runs:
             return WriteOutcome(effect, Compliance.ENDED)
-        is_right = same_list(made.cgroup.cpus, effect.cpus) or not effect.cpus
+        is_right = set_of(made.cgroup.cpus) == effect.cpus or not effect.cpus
         if is_right:
             return WriteOutcome(effect, Compliance.RIGHT, self._had.pop(effect.container_id, ""))
         return WriteOutcome(effect, Compliance.BEYOND, problem=f"has CPUs {made.cgroup.cpus}")
@@ -203,7 +203,7 @@ class SimulatedAgent:
                 self.disk.journal = self.writer.text(effect.state)
                 self.disk.is_stale = False
             case WriteCPUSet():
-                if self.runtime.write_cgroup(effect.container_id, effect.cpus, effect.mems):
+                if self.runtime.write_cgroup(effect.container_id, str(effect.cpus), nodes_of(effect.mems)):
                     self._had[effect.container_id] = "something else"
             case LiftQuota():
                 self.lifts = [*self.lifts[-50:], effect]
@@ -224,7 +224,7 @@ class SimulatedAgent:
         match effect:
             case WriteAssigned():
                 if effect.makes or effect.container_id in files:
-                    files[effect.container_id] = effect.assigned.cpus
+                    files[effect.container_id] = str(effect.assigned.cpus)
             case DropAssigned():
                 files.pop(effect.container_id, None)
             case SweepAssigned():
@@ -238,10 +238,10 @@ class SimulatedAgent:
             if made is None or not made.runs or container not in wanted:
                 continue
             setting = wanted[container]
-            if not same_list(made.cgroup.cpus, setting.cpus) or (
-                setting.mems and not same_list(made.cgroup.mems, setting.mems)
-            ):
-                self._done(correct_deviation(self.state, container, made.cgroup.cpus, made.cgroup.mems), "")
+            if set_of(made.cgroup.cpus) != setting.cpus or (setting.mems and set_of(made.cgroup.mems) != setting.mems):
+                self._done(
+                    correct_deviation(self.state, container, set_of(made.cgroup.cpus), set_of(made.cgroup.mems)), ""
+                )
 
     def _updates(self, outcome: EventOutcome) -> Sequence[ContainerUpdate]:
         assert isinstance(outcome.answer, Accepted)

@@ -9,7 +9,7 @@ from tests.agent.simulated_runtime import Runtime
 from tests.laws.strategies_whole_node import configurations, hardware, pods
 
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.reactor.wanted import DesiredSettings
+from mooring.agent.reactor.desired import DesiredSettings
 from mooring.core.config import MooringConfig
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
@@ -55,7 +55,7 @@ def test_lives_of_pods_get_the_planners_decisions(data: st.DataObject) -> None:
             wanted = DesiredSettings.by(agent.state.kubelet)
             for name, placement in decision.containers.items():
                 if placement.cpus:
-                    assert wanted.of(pod.uid, name).cpus == str(placement.cpus)
+                    assert str(wanted.of(pod.uid, name).cpus) == str(placement.cpus)
         elif decision.rejection is not None:
             assert runtime.refusals[refusals:] == [f"{decision.reason}: {decision.message}".removesuffix(": ")]
     assert agent.state.kubelet.settled().node.cpu == planned.settled().node.cpu

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.resizable_node import EXTENDED, LATE, RESIZING, annotated, resizable, sized, sizes
+from tests.agent.sets import assigned, cpuset_write
 from tests.agent.small_node import container, guaranteed, running, sandbox, shared
 from tests.agent.test_agent_resizing import update
 
@@ -28,7 +29,7 @@ from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome
 from mooring.agent.reactor.resizing import released
 from mooring.agent.reactor.synchronize import synchronize
-from mooring.agent.reactor.values import AgentState, Assigned, AssignedScope, Options
+from mooring.agent.reactor.values import AgentState, AssignedScope, Options
 from mooring.agent.storage.assigned_files import CPUSET_FILE, MEMSET_FILE, AssignedFiles
 from mooring.core.pod import Pod
 from mooring.node.claims import Claim, Share
@@ -65,7 +66,9 @@ def files(outcome: EventOutcome) -> list[Effect]:
 
 
 def says(outcome: EventOutcome) -> list[tuple[str, str]]:
-    return [(one.assigned.cpus, one.assigned.mems) for one in outcome.effects if isinstance(one, WriteAssigned)]
+    return [
+        (str(one.assigned.cpus), str(one.assigned.mems)) for one in outcome.effects if isinstance(one, WriteAssigned)
+    ]
 
 
 # Which, and what at creation.
@@ -83,7 +86,7 @@ def test_a_pod_that_asks_gets_files_a_mount_and_an_environment() -> None:
             "bind",
         ),
     )
-    assert files(made) == [WriteAssigned("a-main-0", Assigned("1-2", "0"), makes=True)]
+    assert files(made) == [WriteAssigned("a-main-0", assigned("1-2", "0"), makes=True)]
 
 
 def test_nobody_else_does_unless_all_do() -> None:
@@ -146,14 +149,14 @@ def test_on_a_shrink_the_file_comes_first_and_the_cpuset_after_the_delay() -> No
     assert says(found) == [("1-2", "0")]
     assert not [one for one in found.effects if isinstance(one, WriteCPUSet)]
     late = released(found.state, LATE)
-    assert [one.cpus for one in late.effects if isinstance(one, WriteCPUSet)] == ["1-2"]
+    assert [str(one.cpus) for one in late.effects if isinstance(one, WriteCPUSet)] == ["1-2"]
 
 
 def test_when_cpus_are_taken_back_the_files_come_again_because_older_kernels_have_undone_all_pins() -> None:
     grown = after_update(resize(told(), 4).state).state
     pending = resize(grown, 2).state
     late = released(pending, LATE)
-    again = WriteAssigned("a-main-0", Assigned("1-2", "0"), makes=False, again=True)
+    again = WriteAssigned("a-main-0", assigned("1-2", "0"), makes=False, again=True)
     assert files(late) == [again]
     order = [type(one) for one in late.effects if isinstance(one, WriteCPUSet | WriteAssigned)]
     assert order == [WriteCPUSet, WriteAssigned]
@@ -173,8 +176,8 @@ def test_on_a_growth_the_cpuset_comes_first_and_the_file_when_it_is_there() -> N
     late = after_update(found.state)
     order = [one for one in late.effects if isinstance(one, WriteCPUSet | WriteAssigned)]
     assert order == [
-        WriteCPUSet("a-main-0", 99, "", "1-4", "0"),
-        WriteAssigned("a-main-0", Assigned("1-4", "0"), makes=False),
+        cpuset_write("a-main-0", 99, "", "1-4", "0"),
+        WriteAssigned("a-main-0", assigned("1-4", "0"), makes=False),
     ]
 
 
@@ -219,7 +222,7 @@ def mine(tmp_path: Path) -> AssignedFiles:
 
 
 def write(mine: AssignedFiles, cpus: str, mems: str = "", name: str = "c1", *, makes: bool = True) -> str:
-    return mine.do(WriteAssigned(name, Assigned(cpus, mems), makes))
+    return mine.do(WriteAssigned(name, assigned(cpus, mems), makes))
 
 
 def read(mine: AssignedFiles, name: str = "c1") -> tuple[str, str]:
@@ -252,7 +255,7 @@ def test_a_text_that_comes_again_is_a_new_file_for_those_who_watch(mine: Assigne
     mine.folder.parent.mkdir()
     write(mine, "1-2", "0")
     with (mine.folder / "c1" / CPUSET_FILE).open() as before:
-        assert mine.do(WriteAssigned("c1", Assigned("1-2", "0"), makes=False, again=True)) == ""
+        assert mine.do(WriteAssigned("c1", assigned("1-2", "0"), makes=False, again=True)) == ""
         assert os.fstat(before.fileno()).st_nlink == 0
     assert read(mine) == ("1-2", "0")
 

@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.agent.sets import assigned
 from tests.patience import until
 
 from mooring.agent.reactor.effects import WriteAssigned
-from mooring.agent.reactor.values import Assigned
 from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.core.cpuset import CPUSet
 
@@ -30,7 +30,7 @@ def files(tmp_path: Path) -> AssignedFiles:
 
 def tell(files: AssignedFiles, *cpus: int) -> str:
     text = str(CPUSet.of(*cpus))
-    assert files.do(WriteAssigned("c1", Assigned(text), makes=True)) == ""
+    assert files.do(WriteAssigned("c1", assigned(text), makes=True)) == ""
     return text
 
 

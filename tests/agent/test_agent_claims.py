@@ -16,13 +16,13 @@ from mooring.agent.nri.types import Container, Event
 from mooring.agent.reactor.claimed import claimed_cpus, variables
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
 from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.desired import expected
 from mooring.agent.reactor.effects import AgentReport, Persist, ReportKind, WriteCPUSet
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, Options
-from mooring.agent.reactor.wanted import expected
 from mooring.agent.status.document import status_document
 from mooring.agent.status.overlap import exclusive_cpus, overlaps
 from mooring.agent.status.picture import status_view
@@ -75,7 +75,7 @@ def test_a_claim_leaves_the_shared_pool_before_it_is_answered() -> None:
     made = prepare_claim(state, TWO, ["p"])
     assert isinstance(made.effects[0], Persist)
     [write] = [effect for effect in made.effects if isinstance(effect, WriteCPUSet)]
-    assert (write.container_id, write.cpus) == ("s-main-0", "0-3,7")
+    assert (write.container_id, str(write.cpus)) == ("s-main-0", "0-3,7")
 
 
 def test_a_container_has_the_shares_that_it_names_and_no_more() -> None:
@@ -119,7 +119,7 @@ def test_giving_back_widens_the_shared_pool() -> None:
     state = run(prepared(small_state(), "p"), shared("s"))
     made = unprepare_claim(state, "u-1")
     [write] = [effect for effect in made.effects if isinstance(effect, WriteCPUSet)]
-    assert write.cpus == "0-7"
+    assert str(write.cpus) == "0-7"
     assert made.state.claim_users == {}
     assert unprepare_claim(made.state, "u-1").effects == ()
 
@@ -141,7 +141,7 @@ def test_a_restart_keeps_claims_and_their_pods() -> None:
     here = replace(running("p", cpus="4-5"), claims=(FAST,))
     after = synchronize(again, [sandbox("p")], [here], {"p": shared("p")})
     assert not [one for one in after.effects if isinstance(one, AgentReport) and one.finding is ReportKind.POD_GONE]
-    assert expected(after.state)[here.id].cpus == "4-5"
+    assert str(expected(after.state)[here.id].cpus) == "4-5"
     assert claim_of(after.state.kubelet.node.cpu, "u-1") == claim_of(state.kubelet.node.cpu, "u-1")
 
 

@@ -8,6 +8,7 @@ from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running,
 
 from mooring.agent.nri.types import Event, LinuxResources
 from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.effects import AgentReport, EventFor, Persist, ReturnCPUs, WriteCPUSet
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.lifecycle import state_change
@@ -15,7 +16,6 @@ from mooring.agent.reactor.outcomes import Adjusted, EventOutcome
 from mooring.agent.reactor.resume import Stored, reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
-from mooring.agent.reactor.wanted import DesiredSettings
 from mooring.agent.status.overlap import overlaps
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
@@ -52,11 +52,11 @@ def without(*cpus: int) -> int:
 
 
 def writes(outcome: EventOutcome) -> list[tuple[str, str]]:
-    return [(one.container_id[0], one.cpus) for one in outcome.effects if isinstance(one, WriteCPUSet)]
+    return [(one.container_id[0], str(one.cpus)) for one in outcome.effects if isinstance(one, WriteCPUSet)]
 
 
 def cpus_of(state: AgentState, uid: str) -> str:
-    return DesiredSettings.now(state).of(uid, "main").cpus
+    return str(DesiredSettings.now(state).of(uid, "main").cpus)
 
 
 def test_what_stands_in_leaves_the_pool_before_its_new_owner_gets_it() -> None:
@@ -70,7 +70,7 @@ def test_when_the_cpu_is_back_its_owner_gives_up_the_stand_in_before_the_pool_ge
     found = cpus_changed(away, ALL)
     assert writes(found) == [("a", "1-2"), ("s", "0,3-7")]
     [returned] = [one for one in found.effects if isinstance(one, ReturnCPUs)]
-    assert returned.cpus == "2"
+    assert str(returned.cpus) == "2"
     assert {one.container_id for one in returned.below} == {"s-main-0", "a-main-0"}
     assert found.effects.index(returned) < min(
         found.effects.index(one) for one in found.effects if isinstance(one, WriteCPUSet)

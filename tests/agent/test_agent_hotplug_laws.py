@@ -14,10 +14,9 @@ from tests.agent.simulated_runtime import KilledError, Runtime, Stage
 from tests.agent.small_node import CONFIG, INFO, guaranteed, shared
 from tests.agent.test_agent_reactor_laws import OPT_OUT, AgentLives
 
+from mooring.agent.reactor.desired import expected, set_of
 from mooring.agent.reactor.values import Options
-from mooring.agent.reactor.wanted import expected, same_list
 from mooring.core.config import CPU_HOTPLUG, MooringConfig
-from mooring.core.cpuset import CPUSet
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
 
@@ -86,7 +85,7 @@ class HotplugLives(AgentLives):
         return {
             made.id
             for made in self.runtime.processes.values()
-            if made.runs and made.id in wanted and same_list(made.cgroup.cpus, wanted[made.id].cpus)
+            if made.runs and made.id in wanted and set_of(made.cgroup.cpus) == wanted[made.id].cpus
         }
 
     @precondition(lambda self: self.connected and not self._in(Stage.MAKING, Stage.TASK) and not self.disk.is_stale)
@@ -110,7 +109,7 @@ class HotplugLives(AgentLives):
         assert self.agent is not None
         state = self.agent.state
         for one in expected(state).values():
-            assert not CPUSet.parse(one.cpus).mask & state.kubelet.node.cpu.offline
+            assert not one.cpus.mask & state.kubelet.node.cpu.offline
 
     def teardown(self) -> None:
         if hasattr(self, "online"):

@@ -13,6 +13,7 @@ import pytest
 from tests.agent.cgroups.made_up_tree import made_up_machine
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 from tests.agent.pods.fault_injector import FaultInjector
+from tests.agent.sets import cpus
 from tests.agent.small_node import guaranteed, sandbox, shared, small_state
 from tests.agent.small_node import running as listed
 from tests.agent.whole_agent import MACHINE, NODE, Node, pod, start, until
@@ -155,7 +156,7 @@ def test_memory_nodes_come_back_where_they_were_narrowed_and_nowhere_else() -> N
     pods = {one.uid: one for one in (guaranteed("a", "2"), shared("s"))}
     containers = [listed("a", cpus="1-2", mems="0"), listed("s", cpus="0,3-7"), listed("x")]
     state = synchronize(small_state(), [sandbox("a"), sandbox("s"), sandbox("x")], containers, pods).state
-    untouched = replace(state.containers["x-main-0"], told=replace(state.containers["x-main-0"].told, cpus=""))
+    untouched = replace(state.containers["x-main-0"], told=replace(state.containers["x-main-0"].told, cpus=cpus("")))
     back = rollback(state.with_container(untouched), {})
     assert [(one.container_id, one.resources) for one in back.updates] == [
         ("a-main-0", LinuxResources(cpus="0-7", mems="0-1", quota=200_000, period=100_000)),

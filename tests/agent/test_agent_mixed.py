@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.agent.resizable_node import DELAYING, EXTENDED, LATE, START, sizes
+from tests.agent.sets import assigned, cpus, cpuset_write
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared
 
 from mooring.agent.nri.types import Event, PodSandbox
 from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.effects import Persist, SweepAssigned, WriteAssigned, WriteCPUSet
 from mooring.agent.reactor.enforcement import correct_deviation
 from mooring.agent.reactor.lifecycle import state_change
@@ -20,8 +22,7 @@ from mooring.agent.reactor.resume import reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import enforced
-from mooring.agent.reactor.values import AgentState, Assigned, AssignedScope, Options
-from mooring.agent.reactor.wanted import DesiredSettings
+from mooring.agent.reactor.values import AgentState, AssignedScope, Options
 from mooring.agent.status.overlap import overlaps
 from mooring.agent.storage.assigned_files import CPUSET_FILE, MEMSET_FILE, SHARED_FILE, AssignedFiles
 from mooring.core.config import ASSIGNED_CPUSET, MIXED_CPUS, KubeletConfig, MooringConfig
@@ -97,13 +98,13 @@ def test_its_cpuset_shrinks_with_the_reply_that_gives_others_cpus_of_the_pool_an
     other = created(state, guaranteed("o", "3"))
     assert cpus_told(other) == {"m-main-0": "0-3,7"}
     gone = ended(live(state, guaranteed("o", "3")), "o")
-    assert WriteCPUSet("m-main-0", 99, "", "0-7", "0") in gone.effects
+    assert cpuset_write("m-main-0", 99, "", "0-7", "0") in gone.effects
 
 
 def test_two_mixed_containers_meet_in_the_pool_and_nowhere_else() -> None:
     state = live(live(begun(), mixing("m")), mixing("n"))
     wanted = DesiredSettings.now(state)
-    sets = [CPUSet.parse(wanted.of(uid, "main").cpus) for uid in ("m", "n")]
+    sets = [wanted.of(uid, "main").cpus for uid in ("m", "n")]
     assert str(sets[0] & sets[1]) == str(state.kubelet.node.shared_pool)
     assert overlaps(state, {}) == ()
 
@@ -116,9 +117,9 @@ def test_a_mixed_container_on_exclusive_cpus_of_another_is_an_overlap() -> None:
 
 def test_a_mixed_container_on_the_pool_is_no_deviation_and_one_without_it_is() -> None:
     state = live(begun(), mixing("m"))
-    assert correct_deviation(state, "m-main-0", "0-7", "0").effects == ()
-    found = correct_deviation(state, "m-main-0", "1-2", "0")
-    assert WriteCPUSet("m-main-0", 99, "", "0-7", "0") in found.effects
+    assert correct_deviation(state, "m-main-0", cpus("0-7"), cpus("0")).effects == ()
+    found = correct_deviation(state, "m-main-0", cpus("1-2"), cpus("0"))
+    assert cpuset_write("m-main-0", 99, "", "0-7", "0") in found.effects
 
 
 def test_an_empty_pool_leaves_it_with_its_own_and_it_does_not_need_the_pool() -> None:
@@ -147,7 +148,7 @@ def test_a_change_of_the_configuration_is_a_change_of_the_cpuset() -> None:
     state = live(begun(), mixing("m"))
     off = reconfigured(state, CONFIG, replace(MIXING, extensions=frozenset({ASSIGNED_CPUSET})))
     after, effects = enforced(state, off.state)  # type: ignore[union-attr]
-    assert effects == (WriteCPUSet("m-main-0", 99, "", "1-2", "0"),)
+    assert effects == (cpuset_write("m-main-0", 99, "", "1-2", "0"),)
     assert not DesiredSettings.now(after).is_mixed("m", "main")
 
 
@@ -174,7 +175,7 @@ def test_the_pools_file_loses_cpus_before_the_reply_that_takes_them() -> None:
     state = live(begun(), mixing("m"))
     found = created(state, guaranteed("o", "3"))
     mine = [one for one in found.effects if isinstance(one, WriteAssigned) and one.container_id == "m-main-0"]
-    assert [one.assigned for one in mine] == [Assigned("1-2", "0", "0,3,7")]
+    assert [one.assigned for one in mine] == [assigned("1-2", "0", "0,3,7")]
     assert isinstance(found.effects[0], Persist)
     assert found.effects.index(mine[0]) == 1
 
@@ -183,8 +184,8 @@ def test_the_pools_file_gets_cpus_when_the_cpuset_has_them() -> None:
     state = live(live(begun(), mixing("m")), guaranteed("o", "3"))
     found = [one for one in written(ended(state, "o")) if one.container_id == "m-main-0"]
     assert found == [
-        WriteCPUSet("m-main-0", 99, "", "0-7", "0"),
-        WriteAssigned("m-main-0", Assigned("1-2", "0", "0,3-7"), makes=False),
+        cpuset_write("m-main-0", 99, "", "0-7", "0"),
+        WriteAssigned("m-main-0", assigned("1-2", "0", "0,3-7"), makes=False),
     ]
 
 
@@ -199,19 +200,19 @@ def test_who_is_not_mixed_is_not_told_the_pool() -> None:
 def test_a_cpu_that_goes_from_the_pool_to_its_own_leaves_one_file_before_it_comes_into_the_other() -> None:
     state = live(begun(BOTH, config=DELAYING), mixing("m"))
     found = update_container(state, place_of(mixing("m")), container("m"), sizes(3), None, START)
-    assert [one.assigned for one in written(found) if isinstance(one, WriteAssigned)] == [Assigned("1-2", "0", "0,4-7")]
+    assert [one.assigned for one in written(found) if isinstance(one, WriteAssigned)] == [assigned("1-2", "0", "0,4-7")]
     late = state_change(found.state, Event.POST_UPDATE_CONTAINER, place_of(mixing("m")), container("m"))
-    assert [one.assigned for one in written(late) if isinstance(one, WriteAssigned)] == [Assigned("1-3", "0", "0,4-7")]
+    assert [one.assigned for one in written(late) if isinstance(one, WriteAssigned)] == [assigned("1-3", "0", "0,4-7")]
 
 
 def test_a_release_leaves_it_the_pool() -> None:
     state = live(begun(BOTH, config=DELAYING), mixing("m"))
-    for cpus in (4, 2):
-        found = update_container(state, place_of(mixing("m")), container("m"), sizes(cpus), None, START)
+    for count in (4, 2):
+        found = update_container(state, place_of(mixing("m")), container("m"), sizes(count), None, START)
         state = state_change(found.state, Event.POST_UPDATE_CONTAINER, place_of(mixing("m")), container("m")).state
     [write] = taken_back(state, LATE)["m", "main"]
-    assert write.cpus == "0-2,5-7"
-    assert DesiredSettings.now(released(state, LATE).state).of("m", "main").cpus == "0-7"
+    assert str(write.cpus) == "0-2,5-7"
+    assert str(DesiredSettings.now(released(state, LATE).state).of("m", "main").cpus) == "0-7"
 
 
 # After a restart.
@@ -225,10 +226,10 @@ def test_after_a_restart_it_gets_both_again_and_its_files_say_no_more_than_it_ha
         [running("m", cpus="0-4", mems="0"), running("s")],
         {"m": pod, "s": shared("s")},
     )
-    assert DesiredSettings.now(found.state).of("m", "main").cpus == "0-7"
+    assert str(DesiredSettings.now(found.state).of("m", "main").cpus) == "0-7"
     says = [one.assigned for one in found.effects if isinstance(one, WriteAssigned) and one.container_id == "m-main-0"]
-    assert says[0] == Assigned("1-2", "0", "0,3-4")
-    assert found.state.containers["m-main-0"].told.cpus == "0-7"
+    assert says[0] == assigned("1-2", "0", "0,3-4")
+    assert str(found.state.containers["m-main-0"].told.cpus) == "0-7"
 
 
 # Files.
@@ -242,9 +243,9 @@ def mine(tmp_path: Path) -> AssignedFiles:
 
 def test_only_a_mixed_container_has_the_pools_file_which_empties_and_goes_with_it(mine: AssignedFiles) -> None:
     folder = mine.folder / "c1"
-    mine.do(WriteAssigned("c1", Assigned("1-2", "0"), makes=True))
+    mine.do(WriteAssigned("c1", assigned("1-2", "0"), makes=True))
     assert {one.name for one in folder.iterdir()} == {CPUSET_FILE, MEMSET_FILE}
-    mine.do(WriteAssigned("c1", Assigned("1-2", "0", "0,3"), makes=True))
+    mine.do(WriteAssigned("c1", assigned("1-2", "0", "0,3"), makes=True))
     assert (folder / SHARED_FILE).read_text("ascii") == "0,3"
     assert mine.do(SweepAssigned(frozenset(), frozenset({"c1"}))) == ""
     assert (folder / SHARED_FILE).read_text("ascii") == ""

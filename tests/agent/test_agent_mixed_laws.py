@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 from tests.agent.test_agent_reactor_laws import AgentLives, any_pods
 
-from mooring.agent.reactor.wanted import DesiredSettings
+from mooring.agent.reactor.desired import DesiredSettings
 from mooring.core.config import MIXED_CPUS
-from mooring.core.cpuset import CPUSet
 from mooring.node.mixed import ANNOTATION
 
 
@@ -53,7 +52,7 @@ class MixedLives(AgentLives):
             for one in pod.containers:
                 if wanted.is_mixed(uid, one.name):
                     event("mixed")
-                    cpus = CPUSet.parse(wanted.of(uid, one.name).cpus).mask
+                    cpus = wanted.of(uid, one.name).cpus.mask
                     assert cpus == node.cpu.assignments[uid][one.name] | node.cpu.default
                     assert not cpus & of_others
 

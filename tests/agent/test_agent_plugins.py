@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 
 import pytest
+from tests.agent.sets import setting
 from tests.agent.small_node import CONFIG, INFO, guaranteed
 from tests.agent.whole_agent import Node, pod, start, until
 from tests.documents.validation import complaints
@@ -15,7 +16,7 @@ from mooring.agent.agent import Agent
 from mooring.agent.nri.types import Event, LinuxResources
 from mooring.agent.reactor.placing import ended, place, waiting_placed
 from mooring.agent.reactor.resume import resume
-from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Setting
+from mooring.agent.reactor.values import AgentState, KnownContainer, Phase
 from mooring.cli.text.status import status_text
 from mooring.core.config import MooringConfig
 from mooring.manifest.mooring_config import plugin_choice
@@ -94,7 +95,7 @@ def waiting(names: list[str]) -> AgentState:
         placed = place(state, guaranteed(uid, "5"))
         assert placed.rejection is not None
         known = KnownContainer(
-            f"{uid}-main-0", f"sandbox-{uid}-0", uid, "main", Phase.RUNNING, Setting("", ""), LinuxResources()
+            f"{uid}-main-0", f"sandbox-{uid}-0", uid, "main", Phase.RUNNING, setting("", ""), LinuxResources()
         )
         state = placed.state.with_container(known)
     return ended(state, "a")

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from tests.agent.sets import cpus, cpuset_write
 from tests.agent.small_node import (
     CONFIG,
     STRICT,
@@ -25,6 +26,7 @@ from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResou
 from mooring.agent.options import AgentOptions, OnRejection
 from mooring.agent.pods.source import CONFIG_SOURCE
 from mooring.agent.reactor.container_start import create_container
+from mooring.agent.reactor.desired import expected, expected_lifts
 from mooring.agent.reactor.effects import (
     AgentReport,
     Effect,
@@ -46,7 +48,6 @@ from mooring.agent.reactor.resume import Resumed, Stored, reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState, Options, Phase
-from mooring.agent.reactor.wanted import expected, expected_lifts
 from mooring.agent.taking_up import under
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
@@ -145,7 +146,7 @@ def test_a_container_that_is_being_made_is_no_part_of_updates_and_repaired_when_
     assert isinstance(made.answer, Adjusted)
     assert made.answer.updates == ()
     late = tell(made.state, Event.START_CONTAINER, container("s", pid=5, resources=LinuxResources(cpus="0-7")))
-    assert kinds(late.effects, WriteCPUSet) == [WriteCPUSet("s-main-0", 5, "", "0,3-7", "")]
+    assert kinds(late.effects, WriteCPUSet) == [cpuset_write("s-main-0", 5, "", "0,3-7", "")]
 
 
 def test_the_record_of_a_repaired_container_follows_with_the_next_reply() -> None:
@@ -175,7 +176,7 @@ def test_a_container_about_to_run_is_told_and_written() -> None:
     state = create(small_state(), shared("s")).state
     state = tell(state, Event.START_CONTAINER, container("s", pid=5, resources=LinuxResources(cpus="0-7"))).state
     made = create(state, guaranteed("a", "2"))
-    assert kinds(made.effects, WriteCPUSet) == [WriteCPUSet("s-main-0", 5, "", "0,3-7", "")]
+    assert kinds(made.effects, WriteCPUSet) == [cpuset_write("s-main-0", 5, "", "0,3-7", "")]
 
 
 def test_later_containers_of_a_pod_read_their_place() -> None:
@@ -391,7 +392,7 @@ def test_an_update_that_was_done_too_late_is_undone_as_soon_as_it_is_told() -> N
     state = create(state, guaranteed("a", "2")).state
     done = tell(state, Event.POST_UPDATE_CONTAINER, late)
     assert [
-        (one.container_id, one.cpus) for one in kinds(done.effects, WriteCPUSet) if isinstance(one, WriteCPUSet)
+        (one.container_id, str(one.cpus)) for one in kinds(done.effects, WriteCPUSet) if isinstance(one, WriteCPUSet)
     ] == [(late.id, "0,3-7")]
     again = create(done.state, shared("t"))
     assert isinstance(again.answer, Adjusted)
@@ -407,7 +408,7 @@ def test_the_pods_quota_is_lifted_again_after_a_resize() -> None:
 def test_the_pool_grows_by_cgroups_when_a_pod_ends() -> None:
     state = started(started(small_state(), guaranteed("a", "2")), shared("s"))
     over = state_change(state, Event.STOP_POD_SANDBOX, sandbox("a"), None)
-    assert kinds(over.effects, WriteCPUSet) == [WriteCPUSet("s-main-0", 99, "", "0-7", "")]
+    assert kinds(over.effects, WriteCPUSet) == [cpuset_write("s-main-0", 99, "", "0-7", "")]
     stop = stop_container(over.state, container("nobody"))
     assert isinstance(stop.answer, Accepted)
     assert [(one.container_id, one.resources.cpus) for one in stop.answer.updates] == [("s-main-0", "0-7")]
@@ -457,7 +458,7 @@ def test_a_container_that_nobody_saw_created_is_placed_when_it_starts() -> None:
     made = container("a", pid=5)
     assert needs_pod(state, Event.START_CONTAINER, sandbox("a"), made)
     late = tell(state, Event.START_CONTAINER, made, pod)
-    writes = {one.container_id: one.cpus for one in late.effects if isinstance(one, WriteCPUSet)}
+    writes = {one.container_id: str(one.cpus) for one in late.effects if isinstance(one, WriteCPUSet)}
     assert writes == {"a-main-0": "1-2", "s-main-0": "0,3-7"}
     lifted = {one.of for one in late.effects if isinstance(one, LiftQuota)}
     assert lifted == {QuotaOf.CONTAINER, QuotaOf.POD, QuotaOf.SANDBOX}
@@ -549,7 +550,7 @@ def test_a_running_pod_that_cannot_be_placed_shares_the_pool_until_it_can() -> N
     found = [one.finding for one in made.effects if isinstance(one, AgentReport) and one.uid == "b"]
     assert Counter(found) == Counter([ReportKind.UNPLACED, ReportKind.CPUSET_DIFFERED])
     pool = str(made.state.kubelet.node.shared_pool)
-    assert expected(made.state)["b-main-0"].cpus == pool
+    assert str(expected(made.state)["b-main-0"].cpus) == pool
     over = state_change(made.state, Event.STOP_POD_SANDBOX, sandbox("a"), None)
     assert ReportKind.PLACED_LATE in [one.finding for one in over.effects if isinstance(one, AgentReport)]
     [write] = kinds(over.effects, WriteCPUSet)
@@ -569,7 +570,7 @@ def test_a_container_that_joined_a_pod_and_found_no_room_is_placed_when_there_is
     assert ReportKind.PLACED_LATE in [one.finding for one in over.effects if isinstance(one, AgentReport)]
     own = over.state.kubelet.node.cpu.assignments["b"]
     assert (own["main"], own["c1"].bit_count()) == (first, 2)
-    assert expected(over.state)["b-c1-0"].cpus == str(CPUSet(own["c1"]))
+    assert expected(over.state)["b-c1-0"].cpus == CPUSet(own["c1"])
     assert over.state.held == {}
 
 
@@ -587,10 +588,10 @@ def test_a_machine_with_other_cpus_makes_a_new_state() -> None:
 
 def test_a_deviation_is_written_again_and_the_runtime_is_told() -> None:
     state = started(small_state(), guaranteed("a", "2"))
-    made = correct_deviation(state, "a-main-0", "0-7", "0-1")
+    made = correct_deviation(state, "a-main-0", cpus("0-7"), cpus("0-1"))
     [write] = made.effects
     assert isinstance(write, WriteCPUSet)
-    assert (write, write.occasion) == (WriteCPUSet("a-main-0", 99, "", "1-2", "0"), Occasion.CHECK)
+    assert (write, write.occasion) == (cpuset_write("a-main-0", 99, "", "1-2", "0"), Occasion.CHECK)
     before, after = (Cpuset(CPUSet.parse(cpus), CPUSet.parse(mems)) for cpus, mems in (("0-7", "0-1"), ("1-2", "0")))
     done = writes_done(made, [written_of(CPUSetWritten(write, before, after, wrote=True))])
     [report] = [one for one in done.effects if isinstance(one, AgentReport)]
@@ -602,8 +603,8 @@ def test_a_deviation_is_written_again_and_the_runtime_is_told() -> None:
 
 def test_what_is_right_by_now_is_no_deviation() -> None:
     state = started(small_state(), guaranteed("a", "2"))
-    assert correct_deviation(state, "a-main-0", "1,2", "0").effects == ()
-    assert correct_deviation(state, "gone", "0-7", "0").effects == ()
+    assert correct_deviation(state, "a-main-0", cpus("1,2"), cpus("0")).effects == ()
+    assert correct_deviation(state, "gone", cpus("0-7"), cpus("0")).effects == ()
 
 
 def test_a_quota_that_is_back_is_lifted_where_it_is_not_wanted() -> None:
@@ -659,7 +660,7 @@ def test_a_running_pod_that_waits_for_a_place_still_waits_after_a_new_configurat
     assert reloaded.held["b"].rejection != waiting.held["b"].rejection, "it was asked for anew"
     over = state_change(reloaded, Event.STOP_POD_SANDBOX, sandbox("a"), None)
     assert over.state.held == {}
-    assert expected(over.state)["b-main-0"].cpus == "4-7"
+    assert str(expected(over.state)["b-main-0"].cpus) == "4-7"
 
 
 def test_a_new_configuration_places_a_running_pod_that_waits_where_it_can() -> None:
@@ -672,7 +673,7 @@ def test_a_new_configuration_places_a_running_pod_that_waits_where_it_can() -> N
     assert found.state.held == {}
     [write] = kinds(found.effects, WriteCPUSet)
     assert isinstance(write, WriteCPUSet)
-    assert len(CPUSet.parse(write.cpus)) == 5
+    assert len(write.cpus) == 5
     assert ReportKind.PLACED_LATE in [one.finding for one in found.effects if isinstance(one, AgentReport)]
     assert facts, "metrics hear of the admission"
 
@@ -761,7 +762,7 @@ def test_a_pool_that_grew_by_cgroups_and_shrinks_again_is_narrowed_though_the_re
     made = create(state, guaranteed("b", "2"))
     assert isinstance(made.answer, Adjusted)
     assert [one.resources.cpus for one in made.answer.updates] == ["0,3-7"]
-    assert kinds(made.effects, WriteCPUSet) == [WriteCPUSet("s-main-0", 99, "", "0,3-7", "")]
+    assert kinds(made.effects, WriteCPUSet) == [cpuset_write("s-main-0", 99, "", "0,3-7", "")]
 
 
 def test_one_that_was_stored_before_the_agent_came_is_placed_before_it_starts() -> None:
@@ -773,7 +774,7 @@ def test_one_that_was_stored_before_the_agent_came_is_placed_before_it_starts() 
     assert [(one.container_id, one.resources.cpus) for one in stop.answer.updates] == [("a-main-0", "1-2")]
     assert not needs_pod(made.state, Event.START_CONTAINER, sandbox("a"), container("a"))
     late = tell(made.state, Event.START_CONTAINER, container("a", pid=5))
-    assert kinds(late.effects, WriteCPUSet) == [WriteCPUSet("a-main-0", 5, "", "1-2", "0")]
+    assert kinds(late.effects, WriteCPUSet) == [cpuset_write("a-main-0", 5, "", "1-2", "0")]
 
 
 def test_one_that_was_stored_and_has_no_place_is_refused_when_it_starts() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.agent.resizable_node import CPU_GATE, DELAYING, EXTENDED, LATE, RESIZING, START, resizable, sized, sizes
+from tests.agent.sets import cpuset_write
 from tests.agent.small_node import CONFIG, GIB, amounts, container, guaranteed, running, sandbox, shared
 
 from mooring.agent.configuration import AgentConfiguration
@@ -66,7 +67,9 @@ def update(
     place: PodSandbox | None = None,
 ) -> EventOutcome:
     before = state.containers[f"{uid}-{name}-0"].told
-    told = container(uid, name, pid=99, resources=replace(asked, cpus=before.cpus, mems=before.mems, quota=-1))
+    told = container(
+        uid, name, pid=99, resources=replace(asked, cpus=str(before.cpus), mems=str(before.mems), quota=-1)
+    )
     return update_container(state, place or sandbox(uid), told, asked, target, now)
 
 
@@ -166,10 +169,10 @@ def test_neither_another_boot_nor_a_clock_that_stands_releases_anything() -> Non
 
 def test_cpus_are_taken_from_the_container_before_others_get_them() -> None:
     state = shrinking()
-    assert taken_back(state, LATE) == {("a", "main"): (WriteCPUSet("a-main-0", 99, "", "1-2", "0"),)}
+    assert taken_back(state, LATE) == {("a", "main"): (cpuset_write("a-main-0", 99, "", "1-2", "0"),)}
     found = released(state, LATE)
     writes = [effect for effect in found.effects if isinstance(effect, WriteCPUSet)]
-    assert {one.container_id: one.cpus for one in writes} == {"a-main-0": "1-2", "s-main-0": "0,3-7"}
+    assert {one.container_id: str(one.cpus) for one in writes} == {"a-main-0": "1-2", "s-main-0": "0,3-7"}
     assert isinstance(found.effects[0], Persist)
     assert (cpus(found.state, "a"), pending(found.state, "a")) == (0b110, {})
 
@@ -355,9 +358,10 @@ def again(state: AgentState, now: Moment, *, sizes_of: dict[str, LinuxResources]
     fresh = resizable(state.kubelet.settings.config, Stored(journal.texts, journal.pods))
     live = [
         replace(
-            running(one.uid, one.name, one.told.cpus, one.told.mems),
+            running(one.uid, one.name, str(one.told.cpus), str(one.told.mems)),
             resources=(sizes_of or {}).get(
-                one.uid, replace(sizes(2) if one.uid == "a" else one.asked, cpus=one.told.cpus, mems=one.told.mems)
+                one.uid,
+                replace(sizes(2) if one.uid == "a" else one.asked, cpus=str(one.told.cpus), mems=str(one.told.mems)),
             ),
         )
         for one in state.containers.values()

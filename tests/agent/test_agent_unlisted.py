@@ -123,7 +123,7 @@ def test_the_cgroup_of_an_unlisted_container_is_written_with_every_answer_that_c
     state = synchronize(state_of_two(), boxes, [running("own", cpus="1-2")], {}, running={"other-main-0"}).state
     for uid, pool in (("new", "0,3,6-7"), ("more", "0,3")):
         told = create_container(state, sandbox(uid), container(uid), guaranteed(uid, "2"))
-        writes = {one.container_id: one.cpus for one in told.effects if isinstance(one, WriteCPUSet)}
+        writes = {one.container_id: str(one.cpus) for one in told.effects if isinstance(one, WriteCPUSet)}
         assert writes == {"other-main-0": pool}
         state = told.state
     again = synchronize(state, boxes, [running("own"), running("other")], {}).state

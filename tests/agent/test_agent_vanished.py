@@ -33,7 +33,7 @@ def test_a_vanished_sandbox_gives_back_what_its_pod_had_and_widens_the_pool() ->
     told = end_gone_sandboxes(before, ["sandbox-own-0"])
     assert pool(told.state) == "0-7"
     assert set(told.state.sandboxes) == {"sandbox-other-0"}
-    assert [effect.cpus for effect in told.effects if isinstance(effect, WriteCPUSet)] == ["0-7"]
+    assert [str(effect.cpus) for effect in told.effects if isinstance(effect, WriteCPUSet)] == ["0-7"]
     assert [effect.finding for effect in told.effects if isinstance(effect, AgentReport)] == [ReportKind.POD_GONE]
 
 

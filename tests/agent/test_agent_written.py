@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.agent.sets import cpuset_write
 from tests.agent.small_node import STRICT, container, guaranteed, sandbox, shared, small_state
 
 from mooring.agent.cgroups.cpuset import Cpuset
@@ -125,7 +126,7 @@ def test_what_nobody_could_have_told_the_runtime_is_carried_out_and_not_looked_f
 
 # What the kernel shows.
 
-WRITE = WriteCPUSet("c", 9, "/c", "1-2", "0")
+WRITE = cpuset_write("c", 9, "/c", "1-2", "0")
 
 
 def shown(cpus: str, mems: str = "0") -> Cpuset:

@@ -25,13 +25,13 @@ from mooring.agent.pods.cluster import ClusterAccess, open_cluster_access
 from mooring.agent.pods.quotas import quota_of_pod
 from mooring.agent.pods.resolve import asked_of, resolved
 from mooring.agent.pods.source import PodsAtHand
+from mooring.agent.reactor.desired import DesiredSettings, lift_of_container, lift_of_pod
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, SweepAssigned, WriteCPUSet
 from mooring.agent.reactor.hotplug import cpus_changed, is_watched
 from mooring.agent.reactor.listing import unlisted
 from mooring.agent.reactor.resume import resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, KnownContainer
-from mooring.agent.reactor.wanted import DesiredSettings, lift_of_container, lift_of_pod
 from mooring.agent.startup import AgentCommand, Startup, read_startup
 from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.agent.storage.store import Store
@@ -226,7 +226,11 @@ def rollback(state: AgentState, pods: Mapping[str, Pod]) -> Rollback:
             continue
         updates.append(ContainerUpdate(one.id, wide, ignore_failure=True))
         if one.phase in HAS_CGROUP:
-            cpusets.append(WriteCPUSet(one.id, one.pid, one.cgroup, wide.cpus, wide.mems))
+            cpusets.append(
+                WriteCPUSet(
+                    one.id, one.pid, one.cgroup, cpus if wide.cpus else CPUSet(), mems if wide.mems else CPUSet()
+                )
+            )
             quotas += [quota] if quota is not None else []
     return Rollback(tuple(quotas), tuple(cpusets), tuple(updates))
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from mooring.agent.cgroups.cpuset import Cpuset, parsed
+from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.findings import lasting_text
 from mooring.agent.cgroups.protocol import CGroups, Deviation, shows
 from mooring.agent.holder import StateHolder
+from mooring.agent.reactor.desired import expected, expected_lifts, write_of
 from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
 from mooring.agent.reactor.enforcement import correct_deviation, correct_quota, report_deviation, without_deviation
 from mooring.agent.reactor.lifecycle import end_gone_sandboxes
 from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Setting
-from mooring.agent.reactor.wanted import expected, expected_lifts, write_of
 from mooring.agent.status.snapshot import EffectiveSet
 from mooring.core.cpuset import CPUSet
 from mooring.core.observer import Observer
@@ -134,7 +134,7 @@ def _is_of_kernel(found: Cpuset | None, wanted: WriteCPUSet, online: Online) -> 
     there = online()
     if found is None or there is None or not wanted.cpus:
         return False
-    cpus = parsed(wanted.cpus)
+    cpus = wanted.cpus
     if not cpus & there:
         # It may run where the group above may, until the state knows.
         return True
@@ -158,4 +158,4 @@ def _judged(
     found = cgroups.in_effect(wanted)
     if found is None or (online is not None and _is_of_kernel(found, wanted, online)):
         return outcome(state, state)
-    return correct_deviation(state, container_id, str(found.cpus), str(found.mems))
+    return correct_deviation(state, container_id, found.cpus, found.mems)

@@ -9,11 +9,12 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.agent.cgroups.made_up_tree import HYBRID, V1, V2, made_up_machine
+from tests.agent.sets import cpuset_write
 from tests.e2e.guest.process_tasks import parse_status
 
 from mooring.agent.cgroups.layout import Hierarchy, find_layout
 from mooring.agent.cgroups.locate import path_in
-from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
+from mooring.agent.reactor.effects import LiftQuota, QuotaOf
 from mooring.core.errors import InputError
 
 LINES = st.lists(st.sampled_from([*HYBRID.splitlines(), *V1.splitlines(), *V2.splitlines()]), max_size=6)
@@ -61,7 +62,7 @@ def test_garbage_in_a_group_is_a_value_of_the_agent(text: str, version: int) -> 
         machine = made_up_machine(Path(folder), version)
         names = {"cpuset_cpus": text, "cpuset_mems": text, "cpu_max": text, "cpu_cfs_quota_us": text}
         machine.group("pod1/c3", **names)
-        wanted = WriteCPUSet("c3", 0, "/pod1/c3", "0-1", "0")
+        wanted = cpuset_write("c3", 0, "/pod1/c3", "0-1", "0")
         (found,) = machine.cgroups.deviations([wanted]) or (None,)
         assert found is None or found.trouble or found.found is not None
         machine.cgroups.write_cpuset(wanted)

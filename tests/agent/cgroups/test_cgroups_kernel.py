@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
+from tests.agent.sets import cpuset_write
 from tests.e2e.guest.process_tasks import Task, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import Cpuset
@@ -25,7 +26,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> MadeUpMachine:
 
 
 def wanted(cpus: str, mems: str = "", container: str = "c3") -> WriteCPUSet:
-    return WriteCPUSet(container, 0, f"/{POD}/{container}", cpus, mems)
+    return cpuset_write(container, 0, f"/{POD}/{container}", cpus, mems)
 
 
 def test_a_cpuset_is_written_read_back_and_told(machine: MadeUpMachine) -> None:

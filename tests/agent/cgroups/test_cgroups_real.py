@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.agent.sets import cpuset_write
 from tests.e2e.guest.process_tasks import allowed, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import in_effect, write_cpuset
@@ -36,7 +37,7 @@ class Place:
         return Path(hierarchy.mount, self.name.strip("/"), path)
 
     def wanted(self, cpus: str, mems: str = "") -> WriteCPUSet:
-        return WriteCPUSet("c3", self.pid, f"{self.name}/pod{UID}/c3", cpus, mems)
+        return cpuset_write("c3", self.pid, f"{self.name}/pod{UID}/c3", cpus, mems)
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_a_real_group_is_found_through_its_process(place: Place) -> None:
     path = process_path(place.cgroups.layout, place.cgroups.layout.cpuset, place.pid)
     assert path is not None
     assert path.endswith(f"/pod{UID}/c3")
-    elsewhere = WriteCPUSet("c3", place.pid, "/nowhere/c3", "0", "")
+    elsewhere = cpuset_write("c3", place.pid, "/nowhere/c3", "0", "")
     assert place.cgroups.in_effect(elsewhere) == place.cgroups.in_effect(place.wanted(""))
 
 

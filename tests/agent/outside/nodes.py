@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.agent.sets import setting
+
 from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.reactor.values import AgentState, HeldPod, KnownContainer, Phase, Setting
+from mooring.agent.reactor.values import AgentState, HeldPod, KnownContainer, Phase
 from mooring.agent.status.snapshot import EffectiveSet, InForce, RuntimeLink, Snapshot
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.cpuset import CPUSet
@@ -88,7 +90,7 @@ class Told:
         node = self.kubelet.node
         cpus = CPUSet(node.cpu.assignments.get(each.uid, {}).get(name, 0)) or node.shared_pool
         mems = ",".join(map(str, numa_of_blocks(node.memory.assignments.get(each.uid, {}).get(name, ()))))
-        told = Setting(str(cpus), mems)
+        told = setting(str(cpus), mems)
         return KnownContainer(
             f"{each.name}-{name}-0123456789abcdef",
             f"sb-{each.name}",
@@ -112,9 +114,7 @@ def started(config: KubeletConfig = STATIC) -> Told:
 def snapshot_of(told: Told, **more: Any) -> Snapshot:
     """Return what the agent shows: ready, and everything in the kernel as it was told."""
     state = told.state()
-    effective = {
-        one.id: EffectiveSet(CPUSet.parse(one.told.cpus), one.told.mems or "0-1") for one in state.containers.values()
-    }
+    effective = {one.id: EffectiveSet(one.told.cpus, str(one.told.mems) or "0-1") for one in state.containers.values()}
     usual = Snapshot(
         load_machine(MACHINE),
         state,

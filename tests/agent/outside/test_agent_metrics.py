@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import Told, busy, partitioned, pod, snapshot_of, started
+from tests.agent.sets import cpus
 
 from mooring.agent.reactor.effects import AgentReport, Effect, Evict, ReportKind
 from mooring.agent.reactor.values import Phase
@@ -134,7 +135,7 @@ def test_what_was_told_counts_where_the_kernel_was_not_read() -> None:
     state = snapshot.state
     assert state is not None
     (web,) = (one for one in state.containers.values() if one.id.startswith("web"))
-    stray = replace(web, told=replace(web.told, cpus="0-2"))
+    stray = replace(web, told=replace(web.told, cpus=cpus("0-2")))
     wrong = replace(snapshot, state=state.with_container(stray), effective={})
     assert [str(one.cpus) for one in wrong.overlaps()] == ["1-2"]
     ended = replace(wrong, state=state.with_container(replace(stray, phase=Phase.ENDED)))

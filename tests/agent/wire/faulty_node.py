@@ -57,7 +57,7 @@ class RuntimeCGroups:
 
     def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
         before = self.in_effect(wanted)
-        wrote = self.wired.runtime.write_cgroup(wanted.container_id, wanted.cpus, wanted.mems)
+        wrote = self.wired.runtime.write_cgroup(wanted.container_id, str(wanted.cpus), str(wanted.mems))
         return CPUSetWritten(wanted, before, self.in_effect(wanted), wrote, None if before else CGroupTrouble.GONE)
 
     def return_cpus(self, _wanted: ReturnCPUs) -> str:

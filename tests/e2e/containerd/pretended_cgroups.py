@@ -45,7 +45,7 @@ class PretendedCGroups:
             return CPUSetWritten(wanted, trouble=CGroupTrouble.GONE)
         if shows(before, wanted):
             return CPUSetWritten(wanted, before, before)
-        tell(self._folder, "write", wanted.container_id, wanted.cpus, wanted.mems)
+        tell(self._folder, "write", wanted.container_id, str(wanted.cpus), str(wanted.mems))
         return CPUSetWritten(wanted, before, self.in_effect(wanted), wrote=True)
 
     def in_effect(self, place: WriteCPUSet) -> Cpuset | None:

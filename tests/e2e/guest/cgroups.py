@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from tests import patience
+from tests.agent.sets import cpuset_write
 from tests.e2e.guest.process_tasks import allowed, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import CPUS, in_effect
@@ -175,7 +176,7 @@ def step_the_kernel_s_no_is_told() -> str:
         gone = _cgroups().write_cpuset(_wanted("c9", "0", ""))
         assert gone.trouble is CGroupTrouble.GONE, gone
         (Path(CGROUPS) / "bare/c1").mkdir(parents=True)
-        bare = _cgroups().write_cpuset(WriteCPUSet("c1", 0, "/bare/c1", "0", ""))
+        bare = _cgroups().write_cpuset(cpuset_write("c1", 0, "/bare/c1", "0", ""))
         assert bare.trouble is CGroupTrouble.NO_CONTROLLER, bare
         return json.dumps(told)
 
@@ -228,7 +229,7 @@ def step_names_of_the_systemd_driver_lead_to_the_group() -> str:
     pod = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice"
     _groups(f"{pod}/cri-containerd-c5.scope")
     name = f"kubepods-burstable-pod{UID.replace('-', '_')}.slice:cri-containerd:c5"
-    result = _cgroups().write_cpuset(WriteCPUSet("c5", 0, name, "32-35", "4"))
+    result = _cgroups().write_cpuset(cpuset_write("c5", 0, name, "32-35", "4"))
     assert result.is_right, result
     assert read(f"{CGROUPS}/{pod}/cri-containerd-c5.scope/{CPUS}") == "32-35"
     lifted = _cgroups().lift_quota(LiftQuota(QuotaOf.POD, UID, "", 0, name.partition(":")[0]))
@@ -241,7 +242,7 @@ def step_a_hundred_containers_are_written_and_verified() -> str:
     for number in range(MANY):
         _groups(f"{BURSTABLE}/podmany/c{number}")
         wanted.append(
-            WriteCPUSet(f"c{number}", 0, f"/{BURSTABLE}/podmany/c{number}", f"{number % 64}", f"{number % 8}")
+            cpuset_write(f"c{number}", 0, f"/{BURSTABLE}/podmany/c{number}", f"{number % 64}", f"{number % 8}")
         )
     started = time.monotonic()
     results = [_cgroups().write_cpuset(one) for one in wanted]
@@ -278,7 +279,7 @@ def _cgroups() -> KernelCGroups:
 
 
 def _wanted(container: str, cpus: str, mems: str) -> WriteCPUSet:
-    return WriteCPUSet(container, 0, f"/{POD}/{container}", cpus, mems)
+    return cpuset_write(container, 0, f"/{POD}/{container}", cpus, mems)
 
 
 def _groups(path: str) -> Path:

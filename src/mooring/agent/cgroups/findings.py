@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mooring.agent.cgroups.cpuset import Cpuset, parsed
+from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, shows
 from mooring.agent.reactor.effects import WriteCPUSet
@@ -35,14 +35,14 @@ def differing(found: Cpuset, wanted: WriteCPUSet) -> str:
     """Return in words what differs.
 
     >>> from mooring.core.cpuset import CPUSet
-    >>> wanted = WriteCPUSet("c", 1, "/c", "1-2", "0")
+    >>> wanted = WriteCPUSet("c", 1, "/c", CPUSet.parse("1-2"), CPUSet.of(0))
     >>> differing(Cpuset(CPUSet.parse("0-7"), CPUSet.parse("0")), wanted)
     'CPUs 0-7 instead of 1-2'
     """
     parts = [
         f"{what} {has or 'none'} instead of {right}"
         for what, has, right in (("CPUs", found.cpus, wanted.cpus), ("memory nodes", found.mems, wanted.mems))
-        if right and has != parsed(right)
+        if right and has != right
     ]
     return " and ".join(parts)
 
@@ -68,5 +68,5 @@ def _standing(done: CPUSetWritten) -> Compliance:
 
 def _beside(found: Cpuset, wanted: WriteCPUSet) -> Compliance:
     pairs = ((found.cpus, wanted.cpus), (found.mems, wanted.mems))
-    is_within = all(not right or has <= parsed(right) for has, right in pairs)
+    is_within = all(not right or has <= right for has, right in pairs)
     return Compliance.WITHIN if is_within else Compliance.BEYOND

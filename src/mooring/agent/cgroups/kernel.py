@@ -31,7 +31,7 @@ class KernelCGroups:
         try:
             folder = group_folder(self.layout, cpuset, wanted.cgroup, wanted.pid)
             before = in_effect(cpuset, folder)
-            wrote = write_cpuset(cpuset, folder, CPUSet.parse(wanted.cpus), CPUSet.parse(wanted.mems))
+            wrote = write_cpuset(cpuset, folder, wanted.cpus, wanted.mems)
             return CPUSetWritten(wanted, before, in_effect(cpuset, folder) if wrote else before, wrote)
         except GroupError as error:
             after = self.in_effect(wanted)
@@ -44,7 +44,7 @@ class KernelCGroups:
         for one in wanted.below:
             with suppress(GroupError):
                 folders.append(group_folder(self.layout, self.layout.cpuset, one.cgroup, one.pid))
-        return return_cpus(self.layout.cpuset, folders, CPUSet.parse(wanted.cpus))
+        return return_cpus(self.layout.cpuset, folders, wanted.cpus)
 
     def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
         """See to it that a group has no CFS quota; without the controller there can be none."""
@@ -117,7 +117,7 @@ def deviations(layout: CGroupLayout, wanted: Iterable[WriteCPUSet]) -> Iterator[
                 else Cpuset(cpus_in_effect(layout.cpuset, folder), CPUSet())
             )
             if not shows(found, one):
-                in_vain = is_configured(layout.cpuset, folder, CPUSet.parse(one.cpus), CPUSet.parse(one.mems))
+                in_vain = is_configured(layout.cpuset, folder, one.cpus, one.mems)
                 yield Deviation(one, found, can_be_repaired=not in_vain)
         except GroupError as error:
             trouble = error.trouble

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from mooring.agent.cgroups.cpuset import Cpuset, parsed
+from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.quota import Quota
 from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
@@ -65,7 +65,7 @@ class Deviation:
     @property
     def beyond(self) -> CPUSet:
         """CPUs that the container may use and must not: the dangerous kind."""
-        cpus = CPUSet.parse(self.wanted.cpus)
+        cpus = self.wanted.cpus
         return self.found.cpus - cpus if self.found is not None and cpus else CPUSet()
 
 
@@ -121,7 +121,5 @@ class CGroups(Protocol):
 
 
 def shows(found: Cpuset, wanted: WriteCPUSet) -> bool:
-    """Tell whether what is in effect is what is wanted; an empty text asks for nothing."""
-    return (not wanted.cpus or found.cpus == parsed(wanted.cpus)) and (
-        not wanted.mems or found.mems == parsed(wanted.mems)
-    )
+    """Tell whether what is in effect is what is wanted; an empty set asks for nothing."""
+    return (not wanted.cpus or found.cpus == wanted.cpus) and (not wanted.mems or found.mems == wanted.mems)

@@ -16,10 +16,9 @@ from typing import Final
 
 from mooring.agent.nri.types import Mount
 from mooring.agent.reactor.claimed import claimed_cpus
+from mooring.agent.reactor.desired import DesiredSettings, write_of
 from mooring.agent.reactor.effects import DropAssigned, Occasion, SweepAssigned, WriteAssigned, WriteCPUSet
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Assigned, AssignedScope, KnownContainer, Phase
-from mooring.agent.reactor.wanted import DesiredSettings, write_of
-from mooring.core.bits import list_text
 from mooring.core.config import ASSIGNED_CPUSET, MIXED_CPUS
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container, Pod
@@ -73,24 +72,24 @@ def assigned_to(state: AgentState, uid: str, name: str, claimed: Mapping[tuple[s
     container = None if pod is None else _container(pod, name)
     if pod is None or container is None:
         return Assigned()
-    cpus = nodes = ""
+    cpus = nodes = CPUSet()
     own = claimed.get((uid, name), 0)
     if cpu_isolation(node.settings, node.providers, pod, container) is Isolation.CONTAINER:
         pending = node.cpu.pre_assignments.get(uid, {}).get(name)
         own |= node.cpu.assignments[uid][name] if pending is None else pending.cpus
     if own:
         # Nobody can be pinned to a CPU that is offline.
-        cpus = list_text(own & ~node.cpu.offline)
+        cpus = CPUSet(own & ~node.cpu.offline)
     if memory_isolation(node.settings, node.providers, pod, container) is Isolation.CONTAINER:
-        nodes = str(CPUSet.from_ids(numa_of_blocks(node.memory.assignments[uid][name])))
+        nodes = CPUSet.from_ids(numa_of_blocks(node.memory.assignments[uid][name]))
     return Assigned(cpus, nodes, _pool(state, uid, name))
 
 
-def _pool(state: AgentState, uid: str, name: str) -> str | None:
+def _pool(state: AgentState, uid: str, name: str) -> CPUSet | None:
     if MIXED_CPUS not in state.kubelet.mooring.extensions:
         return None
     wanted = DesiredSettings.now(state)
-    return wanted.pool if wanted.is_mixed(uid, name) else None
+    return CPUSet(wanted.pool) if wanted.is_mixed(uid, name) else None
 
 
 def adjustment_of(state: AgentState, container: KnownContainer) -> tuple[dict[str, str], tuple[Mount, ...]]:
@@ -103,12 +102,12 @@ def adjustment_of(state: AgentState, container: KnownContainer) -> tuple[dict[st
     found = assigned_to(state, container.uid, container.name, claimed_cpus(state))
     environment: dict[str, str] = {}
     if found.shared is not None:
-        environment = dict(zip(MIXED_ENVIRONMENT, (found.cpus, found.shared), strict=True))
+        environment = dict(zip(MIXED_ENVIRONMENT, (str(found.cpus), str(found.shared)), strict=True))
     if not is_told(state, container):
         return environment, ()
     options = state.options
     mount = Mount(options.assigned_mount_path, f"{options.assigned_dir}/{container.id}", MOUNT_OPTIONS, "bind")
-    return {**dict(zip(ENVIRONMENT, (found.cpus, found.mems), strict=True)), **environment}, (mount,)
+    return {**dict(zip(ENVIRONMENT, (str(found.cpus), str(found.mems)), strict=True)), **environment}, (mount,)
 
 
 def told(before: AgentState, after: AgentState, on_their_way: Collection[str]) -> Told:
@@ -167,9 +166,9 @@ def told_anew(state: AgentState) -> Told:
         goal, record = assigned_to(state, one.uid, one.name, claimed), one.told
         # Who has nothing on record may run everywhere.
         says = Assigned(
-            _common(record.cpus, goal.cpus) if record.cpus else goal.cpus,
-            _common(record.mems, goal.mems) if record.mems else goal.mems,
-            goal.shared if goal.shared is None or not record.cpus else _common(record.cpus, goal.shared),
+            record.cpus & goal.cpus if record.cpus else goal.cpus,
+            record.mems & goal.mems if record.mems else goal.mems,
+            goal.shared if goal.shared is None or not record.cpus else record.cpus & goal.shared,
         )
         containers[one.id] = replace(one, shown=says)
         writes.append(WriteAssigned(one.id, says, makes=one.phase in (Phase.CREATING, Phase.CREATED)))
@@ -196,20 +195,14 @@ def _until_then(shown: Assigned | None, goal: Assigned) -> Assigned | None:
     """Return what files may say before the runtime has done what it was told: nothing new."""
     if shown is None:
         return None
-    return Assigned(
-        _common(shown.cpus, goal.cpus), _common(shown.mems, goal.mems), _common_pool(shown.shared, goal.shared)
-    )
+    return Assigned(shown.cpus & goal.cpus, shown.mems & goal.mems, _common_pool(shown.shared, goal.shared))
 
 
-def _common_pool(one: str | None, other: str | None) -> str | None:
+def _common_pool(one: CPUSet | None, other: CPUSet | None) -> CPUSet | None:
     """Return what may be said of the pool; a container that becomes mixed, or stops being it, has nothing of it yet."""
     if one is None or other is None:
-        return None if one is None and other is None else ""
-    return _common(one, other)
-
-
-def _common(one: str, other: str) -> str:
-    return str(CPUSet.parse(one) & CPUSet.parse(other))
+        return None if one is None and other is None else CPUSet()
+    return one & other
 
 
 def _container(pod: Pod, name: str) -> Container | None:

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mooring.agent.nri.types import Container, ContainerAdjustment, LinuxResources, PodSandbox
+from mooring.agent.nri.types import Container, ContainerAdjustment, PodSandbox
 from mooring.agent.reactor.assigned import adjustment_of
 from mooring.agent.reactor.claimed import why_not_claimed
+from mooring.agent.reactor.desired import (
+    DesiredSettings,
+    difference,
+    lift_of_container,
+    lift_of_pod,
+    on_record,
+    resources_of,
+    write_of,
+)
 from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused, report_refusal
 from mooring.agent.reactor.placing import (
@@ -26,14 +35,6 @@ from mooring.agent.reactor.records import recorded, with_sandbox
 from mooring.agent.reactor.resizing import restarted
 from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
 from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Setting
-from mooring.agent.reactor.wanted import (
-    DesiredSettings,
-    difference,
-    lift_of_container,
-    lift_of_pod,
-    on_record,
-    write_of,
-)
 from mooring.core.decision import Rejection
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
@@ -93,9 +94,7 @@ def create_container(
     known = replace(known, told=_told(wanted, known.told))
     told = refreshed(state.with_container(known), skip=container.id)
     environment, mounts = adjustment_of(state.with_container(known), known)
-    adjustment = ContainerAdjustment(
-        LinuxResources(cpus=wanted.cpus, mems=wanted.mems, quota=wanted.quota), environment, mounts
-    )
+    adjustment = ContainerAdjustment(resources_of(wanted), environment, mounts)
     effects = (*told.writes, *lift_of_pod(told.state, sandbox.uid), *unread, *placed.effects, *again.effects)
     return outcome(before, told.state, Adjusted(adjustment, told.updates), effects)
 

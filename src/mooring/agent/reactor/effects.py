@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from mooring.agent.reactor.values import AgentState, Assigned
+from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
 
 
@@ -85,7 +86,7 @@ class Occasion(Enum):
 class WriteCPUSet:
     """See to it that the container's cgroup has this cpuset: read, write when it differs, read back.
 
-    An empty text leaves that file alone.
+    An empty set leaves that file alone.
     """
 
     container_id: str
@@ -93,8 +94,9 @@ class WriteCPUSet:
     """A process in the cgroup; 0 when none is known."""
     cgroup: str
     """The container's ``cgroups_path`` as the runtime gives it."""
-    cpus: str
-    mems: str
+    cpus: CPUSet
+    mems: CPUSet
+    """NUMA nodes."""
     # To write the same twice is the same, for whatever reason.
     occasion: Occasion = field(default=Occasion.DECISION, compare=False)
 
@@ -103,8 +105,7 @@ class WriteCPUSet:
 class ReturnCPUs:
     """Give CPUs that came back to the groups above containers: version 1 took them, and gives none back."""
 
-    cpus: str
-    """Linux CPU list."""
+    cpus: CPUSet
     below: tuple[WriteCPUSet, ...]
     """The containers; they themselves are written after this."""
 

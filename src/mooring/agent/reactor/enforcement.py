@@ -20,12 +20,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from mooring.agent.reactor.desired import DesiredSettings, expected_lifts, write_of
 from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, LiftQuota, Occasion, ReportKind, WriteCPUSet
 from mooring.agent.reactor.outcomes import EventOutcome, Refused, report_refusal, without_refusal
 from mooring.agent.reactor.placing import text_of
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, KnownDeviation, Phase, Setting
-from mooring.agent.reactor.wanted import DesiredSettings, expected_lifts, same_list, write_of
+from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Rejection
 
 CPUSET_NOT_ENFORCED = "CPUSetNotEnforced"
@@ -150,7 +151,7 @@ def _event(state: AgentState, known: KnownContainer, reason: str, text: str) -> 
     return [] if pod is None else [EventFor(pod.uid, pod.namespace, pod.name, reason, text)]
 
 
-def correct_deviation(state: AgentState, container_id: str, cpus: str, mems: str) -> EventOutcome:
+def correct_deviation(state: AgentState, container_id: str, cpus: CPUSet, mems: CPUSet) -> EventOutcome:
     """Put a container right whose cgroup is not what it should be; what is right by now is left alone.
 
     Whether it was repaired is told when it was written (:func:`mooring.agent.reactor.enforcement.writes_done`).
@@ -158,14 +159,14 @@ def correct_deviation(state: AgentState, container_id: str, cpus: str, mems: str
     Args:
         state: now.
         container_id: of the container.
-        cpus: CPU list that the kernel shows.
-        mems: list of NUMA nodes that the kernel shows.
+        cpus: that the kernel shows.
+        mems: NUMA nodes that the kernel shows.
     """
     known = state.containers.get(container_id)
     if known is None or known.phase not in HAS_CGROUP:
         return outcome(state, state)
     wanted = DesiredSettings.now(state).of(known.uid, known.name)
-    if all(not right or same_list(found, right) for found, right in ((cpus, wanted.cpus), (mems, wanted.mems))):
+    if all(not right or found == right for found, right in ((cpus, wanted.cpus), (mems, wanted.mems))):
         return outcome(state, state)
     # Perhaps an update failed, and the runtime's record is as wrong as the cgroup was.
     after = state.with_container(replace(known, told=Setting(), written=wanted))
@@ -177,7 +178,7 @@ def correct_quota(state: AgentState, lift: LiftQuota, quota: int) -> EventOutcom
 
     Args:
         state: now.
-        lift: the place, from :func:`~mooring.agent.reactor.wanted.expected_lifts`.
+        lift: the place, from :func:`~mooring.agent.reactor.desired.expected_lifts`.
         quota: what was found, in microseconds per period.
     """
     if lift not in expected_lifts(state):

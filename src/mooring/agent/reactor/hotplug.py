@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from mooring.agent.reactor.desired import DesiredSettings, write_of
 from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, ReportKind, ReturnCPUs
 from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.placing import waiting_placed
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState
-from mooring.agent.reactor.wanted import DesiredSettings, write_of
 from mooring.core.bits import list_text
+from mooring.core.cpuset import CPUSet
 from mooring.core.observer import Observer
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.hotplug import Broken, CPUsChanged, Restored, known_cpus
@@ -72,7 +73,7 @@ def _returned(state: AgentState, back: int) -> ReturnCPUs:
     """Return what gives CPUs to the groups above containers, without which the containers cannot have them."""
     wanted = DesiredSettings.now(state)
     live = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
-    return ReturnCPUs(list_text(back), tuple(write_of(one, wanted.of(one.uid, one.name)) for one in live))
+    return ReturnCPUs(CPUSet(back), tuple(write_of(one, wanted.of(one.uid, one.name)) for one in live))
 
 
 def _said(gone: int, back: int, offline: int) -> AgentReport:

@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from mooring.agent.nri.types import Container, Event, PodSandbox
 from mooring.agent.reactor.container_start import place_existing, start_container
+from mooring.agent.reactor.desired import DesiredSettings, lift_of_container, lift_of_pod, on_record, write_of
 from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind, Verify
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome, started_despite_refusal
 from mooring.agent.reactor.placing import ended, waiting_placed
 from mooring.agent.reactor.records import believed, recorded, with_sandbox, without_container, without_sandbox
 from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Phase
-from mooring.agent.reactor.wanted import DesiredSettings, lift_of_container, lift_of_pod, on_record, write_of
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 

@@ -12,9 +12,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import Container, ContainerState, PodSandbox
+from mooring.agent.reactor.desired import on_record
 from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Phase
-from mooring.agent.reactor.wanted import on_record
 
 _PHASES = {
     ContainerState.CREATED: Phase.CREATED,

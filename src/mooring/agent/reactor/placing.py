@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mooring.agent.pods.source import is_static
+from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Evict, ReportKind
 from mooring.agent.reactor.values import LIVE, AgentState, HeldPod
-from mooring.agent.reactor.wanted import DesiredSettings
 from mooring.core.decision import Rejection
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod

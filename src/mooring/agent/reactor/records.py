@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mooring.agent.nri.types import Container, PodSandbox
+from mooring.agent.reactor.desired import on_record
 from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Setting
-from mooring.agent.reactor.wanted import on_record, same_list
 
 
 def with_sandbox(state: AgentState, sandbox: PodSandbox) -> AgentState:
@@ -70,10 +70,12 @@ def believed(told: Setting, record: Setting) -> Setting:
     (containerd 2.1.9 and 2.4.2, read and seen under churn). Where the two differ nobody knows, and the next reply tells
     the container anew: to trust the older one could leave a container where it may not be any more.
 
-    >>> believed(Setting("0-3"), Setting("0-3", quota=-1)), believed(Setting("0-3"), Setting("0-5")).cpus
-    (Setting(cpus='0-3', mems='', quota=-1), '')
+    >>> from mooring.core.cpuset import CPUSet
+    >>> few, many = CPUSet.parse("0-3"), CPUSet.parse("0-5")
+    >>> str(believed(Setting(few), Setting(few, quota=-1)).cpus), str(believed(Setting(few), Setting(many)).cpus)
+    ('0-3', '')
     """
-    is_same = same_list(told.cpus, record.cpus) and same_list(told.mems, record.mems)
+    is_same = told.cpus == record.cpus and told.mems == record.mems
     return record if is_same else Setting(quota=record.quota)
 
 

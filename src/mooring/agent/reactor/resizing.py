@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from mooring.agent.nri.types import Container
 from mooring.agent.pods.resized import resized
 from mooring.agent.reactor.assigned import is_told
+from mooring.agent.reactor.desired import DesiredSettings, write_of
 from mooring.agent.reactor.effects import (
     AgentReport,
     Effect,
@@ -28,7 +29,6 @@ from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, opted_out, pool_is_missed, waiting_placed
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState
-from mooring.agent.reactor.wanted import DesiredSettings, write_of
 from mooring.core.bits import list_text
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer

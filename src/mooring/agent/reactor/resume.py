@@ -14,7 +14,7 @@ from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.values import AgentState, KnownContainer, LastSeen, Options
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.core.cpuset import CPUSet
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError, KubeletCrashError
 from mooring.core.machineinfo import MachineInfo
@@ -229,7 +229,4 @@ def cpus_of(masks: Iterable[int]) -> str:
 
 
 def _cpus_of(container: KnownContainer) -> int:
-    try:
-        return CPUSet.parse(container.told.cpus).mask
-    except CPUSetSyntaxError:
-        return 0
+    return container.told.cpus.mask

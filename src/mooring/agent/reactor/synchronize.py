@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import Container, PodSandbox
 from mooring.agent.reactor.assigned import swept, told_anew
+from mooring.agent.reactor.desired import DesiredSettings, difference, lift_of_pod, nodes_of, write_of
 from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Occasion, ReportKind
 from mooring.agent.reactor.listing import kept_sandboxes, listed
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome
@@ -22,7 +23,6 @@ from mooring.agent.reactor.resizing import missed, releases_resumed, resizes
 from mooring.agent.reactor.resume import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, HeldPod, LastSeen, Phase
-from mooring.agent.reactor.wanted import DesiredSettings, difference, lift_of_pod, write_of
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Container as PodContainer
@@ -272,7 +272,11 @@ def _differences(state: AgentState) -> list[Effect]:
         change = difference(one.told, setting)
         if change is not None and (change.cpus or change.mems):
             parts = [f"CPUs {one.told.cpus or 'all'} instead of {change.cpus}"] if change.cpus else []
-            parts += [f"memory nodes {one.told.mems or 'all'} instead of {change.mems}"] if change.mems else []
+            parts += (
+                [f"memory nodes {nodes_of(one.told.mems) or 'all'} instead of {nodes_of(change.mems)}"]
+                if change.mems
+                else []
+            )
             text = f"{one.name} had {' and '.join(parts)}"
             found.append(AgentReport(ReportKind.CPUSET_DIFFERED, text, one.uid, one.id))
     return found

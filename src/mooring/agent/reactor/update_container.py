@@ -13,13 +13,14 @@ from dataclasses import replace
 
 from mooring.agent.nri.types import Container, ContainerState, ContainerUpdate, LinuxResources, PodSandbox
 from mooring.agent.pods.resized import resized
+from mooring.agent.reactor.desired import DesiredSettings, lift_of_pod, resources_of, set_of
 from mooring.agent.reactor.effects import Effect
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome, Refused
 from mooring.agent.reactor.records import recorded, with_sandbox
 from mooring.agent.reactor.resizing import Resized, asked, resizes
 from mooring.agent.reactor.updates import outcome, refreshed
-from mooring.agent.reactor.values import AgentState, Phase
-from mooring.agent.reactor.wanted import DesiredSettings, lift_of_pod, same_list
+from mooring.agent.reactor.values import AgentState, Phase, Setting
+from mooring.core.cpuset import CPUSet
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
@@ -59,15 +60,18 @@ def update_container(
     kept = replace(resources, cpus="", mems="") if resources.shares or resources.quota else known.asked
     told = replace(
         known.told,
-        cpus=wanted.cpus or resources.cpus or known.told.cpus,
-        mems=wanted.mems or resources.mems or known.told.mems,
+        cpus=wanted.cpus or set_of(resources.cpus) or known.told.cpus,
+        mems=wanted.mems or set_of(resources.mems) or known.told.mems,
         quota=wanted.quota if wanted.quota is not None else resources.quota or known.told.quota,
     )
     rest = refreshed(state.with_container(replace(known, asked=kept, told=told, written=None)), skip=container.id)
-    cpus = wanted.cpus if resources.cpus or not same_list(known.told.cpus, wanted.cpus) else ""
-    mems = wanted.mems if resources.mems or not same_list(known.told.mems, wanted.mems) else ""
-    mine = ContainerUpdate(container.id, LinuxResources(cpus=cpus, mems=mems, quota=wanted.quota), ignore_failure=False)
-    answered = (mine,) if cpus or mems or wanted.quota is not None else ()
+    answer = Setting(
+        wanted.cpus if resources.cpus or known.told.cpus != wanted.cpus else CPUSet(),
+        wanted.mems if resources.mems or known.told.mems != wanted.mems else CPUSet(),
+        wanted.quota,
+    )
+    mine = ContainerUpdate(container.id, resources_of(answer), ignore_failure=False)
+    answered = (mine,) if answer != Setting() else ()
     effects: tuple[Effect, ...] = (*rest.writes, *lift_of_pod(rest.state, sandbox.uid), *found.effects)
     return outcome(before, rest.state, Accepted((*answered, *rest.updates)), effects)
 

@@ -13,17 +13,18 @@ from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import ContainerUpdate
 from mooring.agent.reactor import assigned
-from mooring.agent.reactor.effects import Effect, Occasion, Persist, Verify, WriteCPUSet
-from mooring.agent.reactor.outcomes import Accepted, Adjusted, Answer, EventOutcome
-from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, KnownContainer, Phase, Setting
-from mooring.agent.reactor.wanted import (
+from mooring.agent.reactor.desired import (
     DesiredSettings,
     change_of,
     difference,
     lift_of_container,
     lift_of_pod,
+    resources_of,
     write_of,
 )
+from mooring.agent.reactor.effects import Effect, Occasion, Persist, Verify, WriteCPUSet
+from mooring.agent.reactor.outcomes import Accepted, Adjusted, Answer, EventOutcome
+from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, KnownContainer, Phase, Setting
 from mooring.core.cpuset import CPUSet
 
 
@@ -58,11 +59,11 @@ def refreshed(state: AgentState, skip: str = "") -> Refreshed:
         if one.phase not in UPDATABLE or one.id == skip:
             continue
         setting = wanted.of(one.uid, one.name)
-        resources = change_of(one, setting)
-        if resources is None:
+        change = change_of(one, setting)
+        if change is None:
             continue
         # A container can end before the runtime gets to it; that must not fail what the reply answers.
-        update = ContainerUpdate(one.id, resources, ignore_failure=True)
+        update = ContainerUpdate(one.id, resources_of(change), ignore_failure=True)
         has_own = wanted.is_exclusive(one.uid, one.name) and not wanted.is_mixed(one.uid, one.name)
         (own if has_own else shared).append(update)
         containers[one.id] = replace(one, told=_after(one.told, setting), written=None, missed=None)
@@ -108,12 +109,11 @@ def with_write(container: KnownContainer, wanted: Setting) -> KnownContainer:
     return replace(container, written=None if difference(container.told, wanted) is None else wanted, missed=None)
 
 
-def _turn(had: str, gets: str) -> int:
+def _turn(old: CPUSet, new: CPUSet) -> int:
     """Return when a cgroup's turn is: 0 when it only loses CPUs, 2 when it only gets some, 1 when both.
 
     Who should have had none ran wherever he was, and may lose some too.
     """
-    old, new = CPUSet.parse(had), CPUSet.parse(gets)
     if not old:
         return 1
     if new <= old:

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from mooring.agent.nri.types import LinuxResources, PodSandbox
+from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Rejection
 from mooring.core.pod import Pod
 from mooring.cpumanager.state import CPUState
 from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.state import MemoryState
+
+_EMPTY = CPUSet()
 
 
 class Phase(Enum):
@@ -38,26 +41,24 @@ HAS_CGROUP = frozenset({Phase.STARTING, Phase.RUNNING})
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a container has, or is to have. Empty texts and None are not the agent's business."""
+    """What a container has, or should have. The agent does not decide about empty sets and None."""
 
-    cpus: str = ""
-    """Linux CPU list."""
-    mems: str = ""
-    """NUMA nodes, ascending, separated by commas."""
+    cpus: CPUSet = _EMPTY
+    mems: CPUSet = _EMPTY
+    """NUMA nodes."""
     quota: int | None = None
     """-1 where the CFS quota is lifted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """What a container is told that it has for itself, or is about to have; empty texts say: nothing."""
+    """What the files of a container say that it has for itself, or is about to have."""
 
-    cpus: str = ""
-    """Linux CPU list."""
-    mems: str = ""
-    """NUMA nodes in the same form."""
-    shared: str | None = None
-    """The shared pool, for a mixed container, which may run there too; None for all others, who are not told it."""
+    cpus: CPUSet = _EMPTY
+    mems: CPUSet = _EMPTY
+    """NUMA nodes."""
+    shared: CPUSet | None = None
+    """The shared pool, for a mixed container, which may run there too; None for all others."""
 
 
 class AssignedScope(Enum):

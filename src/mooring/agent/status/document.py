@@ -13,9 +13,9 @@ from msgspec import to_builtins
 from mooring import KUBELET_VERSION, __version__
 from mooring.agent.interrupts.view import interrupt_fields
 from mooring.agent.reactor.claimed import claimed_cpus
+from mooring.agent.reactor.desired import DesiredSettings, nodes_of
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer
-from mooring.agent.reactor.wanted import DesiredSettings
 from mooring.agent.status.health import unready
 from mooring.agent.status.snapshot import AgentCounts, EffectiveSet, Snapshot, plugin_fields
 from mooring.core.cpuset import CPUSet
@@ -145,7 +145,7 @@ def _unplaced(live: list[KnownContainer], pod: Pod | None) -> list[dict[str, Any
     """Return the containers that run in the shared pool because the engine has no place for them."""
     placed = () if pod is None else tuple(one.name for one in pod.containers)
     return [
-        {"name": one.name, "id": one.id, "phase": one.phase.value, "told": {"cpus": one.told.cpus}}
+        {"name": one.name, "id": one.id, "phase": one.phase.value, "told": {"cpus": str(one.told.cpus)}}
         for one in live
         if one.name not in placed
     ]
@@ -217,11 +217,11 @@ def _containers(
             fields["claimed"] = str(CPUSet(claimed[pod.uid, container.name]))
         fields |= _hotplug(node.cpu, pod.uid, container.name)
         if wanted.is_mixed(pod.uid, container.name):
-            fields["mixed"] = wanted.pool
+            fields["mixed"] = str(CPUSet(wanted.pool))
         known = by_name.get(container.name)
         if known is not None:
             fields |= {"id": known.id, "phase": known.phase.value}
-            fields["told"] = {"cpus": known.told.cpus, "mems": known.told.mems}
+            fields["told"] = {"cpus": str(known.told.cpus), "mems": nodes_of(known.told.mems)}
             found = effective.get(known.id)
             if found is not None:
                 fields["effective"] = {"cpus": str(found.cpus), "mems": found.mems}

@@ -13,7 +13,7 @@ from operator import or_
 
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer
-from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container, ContainerKind
 from mooring.node.isolation import Isolation, cpu_isolation
 
@@ -40,7 +40,7 @@ def overlaps(state: AgentState, effective: Mapping[str, CPUSet]) -> tuple[Overla
         effective: CPUs that the kernel lets a container use, by container id, where that is known.
     """
     live = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
-    may_use = {one.id: (effective[one.id] if one.id in effective else _told(one)).mask for one in live}
+    may_use = {one.id: effective.get(one.id, one.told.cpus).mask for one in live}
     claimed = claimed_cpus(state)
     exclusive = {one.id: exclusive_cpus(state, one, claimed).mask for one in live}
     taken = reduce(or_, exclusive.values(), 0)
@@ -94,11 +94,3 @@ def exclusive_cpus(state: AgentState, container: KnownContainer, claimed: Mappin
 
 def _key(container: KnownContainer) -> tuple[str, str]:
     return container.uid, container.name
-
-
-def _told(container: KnownContainer) -> CPUSet:
-    """Return the CPUs that the runtime has on record; none where there is no list, for then nothing can be said."""
-    try:
-        return CPUSet.parse(container.told.cpus)
-    except CPUSetSyntaxError:
-        return CPUSet()

@@ -167,7 +167,7 @@ class PluginFailures:
 def with_failure(known: Mapping[str, PluginFailures], failed: PluginFailed) -> dict[str, PluginFailures]:
     """Return what is known after one more failure.
 
-    >>> with_trouble({}, PluginFailed("uid", "app", "mine", "pre_score", "it raised ValueError: x"))["mine"].failures
+    >>> with_failure({}, PluginFailed("uid", "app", "mine", "pre_score", "it raised ValueError: x"))["mine"].failures
     1
     """
     before = known.get(failed.plugin)

@@ -67,10 +67,10 @@ class AssignedFiles:
 
 
 def _tell(mine: Path, assigned: Assigned, *, again: bool = False) -> None:
-    texts = {CPUSET_FILE: assigned.cpus, MEMSET_FILE: assigned.mems}
+    texts = {CPUSET_FILE: str(assigned.cpus), MEMSET_FILE: str(assigned.mems)}
     if assigned.shared is not None or (mine / SHARED_FILE).exists():
         # Who is not mixed any more may have it open in a watch.
-        texts[SHARED_FILE] = assigned.shared or ""
+        texts[SHARED_FILE] = str(assigned.shared or "")
     for name, text in texts.items():
         if again or _text(mine / name) != text:
             _replace(mine, name, text)

@@ -13,7 +13,6 @@ from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.effects import LiftQuota, Occasion, QuotaOf, WriteCPUSet
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Setting
-from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.pod import Container, Pod
 from mooring.extensions.offline import effective_pool
@@ -23,6 +22,7 @@ from mooring.node.mixed import is_mixed
 from mooring.node.node import numa_of_blocks
 
 NO_QUOTA = -1
+_NO_CPUS = _NO_NODES = CPUSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class DesiredSettings:
     """The engine's state as settings of containers."""
 
     kubelet: Kubelet
-    pool: str
-    """The shared pool as a CPU list, without CPUs that are offline; empty when it is empty, and with CPU manager policy
+    pool: int
+    """The shared pool as a mask, without CPUs that are offline; 0 when it is empty, and with CPU manager policy
     ``none``."""
     claimed: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """CPUs that containers have of claims, as masks by pod uid and container."""
@@ -40,7 +40,7 @@ class DesiredSettings:
     def by(kubelet: Kubelet) -> DesiredSettings:
         """Read a state of the engine, without claims."""
         managed = kubelet.settings.cpu is not None
-        return DesiredSettings(kubelet, list_text(effective_pool(kubelet.node.cpu)) if managed else "")
+        return DesiredSettings(kubelet, effective_pool(kubelet.node.cpu) if managed else 0)
 
     @staticmethod
     def now(state: AgentState) -> DesiredSettings:
@@ -58,12 +58,12 @@ class DesiredSettings:
         blocks = node.memory.assignments.get(uid, {}).get(name, ())
         return Setting(
             self.cpus_with(uid, name, own),
-            ",".join(map(str, numa_of_blocks(blocks))),
+            CPUSet.from_ids(numa_of_blocks(blocks)) if blocks else _NO_NODES,
             NO_QUOTA if own and self._is_lifted(uid, name) else None,
         )
 
-    def cpus_with(self, uid: str, name: str, own: int) -> str:
-        """Return the CPUs on which a container may run if these are assigned to it, as a list.
+    def cpus_with(self, uid: str, name: str, own: int) -> CPUSet:
+        """Return the CPUs on which a container may run if these are assigned to it.
 
         Args:
             uid: of its pod.
@@ -72,12 +72,12 @@ class DesiredSettings:
         """
         exclusive = own | self.claimed.get((uid, name), 0)
         if not exclusive:
-            return self.pool
+            return CPUSet(self.pool)
         usable = exclusive & ~self.kubelet.node.cpu.offline
         if usable and not self.is_mixed(uid, name):
-            return list_text(usable)
+            return CPUSet(usable)
         # Also who has lost all of his own: the kernel lets him run somewhere, and that is to be the pool.
-        return list_text(usable | self._pool_mask())
+        return CPUSet(usable | self.pool)
 
     def is_mixed(self, uid: str, name: str) -> bool:
         """Tell whether a container may run in the shared pool besides its own CPUs."""
@@ -107,9 +107,6 @@ class DesiredSettings:
         pod = self.kubelet.node.active.get(uid)
         found = () if pod is None else pod.containers
         return pod, next((one for one in found if one.name == name), None)
-
-    def _pool_mask(self) -> int:
-        return CPUSet.parse(self.pool).mask
 
 
 def lift_of_pod(state: AgentState, uid: str) -> tuple[LiftQuota, ...]:
@@ -163,20 +160,43 @@ def _lifts(state: AgentState) -> Iterator[LiftQuota]:
 
 
 def on_record(resources: LinuxResources) -> Setting:
-    """Return what a runtime's message says of a container."""
+    """Return what a runtime's message says of a container; a list that cannot be read is none."""
     quota = resources.quota
-    return Setting(resources.cpus, resources.mems, quota if quota is not None and quota > 0 else NO_QUOTA)
+    return Setting(
+        set_of(resources.cpus), set_of(resources.mems), quota if quota is not None and quota > 0 else NO_QUOTA
+    )
 
 
-def difference(told: Setting, wanted: Setting) -> LinuxResources | None:
+def resources_of(setting: Setting) -> LinuxResources:
+    """Return a setting as a message to the runtime says it.
+
+    >>> resources_of(Setting(CPUSet.parse("0-2"), CPUSet.parse("0-1")))
+    LinuxResources(cpus='0-2', mems='0,1', shares=None, quota=None, period=None, memory_limit=None)
+    """
+    return LinuxResources(list_of(setting.cpus), nodes_of(setting.mems), quota=setting.quota)
+
+
+# All containers of the shared pool get the same list.
+@lru_cache(maxsize=64)
+def list_of(cpus: CPUSet) -> str:
+    """Return a Linux CPU list."""
+    return str(cpus)
+
+
+def nodes_of(mems: CPUSet) -> str:
+    """Return NUMA nodes, ascending, separated by commas."""
+    return ",".join(map(str, mems))
+
+
+def difference(record: Setting, wanted: Setting) -> Setting | None:
     """Return what must change, or None when what is wanted is on record."""
-    cpus = "" if same_list(told.cpus, wanted.cpus) else wanted.cpus
-    mems = "" if same_list(told.mems, wanted.mems) else wanted.mems
-    quota = None if told.quota == wanted.quota else wanted.quota
-    return LinuxResources(cpus=cpus, mems=mems, quota=quota) if cpus or mems or quota is not None else None
+    cpus = _NO_CPUS if record.cpus == wanted.cpus else wanted.cpus
+    mems = _NO_NODES if record.mems == wanted.mems else wanted.mems
+    quota = None if record.quota == wanted.quota else wanted.quota
+    return Setting(cpus, mems, quota) if cpus or mems or quota is not None else None
 
 
-def change_of(container: KnownContainer, wanted: Setting) -> LinuxResources | None:
+def change_of(container: KnownContainer, wanted: Setting) -> Setting | None:
     """Return what record or cgroup of a container lacks, or None when both are as wanted.
 
     A record that is right is no proof: a pool that grew past the runtime and then shrank again has left the record
@@ -186,26 +206,16 @@ def change_of(container: KnownContainer, wanted: Setting) -> LinuxResources | No
     cgroup = None if container.written is None else difference(container.written, wanted)
     if record is None or cgroup is None:
         return record or cgroup
-    return LinuxResources(
-        cpus=record.cpus or cgroup.cpus,
-        mems=record.mems or cgroup.mems,
-        quota=cgroup.quota if record.quota is None else record.quota,
+    return Setting(
+        record.cpus or cgroup.cpus,
+        record.mems or cgroup.mems,
+        cgroup.quota if record.quota is None else record.quota,
     )
 
 
-def same_list(one: str, other: str) -> bool:
-    """Tell whether two lists of CPUs or nodes are the same set, however they are written.
-
-    >>> same_list("0,1,2", "0-2"), same_list("", "0"), same_list("what", "0")
-    (True, False, False)
-    """
-    return one == other or _same_set(one, other)
-
-
-# All containers of the shared pool ask the same question.
-@lru_cache(maxsize=64)
-def _same_set(one: str, other: str) -> bool:
+def set_of(text: str) -> CPUSet:
+    """Return the set of a runtime's list; a list that cannot be read is none."""
     try:
-        return CPUSet.parse(one.strip()) == CPUSet.parse(other.strip())
+        return CPUSet.parse(text.strip())
     except CPUSetSyntaxError:
-        return False
+        return CPUSet()
