@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import to_builtins
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared, small_state
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
@@ -23,10 +24,10 @@ from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused, unwr
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, Options
-from mooring.agent.status.document import status_document
 from mooring.agent.status.overlap import exclusive_cpus, overlaps
 from mooring.agent.status.picture import status_view
 from mooring.agent.status.snapshot import AgentCounts, Snapshot
+from mooring.agent.status.status_document import status_document
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.cli.text.status import status_text
 from mooring.core.config import MooringConfig
@@ -225,7 +226,7 @@ def test_a_driver_is_told_what_it_needs() -> None:
 
 def test_status_text_and_picture_tell_claims_and_who_uses_them() -> None:
     state = run(prepared(small_state(), "p"), shared("p"), FAST)
-    document = status_document(Snapshot(Machine("m", INFO), state, node="n1"), AgentCounts())
+    document = to_builtins(status_document(Snapshot(Machine("m", INFO), state, node="n1"), AgentCounts()))
     assert complaints("AgentStatus", document) == []
     [claim] = document["claims"]
     assert (claim["name"], claim["cpus"], claim["pods"]) == ("two", "4-6", ["p"])

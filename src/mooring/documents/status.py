@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -17,6 +17,8 @@ from mooring.documents.parts import (
     one_of,
 )
 from mooring.documents.plan import NUMANodePart
+
+KIND: Final = "AgentStatus"
 
 Time: TypeAlias = Annotated[
     str,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from tests.agent.outside.nodes import MACHINE, busy, partitioned, snapshot_of, started
 from tests.cli.command import mooring
 from tests.documents.validation import complaints
@@ -25,9 +26,9 @@ from tests.render.pictured import terminal_text
 
 from mooring.agent.status.api import status_pages
 from mooring.agent.status.client import ask_machine, ask_status
-from mooring.agent.status.document import status_document
 from mooring.agent.status.picture import status_view
 from mooring.agent.status.snapshot import AgentCounts, EffectiveSet, InForce, Published, RuntimeLink, Snapshot
+from mooring.agent.status.status_document import status_document
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.discovery.loader import load_machine
@@ -78,13 +79,13 @@ def served(path: str) -> Iterator[Published]:
 
 @pytest.mark.parametrize("name", SNAPSHOTS)
 def test_a_status_is_what_its_schema_says(name: str) -> None:
-    document = status_document(SNAPSHOTS[name](), COUNTS)
+    document = to_builtins(status_document(SNAPSHOTS[name](), COUNTS))
     assert complaints("AgentStatus", document) == []
     assert json.loads(json.dumps(document)) == document
 
 
 def test_the_socket_answers_with_the_present_status_and_the_engines_machine(served: Published, path: str) -> None:
-    assert ask_status(path) == status_document(served.snapshot(), COUNTS)
+    assert ask_status(path) == to_builtins(status_document(served.snapshot(), COUNTS))
     served.publish(stray())
     assert ask_status(path)["cpus"]["overlap"] == "1-3"
     machine = ask_machine(path)
@@ -113,7 +114,7 @@ def test_many_ask_at_once_and_all_are_answered_or_turned_away(served: Published,
 
     def is_answered() -> bool:
         try:
-            return ask_status(path) == status_document(served.snapshot(), COUNTS)
+            return bool(ask_status(path) == to_builtins(status_document(served.snapshot(), COUNTS)))
         except InputError:
             return False
 
@@ -171,7 +172,8 @@ def test_the_exit_code_says_whether_the_agent_is_ready(served: Published, path: 
 
 
 def test_the_json_form_is_the_document_itself(served: Published, path: str, tmp_path: Path) -> None:
-    assert mooring("status", "--socket", path, "-o", "json").document == status_document(served.snapshot(), COUNTS)
+    document = mooring("status", "--socket", path, "-o", "json").document
+    assert document == to_builtins(status_document(served.snapshot(), COUNTS))
     file = tmp_path / "status.json"
     assert mooring("status", "--socket", path, "-o", "json", "--to", file).out == ""
     assert json.loads(file.read_text(encoding="utf-8"))["kind"] == "AgentStatus"
@@ -222,7 +224,7 @@ def test_the_live_picture_is_that_of_the_status(name: str, served: Published, pa
     served.publish(snapshot)
     answered = mooring("show", "--live", "--once", "--socket", path, columns=90)
     machine = load_machine(MACHINE)
-    expected = terminal_text(status_view(machine, status_document(snapshot, COUNTS)), 90)
+    expected = terminal_text(status_view(machine, to_builtins(status_document(snapshot, COUNTS))), 90)
     assert answered.out == expected
     assert answered.code == (1 if name in ("stray", "lost") else 0)
     assert mooring("show", "--live", "--socket", path, columns=90).out == expected, "a pipe gets one picture"
@@ -256,7 +258,7 @@ def test_options_that_do_not_go_together_are_refused(words: tuple[str, ...]) -> 
 
 
 def test_a_status_of_another_version_is_refused_by_the_picture() -> None:
-    document = status_document(snapshot_of(busy()), COUNTS)
+    document = to_builtins(status_document(snapshot_of(busy()), COUNTS))
     others: dict[str, Any] = {"cpus": {}, "pods": [{}], "held": [{}], "numaNodes": [{"memory": {"memory": {}}}]}
     for member, value in others.items():
         broken = {**document, member: value}

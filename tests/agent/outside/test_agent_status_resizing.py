@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from tests.agent.outside.nodes import MACHINE, STATIC, Told, pod, snapshot_of
 from tests.cli.command import mooring
 from tests.documents.validation import complaints
 
 from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.status.api import status_pages
-from mooring.agent.status.document import status_document
 from mooring.agent.status.snapshot import AgentCounts, Published
+from mooring.agent.status.status_document import status_document
 from mooring.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
 from mooring.core.moment import SECOND, Moment
 from mooring.discovery.loader import load_machine
@@ -61,7 +62,7 @@ def path(tmp_path: Path) -> Iterator[str]:
 
 
 def test_the_document_tells_first_pending_and_refused() -> None:
-    document = status_document(snapshot_of(resizing()), AgentCounts(), START.plus(2 * SECOND))
+    document = to_builtins(status_document(snapshot_of(resizing()), AgentCounts(), START.plus(2 * SECOND)))
     assert complaints("AgentStatus", document) == []
     found = containers(document)
     first = found["db"]["baseline"]
@@ -73,7 +74,7 @@ def test_the_document_tells_first_pending_and_refused() -> None:
 
 def test_time_that_is_over_or_of_another_boot_is_none_left() -> None:
     for now in (START.plus(9 * SECOND), Moment(START.since_boot, "another")):
-        document = status_document(snapshot_of(resizing()), AgentCounts(), now)
+        document = to_builtins(status_document(snapshot_of(resizing()), AgentCounts(), now))
         assert containers(document)["db"]["pending"]["secondsLeft"] == 0
 
 

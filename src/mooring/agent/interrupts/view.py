@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.extensions.interrupts import Why
 from mooring.extensions.steering import NEW, Step
@@ -45,31 +43,3 @@ class InterruptView:
     def count(self, why: Why) -> int:
         """Return how many interrupts stand where they stand for this reason."""
         return sum(one.place is not None and one.place.why is why for one in self.steps)
-
-
-def interrupt_fields(sight: InterruptView | None) -> dict[str, Any]:
-    """Return the member ``interrupts`` of the status document; nothing while the agent does not look at them."""
-    if sight is None:
-        return {}
-    return {
-        "interrupts": {
-            "mode": sight.mode,
-            "total": sight.total,
-            "managed": sight.count(Why.MANAGED),
-            "noRoom": sight.count(Why.NO_ROOM),
-            "moved": [_row(one, "original", one.original) for one in sight.moved],
-            "pending": [_row(one, "wanted", one.write) for one in sight.pending],
-            "leftAlone": [_row(one) for one in sight.alone],
-            "findings": [finding.fields() for finding in sight.findings],
-        }
-    }
-
-
-def _row(step: Step, other: str = "", cpus: CPUSet | None = None) -> dict[str, Any]:
-    one = step.interrupt
-    fields: dict[str, Any] = {"number": one.number, "name": one.name, "cpus": str(one.allowed)}
-    if other:
-        fields[other] = str(cpus)
-    if step.place is not None:
-        fields["why"] = step.place.why.value
-    return fields

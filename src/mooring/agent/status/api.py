@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import to_builtins
+
 from mooring.agent.status.snapshot import AgentCounts, SnapshotProvider
 from mooring.discovery.machineinfo_json import machine_info_document
 from mooring.service.clock import present_moment
@@ -24,9 +26,9 @@ def status_pages(provider: SnapshotProvider, counts: Callable[[], AgentCounts]) 
 
     def status() -> Page:
         # Late: an agent that is not asked needs neither the document nor the pictures that it shares words with.
-        from mooring.agent.status.document import status_document  # noqa: PLC0415 - as said above
+        from mooring.agent.status.status_document import status_document  # noqa: PLC0415 - as said above
 
-        return _json(status_document(provider.snapshot(), counts(), present_moment()))
+        return _json(to_builtins(status_document(provider.snapshot(), counts(), present_moment())))
 
     def machine() -> Page:
         found = provider.snapshot().machine

@@ -11,10 +11,10 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any
 
 from mooring.agent.status.api import MACHINE, STATUS
-from mooring.agent.status.document import KIND
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.discovery.machineinfo_json import parse_machine_info
+from mooring.documents.status import KIND
 
 SECONDS = 5.0
 """How long an answer may take."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from mooring.agent.interrupts.view import InterruptView
 from mooring.agent.reactor.values import AgentState
@@ -173,23 +173,3 @@ def with_failure(known: Mapping[str, PluginFailures], failed: PluginFailed) -> d
     before = known.get(failed.plugin)
     times = 1 if before is None else before.failures + 1
     return {**known, failed.plugin: PluginFailures(times, failed.point, failed.why)}
-
-
-def plugin_fields(state: AgentState | None, troubled: Mapping[str, PluginFailures]) -> dict[str, Any]:
-    """Return the member ``plugins`` of the status; none without plugins."""
-    host = None if state is None else state.kubelet.settings.plugins
-    if host is None:
-        return {}
-    listed = []
-    for plugin in host.choice.plugins:
-        trouble = troubled.get(plugin.name)
-        entry: dict[str, Any] = {
-            "name": plugin.name,
-            "placement": plugin.placement.value,
-            "givenUp": host.choice.watch.has_given_up(plugin.name),
-            "failures": 0 if trouble is None else trouble.failures,
-        }
-        if trouble is not None:
-            entry["lastFailure"] = {"point": trouble.point, "why": trouble.why}
-        listed.append(entry)
-    return {"plugins": listed}
