@@ -1,0 +1,216 @@
+"""One question, one answer: plan, search, comparison, capacity, replay, agent and extender decide alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, assume, event, given, settings
+from tests.laws.questions_anywhere import questions_anywhere
+
+from mooring.agent.reactor.placing import place
+from mooring.agent.reactor.values import AgentState
+from mooring.core.config import PLUGINS
+from mooring.kubelet.events import Readmit, after_event
+from mooring.kubelet.kubelet import Kubelet
+from mooring.manifest.scenario import Admit, Scenario
+from mooring.manifest.steps import Offline
+from mooring.node import Decision
+from mooring.planner.answering import Answer
+from mooring.planner.capacity.capacity import capacity_of
+from mooring.planner.capacity.shape import Subject
+from mooring.planner.changes.course import begin, followed, holding
+from mooring.planner.compare.trace import trace_of
+from mooring.planner.compare.trial import run_trial
+from mooring.planner.compare.variant import Variant
+from mooring.planner.plan import Plan, make_plan
+from mooring.planner.question import Question, opened_for
+from mooring.planner.replay import replay_scenario
+from mooring.publisher.objects import NodeFacts, NodeState, PodKey
+from mooring.publisher.restored import NodeKind, kind_of
+from mooring.scheduling.extender.deciding import Decider
+from mooring.scheduling.extender.outlook import Outlooks, Situation
+from mooring.scheduling.prediction import shape_of
+
+LAW = settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+
+
+def planned(question: Question) -> Plan:
+    plan = make_plan(question)
+    assume(plan.kubelet is not None)
+    return plan
+
+
+def last_answer(plan: Plan) -> tuple[Kubelet, Answer]:
+    """Return the kubelet before the last pod was asked, and the answer."""
+    assume(plan.answers and not plan.unasked and not plan.answers[-1].running)
+    return plan.trace[-2], plan.answers[-1]
+
+
+def verdict(decision: Decision) -> object:
+    """Return what was decided: admitted or why not, and what the pod holds."""
+    return decision.admitted, decision.reason, decision.message, holding(decision)
+
+
+@LAW
+@given(questions_anywhere())
+def test_the_search_decides_as_the_plan(question: Question) -> None:
+    plan, start = planned(question), begin(question)
+    assert isinstance(start, tuple)
+    course = followed(*start, question.leaving)
+    assert course is not None
+    for answer in plan.answers:
+        if answer.crash:
+            assert answer.pod.uid not in course.decisions
+        elif question.offline:
+            # A plan corrects its answers about sets that lost CPUs later.
+            assert course.decisions[answer.pod.uid].admitted is answer.admitted
+        else:
+            assert verdict(course.decisions[answer.pod.uid]) == verdict(answer.decision)
+    assert plan.kubelet is not None
+    if not plan.unasked:
+        assert course.after.settled().node == plan.kubelet.node
+
+
+@LAW
+@given(questions_anywhere())
+def test_a_comparison_decides_as_the_plan(question: Question) -> None:
+    plan = planned(question)
+    variant = Variant("x", question.machine, question.config, question.mooring, question.devices)
+    trial = run_trial(trace_of(question), variant)
+    returned = [answer for answer in plan.answers if not answer.ends_the_plan]
+    assert [(one.pod.uid, one.decision.admitted, one.decision.reason) for one in trial.admissions] == [
+        (answer.pod.uid, answer.admitted, answer.decision.reason) for answer in returned
+    ]
+    assert (trial.kubelet is None) is (len(returned) < len(plan.answers))
+    if trial.kubelet is not None and plan.kubelet is not None:
+        assert trial.kubelet.node == plan.kubelet.node
+        assert trial.kubelet.files == plan.files
+
+
+@LAW
+@given(questions_anywhere())
+def test_capacity_decides_about_one_more_pod_as_the_plan(question: Question) -> None:
+    assume(PLUGINS not in question.mooring.extensions)
+    _, answer = last_answer(planned(question))
+    capacity = capacity_of(Subject(answer.pod, replace(question, pods=question.pods[:-1])), limit=1)
+    assume(capacity.can_be_asked)
+    event(f"admitted {answer.admitted}")
+    if answer.admitted:
+        (replica,) = capacity.replicas
+        assert holding(replica.decision) == holding(answer.decision)
+    else:
+        assert capacity.next is not None
+        assert (capacity.next.decision.reason, capacity.next.code) == (answer.decision.reason, answer.code)
+
+
+@LAW
+@given(questions_anywhere())
+def test_a_replay_decides_as_the_plan_until_the_node_resources_check_refuses(question: Question) -> None:
+    plan = planned(question)
+    offline = (Offline(question.offline),) if question.offline else ()
+    pods = tuple(answer.pod for answer in plan.answers if not answer.running)
+    scenario = Scenario(
+        id="x",
+        machine="m",
+        kubelet=question.config,
+        mooring=question.mooring,
+        files={
+            name: text
+            for name, text in (
+                ("cpu_manager_state", question.files.cpu),
+                ("memory_manager_state", question.files.memory),
+            )
+            if text is not None
+        },
+        active=question.active,
+        devices={
+            resource: [{"id": one.id, "numa": one.numa if one.numa is None else list(one.numa)} for one in devices]
+            for resource, devices in question.devices.items()
+        },
+        steps=(*offline, *(Admit(pod) for pod in pods)),
+        expect={},
+        note="",
+        raw={},
+    )
+    # Pods of the files that do not run are adopted by a plan, and stale for a kubelet that is told of none.
+    assume(not opened_for(question).others)
+    told = replay_scenario(scenario, {"m": question.machine.info})
+    assume("unsupported" not in told)
+    outcome = told["expect"]
+    steps = [*outcome["start"].get("readmitted", []), *outcome.get("steps", [])[len(offline) :]]
+    for answer, step in zip(plan.answers, steps, strict=False):
+        if answer.decision.reason.startswith("OutOf"):
+            return
+        assert (step["admitted"], step.get("reason", "")) == (answer.admitted, answer.decision.reason)
+        if answer.admitted and not question.offline:
+            cpus = {name: str(placement.cpus) for name, placement in answer.decision.containers.items()}
+            assert {name: one["cpus"] for name, one in step["containers"].items()} == cpus
+    assert len(steps) >= len([answer for answer in plan.answers if not answer.ends_the_plan])
+
+
+@LAW
+@given(questions_anywhere())
+def test_the_agent_decides_as_the_managers_of_the_plan(question: Question) -> None:
+    before, answer = last_answer(planned(question))
+    assume(not answer.decision.reason.startswith("OutOf"))
+    state = AgentState(before)
+    placed = place(state, answer.pod)
+    assume(placed.rejection is None or placed.rejection.reason != "EmptySharedPool")
+    event(f"admitted {answer.admitted}")
+    assert (placed.rejection is None) is answer.admitted
+    if placed.rejection is not None and answer.decision.rejection is not None:
+        assert placed.rejection == answer.decision.rejection
+    if answer.admitted:
+        after = placed.state.kubelet.node.cpu
+        assert after.assignments.get(answer.pod.uid) == answer.after.node.cpu.assignments.get(answer.pod.uid)
+
+
+@LAW
+@given(questions_anywhere())
+def test_the_extender_decides_as_the_plan(question: Question) -> None:
+    before, answer = last_answer(planned(question))
+    before = before.settled()
+    assume(not set(opened_for(question).others) - {pod.uid for pod in question.pods})
+    facts = NodeFacts(question.machine.info, question.config, question.mooring)
+    kind = kind_of("facts", facts)
+    assert isinstance(kind, NodeKind)
+    pods = dict(before.node.active)
+    state = NodeState(
+        "node",
+        "facts",
+        before.files,
+        before.node.providers.devices,
+        tuple(PodKey(pod.namespace, pod.name, pod.uid) for pod in pods.values()),
+        offline=before.node.cpu.offline,
+        displaced=before.node.cpu.displaced,
+    )
+    outlook = Outlooks().of(Situation(kind, state, pods, ()))
+    # A kubelet would not start on some states, as with strict-cpu-reservation and an empty shared pool.
+    assume(not outlook.trouble)
+    found = Decider().answer(outlook, shape_of(answer.pod))
+    event(f"admitted {answer.admitted}")
+    assert found.admitted is answer.admitted
+    assert found.reason == answer.decision.reason
+    assert found.code == ("" if answer.admitted else answer.code)
+
+
+@LAW
+@given(questions_anywhere())
+def test_events_one_by_one_are_the_plan(question: Question) -> None:
+    assume(PLUGINS not in question.mooring.extensions)
+    plan = planned(question)
+    kubelet = opened_for(question).start.kubelet
+    assert kubelet is not None
+    offline = (Offline(question.offline),) if question.offline else ()
+    events = (*map(Readmit, question.active), *offline, *map(Admit, question.pods))
+    answers = iter(plan.answers)
+    for one in events:
+        kubelet, result = after_event(kubelet, one)
+        for admission in result.admissions:
+            answer = next(answers)
+            assert (admission.pod, admission.admitted) == (answer.pod, answer.admitted)
+        if result.is_last:
+            break
+    assert next(answers, None) is None
