@@ -47,7 +47,7 @@ demo: $(STAMP)
 	@$(BIN)/python scripts/demo.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 # make test draws the same examples on every machine; this draws others. TESTS narrows it to files or folders.
 MINUTES ?= 5

@@ -41,7 +41,7 @@ def run(python: str, version: str) -> int:
         [python, "-m", "venv", str(folder)],
         [*pip, "--require-hashes", "-r", "requirements.lock"],
         [*pip, "--no-deps", "--no-build-isolation", "-e", "."],
-        [str(folder / "bin" / "python"), "-m", "pytest", "-q", "-n", "2"],
+        [str(folder / "bin" / "python"), "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal"],
     )
     for command in commands:
         code = subprocess.run(command, cwd=ROOT, check=False).returncode  # noqa: S603 - fixed commands

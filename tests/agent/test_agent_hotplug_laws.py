@@ -120,4 +120,4 @@ class HotplugLives(AgentLives):
 
 
 TestHotplugLives = HotplugLives.TestCase
-TestHotplugLives.settings = settings(deadline=None, max_examples=80, stateful_step_count=40)
+TestHotplugLives.settings = settings(deadline=None, max_examples=50, stateful_step_count=40)

@@ -319,4 +319,4 @@ class AgentLives(RuleBasedStateMachine):
 
 
 TestAgentLives = AgentLives.TestCase
-TestAgentLives.settings = settings(deadline=None, max_examples=80, stateful_step_count=40)
+TestAgentLives.settings = settings(deadline=None, max_examples=50, stateful_step_count=40)

@@ -43,7 +43,7 @@ def expected(topology: Topology, available: int, need: int, rules: TakeRules, ke
     return mask_of(taken)
 
 
-@settings(max_examples=700)
+@settings(max_examples=350)
 @given(st.data(), nested_topologies(), RULES)
 def test_taking_around_kept_cpus_equals_the_plain_form(
     data: st.DataObject, topology: Topology, rules: TakeRules

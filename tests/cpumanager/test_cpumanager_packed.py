@@ -25,7 +25,7 @@ def expected(topology: Topology, available: int, need: int, rules: TakeRules, *,
     return mask_of(taken)
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(st.data(), topologies(), st.booleans(), st.booleans(), FIXABLE)
 def test_taking_equals_the_plain_form(
     data: st.DataObject, topology: Topology, spread: bool, uncore: bool, fixed: frozenset[str]

@@ -146,7 +146,7 @@ def stories(draw: st.DrawFn) -> tuple[MachineInfo, KubeletConfig, list[Pod]]:
     return info, config, [draw(pods(f"p{number}")) for number in range(draw(st.integers(3, 8)))]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(stories(), st.sets(st.integers(0, 7)), st.booleans())
 def test_sentences_about_random_pods_are_true(
     story: tuple[MachineInfo, KubeletConfig, list[Pod]], ended: set[int], restart: bool

@@ -71,7 +71,7 @@ def stories(draw: st.DrawFn) -> list[Event]:
     return story
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(st.data(), machines(), stories())
 def test_every_break_of_a_law_has_its_defect(data: st.DataObject, info: MachineInfo, story: list[Event]) -> None:
     config = data.draw(configurations(info))

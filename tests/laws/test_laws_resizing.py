@@ -375,7 +375,7 @@ STEPS = ("resize",) * 10 + ("time",) * 4 + ("restart", "restart", "admit", "admi
 HALF_SECONDS = st.sampled_from([0, 1, 1, 2, 3, 6, 10])
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.data(), st.one_of(roomy_machines(), roomy_machines(), machines()))
 def test_whatever_happens_to_resized_pods_the_laws_hold(data: st.DataObject, info: MachineInfo) -> None:
     story = Story(data, info)

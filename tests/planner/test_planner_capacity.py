@@ -29,7 +29,7 @@ from mooring.planner.capacity.shape import Subject, replica
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 
-LAW = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+LAW = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,7 @@ class LyingStory(Story):
     lies = True
 
 
-Story.TestCase.settings = settings(max_examples=150, stateful_step_count=10)
-LyingStory.TestCase.settings = settings(max_examples=150, stateful_step_count=10)
+Story.TestCase.settings = settings(max_examples=70, stateful_step_count=10)
+LyingStory.TestCase.settings = settings(max_examples=70, stateful_step_count=10)
 TestHostilePlugins = Story.TestCase
 TestLyingPlugins = LyingStory.TestCase

@@ -51,7 +51,7 @@ def steps(kubelet: Kubelet) -> int:
 
 
 @given(hardware(), configurations(), st.data())
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_available_is_what_a_pod_gets_and_one_more_is_not(
     hard: Hardware, config: KubeletConfig, data: st.DataObject
 ) -> None:

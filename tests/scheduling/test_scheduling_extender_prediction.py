@@ -29,7 +29,7 @@ from mooring.scheduling.prediction import predicted, shape_of, view_key
 
 
 @given(hardware(), configurations(), st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_nodes_of_one_key_decide_equally_whatever_their_pods_are_called(
     hard: Hardware, config: KubeletConfig, data: st.DataObject
 ) -> None:
