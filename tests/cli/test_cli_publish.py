@@ -62,7 +62,7 @@ def test_dry_run_is_the_same_each_time(config: str) -> None:
 
 def test_dry_run_for_people_is_a_table(config: str) -> None:
     answered = mooring(*described(config, "--dry-run"))
-    assert "7 of 7 CPUs can still be given away exclusively" in answered.out
+    assert "7 of 7 CPUs are available for exclusive use" in answered.out
     assert answered.out.splitlines()[-2].split() == ["node-0", "cpu", "7", "7", "8"]
 
 

@@ -95,7 +95,7 @@ def test_a_refusal_is_told_and_tried_again_and_holds_up_no_state(node: Node) -> 
     assert node.publisher.counts.wakes == 0
     (told,) = node.told
     assert told.severity == "warning"
-    assert "waiting pods are not tried again at once" in told.message
+    assert "waiting pods tried again is not written" in told.message
     node.admit("a")
     node.let_pass(2.0)
     assert len(node.written()) == 2

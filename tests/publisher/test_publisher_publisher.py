@@ -155,7 +155,7 @@ def test_credentials_are_read_anew_after_a_refusal(node: Node) -> None:
 def test_missing_definitions_are_told(node: Node) -> None:
     node.cluster.fail(FACTS, Fault(404))
     node.let_pass(0.5)
-    assert node.told[0].message.endswith("are the definitions of deploy/crds there?")
+    assert node.told[0].message.endswith("apply the definitions of deploy/crds")
 
 
 def test_cluster_without_node_resource_topologies_gets_the_rest(node: Node) -> None:

@@ -223,9 +223,9 @@ def test_before_everything_was_listed_nobody_is_told_anything(extender: Extender
     assert ask(extender, "/readyz", b"", "GET")[0] == 503
     assert ask(extender, "/healthz", b"", "GET")[0] == 200
     _, answer = ask(extender, "/filter", body(Pod=pod_body("p", "2"), NodeNames=["node-a"]))
-    assert answer["Error"].startswith("mooring: the extender has not heard")
+    assert answer["Error"].startswith("mooring: the extender has not yet listed")
     assert not answer["NodeNames"]
-    assert bind(extender, "p", "node-a").startswith("mooring: the extender has not heard")
+    assert bind(extender, "p", "node-a").startswith("mooring: the extender has not yet listed")
 
 
 def test_metrics_tell_what_was_asked_and_which_promises_were_broken(extender: Extender) -> None:

@@ -77,7 +77,7 @@ def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
     def load() -> NodeFacts:
         return _facts(asked.config or (f"{root}/config.yaml",), asked.machine)
 
-    load()  # a mistake is told now, and not after the first pause
+    load()  # a mistake is reported now, not after the first pause
     names = None if asked.dry_run else APINames(connector(asked.kubeconfig), asked.name)
     path = asked.pod_resources or f"{root}/{_SOCKET}"
     client = PodResourcesClient(path)
@@ -98,7 +98,7 @@ def connector(kubeconfig: str) -> Callable[[], Cluster]:
     """
     from mooring.service.cluster.apiserver import cluster_of, configuration_of  # noqa: PLC0415 - needs the extra
 
-    configuration_of(kubeconfig or None)  # a mistake is told now
+    configuration_of(kubeconfig or None)  # a mistake is reported now
     return lambda: cluster_of(configuration_of(kubeconfig or None))
 
 

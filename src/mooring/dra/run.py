@@ -158,7 +158,7 @@ def refuse_static_kubelet(kubelet_root: Path, configuration: Path | None) -> Non
 
     Args:
         kubelet_root: the kubelet's root directory, with its state file.
-        configuration: the kubelet's file; None when nobody named it.
+        configuration: the kubelet's file; None when it is not named.
 
     Raises:
         InputError: the kubelet's CPU manager has the policy static.

@@ -33,7 +33,7 @@ class LiveSource:
         self._seen: Observation | None = None
 
     def look(self) -> Observation | None:
-        """Return what the engine has given away; None while there is no engine."""
+        """Return what the engine has allocated; None while there is no engine."""
         kubelet = self._read()
         if kubelet is None or kubelet is self._kubelet:
             return self._seen

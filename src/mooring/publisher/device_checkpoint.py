@@ -1,4 +1,4 @@
-"""The kubelet's own record of who holds which devices: the only one that names pods by their uids.
+"""The kubelet's own record of device holders: the only one that names pods by their uids.
 
 Source: kubelet v1.37.1, pkg/kubelet/cm/devicemanager/checkpoint, ``device-plugins/kubelet_internal_checkpoint``.
 """

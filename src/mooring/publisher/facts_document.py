@@ -199,7 +199,7 @@ def mooring_document(config: MooringConfig) -> dict[str, Any]:
 
 
 def _plugin_fields(choice: PluginChoice) -> dict[str, Any]:
-    """Return which plugins decide, and how they are set; whoever cannot load the same ones cannot predict the node."""
+    """Return the plugins and their settings; a reader without the same plugins cannot predict the node."""
     if not choice.plugins:
         return {}
     plugins = [

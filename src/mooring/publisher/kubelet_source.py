@@ -204,13 +204,13 @@ class KubeletSource:
 def _started(kind: NodeKind | str, files: StateTexts) -> Kubelet | str:
     if isinstance(kind, str):
         return kind
-    # Nobody is in it yet: who holds something is said by the files.
+    # No pod is in it yet: the files name the holders.
     found = restored(kind, NodeState("", kind.digest, files, pods=(PodKey("", ""),)), {})
     return found if isinstance(found, str) else replace(found.kubelet, node=replace(found.kubelet.node, active={}))
 
 
 def _sets(kubelet: Kubelet | str) -> Sets:
-    """Return the exclusive CPUs of the file; none when nobody can start on it."""
+    """Return the exclusive CPUs of the file; none when no kubelet can start on it."""
     return {} if isinstance(kubelet, str) else kubelet.node.cpu.assignments
 
 

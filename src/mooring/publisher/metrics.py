@@ -34,7 +34,7 @@ class PublisherMetrics(Collector):
         return generate_latest(self._registry)
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that nobody is asked before there is something."""
+        """Return nothing: registering must not collect."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

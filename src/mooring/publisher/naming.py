@@ -70,7 +70,7 @@ def device_state(
     """Return devices and holders.
 
     The kubelet's record also has what ended pods held, until it gives devices away again. Entries of pods that are
-    not listed are left out when every listed pod's uid is known, because then nobody who runs can be meant.
+    not listed are left out when every listed pod's uid is known, because then no running pod can be meant.
     """
     devices = {resource: list(found) for resource, found in healthy.items()}
     for pod in pods:

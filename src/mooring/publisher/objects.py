@@ -29,7 +29,7 @@ FACTS: Final = "NodeFacts"
 STATE: Final = "NodeState"
 PLURALS: Final[Mapping[str, str]] = {FACTS: "nodefacts", STATE: "nodestates"}
 LARGEST_OBJECT: Final = 1_000_000
-"""Bytes of an object as JSON. etcd takes 1.5 MiB, and the API server's records of who set which field need room."""
+"""Bytes of an object as JSON. etcd takes 1.5 MiB, and the API server's records of field managers need room."""
 
 _REMEDY: Final = "is it from another version of Mooring? mooring publish writes it anew"
 _T = TypeVar("_T")
@@ -101,7 +101,7 @@ class PodKey:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What a node has given away, at one moment."""
+    """What a node has allocated, at one moment."""
 
     node: str
     """Name in the cluster."""
@@ -110,7 +110,7 @@ class NodeState:
     files: StateTexts = field(default_factory=StateTexts)
     """What the checkpoint files say; None for a manager with policy none that writes none."""
     devices: DeviceState = field(default_factory=DeviceState)
-    """Devices of the plugins, and who holds them."""
+    """Devices of the plugins, and their holders."""
     pods: tuple[PodKey, ...] = ()
     """Pods that the node has admitted, in the order of admission where it is known."""
     sequence: int = 0

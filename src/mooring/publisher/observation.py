@@ -31,7 +31,7 @@ class Observation:
 
 
 class Source(Protocol):
-    """Whoever knows a node."""
+    """Where observations of a node come from."""
 
     def look(self) -> Observation | None:
         """Return the newest observation, the same object while nothing changes; None when there is none yet.

@@ -59,7 +59,7 @@ class Pace:
     """When the last write succeeded."""
     failures: int = 0
     barred: float = 0.0
-    """Before that nobody is asked again."""
+    """Not asked again before that."""
 
     @property
     def due(self) -> float | None:
@@ -122,7 +122,7 @@ class Waking:
     """What was available in the state that was written last; None before the first."""
     is_wanted: bool = False
     barred: float = 0.0
-    """Before that nobody is woken again."""
+    """No annotation is written before that."""
 
     def written(self, room: Room) -> Waking:
         """Return it after a state was written. What was there before the first one is not known: it counts as less."""
@@ -134,7 +134,7 @@ class Waking:
         return self.is_wanted and now >= self.barred
 
     def done(self, now: float) -> Waking:
-        """Return it after somebody was woken."""
+        """Return it after the annotation was written."""
         return replace(self, is_wanted=False, barred=now + self.least)
 
     def failed(self, now: float) -> Waking:

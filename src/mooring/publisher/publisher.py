@@ -1,7 +1,7 @@
 """The publisher: looks at its source, and writes when it is time to.
 
-One thread does everything, waits for nobody but the API server and the source, and never gives up: what cannot be seen
-or written is told once in a while and tried again.
+One thread does everything, waits for the API server and the source only, and never gives up: what cannot be read or
+written is retried, and logged now and then.
 """
 
 from __future__ import annotations
@@ -130,10 +130,12 @@ class Publisher:
             self.counts.blind += 1
             self._resume_at = now + pause_before(self._blind, self._node)
             if self._blind == 2 or self._blind % 20 == 0:
-                self._report(Finding("warning", _SUBJECT, f"the node cannot be seen (try {self._blind}): {error}"))
+                self._report(
+                    Finding("warning", _SUBJECT, f"the node cannot be observed (attempt {self._blind}): {error}")
+                )
             return
         if self._blind >= 2:
-            self._report(Finding("info", _SUBJECT, "the node is seen again"))
+            self._report(Finding("info", _SUBJECT, "the node is observed again"))
         self._blind = 0
         if seen is not None and seen is not self._seen:
             self._take(seen)
@@ -142,7 +144,7 @@ class Publisher:
 
     def _take(self, seen: Observation) -> None:
         if seen.problem and (self._seen is None or self._seen.problem != seen.problem):
-            message = f"nothing can be called available, because {seen.problem}"
+            message = f"available amounts are not published: {seen.problem}"
             self._report(Finding("warning", _SUBJECT, message))
         self._seen = seen
         self._sequence += 1
@@ -170,7 +172,11 @@ class Publisher:
             wake(self._cluster.http, self._node, self._sequence)
         except ClusterError as error:
             self._waking = self._waking.failed(now)
-            self._report(Finding("warning", _SUBJECT, f"waiting pods are not tried again at once: {error}"))
+            self._report(
+                Finding(
+                    "warning", _SUBJECT, f"the annotation that has waiting pods tried again is not written: {error}"
+                )
+            )
         else:
             self._waking = self._waking.done(now)
             self.counts.wakes += 1
@@ -182,8 +188,8 @@ class Publisher:
         self.counts.failures += 1
         if self._pace.failures <= 2 or self._pace.failures % 20 == 0:
             missing = isinstance(error, ClusterError) and error.code == httpx2.codes.NOT_FOUND
-            remedy = "; are the definitions of deploy/crds there?" if missing else ""
-            message = f"{self._node} is not published (try {self._pace.failures}): {error}{remedy}"
+            remedy = "; apply the definitions of deploy/crds" if missing else ""
+            message = f"{self._node} is not published (attempt {self._pace.failures}): {error}{remedy}"
             self._report(Finding("warning", _SUBJECT, message))
 
     def _write(self, seen: Observation) -> None:
@@ -194,7 +200,7 @@ class Publisher:
         if self._owner is None or is_heartbeat:
             self._owner = node_uid(http, self._node)
         state, topology = documents_of(seen, sequence=self._sequence, moment=self._today(), owner=self._owner)
-        # Facts first, because the state names them; with the heartbeat again, in case that somebody removed them.
+        # Facts first, because the state names them; with the heartbeat again, in case they were removed.
         if self._known_facts != seen.state.facts or is_heartbeat:
             create_once(http, facts_document(seen.facts))
             self._known_facts = seen.state.facts

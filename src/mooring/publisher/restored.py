@@ -1,7 +1,7 @@
 """A node as it stands according to what it published: the engine started on its state, with the pods that are in it.
 
 Whatever cannot be read or does not fit together is a reason in words, never an exception: it came over a network, and
-somebody waits for an answer about many nodes.
+a scheduler waits for an answer about many nodes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RestoredState:
     members: frozenset[str]
     """Uids of the pods that are in the state."""
     known: frozenset[str]
-    """Uids of those that somebody describes."""
+    """Uids of those that the caller describes."""
 
 
 def kind_of(digest: str, facts: NodeFacts) -> NodeKind | str:
@@ -62,7 +62,7 @@ def kind_of(digest: str, facts: NodeFacts) -> NodeKind | str:
 def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> RestoredState | str:
     """Return the node on its state; a text says why it cannot be.
 
-    Pods of the state run already and are not decided about. Of a pod that nobody describes any more only what it holds
+    Pods of the state run already and are not decided about. Of a pod without a description only what it holds
     is known.
 
     Args:

@@ -26,10 +26,10 @@ _CPU = Annotated[int, msgspec.Meta(ge=0, le=HIGHEST_CPU)]
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveCPUs:
-    """How many CPUs of a node can be given away exclusively, for those who only count."""
+    """How many CPUs of a node are available for exclusive use, for readers that only count."""
 
     allocatable: int
-    """When nobody holds any."""
+    """When no container holds any."""
     available: int
     """Now."""
 
@@ -116,7 +116,7 @@ def state_of(document: object) -> NodeState:
     """Return the state of a NodeState object.
 
     Raises:
-        InputError: it is none, or cannot be read. The checkpoint texts are read by whoever starts a node on them.
+        InputError: it is none, or cannot be read. The checkpoint texts are read where a node is started on them.
     """
     name, found = read_object(document, STATE, _State)
     spec = found.spec

@@ -27,7 +27,7 @@ _PATHS: Final[Mapping[str, str]] = {
 
 
 def apply(http: httpx2.Client, document: Mapping[str, Any]) -> None:
-    """Make an object as the document says, whoever set its fields before.
+    """Make an object as the document says, whatever set its fields before.
 
     Raises:
         ClusterError: the server says no, or nothing.
@@ -89,7 +89,7 @@ _STATES: Final = f"apis/{API_VERSION}/{PLURALS[STATE]}"
 
 
 def prune(http: httpx2.Client, now: float) -> list[str]:
-    """Delete what nobody names, and return the names.
+    """Delete facts that no state names, and return their names.
 
     Args:
         http: with base URL and credentials.

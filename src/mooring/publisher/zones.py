@@ -1,7 +1,7 @@
 """What is where on a node, and how much of it a pod can still get from one NUMA node alone.
 
 Available is what the managers would give: CPUs that are reserved, memory of a group of several NUMA nodes and devices
-that are not healthy are not. A manager with policy none keeps no account of NUMA nodes and refuses nobody because of
+that are not healthy are not. A manager with policy none keeps no account of NUMA nodes and refuses no pod because of
 them; there everything is available.
 """
 
@@ -57,7 +57,7 @@ def zones_of(info: MachineInfo, node: Node) -> tuple[Zone, ...]:
 
 
 def exclusive_cpus_of(node: Node) -> ExclusiveCPUs:
-    """Return how many CPUs can be given away exclusively, on all zones together; none with policy none."""
+    """Return how many CPUs are available for exclusive use, in all zones together; none with policy none."""
     policy = node.settings.cpu
     if policy is None:
         return ExclusiveCPUs(0, 0)

@@ -1,1 +1,1 @@
-"""Pods go only where the node will accept them: what nodes publish, and who asks it before a pod is bound."""
+"""Pods are bound only where the node will admit them: the extender, and what it predicts."""

@@ -1,6 +1,6 @@
 """What may have become of a node since it published its state.
 
-Pods were bound to it that the state does not name, and pods of the state are leaving. Nobody here knows how far the
+Pods were bound to it that the state does not name, and pods of the state are leaving. It is not known here how far the
 node has come: whether a pod that leaves is gone yet, or was gone before another one was admitted. Where a pod lies
 depends on that. So every course that the node can have taken is followed, and a pod is promised a place only where
 each of them admits it.
@@ -46,7 +46,7 @@ def courses(
 ) -> tuple[Kubelet, ...] | None:
     """Return every node that the state can have become, without those that are equal; None when there are too many.
 
-    The first one is that in which nobody has left. All count everything in their sums that may still be there.
+    The first one is that in which no pod has left. All count everything in their sums that may still be there.
 
     Args:
         digest: of the node's facts.

@@ -33,7 +33,7 @@ def _exclusive(node: Node) -> str:
     found = exclusive_cpus_of(node)
     if not found.allocatable:
         return "nobody gets exclusive CPUs on this node"
-    return f"{found.available} of {found.allocatable} CPUs can still be given away exclusively"
+    return f"{found.available} of {found.allocatable} CPUs are available for exclusive use"
 
 
 def _zones(seen: Observation, node: Node) -> Table:

@@ -100,12 +100,12 @@ def command(
     dry_run: bool,
     prune: bool,
 ) -> int:
-    """Publish what the managers of this node have given away and what is left, on every change, until SIGTERM.
+    """Publish what the managers of this node have allocated and what is left, on every change, until SIGTERM.
 
     The state files and the PodResources API of the kubelet are read and never written. With --machine, --node or
     --active, the node that these describe is published once, in place of this computer's kubelet.
 
-    Exit code 1 when the kubelet would not start on its state, so that nothing can be called available.
+    Exit code 1 when the kubelet would not start on its state, so nothing is available.
     """
     check_destination(to)
     asked = Asked(kubeconfig, node_name, machine, config, state, active, node, pod_resources, dry_run)
@@ -160,7 +160,7 @@ def _of_kubelet(source: Source, form: str, to: str) -> int:
 
 def _shown(seen: Observation, form: str, to: str) -> int:
     if seen.problem:
-        click.echo(f"nothing can be called available, because {seen.problem}", err=True)
+        click.echo(f"available amounts are not published: {seen.problem}", err=True)
     if form == "text":
         from mooring.cli.text.publish import publish_text  # noqa: PLC0415 - rich is not needed for documents
 

@@ -26,7 +26,7 @@ WAIT = 5.0
 
 
 class PodAPI(Protocol):
-    """Whoever binds pods and knows them."""
+    """Where pods are read and bound."""
 
     def read_pod(self, namespace: str, name: str) -> bytes:
         """Return a pod as JSON.
@@ -116,7 +116,7 @@ class Binder:
         except ClusterError as error:
             if 400 <= error.code < 500 and error.code not in (408, 429):
                 self.view.not_bound(asked.PodUID)
-            # Otherwise nobody knows: the pod counts until the API server shows where it is.
+            # Otherwise the outcome is unknown: the pod counts until the API server shows where it is.
             return BindAnswer(f"mooring: {error}")
         self.view.bound(asked.PodUID)
         return BindAnswer()

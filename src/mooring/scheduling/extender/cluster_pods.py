@@ -14,7 +14,7 @@ from mooring.scheduling.extender.pods import Seen
 
 
 class ClusterPods:
-    """Takes what is heard of pods and brings it to their nodes."""
+    """Takes what is reported about pods and brings it to their nodes."""
 
     def __init__(self, node: Callable[[str], KnownNode], clock: Callable[[], float]) -> None:
         """Begin without any.
@@ -52,7 +52,7 @@ class ClusterPods:
         self._nominate(uid, seen.nominated)
 
     def replace(self, listed: Iterable[Seen]) -> None:
-        """Take all pods that there are; of those that are new nobody knows the order but by the second."""
+        """Take all pods that there are; the order of new ones is known by the second only."""
         found = list(listed)
         there = {seen.pod.uid for seen in found}
         for uid in [uid for uid in (*self.bound, *self._waiting) if uid not in there]:

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""Seconds; a scheduler waits for five unless it is told otherwise."""
+"""Seconds; a scheduler waits for five by default."""
 
 _GAUGES: Mapping[str, str] = {
     "nodes": "Nodes with a published state.",
@@ -26,7 +26,7 @@ _GAUGES: Mapping[str, str] = {
 
 
 class ExtenderMetrics:
-    """Counters of one extender, and the page on which they stand."""
+    """Counters of one extender, and the page that shows them."""
 
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
         """Begin at zero.
@@ -69,7 +69,7 @@ class _Seen(Collector):
         self._counts = counts
 
     def describe(self) -> Iterable[Metric]:
-        """Return the names without a look at the extender."""
+        """Return the names without collecting."""
         return [GaugeMetricFamily(f"mooring_extender_{name}", says) for name, says in _GAUGES.items()]
 
     def collect(self) -> Iterator[Metric]:

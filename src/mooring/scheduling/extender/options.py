@@ -26,7 +26,7 @@ class TLS:
     certificate: str = ""
     key: str = ""
     client_ca: str = ""
-    """Who signs the certificates that clients must have; empty when they need none."""
+    """CA of the certificates that clients must have; empty when they need none."""
 
 
 @dataclass(frozen=True, slots=True)

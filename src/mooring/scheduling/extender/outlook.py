@@ -69,7 +69,7 @@ class Situation:
     """Uids of those that have finished or are deleted: the node lets them go before it sees what is bound from now on.
     When they went is open."""
     unsure: Collection[str] = frozenset()
-    """Uids of those before which others may have come and gone that nobody heard of."""
+    """Uids of those before which unknown pods may have come and gone."""
 
     def without(self, uid: str) -> Situation:
         """Return the situation as if a pod had never come."""

@@ -51,7 +51,7 @@ class Extender:
         return all(one.has_listed.is_set() for one in self.followers)
 
     def start(self) -> None:
-        """Begin to hear of the cluster."""
+        """Start to follow the cluster."""
         for one in self.followers:
             one.start()
         threading.Thread(target=self._look_ahead, name="mooring-outlooks", daemon=True).start()
@@ -64,7 +64,7 @@ class Extender:
         self.service.close()
 
     def _look_ahead(self) -> None:
-        """Make the outlooks of nodes that have changed before somebody asks for them."""
+        """Make the outlooks of changed nodes before the scheduler asks for them."""
         tidy = time.monotonic() + _TIDY_PERIOD
         while not self.stopping.wait(_LOOK_PERIOD):
             for name in self.view.changed_nodes():
@@ -139,7 +139,7 @@ def run_extender(config: str, kubeconfig: str) -> None:
         except InputError as error:
             raise ClusterError(str(error)) from None
 
-    cluster_of(configuration).close()  # mistakes in the credentials are told at once
+    cluster_of(configuration).close()  # mistakes in the credentials are reported at once
     extender = extender_with(options, connect, lambda about, problem: log.warning(problem, about=about))
     with stop_signals() as stop, closing(serve(options, extender.service.app)), _running(extender):
         log.info("the extender begins", listen=f"{options.host}:{options.port}", tls=bool(options.tls.certificate))

@@ -34,7 +34,7 @@ class Merit:
     room: float = 1.0
     """CPUs of the largest request that one NUMA node still takes alone, by those of the largest NUMA node."""
     free: float = 1.0
-    """CPUs that can still be given away, by all that ever can."""
+    """CPUs still available for exclusive use, divided by all."""
 
     @staticmethod
     def worst(merits: Sequence[Merit]) -> Merit:
@@ -114,7 +114,7 @@ def largest_aligned(kubelet: Kubelet, topology: Topology, available: int) -> int
     Args:
         kubelet: of the node.
         topology: of its machine.
-        available: CPUs that can be given away.
+        available: CPUs available for exclusive use.
     """
     policy = kubelet.settings.cpu
     step = max(policy.group_size, 1) if policy is not None and policy.rules.whole_cores else 1

@@ -33,7 +33,7 @@ from mooring.scheduling.extender.wire import (
     decoded,
 )
 
-NOT_READY: Final = "mooring: the extender has not heard of all nodes and pods yet"
+NOT_READY: Final = "mooring: the extender has not yet listed all nodes and pods"
 TOO_LATE: Final = "mooring: not decided within the time of the request"
 _JSON: Final = "application/json"
 _RESERVE: Final = 0.8
@@ -176,7 +176,7 @@ class Service:
 
     def _refused(self, verb: str, status: int, problem: str) -> Response:
         self._metrics.requests.labels(verb, str(status)).inc()
-        # Who is too slow is not listened to any further; what others still send is read, so that they see the answer.
+        # A client that is too slow is cut off; what others still send is read, so that they see the answer.
         headers = {"Connection": "close"} if status == 408 else None
         return Response(encoded({"error": problem}), status, headers, _JSON)
 

@@ -26,7 +26,7 @@ _NOTHING = Situation(None, None, {}, (), ())
 
 
 class ClusterView:
-    """Takes what is heard and answers what can be said about a node; from any thread."""
+    """Takes reports and answers what is known about a node; usable from any thread."""
 
     def __init__(
         self, clock: Callable[[], float], *, assumed_for: float = ASSUMED_FOR, longest_age: float | None = None
@@ -49,10 +49,10 @@ class ClusterView:
         self._pods = ClusterPods(self._node, clock)
 
     def tell_refusals(self, tell: Callable[[str], object]) -> None:
-        """Tell somebody the reason whenever a node refuses a pod that this extender has bound to it."""
+        """Report the reason whenever a node refuses a pod that this extender has bound to it."""
         self._pods.refused = tell
 
-    # What is heard.
+    # Reports.
 
     def put_facts(self, digest: str, facts: NodeFacts | str) -> None:
         """Take facts, or the reason why they cannot be read."""
@@ -105,7 +105,7 @@ class ClusterView:
             self._pods.put(seen)
 
     def replace_pods(self, pods: Iterable[Seen]) -> None:
-        """Take all pods that there are; of those that are new nobody knows the order but by the second."""
+        """Take all pods that there are; the order of new ones is known by the second only."""
         listed = list(pods)  # the pages of a list may take their time
         with self._lock:
             self._pods.replace(listed)
@@ -123,7 +123,7 @@ class ClusterView:
             return self._node(name).binding
 
     def assume(self, pod: Pod, name: str) -> None:
-        """Count a pod as bound from now on, before the API server is told; whether it takes it is still open."""
+        """Count a pod as bound from now on, before the request to the API server; its outcome is still open."""
         with self._lock:
             self._pods.assume(pod, name)
 
@@ -145,7 +145,7 @@ class ClusterView:
             return self._pods.pod(uid)
 
     def pods_on(self, name: str) -> dict[str, Pod]:
-        """Return the pods of a node that nobody has heard is leaving."""
+        """Return the pods of a node that are not known to leave."""
         with self._lock:
             entries = self._nodes[name].pods if name in self._nodes else {}
             return {uid: entry.pod for uid, entry in entries.items() if not entry.leaving}

@@ -139,7 +139,7 @@ class PodListener:
 
 
 def followers(connect: Callable[[], Cluster], view: ClusterView, shapes: Shapes, report: Report) -> list[Follower]:
-    """Return those who follow facts, states and pods; facts first, because states are about them."""
+    """Return the followers of facts, states and pods; facts first, because states are about them."""
     group = f"apis/{GROUP}/{VERSION}"
     return [
         Follower(connect, f"{group}/{PLURALS[FACTS]}", FactsListener(view, report), name="extender"),
