@@ -9,7 +9,7 @@ from tests.render.report_steps import cpu_states
 
 from mooring.core.cpuset import CPUSet
 from mooring.render.palette import owner_style, use_style
-from mooring.render.report import CPUState, ReportView, changes_between
+from mooring.render.report import ReportCPU, ReportView, changes_between
 from mooring.render.view import CPUUse
 
 CELLS = """() => Object.fromEntries([...document.querySelectorAll('.map.wide .cell')].map(cell =>
@@ -17,7 +17,7 @@ CELLS = """() => Object.fromEntries([...document.querySelectorAll('.map.wide .ce
 CHANGED = "() => [...document.querySelectorAll('.map.wide .cell.changed')].map(cell => Number(cell.dataset.cpu))"
 
 
-def style_of(state: CPUState, report: ReportView) -> str:
+def style_of(state: ReportCPU, report: ReportView) -> str:
     owned = state.use is CPUUse.EXCLUSIVE
     return owner_style(report.node.owners[state.owners[0]]) if owned else use_style(state.use)
 

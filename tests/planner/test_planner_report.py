@@ -16,7 +16,7 @@ from mooring.planner.picture import plan_view
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 from mooring.planner.report import machine_report, report_of
-from mooring.render.report import CPUState, ReportView
+from mooring.render.report import ReportCPU, ReportView
 from mooring.render.view import CPUUse, NodeView
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -138,7 +138,7 @@ def test_a_kubelet_that_does_not_start_is_reported_with_its_message() -> None:
 
 def test_a_machine_alone_has_one_step_and_its_distances() -> None:
     report = machine_report(load_machine("epyc-7763-2s-nps4"))
-    assert set(cpu_states(report, 0).values()) == {CPUState(CPUUse.SHARED)}
+    assert set(cpu_states(report, 0).values()) == {ReportCPU(CPUUse.SHARED)}
     assert report.distances is not None
     assert report.distances.nodes == tuple(range(8))
     assert report.distances.rows[0] == (10, 12, 12, 12, 32, 32, 32, 32)

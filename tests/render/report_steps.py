@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.render.report import CPUState, ReportView
+from mooring.render.report import ReportCPU, ReportView
 
 
-def cpu_states(report: ReportView, step: int) -> Mapping[int, CPUState]:
+def cpu_states(report: ReportView, step: int) -> Mapping[int, ReportCPU]:
     """Return every CPU's use and owners after a step, by adding up the changes."""
-    found: dict[int, CPUState] = {}
+    found: dict[int, ReportCPU] = {}
     for change in (change for done in report.steps[: step + 1] for change in done.cpus):
         found.update(dict.fromkeys(change.cpus, change.state))
     return found

@@ -26,12 +26,12 @@ from mooring.render.palette import contrast
 from mooring.render.report import (
     Account,
     AccountState,
-    CPUState,
     DeviceView,
-    Distances,
-    PodView,
+    ReportCPU,
+    ReportDistances,
+    ReportPod,
+    ReportStep,
     ReportView,
-    Step,
     changes_between,
 )
 from mooring.render.svg import svg_text
@@ -76,11 +76,11 @@ class Page(HTMLParser):
 
 def report_on(view: NodeView, **more: Any) -> ReportView:
     states = {
-        cpu.cpu: CPUState(cpu.use, () if cpu.owner is None else (cpu.owner, *cpu.other_owners)) for cpu in view.cpus()
+        cpu.cpu: ReportCPU(cpu.use, () if cpu.owner is None else (cpu.owner, *cpu.other_owners)) for cpu in view.cpus()
     }
-    start = {cpu: CPUState(CPUUse.SHARED) for cpu in states}
-    steps = (Step(None, changes_between({}, start)), Step(0, changes_between(start, states)))
-    pods = (PodView("ns/pod", "uid", "admitted", admitted=True, step=1),)
+    start = {cpu: ReportCPU(CPUUse.SHARED) for cpu in states}
+    steps = (ReportStep(None, changes_between({}, start)), ReportStep(0, changes_between(start, states)))
+    pods = (ReportPod("ns/pod", "uid", "admitted", admitted=True, step=1),)
     return replace(ReportView("v1.37.1", view, steps, pods), **more)
 
 
@@ -99,7 +99,7 @@ def test_the_data_in_the_page_is_the_data_of_the_report() -> None:
         occupied(regular(SampleShape())),
         accounts=(Account(0, "memory", 64, 2, 60),),
         devices=(DeviceView("x/gpu", "gpu-0", (0,)),),
-        steps=(Step(None), Step(0, accounts=((0, AccountState(5, 55, (0,))),), devices=((0, "ns/pod/c"),))),
+        steps=(ReportStep(None), ReportStep(0, accounts=((0, AccountState(5, 55, (0,))),), devices=((0, "ns/pod/c"),))),
     )
     data = Page(html_text(report)).data()
     assert data == report_data(report)
@@ -128,14 +128,16 @@ def _filled(one: str, two: str) -> ReportView:
     return report_on(
         view,
         pods=(
-            PodView(one, "uid", "rejected", admitted=False, step=1, reason=two, message=one, why=two, code="MOOR-101"),
+            ReportPod(
+                one, "uid", "rejected", admitted=False, step=1, reason=two, message=one, why=two, code="MOOR-101"
+            ),
         ),
         refusal=one,
         accounts=(Account(0, one, 64),),
         devices=(DeviceView(one, two, ()),),
         findings=(Finding("warning", "subject", f"{one} {two}", "MOOR-401"),),
         facts=((one, two),),
-        distances=Distances((0, 1), ((10, 20), (20, 10))),
+        distances=ReportDistances((0, 1), ((10, 20), (20, 10))),
     )
 
 
@@ -179,8 +181,8 @@ def test_ids_are_unique_and_labels_name_things_that_exist() -> None:
 
 def test_sections_without_content_are_left_out() -> None:
     view = build_view(hybrid())
-    state = {cpu.cpu: CPUState(cpu.use) for cpu in view.cpus()}
-    page = Page(html_text(ReportView("v1.37.1", view, (Step(None, changes_between({}, state)),))))
+    state = {cpu.cpu: ReportCPU(cpu.use) for cpu in view.cpus()}
+    page = Page(html_text(ReportView("v1.37.1", view, (ReportStep(None, changes_between({}, state)),))))
     titles = [text for tag, text in page.texts if tag == "h2"]
     assert titles == ["Machine"]
 
@@ -215,7 +217,7 @@ def test_the_distance_matrix_reads_on_every_shade_light_and_dark() -> None:
 
 CPU_STATES = st.dictionaries(
     st.integers(0, 80),
-    st.builds(CPUState, st.sampled_from(CPUUse), st.lists(st.integers(0, 3), max_size=2).map(tuple)),
+    st.builds(ReportCPU, st.sampled_from(CPUUse), st.lists(st.integers(0, 3), max_size=2).map(tuple)),
     min_size=1,
     max_size=12,
 )
@@ -223,11 +225,12 @@ CPU_STATES = st.dictionaries(
 
 @given(st.lists(CPU_STATES, min_size=1, max_size=4))
 @settings(max_examples=60, deadline=None)
-def test_changes_added_up_are_the_states_that_they_came_from(drawn: list[dict[int, CPUState]]) -> None:
+def test_changes_added_up_are_the_states_that_they_came_from(drawn: list[dict[int, ReportCPU]]) -> None:
     cpus = {cpu for states in drawn for cpu in states}
-    frames = [{cpu: states.get(cpu, CPUState(CPUUse.OFFLINE)) for cpu in sorted(cpus)} for states in drawn]
+    frames = [{cpu: states.get(cpu, ReportCPU(CPUUse.OFFLINE)) for cpu in sorted(cpus)} for states in drawn]
     steps = tuple(
-        Step(None, changes_between(frames[index - 1] if index else {}, frame)) for index, frame in enumerate(frames)
+        ReportStep(None, changes_between(frames[index - 1] if index else {}, frame))
+        for index, frame in enumerate(frames)
     )
     report = ReportView("v1.37.1", build_view(hybrid()), steps)
     for index, frame in enumerate(frames):

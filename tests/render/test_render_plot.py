@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.render.plot import WIDTH, Kind, Plot, PlotRow, Share, plot_svg
+from mooring.render.plot import WIDTH, Kind, Plot, PlotRow, PlotShare, plot_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 KINDS = (Kind("admitted", "exclusive-0", ""), Kind("rejected", "exclusive-1", "a"))
@@ -19,7 +19,7 @@ def plotted(*rows: PlotRow, title: str = "title") -> ET.Element:
 
 
 def row(*counts: int, line: str = "a variant") -> PlotRow:
-    return PlotRow("1.", (line,), is_strong=False, counts=counts, shares=(Share(1, 2),), figures=("3",))
+    return PlotRow("1.", (line,), is_strong=False, counts=counts, shares=(PlotShare(1, 2),), figures=("3",))
 
 
 def bars(root: ET.Element) -> list[float]:

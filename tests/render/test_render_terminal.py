@@ -16,7 +16,8 @@ from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
 from mooring.core.cpuset import CPUSet
 from mooring.render.build import CPUOwner, Pools, build_view
-from mooring.render.terminal import show
+from mooring.render.console import write
+from mooring.render.terminal import picture
 from mooring.render.view import NodeView
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -65,7 +66,7 @@ def test_512_cpus_fit_on_two_screens_of_100_columns() -> None:
 
 def printed(**settings: object) -> str:
     console = Console(file=StringIO(), width=100, force_terminal=True, **settings)  # type: ignore[arg-type]
-    show(occupied(hybrid()), console)
+    write(console, picture(occupied(hybrid()), console.width))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
@@ -83,7 +84,7 @@ def test_no_color_means_no_escape_code_at_all(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_file_gets_no_escape_codes() -> None:
     console = Console(file=StringIO(), width=100)
-    show(occupied(hybrid()), console)
+    write(console, picture(occupied(hybrid()), console.width))
     assert isinstance(console.file, StringIO)
     assert "\x1b" not in console.file.getvalue()
 
@@ -96,7 +97,7 @@ def test_colour_adds_nothing_that_monochrome_lacks() -> None:
 def test_an_ascii_terminal_gets_ascii() -> None:
     raw = BytesIO()
     file = TextIOWrapper(raw, "ascii", write_through=True)
-    show(occupied(hybrid()), Console(file=file, width=80))
+    write(Console(file=file, width=80), picture(occupied(hybrid()), 80))
     assert raw.getvalue().isascii()
     assert b"?" not in raw.getvalue()
 

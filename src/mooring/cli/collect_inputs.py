@@ -58,7 +58,7 @@ def collection_of(options: CollectOptions) -> Collection:
     cluster = ask_cluster(name, with_pods=not options.pods) if options.ask else ClusterAnswers()
     version = options.kubelet or cluster.version
     if not version and isinstance(tree, LiveTree):
-        version = installed_version()
+        version = _installed_version()
     return collect(
         tree,
         Request(
@@ -141,7 +141,7 @@ def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
     return ClusterAnswers(pods=pods, configz=configz, version=_version(described))
 
 
-def installed_version() -> str:
+def _installed_version() -> str:
     """Return the version of the kubelet that is installed on this computer; empty without one."""
     program = shutil.which("kubelet")
     if program is None:

@@ -69,7 +69,7 @@ def question_of(options: NodeOptions) -> Question:
 
     _check_standard_input(options)
     archive = read_node(options.node)
-    state = archive.state() if archive and not options.state else read_state(options.state)
+    state = archive.state() if archive and not options.state else _read_state(options.state)
     machine = _machine(options.machine, archive)
     configuration = read_config(options.config, archive)
     noticed = list(configuration.findings)
@@ -216,7 +216,7 @@ def _configuration(paths: Sequence[str]) -> NodeConfiguration:
     return NodeConfiguration(found.kubelet, found.mooring, configuration_of(declared).devices, found.findings)
 
 
-def read_state(folder: str) -> StateTexts:
+def _read_state(folder: str) -> StateTexts:
     """Read the state files of a kubelet root directory; they are never written.
 
     Raises:

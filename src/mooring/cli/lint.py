@@ -51,7 +51,7 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
 
         emit_document(json_text(isolation_document(name, assignments, findings)), to)
     else:
-        emit(lint_text(name, assignments, findings, to), to)
+        emit(_lint_text(name, assignments, findings, to), to)
     return NO if any(finding.severity == "warning" for finding in findings) else YES
 
 
@@ -78,7 +78,7 @@ def _online(info: MachineInfo) -> CPUSet:
 _STYLE = {"warning": "bold yellow", "info": "bold cyan"}
 
 
-def lint_text(machine: str, assignments: Assignments, findings: Sequence[Finding], to: str) -> str:
+def _lint_text(machine: str, assignments: Assignments, findings: Sequence[Finding], to: str) -> str:
     """Return the findings as text for the terminal, or without any styling for the file ``to``."""
     return text_for(Group(*_parts(machine, assignments, findings)), to)
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 BAD_INPUT = 2
 DEFECT = 70
 """Exit code for an error of Mooring itself; the line asks for a report."""
-INTERRUPTED = 130
-READER_GONE = 141
+_INTERRUPTED = 130
+_READER_GONE = 141
 """Exit code when the reader of a pipe went away: not 0, because nobody has the whole answer."""
 
 TRACEBACK = "MOORING_TRACEBACK"
@@ -31,7 +31,7 @@ COMPLETION = "_MOORING_COMPLETE"
 """Environment variable by which shells ask for completions."""
 
 PROGRAM = "mooring"
-PLUGIN = "kubectl mooring"
+_PLUGIN = "kubectl mooring"
 """How people call the program when it is a plugin of kubectl."""
 
 VERBS: Mapping[str, str] = {
@@ -79,7 +79,7 @@ _HINTS = {
 """Verb -> what somebody who typed a name without its option should know."""
 
 
-class Verbs(click.Group):
+class _Verbs(click.Group):
     """A group whose verbs are imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -122,7 +122,7 @@ class Verbs(click.Group):
 
 
 @click.group(
-    cls=Verbs,
+    cls=_Verbs,
     epilog=EPILOG,
     subcommand_metavar="VERB [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -139,7 +139,7 @@ def main() -> None:
 
 def kubectl_main() -> None:
     """Run the command line as ``kubectl mooring``: kubectl starts the program ``kubectl-mooring``."""
-    sys.exit(run(sys.argv[1:], PLUGIN))
+    sys.exit(run(sys.argv[1:], _PLUGIN))
 
 
 def kubectl_complete_main() -> None:
@@ -176,7 +176,7 @@ def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
         from mooring.cli.output import drop_unwritten  # noqa: PLC0415 - only then
 
         drop_unwritten()
-        code = READER_GONE
+        code = _READER_GONE
     return code
 
 
@@ -201,7 +201,7 @@ def _complain(error: BaseException, arguments: Sequence[str], program: str) -> i
         raise error
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         click.echo(err=True)
-        return INTERRUPTED
+        return _INTERRUPTED
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
     elif isinstance(error, click.ClickException):

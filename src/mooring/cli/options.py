@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def complete_file(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -28,7 +28,7 @@ def complete_folder(_context: click.Context, _parameter: click.Parameter, incomp
     return [CompletionItem(incomplete, type="dir")]
 
 
-def complete_machine(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_machine(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the name of a shipped machine; what begins none of them is a file."""
     from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for shells
 
@@ -47,13 +47,13 @@ machine = click.option(
     "machine",
     default="",
     metavar="MACHINE",
-    shell_complete=complete_machine,
+    shell_complete=_complete_machine,
     help="A shipped name, compact text (sockets=2 numa=4 cores=16 ...), a sysfs folder or tarball, MachineInfo JSON, "
     "or FILE.jsonl#NAME. Default: this computer.",
 )
 
 
-def pods(meaning: str, *, required: bool = False) -> Callable[[Function], Function]:
+def pods(meaning: str, *, required: bool = False) -> Callable[[_Function], _Function]:
     """Return the option ``-f``; the verb says what it does with the pods."""
     return click.option(
         "-f",
@@ -117,19 +117,19 @@ offline = click.option(
 )
 
 
-def described_node(function: Function) -> Function:
+def described_node(function: _Function) -> _Function:
     """Add everything that describes a node."""
     for option in (node, active, state, config, machine):
         function = option(function)
     return function
 
 
-def node_inputs(function: Function) -> Function:
+def node_inputs(function: _Function) -> _Function:
     """Add everything that describes a node and its pods."""
     return manifests(described_node(function))
 
 
-def output(formats: tuple[str, ...], default: str) -> Callable[[Function], Function]:
+def output(formats: tuple[str, ...], default: str) -> Callable[[_Function], _Function]:
     """Return the option ``-o`` with the given formats."""
     return click.option(
         "-o",

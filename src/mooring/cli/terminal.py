@@ -9,14 +9,14 @@ from rich.console import Console, RenderableType
 from mooring.cli.output import STANDARD_OUTPUT
 from mooring.render.console import plain, write
 
-FILE_WIDTH = 100
+_FILE_WIDTH = 100
 """Columns of a text in a file, unless the terminal is wider."""
 
 
 def width_for(to: str) -> int:
     """Return how many columns an answer has: those of the terminal (or ``COLUMNS``), in a file at least 100."""
     width = Console().width
-    return width if to in ("", STANDARD_OUTPUT) else max(width, FILE_WIDTH)
+    return width if to in ("", STANDARD_OUTPUT) else max(width, _FILE_WIDTH)
 
 
 def text_for(body: RenderableType, to: str, width: int = 0) -> str:

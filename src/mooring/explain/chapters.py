@@ -64,7 +64,7 @@ class Circumstances:
     @cached_property
     def chapters(self) -> tuple[Chapter, ...]:
         """The chapters, in the order in which things happened."""
-        return chapters_of(self.pod, self.facts, self.settings)
+        return _chapters_of(self.pod, self.facts, self.settings)
 
     @property
     def refused_in(self) -> Chapter | None:
@@ -77,7 +77,7 @@ class Circumstances:
         return chapter.refusal(kind) if chapter is not None else None
 
 
-def chapters_of(pod: Pod, facts: Sequence[object], settings: Settings) -> tuple[Chapter, ...]:
+def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings) -> tuple[Chapter, ...]:
     """Return the chapters in the order in which things happened; containers that were not reached have none."""
     mine = [fact for fact in facts if getattr(fact, "pod", pod.uid) == pod.uid]
     merges = dict(_merges(mine, settings))

@@ -17,7 +17,7 @@ from mooring.documents.explanation import (
     StoryLinePart,
 )
 from mooring.documents.facts import fact_members
-from mooring.explain.codes.pages import Page
+from mooring.explain.codes.pages import CodePage
 from mooring.explain.lines import story_lines
 from mooring.explain.story import Story
 from mooring.explain.tree import Line
@@ -68,6 +68,6 @@ def _line(line: Line) -> StoryLinePart:
     return StoryLinePart(line.text, line.mark, line.detail, [_line(child) for child in line.children])
 
 
-def page_document(page: Page) -> CodePageDocument:
+def page_document(page: CodePage) -> CodePageDocument:
     """Return the page about a code; its text is Markdown."""
     return CodePageDocument(code=page.code, title=page.title, text=page.text)

@@ -19,7 +19,7 @@ from mooring.extensions.claimed import HeldClaim
 from mooring.extensions.offline import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.node.facts import PodWithdrawn
 
-MOST_NAMED = 6
+_MOST_NAMED = 6
 """How many claims one line names."""
 
 
@@ -30,7 +30,7 @@ def story_lines(story: Story, topology: Topology | None) -> tuple[Line, ...]:
     if any(isinstance(fact, PodWithdrawn) for fact in story.facts):
         lines.append(Line("the node resources check rejects what the resource managers admitted", mark=NO))
     lines += _hotplug_lines(story)
-    lines += claim_lines(story.claims, story.pod)
+    lines += _claim_lines(story.claims, story.pod)
     if story.unreached and story.verdict == REJECTED:
         names = joined(story.unreached)
         verb = "was" if len(story.unreached) == 1 else "were"
@@ -89,14 +89,14 @@ def _body(chapter: Chapter, topology: Topology | None) -> Iterator[Line]:
         yield step_line(step, topology)
 
 
-def claim_lines(told: ClaimsInvolved, pod: Pod) -> Iterator[Line]:
+def _claim_lines(told: ClaimsInvolved, pod: Pod) -> Iterator[Line]:
     """Yield what there is to tell, the cause of a refusal first."""
     if told.in_the_way:
         several = len(told.in_the_way) > 1
         claims = f"{count(len(told.in_the_way), 'claim')} {'hold' if several else 'holds'}"
-        below = tuple(Line(_claim_text(claim)) for claim in told.in_the_way[:MOST_NAMED])
-        if len(told.in_the_way) > MOST_NAMED:
-            below += (Line(f"and {len(told.in_the_way) - MOST_NAMED} more"),)
+        below = tuple(Line(_claim_text(claim)) for claim in told.in_the_way[:_MOST_NAMED])
+        if len(told.in_the_way) > _MOST_NAMED:
+            below += (Line(f"and {len(told.in_the_way) - _MOST_NAMED} more"),)
         them = "them" if several else "that claim"
         yield Line(f"{claims} CPUs that the pod needs: it would be admitted without {them}", below, mark=NO)
     elif told.held and not told.own:

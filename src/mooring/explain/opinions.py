@@ -26,7 +26,7 @@ from mooring.topologymanager.widemerge import best_preferred
 CPU = "cpu"
 MEMORY = "memory"
 
-MOST_TRIED = 64
+_MOST_TRIED = 64
 """Sets of one size that are tried where the sets of a machine are too many to list."""
 
 Fact = TypeVar("Fact")
@@ -136,7 +136,7 @@ def _preferred_around(family: Family, node: int) -> Iterator[int]:
     """Yield preferred sets that hold a node; of each size only the first few are tried."""
     sizes = [family.smallest] if family.sockets is None else range(1, family.universe.bit_count() + 1)
     for size in sizes:
-        for mask in islice(family.of_size(size, node), MOST_TRIED):
+        for mask in islice(family.of_size(size, node), _MOST_TRIED):
             if mask not in family.barred and family.prefers(mask):
                 yield mask
 

@@ -10,7 +10,7 @@ from mooring.core.bits import list_text, mask_of, members
 from mooring.core.quantity import Quantity
 from mooring.core.topology import Topology
 
-NAMED_SETS = 3
+_NAMED_SETS = 3
 """How many sets of NUMA nodes a sentence names."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -162,9 +162,9 @@ def node_sets(masks: Iterable[int]) -> str:
             named.append(f"any {size} of nodes {list_text(together)}")
         else:
             named += [f"nodes {list_text(mask_of(ids))}" for ids in sets]
-    more = len(named) - NAMED_SETS
+    more = len(named) - _NAMED_SETS
     if more > 0:
-        named[NAMED_SETS:] = [f"{more} more {'set' if more == 1 else 'sets'}"]
+        named[_NAMED_SETS:] = [f"{more} more {'set' if more == 1 else 'sets'}"]
     return " or ".join(named)
 
 

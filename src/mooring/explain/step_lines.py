@@ -167,7 +167,7 @@ def plugin_line(step: PluginStep) -> Line:
     """Return which plugin did what."""
     match step:
         case PluginFiltered():
-            return Line(f"{step.plugin} withholds {withheld_words(step)}")
+            return Line(f"{step.plugin} withholds {_withheld_words(step)}")
         case PluginMadeRoom():
             return Line(f"{step.plugin} releases {_cpus(step.cpus)} after all{_because(step.because)}")
         case PluginScored():
@@ -180,7 +180,7 @@ def plugin_line(step: PluginStep) -> Line:
             return Line(f"{step.plugin} failed at {step.point}, and its answer is ignored: {step.why}")
 
 
-def withheld_words(fact: PluginFiltered) -> str:
+def _withheld_words(fact: PluginFiltered) -> str:
     """Return which CPUs were withheld and why, without the plugin's name."""
     return f"{_cpus(fact.cpus)}{_because(fact.because)}"
 

@@ -87,7 +87,7 @@ def why_unexpected(decision: Decision, circumstances: Circumstances) -> Reason:
             f"{asks}, but {only(usable)} free{also}.",
             "Request fewer CPUs, or remove a pod." if usable else "Remove a pod.",
         )
-    if withheld_sentences(circumstances.facts):
+    if _withheld_sentences(circumstances.facts):
         return Reason(
             code.WITHHELD,
             f"{asks}, but plugins withhold too many of the {usable} available.",
@@ -102,11 +102,11 @@ def why_unexpected(decision: Decision, circumstances: Circumstances) -> Reason:
 
 def with_withheld(reason: Reason, facts: Sequence[object]) -> Reason:
     """Return the reason for a refusal with the plugins that withheld CPUs, and why they did."""
-    said = withheld_sentences(facts)
+    said = _withheld_sentences(facts)
     return replace(reason, sentence=f"{reason.sentence} {said}") if said else reason
 
 
-def withheld_sentences(facts: Sequence[object]) -> str:
+def _withheld_sentences(facts: Sequence[object]) -> str:
     """Return one sentence for each plugin that withheld CPUs in the last question; empty when none did."""
     found = [fact for fact in facts if isinstance(fact, PluginFiltered)]
     if not found:

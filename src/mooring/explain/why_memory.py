@@ -21,12 +21,12 @@ from mooring.node import Decision
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE
 
 MAKE_ROOM = "Remove a pod, start this pod earlier"
-KEEP_GROUPS = (
+_KEEP_GROUPS = (
     "Remove the pods whose memory spans several NUMA nodes, or run them on another node: a NUMA node in a group serves "
     "only containers of that group."
 )
-REMOVE_OR_LESS_MEMORY = "Request less memory, or remove a pod."
-KEEP_APART = (
+_REMOVE_OR_LESS_MEMORY = "Request less memory, or remove a pod."
+_KEEP_APART = (
     "Remove the pods that use these NUMA nodes: a NUMA node that serves containers alone or in another group cannot "
     "join a group."
 )
@@ -51,7 +51,7 @@ def why_memory(opinion: Opinion, decision: Decision, circumstances: Circumstance
     if _is_grouped(asked):
         groups = joined([nodes(group) for group in asked.groups])
         serve = "serve other containers as one group" if len(asked.groups) == 1 else "serve other containers as groups"
-        return Reason(code.MEMORY_GROUP_CONFLICT, f"{clause}: {groups} {serve}", KEEP_GROUPS)
+        return Reason(code.MEMORY_GROUP_CONFLICT, f"{clause}: {groups} {serve}", _KEEP_GROUPS)
     return Reason(
         code.TOO_MANY_NODES_FOR_MEMORY,
         clause,
@@ -83,7 +83,7 @@ def _no_single_node(asked: MemoryHintsAsked) -> Reason:
     listed = f" ({'; '.join(parts)})" if parts else ""
     clause = f"requests {amounts_text(asked.requests, text)}, but no single NUMA node can provide that{listed}"
     if _is_grouped(asked):
-        return Reason(code.MEMORY_GROUP_CONFLICT, clause, KEEP_GROUPS)
+        return Reason(code.MEMORY_GROUP_CONFLICT, clause, _KEEP_GROUPS)
     return Reason(
         code.NO_SINGLE_NODE_FOR_MEMORY,
         clause,
@@ -126,22 +126,22 @@ def _no_memory(message: str, affinity: int | None, requests: Mapping[str, int], 
         return Reason(
             code.TOO_MANY_NODES_FOR_MEMORY,
             ", which takes more NUMA nodes now than on an empty machine; the topology manager allows no more",
-            REMOVE_OR_LESS_MEMORY,
+            _REMOVE_OR_LESS_MEMORY,
         )
     if message == memory_static.VIOLATION:
         return Reason(
             code.MEMORY_GROUP_CONFLICT,
             f"; {chosen} must form a group for it, but some of them already serve other containers outside that group",
-            KEEP_APART,
+            _KEEP_APART,
         )
     nowhere = _short_everywhere(requests, circumstances)
     if nowhere:
-        return Reason(code.NOT_ENOUGH_MEMORY, nowhere, REMOVE_OR_LESS_MEMORY)
+        return Reason(code.NOT_ENOUGH_MEMORY, nowhere, _REMOVE_OR_LESS_MEMORY)
     if message == memory_static.NO_DEFAULT:
         return Reason(
             code.MEMORY_GROUP_CONFLICT,
             ", but no set of NUMA nodes can provide that: nodes that serve other containers cannot join a new group",
-            KEEP_APART,
+            _KEEP_APART,
         )
     if message not in (memory_static.NO_EXTENSION, memory_static.NO_PREFERRED_EXTENSION):
         return Reason(code.NOT_SERVED, _not_served(message))
@@ -154,8 +154,8 @@ def _no_memory(message: str, affinity: int | None, requests: Mapping[str, int], 
     if message == memory_static.NO_EXTENSION and MEMORY in requests:
         # All nodes together have enough, so that only their groups can forbid the set of all of them.
         barred = "nodes that serve other containers cannot join a new group"
-        return Reason(code.MEMORY_GROUP_CONFLICT, f"; {short}, and {limit}: {barred}", KEEP_APART)
-    return Reason(code.TOO_LITTLE_WHERE_CHOSEN, f"; {short}, and {limit}", REMOVE_OR_LESS_MEMORY)
+        return Reason(code.MEMORY_GROUP_CONFLICT, f"; {short}, and {limit}: {barred}", _KEEP_APART)
+    return Reason(code.TOO_LITTLE_WHERE_CHOSEN, f"; {short}, and {limit}", _REMOVE_OR_LESS_MEMORY)
 
 
 def _not_served(message: str) -> str:

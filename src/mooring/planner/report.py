@@ -25,11 +25,11 @@ from mooring.render.report import (
     Account,
     AccountState,
     ContainerView,
-    CPUState,
     DeviceView,
-    PodView,
+    ReportCPU,
+    ReportPod,
+    ReportStep,
     ReportView,
-    Step,
     changes_between,
 )
 from mooring.render.view import CPUUse, NodeView
@@ -46,7 +46,7 @@ def report_of(plan: Plan) -> ReportView:
     everything = CPUSet.from_ids({cpu for state in states for cpu in state})
     for state in states:
         # What the machine does not have is seen only while somebody names it.
-        state.update((cpu, CPUState(CPUUse.OFFLINE)) for cpu in everything if cpu not in state)
+        state.update((cpu, ReportCPU(CPUUse.OFFLINE)) for cpu in everything if cpu not in state)
     accounts = _accounts(plan.kubelet, plan.machine)
     devices = [
         DeviceView(resource, device.id, device.numa or (), device.healthy)
@@ -76,11 +76,11 @@ def machine_report(machine: Machine) -> ReportView:
 
 
 def _bare(machine: Machine, node: NodeView) -> ReportView:
-    state = {cpu.cpu: CPUState(cpu.use) for cpu in node.cpus()}
+    state = {cpu.cpu: ReportCPU(cpu.use) for cpu in node.cpus()}
     return ReportView(
         kubelet=KUBELET_VERSION,
         node=node,
-        steps=(Step(None, changes_between({}, state)),),
+        steps=(ReportStep(None, changes_between({}, state)),),
         accounts=_totals(machine),
         distances=distances_of(machine),
         findings=machine.findings,
@@ -129,7 +129,7 @@ def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[CPUOwner]:
     return ordered
 
 
-def _cpu_states(plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[CPUOwner]) -> Iterator[dict[int, CPUState]]:
+def _cpu_states(plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[CPUOwner]) -> Iterator[dict[int, ReportCPU]]:
     """Yield every CPU's use and owners at each step, by the rules of the picture."""
     places = locate_cpus(plan.machine)
     idle = owner_views(owners, places)
@@ -139,7 +139,7 @@ def _cpu_states(plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[CPUOwn
         views = [view if cpus is None else replace(view, cpus=cpus) for view, cpus in zip(idle, now, strict=True)]
         drawn = cpu_views(places, views, pools_of(kubelet))
         yield {
-            cpu: CPUState(view.use, () if view.owner is None else (view.owner, *view.other_owners))
+            cpu: ReportCPU(view.use, () if view.owner is None else (view.owner, *view.other_owners))
             for cpu, view in drawn.items()
         }
 
@@ -147,18 +147,18 @@ def _cpu_states(plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[CPUOwn
 def _steps(
     plan: Plan,
     kubelets: Sequence[Kubelet],
-    states: Sequence[dict[int, CPUState]],
+    states: Sequence[dict[int, ReportCPU]],
     accounts: Sequence[Account],
     devices: Sequence[DeviceView],
-) -> Iterator[Step]:
-    cpus: Mapping[int, CPUState] = {}
+) -> Iterator[ReportStep]:
+    cpus: Mapping[int, ReportCPU] = {}
     memory: Mapping[int, AccountState] = {}
     held: Mapping[int, str] = dict.fromkeys(range(len(devices)), "")
     for number, (kubelet, state) in enumerate(zip(kubelets, states, strict=True)):
         memory_now = _account_states(kubelet, accounts)
         holders = device_holders(plan, kubelet)
         held_now = {index: holders.get((device.resource, device.id), "") for index, device in enumerate(devices)}
-        yield Step(
+        yield ReportStep(
             pod=number - 1 if number else None,
             cpus=changes_between(cpus, state),
             accounts=tuple((index, now) for index, now in memory_now.items() if memory.get(index) != now),
@@ -196,11 +196,11 @@ def _account_states(kubelet: Kubelet, accounts: Sequence[Account]) -> dict[int, 
     return states
 
 
-def _pod(plan: Plan, step: int, answer: Answer) -> PodView:
+def _pod(plan: Plan, step: int, answer: Answer) -> ReportPod:
     admitted = "runs already" if answer.running else "admitted"
     topology = plan.kubelet.settings.topology if plan.kubelet else None
     rows = admitted_rows(plan, answer, topology, why="") if answer.admitted else ()
-    return PodView(
+    return ReportPod(
         name=pod_name(answer),
         uid=answer.pod.uid,
         verdict=admitted if answer.admitted else verdict_of(answer),
@@ -218,6 +218,6 @@ def _pod(plan: Plan, step: int, answer: Answer) -> PodView:
     )
 
 
-def _unasked(plan: Plan) -> Iterator[PodView]:
+def _unasked(plan: Plan) -> Iterator[ReportPod]:
     for pod in plan.unasked:
-        yield PodView(f"{pod.namespace}/{pod.name}", pod.uid, "not asked", admitted=False)
+        yield ReportPod(f"{pod.namespace}/{pod.name}", pod.uid, "not asked", admitted=False)

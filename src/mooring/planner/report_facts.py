@@ -8,7 +8,7 @@ from mooring import KUBELET_VERSION
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.node.settings import Settings
-from mooring.render.report import Distances
+from mooring.render.report import ReportDistances
 
 
 def settings_facts(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -41,14 +41,14 @@ def _pairs(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={values[name]}" for name in sorted(values)) or "none"
 
 
-def distances_of(machine: Machine) -> Distances | None:
+def distances_of(machine: Machine) -> ReportDistances | None:
     """Return the distances between the NUMA nodes: the hardware's, else those that the kubelet is told."""
     hardware = machine.hardware
     if hardware is not None and hardware.distances:
-        return Distances(hardware.distance_nodes, hardware.distances)
+        return ReportDistances(hardware.distance_nodes, hardware.distances)
     # A node's row is by ascending node id, with no entry for absent ids (cAdvisor 0.60.5).
     told = sorted(machine.info.topology, key=lambda node: node.node_id)
     rows = tuple(node.distances for node in told if node.distances is not None)
     if not told or len(rows) != len(told) or any(len(row) != len(told) for row in rows):
         return None
-    return Distances(tuple(node.node_id for node in told), rows)
+    return ReportDistances(tuple(node.node_id for node in told), rows)

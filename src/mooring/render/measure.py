@@ -86,7 +86,7 @@ class Shelf:
 
 
 @dataclass(frozen=True, slots=True)
-class BoxBlock:
+class _BoxBlock:
     """All shelves of one box, with the room that they take."""
 
     width: int
@@ -106,7 +106,7 @@ def _sort(box: BoxView) -> int:
     return 0 if any(True for _ in box.cpus()) else 1
 
 
-def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: CellMetrics) -> BoxBlock:
+def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: CellMetrics) -> _BoxBlock:
     """Put ``boxes`` on shelves of ``width``: as many columns as fit and ``grain`` allows, evenly spread over rows."""
     most = grain.boxes if holds_leaves(boxes) else len(boxes)
     shelves: list[Shelf] = []
@@ -123,7 +123,7 @@ def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: CellMetr
         used = max(used, shelf.columns * (column + metrics.gap_x) - metrics.gap_x)
         shelves.append(shelf)
     heights = [max(plan.height for plan in row) for shelf in shelves for row in shelf.rows()]
-    return BoxBlock(used, sum(heights) + metrics.gap_y * max(0, len(heights) - 1), tuple(shelves))
+    return _BoxBlock(used, sum(heights) + metrics.gap_y * max(0, len(heights) - 1), tuple(shelves))
 
 
 def _offline_grain(width: int, metrics: CellMetrics) -> Grain:

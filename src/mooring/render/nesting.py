@@ -20,7 +20,7 @@ _ORDER = {kind: rank for rank, kind in enumerate(BoxKind)}
 
 
 @dataclass(frozen=True, slots=True)
-class BoxSet:
+class _BoxSet:
     """One element of the machine as a set."""
 
     kind: BoxKind
@@ -39,7 +39,7 @@ class _Nest:
 
 def boxes_of(places: CPULocations, cpus: Mapping[int, CPUView]) -> tuple[BoxView, ...]:
     """Return the outermost boxes with all online CPUs of ``places``, drawn as ``cpus`` says."""
-    groups = groups_of(places)
+    groups = _groups_of(places)
     everything = 0
     for group in groups:
         everything |= group.mask
@@ -51,7 +51,7 @@ def boxes_of(places: CPULocations, cpus: Mapping[int, CPUView]) -> tuple[BoxView
     return _views(root, places.by_cpu, cpus)
 
 
-def groups_of(places: CPULocations) -> list[BoxSet]:
+def _groups_of(places: CPULocations) -> list[_BoxSet]:
     """Return the sets worth a box, in no particular order.
 
     A kind of set that only repeats the cores (every core its own socket, as hypervisors like to say, or its own L3)
@@ -65,14 +65,14 @@ def groups_of(places: CPULocations) -> list[BoxSet]:
     # An L3 that is the whole socket stays the whole socket, so that both share one box.
     caches = {l3: whole.get(mask, mask) for l3, mask in _masks(places, lambda place: place.l3).items()}
     ranks = _masks(places, lambda place: place.rank)
-    found = [BoxSet(BoxKind.NUMA, node, mask) for node, mask in nodes.items()]
+    found = [_BoxSet(BoxKind.NUMA, node, mask) for node, mask in nodes.items()]
     if not _repeats_cores(sockets.values(), places):
-        found += [BoxSet(BoxKind.SOCKET, places.socket_ids.get(socket), mask) for socket, mask in sockets.items()]
+        found += [_BoxSet(BoxKind.SOCKET, places.socket_ids.get(socket), mask) for socket, mask in sockets.items()]
     if not _repeats_cores(caches.values(), places):
-        found += [BoxSet(BoxKind.L3, places.l3_ids.get(l3), mask) for l3, mask in caches.items()]
+        found += [_BoxSet(BoxKind.L3, places.l3_ids.get(l3), mask) for l3, mask in caches.items()]
     if len(ranks) > 1:
         found += [
-            BoxSet(BoxKind.CORE_KIND, rank, mask, core_kind_name(rank, sorted(ranks))) for rank, mask in ranks.items()
+            _BoxSet(BoxKind.CORE_KIND, rank, mask, core_kind_name(rank, sorted(ranks))) for rank, mask in ranks.items()
         ]
     return found
 
@@ -103,7 +103,7 @@ def _top(places: CPULocations) -> int:
     return max(places.by_cpu, default=-1) + 1
 
 
-def _insert(box: _Nest, group: BoxSet, mask: int) -> None:
+def _insert(box: _Nest, group: _BoxSet, mask: int) -> None:
     """Put the part ``mask`` of ``group`` into ``box``, cutting it along the boxes that are there."""
     rest = mask
     for child in box.children:
@@ -117,7 +117,7 @@ def _insert(box: _Nest, group: BoxSet, mask: int) -> None:
         box.children.append(_Nest(rest, [_label(group, rest)]))
 
 
-def _label(group: BoxSet, mask: int) -> BoxLabel:
+def _label(group: _BoxSet, mask: int) -> BoxLabel:
     return BoxLabel(group.kind, group.id, part=mask != group.mask, name=group.name)
 
 

@@ -3,7 +3,7 @@
 Owners get the colours of Okabe and Ito (Color Universal Design, 2008), which people with any common colour vision
 deficiency can tell apart, and after those the same hues lightened. Colour is never alone: every owner has a letter
 and every other use a sign and, in the SVG, a pattern. Text on a colour is black or white, whichever has the higher
-contrast (WCAG 2 relative luminance).
+contrast (WCAG 2 relative _luminance).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from mooring.render.view import CPUUse, CPUView, OwnerView
 _OKABE_ITO = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 
 
-def luminance(colour: str) -> float:
-    """Return the relative luminance of a ``#rrggbb`` colour, 0 to 1 (WCAG 2.2, definition of relative luminance)."""
+def _luminance(colour: str) -> float:
+    """Return the relative _luminance of a ``#rrggbb`` colour, 0 to 1 (WCAG 2.2, definition of relative _luminance)."""
     parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
@@ -26,7 +26,7 @@ def contrast(one: str, other: str) -> float:
     >>> round(contrast("#000000", "#ffffff"))
     21
     """
-    darker, lighter = sorted((luminance(one), luminance(other)))
+    darker, lighter = sorted((_luminance(one), _luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 
 

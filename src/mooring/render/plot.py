@@ -49,7 +49,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PlotShare:
     """A part of a whole."""
 
     part: int
@@ -67,7 +67,7 @@ class PlotRow:
     """Whether it is to be found at once."""
     counts: tuple[int, ...] = ()
     """One for each kind; empty where there is nothing to count."""
-    shares: tuple[Share, ...] = ()
+    shares: tuple[PlotShare, ...] = ()
     """One for each heading of shares."""
     figures: tuple[str, ...] = ()
     """One for each heading of figures."""

@@ -1,7 +1,7 @@
 """What a report shows: one node, the pods that came to it, and what changed at each step.
 
 A :class:`ReportView` holds the picture of the node after the last step, and for each step only what became different.
-Step 0 is the node at the start, compared with nothing; every other step is the answer for one pod.
+ReportStep 0 is the node at the start, compared with nothing; every other step is the answer for one pod.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mooring.render.view import NO_CPUS, CPUUse, NodeView
 
 
 @dataclass(frozen=True, slots=True)
-class CPUState:
+class ReportCPU:
     """What some CPUs are used for, and by whom."""
 
     use: CPUUse
@@ -28,7 +28,7 @@ class CPUChange:
     """CPUs that got another use or other owners, all the same ones."""
 
     cpus: CPUSet
-    state: CPUState
+    state: ReportCPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class DeviceView:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReportStep:
     """What one step changed. Accounts and devices are named by their index in the report."""
 
     pod: int | None
@@ -94,7 +94,7 @@ class ContainerView:
 
 
 @dataclass(frozen=True, slots=True)
-class PodView:
+class ReportPod:
     """One pod and what became of it."""
 
     name: str
@@ -119,8 +119,8 @@ class PodView:
 
 
 @dataclass(frozen=True, slots=True)
-class Distances:
-    """Distances between NUMA nodes."""
+class ReportDistances:
+    """ReportDistances between NUMA nodes."""
 
     nodes: tuple[int, ...]
     rows: tuple[tuple[int, ...], ...]
@@ -135,8 +135,8 @@ class ReportView:
     """The release whose decisions these are."""
     node: NodeView
     """After the last step. Its owners are all that ever held CPUs, in the order of their pods."""
-    steps: tuple[Step, ...]
-    pods: tuple[PodView, ...] = ()
+    steps: tuple[ReportStep, ...]
+    pods: tuple[ReportPod, ...] = ()
     refusal: str = ""
     """The kubelet's message when it would not start, with what to do."""
     refusal_code: str = ""
@@ -146,21 +146,21 @@ class ReportView:
     accounted: bool = False
     """Whether the memory manager keeps the accounts; else nothing but their totals is known."""
     devices: tuple[DeviceView, ...] = ()
-    distances: Distances | None = None
+    distances: ReportDistances | None = None
     findings: tuple[Finding, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     """Configuration and circumstances, as names and values."""
 
 
-def changes_between(before: Mapping[int, CPUState], after: Mapping[int, CPUState]) -> tuple[CPUChange, ...]:
+def changes_between(before: Mapping[int, ReportCPU], after: Mapping[int, ReportCPU]) -> tuple[CPUChange, ...]:
     """Return what became different, CPUs with the same state together, in the order of their first CPU.
 
     >>> from mooring.render.view import CPUUse
-    >>> free, held = CPUState(CPUUse.FREE), CPUState(CPUUse.EXCLUSIVE, (0,))
+    >>> free, held = ReportCPU(CPUUse.FREE), ReportCPU(CPUUse.EXCLUSIVE, (0,))
     >>> [str(change.cpus) for change in changes_between({0: free, 1: free, 2: free}, {0: free, 1: held, 2: held})]
     ['1-2']
     """
-    found: dict[CPUState, list[int]] = {}
+    found: dict[ReportCPU, list[int]] = {}
     for cpu, state in after.items():
         if before.get(cpu) != state:
             found.setdefault(state, []).append(cpu)

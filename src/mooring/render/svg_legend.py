@@ -10,7 +10,7 @@ from mooring.render.svg_elements import TEXT_SIZE, fitting, group, rect, text, t
 from mooring.render.view import CPUUse, NodeView, OwnerView
 from mooring.render.wording import MARKS, numbers, plural
 
-MEMORY_BARS = "In the memory bars, striped is reserved for the system and grey is promised to containers."
+_MEMORY_BARS = "In the memory bars, striped is reserved for the system and grey is promised to containers."
 
 _LINE = 20
 _SWATCH_HEIGHT = 16
@@ -42,7 +42,7 @@ def footer(view: NodeView, area: Area) -> tuple[list[str], int]:
 
 
 def _caption(view: NodeView, area: Area) -> tuple[list[str], int]:
-    bars = [MEMORY_BARS] if any(node.memory for node in view.numa) else []
+    bars = [_MEMORY_BARS] if any(node.memory for node in view.numa) else []
     lines = [line for sentence in (*view.caption, *bars) for line in wrapped(sentence, area.width, TEXT_SIZE)]
     found = [text(area.x, area.y + TEXT_SIZE + index * 17, line, "quiet") for index, line in enumerate(lines)]
     return found, len(lines) * 17

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from mooring.core.cpuset import CPUSet
-from mooring.render.console import STYLES, write
+from mooring.render.console import STYLES
 from mooring.render.layout import PictureLayout, PlacedBox, PlacedRow, arrange
 from mooring.render.measure import CellMetrics, Insets
 from mooring.render.palette import cpu_style, use_style
@@ -28,7 +28,7 @@ FRAMES = {"light": tuple("╭─╮│╰╯"), "heavy": tuple("┏━┓┃┗�
 """Corner, horizontal, corner, vertical, corner, corner."""
 
 
-class Canvas:
+class _Canvas:
     """Characters at coordinates; what is drawn later covers what was drawn earlier, what lies outside is cut off."""
 
     def __init__(self, width: int, height: int) -> None:
@@ -90,15 +90,10 @@ class Cells:
         return f" {cpu.cpu:>{self.digits}}{mark}" if self.numbered else f"{mark} "
 
 
-def show(view: NodeView, console: Console) -> None:
-    """Print the whole picture; see :func:`mooring.render.console.write` for what happens without colour."""
-    write(console, picture(view, console.width))
-
-
 def picture(view: NodeView, width: int) -> RenderableType:
     """Return the whole picture for ``width`` columns."""
     caption = (Text(line, STYLES["quiet"]) for line in view.caption)
-    parts: list[RenderableType] = [_heading(view), "", node_map(view, width), "", *caption, "", _legend(view)]
+    parts: list[RenderableType] = [_heading(view), "", _node_map(view, width), "", *caption, "", _legend(view)]
     if view.owners:
         parts += ["", owners_table(view)]
     if view.numa:
@@ -113,7 +108,7 @@ def _heading(view: NodeView) -> Text:
     return heading.append(f"\n{view.subtitle}", STYLES["quiet"]) if view.subtitle else heading
 
 
-def node_map(view: NodeView, width: int) -> RenderableType:
+def _node_map(view: NodeView, width: int) -> RenderableType:
     """Return the map of the machine, at most ``width`` columns wide if it can be."""
     layout, cells = map_layout(view, width)
     parts = [_drawn(layout, cells, view)]
@@ -137,7 +132,7 @@ def map_layout(view: NodeView, width: int) -> tuple[PictureLayout, Cells]:
 
 
 def _drawn(layout: PictureLayout, cells: Cells, view: NodeView) -> Text:
-    canvas = Canvas(layout.width, layout.height)
+    canvas = _Canvas(layout.width, layout.height)
     for box in layout.boxes:
         _draw_box(canvas, box, view)
         for row in box.rows:
@@ -173,7 +168,7 @@ def _lines(box: BoxView) -> tuple[str, ...]:
     return FRAMES["heavy" if box.labels[0].kind is BoxKind.SOCKET else "light"]
 
 
-def _draw_box(canvas: Canvas, box: PlacedBox, view: NodeView) -> None:
+def _draw_box(canvas: _Canvas, box: PlacedBox, view: NodeView) -> None:
     framed = _is_framed(box.view)
     titles = [str(title) for title in box_titles(box.view, view)]
     title = next((title for title in titles if len(title) <= box.width - (5 if framed else 0)), titles[-1])
@@ -184,7 +179,7 @@ def _draw_box(canvas: Canvas, box: PlacedBox, view: NodeView) -> None:
         canvas.write(box.x, box.y, title, "quiet")
 
 
-def _draw_row(canvas: Canvas, row: PlacedRow, cells: Cells, view: NodeView) -> None:
+def _draw_row(canvas: _Canvas, row: PlacedRow, cells: Cells, view: NodeView) -> None:
     if not cells.numbered:
         for thread, cpus in _lines_of(row).items():
             canvas.write(row.x, row.y + thread, _range_text(cpus).rjust(2 * cells.digits + 1), "quiet")

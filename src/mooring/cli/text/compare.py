@@ -21,9 +21,9 @@ from mooring.render.wording import clean
 
 GAP = 2
 
-Cell = Callable[[Measures], str]
+_Cell = Callable[[Measures], str]
 
-CELLS: dict[str, Cell] = {
+CELLS: dict[str, _Cell] = {
     "admitted": lambda found: f"{found.admitted} of {found.asked}",
     "lost": lambda found: str(found.lost),
     "NUMA": lambda found: _share(found.aligned.numa, found),
@@ -36,7 +36,7 @@ CELLS: dict[str, Cell] = {
 }
 """Heading -> cell."""
 
-DISPENSABLE = ("socket", "spread", "memory", "core", "L3")
+_DISPENSABLE = ("socket", "spread", "memory", "core", "L3")
 """Columns that are left out where there is no room, in this order."""
 
 
@@ -74,13 +74,13 @@ class Columns:
         return self.rank + sum(self.widths.values()) + GAP * len(self.widths)
 
 
-def chosen_columns(rows: Sequence[Row], width: int) -> Columns:
+def _chosen_columns(rows: Sequence[Row], width: int) -> Columns:
     """Return the columns that say something and fit into ``width``."""
     measures = [row.result.outcome.measures for row in rows]
     names = [name for name in CELLS if name not in _silent(measures)]
     widths = {name: max(len(text) for text in (name, *(CELLS[name](found) for found in measures))) for name in names}
     columns = Columns(widths, len(str(max(row.rank for row in rows))) + 1)
-    for name in DISPENSABLE:
+    for name in _DISPENSABLE:
         if columns.total > width and name in columns.widths:
             rest = {other: wide for other, wide in columns.widths.items() if other != name}
             columns = replace(columns, widths=rest)
@@ -94,12 +94,12 @@ def _silent(measures: Sequence[Measures]) -> set[str]:
 
 
 WIDE = ("RANK", "SAME", "NAME", "MACHINE", "ADMITTED", "ASKED", "LOST", "EXCLUSIVE", "NUMA", "SOCKET", "L3", "CORE")
-WIDE_REST = ("SPREAD", "STRANDED", "INIT", "SIBLINGS", "FRAGMENTS", "MEMORY", "REJECTED", "SETTINGS")
+_WIDE_REST = ("SPREAD", "STRANDED", "INIT", "SIBLINGS", "FRAGMENTS", "MEMORY", "REJECTED", "SETTINGS")
 
 
-def wide_lines(rows: Sequence[Row]) -> Iterator[str]:
+def _wide_lines(rows: Sequence[Row]) -> Iterator[str]:
     """Yield one line for each entry with everything in it, lined up under headings."""
-    lines = [(*WIDE, *WIDE_REST), *(_wide_cells(row) for row in rows)]
+    lines = [(*WIDE, *_WIDE_REST), *(_wide_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for line in lines:
         yield (" " * GAP).join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -125,10 +125,10 @@ def _wide_cells(row: Row) -> tuple[str, ...]:
     )
 
 
-NAMED_PODS = 8
+_NAMED_PODS = 8
 """How many pods that nobody admits are named."""
 
-INDENT = 6
+_INDENT = 6
 
 
 def comparison_text(comparison: Comparison, top: int, *, wide: bool, grouped: bool, to: str) -> str:
@@ -151,7 +151,7 @@ def _wide(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row]) -> 
     left_out = (
         f"left out {one.count}: {one.refusal.stage}: {clean(one.refusal.message)}" for one in comparison.left_out
     )
-    yield Text("\n".join([*wide_lines(shown), *_rest(rows, shown), *left_out]), no_wrap=True, overflow="ignore")
+    yield Text("\n".join([*_wide_lines(shown), *_rest(rows, shown), *left_out]), no_wrap=True, overflow="ignore")
 
 
 def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], width: int) -> Iterator[RenderableType]:
@@ -162,7 +162,7 @@ def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], wi
     yield Text("")
     # What is given but not among the best is shown below them, so that it can be compared.
     given = [row for row in rows[len(shown) :] if row.is_given]
-    columns = chosen_columns([*shown, *given], width)
+    columns = _chosen_columns([*shown, *given], width)
     yield columns.heading()
     for row in shown:
         yield from _entry(row, rows, columns)
@@ -196,7 +196,7 @@ def _entry(row: Row, rows: Sequence[Row], columns: Columns) -> Iterator[Renderab
 
 
 def _below(text: str) -> RenderableType:
-    return Padding(Text(clean(text), "dim"), (0, 0, 0, INDENT))
+    return Padding(Text(clean(text), "dim"), (0, 0, 0, _INDENT))
 
 
 def _rest(rows: Sequence[Row], shown: Sequence[Row]) -> list[str]:
@@ -211,8 +211,8 @@ def _remarks(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
         yield from (f"  {clean(change_words(change))}" for change in changes)
     never = comparison.never_admitted
     if never:
-        more = f" and {len(never) - NAMED_PODS} more" if len(never) > NAMED_PODS else ""
-        yield f"Admitted by none: {clean(', '.join(never[:NAMED_PODS]))}{more}."
+        more = f" and {len(never) - _NAMED_PODS} more" if len(never) > _NAMED_PODS else ""
+        yield f"Admitted by none: {clean(', '.join(never[:_NAMED_PODS]))}{more}."
     if comparison.left_out:
         yield _left_out(comparison.left_out)
 

@@ -19,9 +19,9 @@ from mooring.planner.doctor.problem import Holder, Problem, cpus_text
 from mooring.render.console import STYLES, Breaking
 from mooring.render.wording import clean, plural
 
-MOST_ROWS = 40
+_MOST_ROWS = 40
 """Rows of the table of containers; ``-o json`` has them all."""
-MOST_CHANGES = 60
+_MOST_CHANGES = 60
 """Lines of a comparison."""
 
 _STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
@@ -59,8 +59,8 @@ def _parts(diagnosis: Diagnosis, place: str, backups: Mapping[str, str]) -> Iter
     if rows:
         yield Text("")
         yield _containers(rows)
-        if len(rows) > MOST_ROWS:
-            yield Text(f"and {len(rows) - MOST_ROWS} more; -o json has them all", "dim")
+        if len(rows) > _MOST_ROWS:
+            yield Text(f"and {len(rows) - _MOST_ROWS} more; -o json has them all", "dim")
     for repair in diagnosis.repairs:
         yield Text("")
         yield from _repair(repair, backups)
@@ -159,7 +159,7 @@ def _containers(rows: Sequence[tuple[str, str, str]]) -> Table:
     table.add_column("container")
     table.add_column("about")
     table.add_column("what becomes of it")
-    for name, codes, after in rows[:MOST_ROWS]:
+    for name, codes, after in rows[:_MOST_ROWS]:
         table.add_row(Breaking(name, "/"), Breaking(codes, ", "), Text(clean(after)))
     return table
 
@@ -172,12 +172,12 @@ def _repair(repair: FileRepair, backups: Mapping[str, str]) -> Iterator[Renderab
         return
     verb = "was replaced" if done else "is to be replaced"
     yield Text.assemble(("Repair: ", "bold"), f"{repair.file} {verb}; {_kept(repair)}.")
-    for line in repair.changes[:MOST_CHANGES]:
+    for line in repair.changes[:_MOST_CHANGES]:
         style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
         # The sign of a line that did not change is a space, which has to stay.
         yield Padding(Text(f"{line[:1]}{clean(line[1:])}", style), _INDENT)
-    if len(repair.changes) > MOST_CHANGES:
-        yield Padding(Text(f"and {len(repair.changes) - MOST_CHANGES} more lines", "dim"), _INDENT)
+    if len(repair.changes) > _MOST_CHANGES:
+        yield Padding(Text(f"and {len(repair.changes) - _MOST_CHANGES} more lines", "dim"), _INDENT)
 
 
 def _kept(repair: FileRepair) -> str:

@@ -13,7 +13,7 @@ from rich.tree import Tree
 from mooring.cli.output import STANDARD_OUTPUT
 from mooring.cli.terminal import text_for
 from mooring.core.topology import Topology
-from mooring.explain.codes.pages import Page
+from mooring.explain.codes.pages import CodePage
 from mooring.explain.lines import story_lines
 from mooring.explain.story import ADMITTED, CRASH, ENDLESS, NOT_ASKED, NOT_STARTED, REJECTED, Story
 from mooring.explain.tree import NO, YES, Line, without_details
@@ -46,7 +46,7 @@ def explain_text(
     return text_for(Group(*_parts(story, topology, nearest, verbose=verbose)), to)
 
 
-def page_text(page: Page, to: str = "") -> str:
+def page_text(page: CodePage, to: str = "") -> str:
     """Return the page about a code: set in type on a terminal, as it is written elsewhere."""
     if to in ("", STANDARD_OUTPUT) and Console().is_terminal:
         return text_for(Markdown(page.text), to)

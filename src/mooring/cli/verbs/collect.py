@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mooring.planner.nodearchive.about import About
 
-SHOWN = 20
+_SHOWN = 20
 """Warnings about single files; a computer that hides its sysfs would else print thousands."""
 
 EPILOG = """\b
@@ -129,11 +129,11 @@ def command(
 
 def _unread(about: About) -> Iterator[Finding]:
     """Yield a warning for each file that is there and could not be read; of many, some and their number."""
-    for file in about.unread[:SHOWN]:
+    for file in about.unread[:_SHOWN]:
         yield Finding("warning", f"/{file.path}", f"is not packed: {file.problem}")
-    if len(about.unread) > SHOWN:
+    if len(about.unread) > _SHOWN:
         yield Finding(
-            "warning", "collect", f"{len(about.unread) - SHOWN} more files could not be read and are not packed"
+            "warning", "collect", f"{len(about.unread) - _SHOWN} more files could not be read and are not packed"
         )
 
 

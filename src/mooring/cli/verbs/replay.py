@@ -28,10 +28,10 @@ A scenario names its machine: one of the machine descriptions, a shipped
 machine, or compact text (machine: sockets=2 numa=4 cores=16 ...).
 """
 
-SHOWN_DIFFERENCES = 5
+_SHOWN_DIFFERENCES = 5
 """Differences printed for one scenario; the rest is counted."""
 
-LONGEST_VALUE = 200
+_LONGEST_VALUE = 200
 """Characters of a value that are printed in a difference."""
 
 
@@ -111,13 +111,13 @@ def _lines(outcome: Outcome, *, answers: bool) -> Iterator[str]:
         yield from replay_lines(outcome)
     if outcome.unsupported:
         yield f"{outcome.id}: not supported: {outcome.answer['unsupported']}"
-    for difference in outcome.differences[:SHOWN_DIFFERENCES]:
+    for difference in outcome.differences[:_SHOWN_DIFFERENCES]:
         recorded, answered = _short(difference.recorded), _short(difference.answered)
         yield f"{outcome.id}: {difference.field}: recorded {recorded}, answered {answered}"
-    if len(outcome.differences) > SHOWN_DIFFERENCES:
-        yield f"{outcome.id}: and {len(outcome.differences) - SHOWN_DIFFERENCES} more differences"
+    if len(outcome.differences) > _SHOWN_DIFFERENCES:
+        yield f"{outcome.id}: and {len(outcome.differences) - _SHOWN_DIFFERENCES} more differences"
 
 
 def _short(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."

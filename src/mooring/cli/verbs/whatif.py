@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mooring.planner.plan import Plan
     from mooring.planner.question import Question
 
-DEFAULT_LIMIT = 5
+_DEFAULT_LIMIT = 5
 
 EPILOG = """\b
 Examples:
@@ -74,7 +74,7 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
     "--limit",
     type=click.IntRange(1, 100),
     default=None,
-    help=f"How many changes to find at most. Default: {DEFAULT_LIMIT}.",
+    help=f"How many changes to find at most. Default: {_DEFAULT_LIMIT}.",
 )
 @options.output(("text", "json", "svg"), "text")
 @options.to_file
@@ -96,7 +96,7 @@ def command(pod: str, limit: int | None, form: str, to: str, **given: Any) -> in
         raise InputError("there is no pod to ask about", remedy="give pods with -f, --active or --node")
     if wanted:
         return _changed(question, wanted, form, to)
-    return _searched(question, pod, limit or DEFAULT_LIMIT, form, to)
+    return _searched(question, pod, limit or _DEFAULT_LIMIT, form, to)
 
 
 _OPTIONS = {

@@ -13,7 +13,7 @@ _CODE = re.compile(r"MOOR-[0-9]{3}")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class CodePage:
     """What there is to know about one code."""
 
     code: str
@@ -38,7 +38,7 @@ def all_codes() -> list[str]:
     return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
 
 
-def page(code: str) -> Page:
+def page(code: str) -> CodePage:
     """Return the page about a code.
 
     Raises:
@@ -50,4 +50,4 @@ def page(code: str) -> Page:
         raise InputError("no such code", source=code, remedy=f"did you mean {near[0]}?" if near else "")
     text = (files("mooring.explain.codes") / "pages" / f"{wanted}.md").read_text(encoding="utf-8")
     heading = text.partition("\n")[0]
-    return Page(wanted, heading.removeprefix(f"# {wanted}: "), text)
+    return CodePage(wanted, heading.removeprefix(f"# {wanted}: "), text)

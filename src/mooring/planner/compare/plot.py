@@ -9,7 +9,7 @@ from mooring.explain.phrases import count
 from mooring.planner.compare.comparison import Comparison
 from mooring.planner.compare.entries import Row, machines_of, not_started, rows_of, variant_words
 from mooring.planner.picture import machine_view
-from mooring.render.plot import Kind, Plot, PlotRow, Share
+from mooring.render.plot import Kind, Plot, PlotRow, PlotShare
 from mooring.render.wording import clean
 
 ADMITTED = Kind("admitted", "exclusive-0", "")
@@ -93,6 +93,6 @@ def _row(row: Row, rows: Sequence[Row], reasons: Sequence[str]) -> PlotRow:
         lines=tuple(words),
         is_strong=row.is_given,
         counts=(found.admitted, *(found.rejected.get(reason, 0) for reason in reasons)),
-        shares=tuple(Share(part, found.exclusive) for part in aligned),
+        shares=tuple(PlotShare(part, found.exclusive) for part in aligned),
         figures=(str(found.stranded.total), f"{float(found.spread):.2f}" if found.exclusive else "–"),
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mooring.render.palette import owner_style, use_style
-from mooring.render.report import ReportView, Step
+from mooring.render.report import ReportStep, ReportView
 from mooring.render.view import CPUUse
 from mooring.render.wording import MARKS, clean
 
@@ -82,7 +82,7 @@ def report_data(report: ReportView) -> dict[str, Any]:
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: ReportStep) -> dict[str, Any]:
     use_numbers = {use: number for number, use in enumerate(CPUUse)}
     return {
         "pod": step.pod,

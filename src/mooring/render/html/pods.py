@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from mooring.core.cpuset import CPUSet
 from mooring.render.html.elements import element, text_element
-from mooring.render.report import ContainerView, PodView
+from mooring.render.report import ContainerView, ReportPod
 from mooring.render.wording import numbers, plural
 
 _COLUMNS = (("Step", "number"), ("Pod", "text"), ("Verdict", "text"), ("CPUs", "number"), ("NUMA", "number"))
 """Columns that can be sorted, and how."""
 
 
-def pods_html(pods: tuple[PodView, ...]) -> str:
+def pods_html(pods: tuple[ReportPod, ...]) -> str:
     """Return the section of the pods; nothing when there are none."""
     if not pods:
         return ""
@@ -45,7 +45,7 @@ def _head(name: str, kind: str) -> str:
     return element("th", button, scope="col", data_kind=kind)
 
 
-def _row(index: int, pod: PodView) -> str:
+def _row(index: int, pod: ReportPod) -> str:
     count = len({cpu for container in pod.containers for cpu in container.cpus})
     nodes = sorted({node for container in pod.containers for node in container.cpu_nodes})
     step = "" if pod.step is None else str(pod.step)
@@ -71,14 +71,14 @@ def _pod_button(index: int, name: str) -> str:
     return text_element("button", name, type="button", class_="link", data_mark=index, aria_pressed="false")
 
 
-def verdict_html(pod: PodView) -> str:
+def verdict_html(pod: ReportPod) -> str:
     """Return the verdict with a sign, so that colour is not needed."""
     sign = "✓" if pod.admitted else "✕" if pod.step is not None else "–"
     look = "yes" if pod.admitted else "no" if pod.step is not None else "none"
     return element("span", element("span", sign, aria_hidden="true"), f" {pod.verdict}", class_=f"verdict {look}")
 
 
-def _story(pod: PodView) -> Iterator[str]:
+def _story(pod: ReportPod) -> Iterator[str]:
     if pod.reason:
         yield text_element("strong", pod.reason)
         yield " "

@@ -6,7 +6,7 @@ from mooring.core.machine import Finding
 from mooring.render.html.elements import element, text_element
 from mooring.render.html.style import HEATS
 from mooring.render.palette import use_style
-from mooring.render.report import Distances, ReportView
+from mooring.render.report import ReportDistances, ReportView
 from mooring.render.view import CPUUse
 from mooring.render.wording import MARKS, meaning, plural
 
@@ -76,7 +76,7 @@ def _swatch(style: str, sign: str) -> str:
     return element("svg", cell, mark, class_="mooring swatch", width=48, height=18, aria_hidden="true")
 
 
-def distances_html(distances: Distances | None) -> str:
+def distances_html(distances: ReportDistances | None) -> str:
     """Return the matrix of distances, farther is darker; nothing where there is nothing to compare."""
     if distances is None or not 1 < len(distances.nodes) <= MOST_NODES:
         return ""
@@ -97,7 +97,7 @@ def distances_html(distances: Distances | None) -> str:
     )
     table = element("table", element("thead", element("tr", *heads)), element("tbody", *rows), class_="distances")
     scroll = element("div", table, class_="scroll", tabindex=0, role="region", aria_label="Table of distances")
-    title = element("h2", "Distances between NUMA nodes", id="distances-title")
+    title = element("h2", "ReportDistances between NUMA nodes", id="distances-title")
     return element("section", title, note, scroll, aria_labelledby="distances-title")
 
 
