@@ -48,7 +48,7 @@ from mooring.agent.reactor.resume import Resumed, Stored, reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState, Options, Phase
-from mooring.agent.taking_up import under
+from mooring.agent.reload import with_configuration
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, StartRefusal
@@ -280,7 +280,7 @@ def test_a_pod_that_is_held_already_is_evicted_when_the_operator_changes_his_min
     kubelet = held.kubelet
     options = AgentOptions(on_rejection=OnRejection.EVICT)
     new = AgentConfiguration(options, kubelet.settings.config, kubelet.mooring)
-    again = create(under(held, new, Moment()).state, pod, life=1)
+    again = create(with_configuration(held, new, Moment()).state, pod, life=1)
     assert [one.pod for one in again.effects if isinstance(one, Evict)] == [pod]
 
 
@@ -655,7 +655,7 @@ def test_a_running_pod_that_waits_for_a_place_still_waits_after_a_new_configurat
     there = [running("a"), running("b")]
     waiting = synchronize(small_state(), [sandbox("a"), sandbox("b")], there, pods).state
     assert [*waiting.held] == ["b"]
-    reloaded = under(waiting, other_policy(waiting, "restricted"), Moment()).state
+    reloaded = with_configuration(waiting, other_policy(waiting, "restricted"), Moment()).state
     assert [*reloaded.held] == ["b"]
     assert reloaded.held["b"].rejection != waiting.held["b"].rejection, "it was asked for anew"
     over = state_change(reloaded, Event.STOP_POD_SANDBOX, sandbox("a"), None)
@@ -669,7 +669,7 @@ def test_a_new_configuration_places_a_running_pod_that_waits_where_it_can() -> N
     waiting = synchronize(small_state(config), [sandbox("a")], [running("a")], {"a": guaranteed("a", "5")}).state
     assert [*waiting.held] == ["a"]
     facts: list[object] = []
-    found = under(waiting, other_policy(waiting, "best-effort"), Moment(), facts.append)
+    found = with_configuration(waiting, other_policy(waiting, "best-effort"), Moment(), facts.append)
     assert found.state.held == {}
     [write] = kinds(found.effects, WriteCPUSet)
     assert isinstance(write, WriteCPUSet)
@@ -682,7 +682,7 @@ def test_a_pod_that_is_held_back_is_judged_anew_after_a_new_configuration() -> N
     config = replace(CONFIG, topology_manager_policy="single-numa-node")
     pod = guaranteed("a", "5")
     held = create(small_state(config), pod).state
-    reloaded = under(held, other_policy(held, "best-effort"), Moment()).state
+    reloaded = with_configuration(held, other_policy(held, "best-effort"), Moment()).state
     assert [*reloaded.held] == ["a"]
     assert len(CPUSet.parse(adjusted(create(reloaded, pod, life=1)).cpus)) == 5
 
@@ -705,7 +705,7 @@ def test_a_configuration_that_does_not_fit_the_state_is_refused() -> None:
     state = started(small_state(), guaranteed("a", "2"))
     config = replace(state.kubelet.settings.config, cpu_manager_policy="none")
     assert isinstance(reconfigured(state, config, state.kubelet.mooring), StartRefusal)
-    found = under(state, AgentConfiguration(AgentOptions(), config, state.kubelet.mooring), Moment())
+    found = with_configuration(state, AgentConfiguration(AgentOptions(), config, state.kubelet.mooring), Moment())
     assert found.state is state
     assert isinstance(found.answer, Refused)
     assert 'configured policy "none" differs' in found.answer.text

@@ -28,8 +28,8 @@ from mooring.agent.reactor.resume import Stored
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState, Options
+from mooring.agent.reload import with_configuration
 from mooring.agent.storage.journal import JournalWriter, read_journal
-from mooring.agent.taking_up import under
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Container as PodContainer
 from mooring.core.pod import Pod, QoS
@@ -425,7 +425,7 @@ def test_a_missed_resize_that_cannot_be_is_reported_and_the_cpus_stay() -> None:
 def test_under_another_configuration_the_nodes_delay_begins_anew() -> None:
     state = shrinking()
     options = AgentConfiguration(kubelet=replace(DELAYING, max_pods=50), mooring=EXTENDED)
-    found = under(state, options, SOON)
+    found = with_configuration(state, options, SOON)
     assert (cpus(found.state, "a"), pending(found.state, "a")) == (0b11110, {"main": 0b110})
     assert not is_due(found.state, LATE)
     assert is_due(found.state, LATE.plus(SECOND))

@@ -236,7 +236,7 @@ def test_what_the_engine_refuses_at_the_last_moment_is_not_said_to_be_in_force(
     runtime.synchronize()
     own = start(node, runtime, "own", 2)
     # The copy that was asked did not have this container yet.
-    monkeypatch.setattr("mooring.agent.reloading.engine_refusal", lambda _kubelet, _new: "")
+    monkeypatch.setattr("mooring.agent.configuration_watch.engine_refusal", lambda _kubelet, _new: "")
     file = node.folder / "agent.yaml"
     more = file.read_text().replace('"0"', '"0-1"') + "onRejection: evict\nperContainerMetrics: true\n"
     file.write_text(more, encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mooring.agent.holder import Decide, StateHolder, updates_of
 from mooring.agent.nri.errors import RefusalError
 from mooring.agent.nri.observer import Loss, LostAnswer
 from mooring.agent.nri.types import Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox
@@ -18,6 +17,7 @@ from mooring.agent.reactor.records import as_asked, messages_of
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import answer_lost
+from mooring.agent.state_holder import Decide, StateHolder, updates_of
 from mooring.core.moment import Moment
 from mooring.core.pod import Pod
 from mooring.manifest.defaults import PodGates

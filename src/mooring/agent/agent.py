@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mooring.agent.adapter import RuntimeAdapter
+from mooring.agent.configuration_watch import ConfigurationReloader
 from mooring.agent.cpu_hotplug import CPUReconciler
 from mooring.agent.executor import Executor, WorkQueue
-from mooring.agent.holder import StateHolder
 from mooring.agent.interrupts.journal import FILE as INTERRUPTS_FILE
 from mooring.agent.listening import Listener
 from mooring.agent.node_kubelet import KubeletWatch
@@ -29,8 +29,8 @@ from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.resume import Resumed, resume
 from mooring.agent.releasing import release, tell_late
-from mooring.agent.reloading import Reloading
 from mooring.agent.startup import RunningPublisher, Startup
+from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import status_pages
 from mooring.agent.status.health import health_pages, unready
 from mooring.agent.status.metrics import AgentMetrics
@@ -143,7 +143,7 @@ class Agent:
                 opened.callback(publisher.stop, _PATIENCE)
                 self.metrics.beside = publisher.metrics
             self._run_plugin = _plugin(given, shell, plugin, self.listener, self._connect, self._stopping)
-            self._reloading = Reloading(beginning, self.holder, self._published, self.metrics, log)
+            self._reloading = ConfigurationReloader(beginning, self.holder, self._published, self.metrics, log)
             self._kubelet = self._kubelet_care(beginning)
             self._closing = opened.pop_all()
         self._thread = threading.Thread(target=self._talk, name="mooring-plugin", daemon=True)
@@ -193,7 +193,7 @@ class Agent:
         if self._kubelet is not None:
             self._kubelet.look(now, self._reloading.options)
             self.failure = self._kubelet.conflict or self.failure
-        self._reloading.look()
+        self._reloading.check()
         release(self.holder, self._cgroups, present_moment())
         flying = self.holder.state.unverified
         if not self.holder.in_flight():

@@ -12,11 +12,11 @@ from typing import Any, Final
 import msgspec
 from google.protobuf.message import Message
 
-from mooring.agent.holder import StateHolder
 from mooring.agent.reactor.claimed import variables
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
 from mooring.agent.reactor.outcomes import EventOutcome, Refused
 from mooring.agent.reactor.values import AgentState
+from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mooring.agent.holder import StateHolder
 from mooring.agent.options import AgentOptions
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.startup import keep_machine
+from mooring.agent.state_holder import StateHolder
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.machine import Machine

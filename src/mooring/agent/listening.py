@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from mooring.agent.adapter import RuntimeAdapter
-from mooring.agent.holder import StateHolder
 from mooring.agent.nri.errors import CallTimeoutError, NRIError
 from mooring.agent.nri.observer import LostAnswer, Observer, Runtime
+from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.health import REMEDY, SILENCE
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import RuntimeLink

@@ -7,12 +7,12 @@ from functools import partial
 
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten
-from mooring.agent.holder import StateHolder
 from mooring.agent.reactor.assigned import owes
 from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.resizing import is_due, released, taken_back
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import AgentState
+from mooring.agent.state_holder import StateHolder
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 

@@ -1,20 +1,28 @@
-"""Taking up changes of the configuration while the agent runs: whole, or not at all.
+"""What a changed configuration means: whether it needs a restart, whether the engine accepts it, and its effects.
 
-A change that cannot be read, that needs a restart, or that the engine does not accept is refused with one line; the old
-configuration stays. Nothing here waits: whoever runs the agent calls :meth:`ConfigurationWatch.poll` now and then.
+A change that cannot be read, that needs a restart, or that the engine does not accept is refused with one line, and the
+old configuration stays. An accepted change leaves every pod where it is.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from mooring.agent.configuration import AgentConfiguration
-from mooring.agent.options import FIELDS, AgentOptions
+from mooring.agent.options import FIELDS, AgentOptions, choices_of
+from mooring.agent.reactor.outcomes import EventOutcome, Refused
+from mooring.agent.reactor.placing import waiting_placed
+from mooring.agent.reactor.resizing import releases_resumed
+from mooring.agent.reactor.resume import reconfigured
+from mooring.agent.reactor.updates import enforced, outcome
+from mooring.agent.reactor.values import AgentState
 from mooring.core.config import CPU_HOTPLUG, MIXED_CPUS, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
-from mooring.core.errors import InputError, KubeletCrashError
+from mooring.core.decision import StartRefusal
+from mooring.core.errors import KubeletCrashError
+from mooring.core.moment import Moment
+from mooring.core.observer import Observer
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.start import start_kubelet
 from mooring.manifest.defaults import DELAY_GATE, PodGates
@@ -54,23 +62,8 @@ READ_WITH: Mapping[str, str] = {
 """What decides how pods are read, attribute of the gates -> its name. Everybody who reads pods keeps the gates of the
 start, and the pods that he has read with them: an engine with others would judge pods that were half understood."""
 
-PERIOD = 2.0
-"""Seconds between two looks at the files."""
 
 _Holder = TypeVar("_Holder")
-
-Signature = tuple[tuple[int, int, int] | None, ...]
-"""Inode, time of change and size of each file; None for one that is not there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reload:
-    """What a change of the files came to."""
-
-    configuration: AgentConfiguration | None
-    """The new configuration, or None when the old one stays."""
-    refusal: str = ""
-    """Why it stays, in one line."""
 
 
 def restart_reasons(old: AgentConfiguration, new: AgentConfiguration) -> tuple[str, ...]:
@@ -160,93 +153,8 @@ def _kept(before: Mapping[_Holder, object], after: Mapping[_Holder, object]) -> 
     return all(after.get(holder) == held for holder, held in before.items())
 
 
-class ConfigurationWatch:
-    """Sees changes of the files by their inode, time and size, and reads them when they have come to rest."""
-
-    def __init__(
-        self,
-        current: AgentConfiguration,
-        load: Callable[[], AgentConfiguration],
-        accepts: Callable[[AgentConfiguration], str],
-        take_up: Callable[[AgentConfiguration], str],
-        clock: Callable[[], float],
-    ) -> None:
-        """Begin with a configuration that is in force.
-
-        Args:
-            current: the configuration.
-            load: reads the files again, as at the start; raises InputError.
-            accepts: says why the engine cannot go on with a configuration, or nothing; asked on a copy.
-            take_up: lets it be in force, or says why it is not after all: the state may have changed since.
-            clock: seconds that only go forward.
-        """
-        self.current = current
-        """The configuration in force."""
-        self.generation = 1
-        """How many configurations have been in force."""
-        self.refusal = ""
-        """Why the files are not in force, or nothing."""
-        self._load, self._accepts, self._take_up, self._clock = load, accepts, take_up, clock
-        self._seen = self._last = signature(current)
-        self._next = clock() + PERIOD
-        self._asked = False
-
-    def ask(self) -> None:
-        """Read the files at the next poll whether they have changed or not, as SIGHUP asks for."""
-        self._asked = True
-
-    def poll(self) -> Reload | None:
-        """Look at the files when it is time to, and return what a change came to.
-
-        A file that is being written changes from one look to the next and is left alone until it does not.
-        """
-        now = self._clock()
-        if not self._asked and now < self._next:
-            return None
-        self._next = now + PERIOD
-        found = signature(self.current)
-        settled, self._last = found == self._last, found
-        if not self._asked and (found == self._seen or not settled):
-            return None
-        self._asked, self._seen = False, found
-        return self._taken_up()
-
-    def _taken_up(self) -> Reload:
-        try:
-            new = self._load()
-        except InputError as error:
-            return self._refused(str(error))
-        if reasons := restart_reasons(self.current, new):
-            return self._refused("; ".join(reasons))
-        if _concerns_engine(self.current, new) and (refusal := self._accepts(new)):
-            return self._refused(refusal)
-        if refusal := self._take_up(new):
-            return self._refused(refusal)
-        self.current, self.refusal = new, ""
-        self.generation += 1
-        # A file that is named anew has never been looked at.
-        self._seen = self._last = signature(new)
-        return Reload(new)
-
-    def _refused(self, refusal: str) -> Reload:
-        self.refusal = refusal
-        return Reload(None, refusal)
-
-
-def signature(configuration: AgentConfiguration) -> Signature:
-    """Return what tells whether the files of a configuration have changed."""
-    return tuple(_stat(path) for path in configuration.files)
-
-
-def _stat(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path)  # noqa: PTH116 - a str in hand
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def _concerns_engine(old: AgentConfiguration, new: AgentConfiguration) -> bool:
+def concerns_engine(old: AgentConfiguration, new: AgentConfiguration) -> bool:
+    """Return whether a change is one that the engine must accept."""
     # Plugins are made anew even of the same settings, so that one that was given up is asked again.
     return (old.kubelet, old.mooring) != (new.kubelet, new.mooring) or bool(new.mooring.plugins.plugins)
 
@@ -262,3 +170,34 @@ def live_fields() -> Iterator[str]:
     ['irqAffinity', 'kubeletPodResourcesSocket', 'logLevel']
     """
     return (name for name in FIELDS if name not in RESTART)
+
+
+def with_configuration(
+    state: AgentState, new: AgentConfiguration, now: Moment, observer: Observer | None = None
+) -> EventOutcome:
+    """Return what another configuration comes to, or why the old one stays.
+
+    That the engine accepts it was asked before, but the state may have changed since.
+
+    Args:
+        state: under the old one.
+        new: the other one.
+        now: the present moment.
+        observer: hears of the engine's facts, for metrics.
+    """
+    same = (state.kubelet.settings.config, state.kubelet.mooring) == (new.kubelet, new.mooring)
+    after = state if same and not new.mooring.plugins.plugins else _reconfigured(state, new, now)
+    if isinstance(after, StartRefusal):
+        return EventOutcome(state, Refused(after.message))
+    placed = waiting_placed(replace(after, options=choices_of(new.options)), observer)
+    after, effects = enforced(state, placed.state)
+    return outcome(state, after, None, (*effects, *placed.effects))
+
+
+def _reconfigured(state: AgentState, new: AgentConfiguration, now: Moment) -> AgentState | StartRefusal:
+    found = reconfigured(state, new.kubelet, new.mooring)
+    if isinstance(found, StartRefusal):
+        return found
+    # What only memory knew of releases begins anew, as after a restart.
+    after = found.state
+    return releases_resumed(replace(after, kubelet=after.kubelet.at(now)))

@@ -14,7 +14,6 @@ from typing import TypeAlias
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.findings import lasting_text
 from mooring.agent.cgroups.protocol import CGroups, Deviation, shows
-from mooring.agent.holder import StateHolder
 from mooring.agent.reactor.desired import expected, expected_lifts, write_of
 from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
 from mooring.agent.reactor.enforcement import correct_deviation, correct_quota, report_deviation, without_deviation
@@ -22,6 +21,7 @@ from mooring.agent.reactor.lifecycle import end_gone_sandboxes
 from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Setting
+from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.snapshot import EffectiveSet
 from mooring.core.cpuset import CPUSet
 from mooring.core.observer import Observer

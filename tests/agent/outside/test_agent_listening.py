@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from mooring.agent.adapter import RuntimeAdapter
-from mooring.agent.holder import StateHolder
 from mooring.agent.listening import Listener
 from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError
 from mooring.agent.nri.observer import Runtime
+from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.health import SILENCE
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import RuntimeLink

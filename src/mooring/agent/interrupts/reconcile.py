@@ -13,13 +13,13 @@ from threading import Lock
 from typing import Any
 
 from mooring.agent.executor import WorkQueue
-from mooring.agent.holder import StateHolder
 from mooring.agent.interrupts.files import BalanceFound, InterruptsFound, InterruptTrouble, IRQFiles
 from mooring.agent.interrupts.journal import InterruptJournal
 from mooring.agent.interrupts.view import InterruptView
 from mooring.agent.interrupts.writing import InterruptWriter
 from mooring.agent.options import AgentOptions, IRQAffinity
 from mooring.agent.reactor.values import AgentState
+from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.core.config import IRQ_AFFINITY
 from mooring.core.cpuset import CPUSet

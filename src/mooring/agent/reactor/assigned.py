@@ -89,7 +89,7 @@ def _pool(state: AgentState, uid: str, name: str) -> CPUSet | None:
     if MIXED_CPUS not in state.kubelet.mooring.extensions:
         return None
     wanted = DesiredSettings.now(state)
-    return CPUSet(wanted.pool) if wanted.is_mixed(uid, name) else None
+    return wanted.pool if wanted.is_mixed(uid, name) else None
 
 
 def adjustment_of(state: AgentState, container: KnownContainer) -> tuple[dict[str, str], tuple[Mount, ...]]:

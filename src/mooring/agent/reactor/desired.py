@@ -13,6 +13,7 @@ from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.effects import LiftQuota, Occasion, QuotaOf, WriteCPUSet
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Setting
+from mooring.core.bits import list_text, members
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.pod import Container, Pod
 from mooring.extensions.offline import effective_pool
@@ -30,9 +31,8 @@ class DesiredSettings:
     """The engine's state as settings of containers."""
 
     kubelet: Kubelet
-    pool: int
-    """The shared pool as a mask, without CPUs that are offline; 0 when it is empty, and with CPU manager policy
-    ``none``."""
+    pool: CPUSet
+    """The shared pool, without CPUs that are offline; empty when it is empty, and with CPU manager policy ``none``."""
     claimed: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """CPUs that containers have of claims, as masks by pod uid and container."""
 
@@ -40,7 +40,7 @@ class DesiredSettings:
     def by(kubelet: Kubelet) -> DesiredSettings:
         """Read a state of the engine, without claims."""
         managed = kubelet.settings.cpu is not None
-        return DesiredSettings(kubelet, effective_pool(kubelet.node.cpu) if managed else 0)
+        return DesiredSettings(kubelet, CPUSet(effective_pool(kubelet.node.cpu)) if managed else _NO_CPUS)
 
     @staticmethod
     def now(state: AgentState) -> DesiredSettings:
@@ -72,12 +72,12 @@ class DesiredSettings:
         """
         exclusive = own | self.claimed.get((uid, name), 0)
         if not exclusive:
-            return CPUSet(self.pool)
+            return self.pool
         usable = exclusive & ~self.kubelet.node.cpu.offline
         if usable and not self.is_mixed(uid, name):
             return CPUSet(usable)
         # Also who has lost all of his own: the kernel lets him run somewhere, and that is to be the pool.
-        return CPUSet(usable | self.pool)
+        return CPUSet(usable | self.pool.mask)
 
     def is_mixed(self, uid: str, name: str) -> bool:
         """Tell whether a container may run in the shared pool besides its own CPUs."""
@@ -176,24 +176,34 @@ def resources_of(setting: Setting) -> LinuxResources:
     return LinuxResources(list_of(setting.cpus), nodes_of(setting.mems), quota=setting.quota)
 
 
-# All containers of the shared pool get the same list.
-@lru_cache(maxsize=64)
 def list_of(cpus: CPUSet) -> str:
     """Return a Linux CPU list."""
-    return str(cpus)
+    return _list(cpus.mask)
 
 
 def nodes_of(mems: CPUSet) -> str:
     """Return NUMA nodes, ascending, separated by commas."""
-    return ",".join(map(str, mems))
+    return _nodes(mems.mask)
+
+
+# All containers of the shared pool get the same list.
+@lru_cache(maxsize=64)
+def _list(mask: int) -> str:
+    return list_text(mask)
+
+
+@lru_cache(maxsize=64)
+def _nodes(mask: int) -> str:
+    return ",".join(map(str, members(mask)))
 
 
 def difference(record: Setting, wanted: Setting) -> Setting | None:
     """Return what must change, or None when what is wanted is on record."""
-    cpus = _NO_CPUS if record.cpus == wanted.cpus else wanted.cpus
-    mems = _NO_NODES if record.mems == wanted.mems else wanted.mems
+    # Masks are compared, several hundred at every event: two sets would be compared five times as slowly.
+    cpus = _NO_CPUS if record.cpus.mask == wanted.cpus.mask else wanted.cpus
+    mems = _NO_NODES if record.mems.mask == wanted.mems.mask else wanted.mems
     quota = None if record.quota == wanted.quota else wanted.quota
-    return Setting(cpus, mems, quota) if cpus or mems or quota is not None else None
+    return Setting(cpus, mems, quota) if cpus.mask or mems.mask or quota is not None else None
 
 
 def change_of(container: KnownContainer, wanted: Setting) -> Setting | None:
@@ -213,6 +223,8 @@ def change_of(container: KnownContainer, wanted: Setting) -> Setting | None:
     )
 
 
+# A node has few different lists, and a runtime sends them over and over.
+@lru_cache(maxsize=256)
 def set_of(text: str) -> CPUSet:
     """Return the set of a runtime's list; a list that cannot be read is none."""
     try:

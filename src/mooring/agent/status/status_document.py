@@ -220,7 +220,7 @@ def _containers(seen: _Moment, pod: Pod) -> Iterator[AgentContainerPart]:
             sharing=cpu_isolation(node.settings, node.providers, pod, container).value,
             cpus=str(CPUSet(node.cpu.assignments.get(pod.uid, {}).get(container.name, 0))),
             mems=_nodes(numa_of_blocks(blocks)),
-            mixed=str(CPUSet(wanted.pool)) if wanted.is_mixed(pod.uid, container.name) else UNSET,
+            mixed=str(wanted.pool) if wanted.is_mixed(pod.uid, container.name) else UNSET,
         )
         if (pod.uid, container.name) in claimed:
             part.claimed = str(CPUSet(claimed[pod.uid, container.name]))

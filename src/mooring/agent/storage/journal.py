@@ -126,10 +126,11 @@ class JournalError(MooringError):
 
 
 class JournalWriter:
-    """Makes journals. A pod's document is made once and kept as long as the pod."""
+    """Makes journals. What a pod and a container come to is made once and kept while they do not change."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[Pod, msgspec.Raw]] = {}
+        self._rows: dict[str, tuple[KnownContainer, ContainerRow]] = {}
 
     def text(self, state: AgentState) -> str:
         """Return the journal of a state."""
@@ -143,20 +144,7 @@ class JournalWriter:
                 state.kubelet.files.cpu,
                 state.kubelet.files.memory,
                 [raw for _, raw in made.values()],
-                {
-                    one.id: ContainerRow(
-                        one.sandbox_id,
-                        one.uid,
-                        one.name,
-                        list_of(one.told.cpus),
-                        nodes_of(one.told.mems),
-                        one.cgroup,
-                        one.pid,
-                        one.claims,
-                    )
-                    for one in (*state.last_seen.containers.values(), *state.containers.values())
-                    if one.phase in LIVE
-                },
+                self._containers(state),
                 {uid: sorted(pods) for uid, pods in sorted(state.claim_users.items())},
                 list_text(state.kubelet.node.cpu.offline),
                 {uid: dict(pairs) for uid, pairs in state.kubelet.node.cpu.displaced.items()},
@@ -169,11 +157,25 @@ class JournalWriter:
         envelope = _Envelope(KIND, VERSION, _checksum(body), msgspec.Raw(body))
         return msgspec.json.encode(envelope).decode()
 
+    def _containers(self, state: AgentState) -> dict[str, ContainerRow]:
+        made: dict[str, tuple[KnownContainer, ContainerRow]] = {}
+        for one in (*state.last_seen.containers.values(), *state.containers.values()):
+            if one.phase in LIVE:
+                known = self._rows.get(one.id)
+                made[one.id] = known if known is not None and known[0] is one else (one, _row(one))
+        self._rows = made
+        return {id_: row for id_, (_, row) in made.items()}
+
     def _document(self, pod: Pod) -> tuple[Pod, msgspec.Raw]:
         known = self._made.get(pod.uid)
         if known is not None and known[0] is pod:
             return known
         return pod, msgspec.Raw(msgspec.json.encode(text_of_pod(pod)))
+
+
+def _row(one: KnownContainer) -> ContainerRow:
+    cpus, mems = list_of(one.told.cpus), nodes_of(one.told.mems)
+    return ContainerRow(one.sandbox_id, one.uid, one.name, cpus, mems, one.cgroup, one.pid, one.claims)
 
 
 def read_journal(text: str) -> Journal:
