@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
+from msgspec.json import encode
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
@@ -16,7 +17,7 @@ from mooring.core.machine import Finding
 from mooring.discovery.archive import ArchiveTree
 from mooring.discovery.hardware.findings import hardware_findings
 from mooring.discovery.hardware.machine import read_hardware
-from mooring.discovery.hardware_document import hardware_document
+from mooring.discovery.machine_document import hardware_document
 
 CPUS = "sys/devices/system/cpu"
 NODES = "sys/devices/system/node"
@@ -107,7 +108,7 @@ def read_and_check(tree: ArchiveTree) -> None:
     with contextlib.suppress(InputError):
         hardware = read_hardware(tree)
         check(hardware)
-        json.dumps(hardware_document(hardware))
+        encode(hardware_document("", hardware))
         for finding in hardware_findings(tree, hardware):
             assert isinstance(finding, Finding)
             assert finding.severity in {"info", "warning"}
@@ -177,8 +178,11 @@ def test_every_oddity_is_told(patch: dict[str, str], finding: tuple[str, str]) -
 
 
 def test_the_document_has_the_recorded_names_and_null_for_what_is_absent() -> None:
-    document = hardware_document(read_hardware(tree_of({f"{CPUS}/cpu0/topology/core_cpus": "1\n"})))
-    assert json.loads(json.dumps(document)) == {
+    document = to_builtins(hardware_document("m", read_hardware(tree_of({f"{CPUS}/cpu0/topology/core_cpus": "1\n"}))))
+    assert document == {
+        "apiVersion": "mooring/v1alpha1",
+        "kind": "Machine",
+        "name": "m",
         "cpus": [
             {
                 "id": 0,
@@ -214,11 +218,12 @@ def test_the_document_has_the_recorded_names_and_null_for_what_is_absent() -> No
         ],
         "distances": [],
         "cpuKinds": [],
+        "findings": [],
     }
 
 
 def test_the_document_of_a_full_machine_lists_kinds_groups_and_distances() -> None:
-    document = hardware_document(read_hardware(tree_of(FILES)))
+    document = to_builtins(hardware_document("m", read_hardware(tree_of(FILES))))
     assert document["distances"] == [
         {"name": "NUMALatency", "nodes": [0, 1, 2], "matrix": [[10, 20, 17], [20, 10, 28], [17, 28, 10]]}
     ]
@@ -234,6 +239,6 @@ def test_the_document_of_a_full_machine_lists_kinds_groups_and_distances() -> No
 
 def test_the_document_names_groups() -> None:
     files = {path: text for path, text in FILES.items() if "/cache/" not in path and "/die_cpus" not in path}
-    cpus = hardware_document(read_hardware(tree_of(files)))["cpus"]
+    cpus = to_builtins(hardware_document("m", read_hardware(tree_of(files))))["cpus"]
     assert isinstance(cpus, list)
     assert [cpu["groups"] for cpu in cpus] == [{"Cluster": 0}, {"Cluster": 0}, {"Cluster": 2}, {"Cluster": 2}]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from mooring.core.errors import InputError
 from mooring.discovery import loader
@@ -209,7 +210,7 @@ def test_any_text_is_a_machine_or_refused_as_input(
 
 
 def test_the_document_of_a_machine_has_the_hardware_and_the_findings() -> None:
-    document = machine_document(shipped_machine("xeon-6230-2s-snc2"))
+    document = to_builtins(machine_document(shipped_machine("xeon-6230-2s-snc2")))
     assert (document["apiVersion"], document["kind"], document["name"]) == (
         "mooring/v1alpha1",
         "Machine",
@@ -220,7 +221,7 @@ def test_the_document_of_a_machine_has_the_hardware_and_the_findings() -> None:
 
 
 def test_the_document_of_a_machine_info_says_what_the_kubelet_sees() -> None:
-    document = machine_document(load_machine(f"{CORPUS}#t-2s12"))
+    document = to_builtins(machine_document(load_machine(f"{CORPUS}#t-2s12")))
     assert document["online"] == "0-11"
     counts = document["counts"]
     assert isinstance(counts, dict)

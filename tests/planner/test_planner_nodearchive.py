@@ -8,19 +8,20 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.discovery.archive import ArchiveTree
 from mooring.discovery.capture.archive import archive_bytes
 from mooring.discovery.tree import Tree
+from mooring.documents.nodearchive import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.manifest.configuration import NodeConfiguration
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.fields import Document
 from mooring.manifest.kubelet_flags import KubeletFlags
-from mooring.planner.nodearchive.about import About, Part, Unread, about_document, about_of
 from mooring.planner.nodearchive.collect import ClusterAnswers, Request, collect
-from mooring.planner.nodearchive.reader import NodeArchive, open_node
+from mooring.planner.nodearchive.reader import NodeArchive, about_of, open_node
 from mooring.planner.nodearchive.releases import CHANGES, release_findings
 
 SYSTEM = "sys/devices/system"
@@ -36,7 +37,7 @@ FILES = {
 POD = {"kind": "Pod", "metadata": {"name": "a", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}}
 CONFIG = Document({"kind": "KubeletConfiguration", "cpuManagerPolicy": "static"}, "k.yaml", 1, 1)
 
-GOOD = about_document(About())
+GOOD = to_builtins(NodeArchiveDocument())
 
 
 def tree(**more: str) -> Tree:
@@ -170,16 +171,23 @@ def test_links_out_of_an_archive_lead_nowhere(tmp_path: Path, target: str) -> No
 
 
 def test_an_archive_without_a_machine_says_so(tmp_path: Path) -> None:
-    about = json.dumps(about_document(About())).encode()
+    about = json.dumps(to_builtins(NodeArchiveDocument())).encode()
     node = opened(tmp_path, {"proc/meminfo": b"", "mooring-node.json": about})
     with pytest.raises(InputError, match="holds no machine"):
         node.machine()
 
 
 def test_what_an_archive_says_of_itself_is_read_again() -> None:
-    about = About("n", "v1.37.1", True, (Part("pods", "kubectl", 1, 2, "x"),), (Unread("a", "b"),), "0.1.0")
-    read = about_of(about_document(about), source="x")
-    assert (read.node, read.kubelet, read.anonymous, read.collector) == ("n", "v1.37.1", True, "0.1.0")
+    about = NodeArchiveDocument(
+        node="n",
+        kubelet="v1.37.1",
+        anonymous=True,
+        parts=[ArchivePart("pods", "kubectl", 1, 2, "x")],
+        unread=[UnreadFile("a", "b")],
+        mooring="0.1.0",
+    )
+    read = about_of(to_builtins(about), source="x")
+    assert (read.node, read.kubelet, read.anonymous, read.mooring) == ("n", "v1.37.1", True, "0.1.0")
     assert [(part.name, part.origin, part.missing) for part in read.parts] == [("pods", "kubectl", "x")]
 
 

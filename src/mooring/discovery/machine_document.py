@@ -5,37 +5,110 @@ A MachineInfo tells only the kubelet's view; then the document says what that vi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from msgspec import UNSET
+
+from mooring.core.bits import list_text, mask_of
 from mooring.core.cpuset import CPUSet
-from mooring.core.hardware import Hardware, HardwareCPU, HardwareNode, HardwarePages
+from mooring.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode, HardwarePages
 from mooring.core.machine import Finding, Machine
 from mooring.core.machineinfo import Core, MachineInfo, Node
 from mooring.discovery.differences.kubeletview import kubelet_view
-from mooring.discovery.hardware_document import hardware_document
-
-API_VERSION = "mooring/v1alpha1"
-"""Version of the document."""
+from mooring.documents.machine import (
+    CPUGroupsPart,
+    CPUKindPart,
+    DistancesPart,
+    HardwareCountsPart,
+    HardwareCPUPart,
+    HardwareNodePart,
+    HugePagesPart,
+    MachineDocument,
+)
+from mooring.documents.parts import finding_parts
 
 L3 = 3
 """Level of the caches that are listed as ``l3``."""
 
 
-def machine_document(machine: Machine) -> dict[str, object]:
-    """Return the document of a machine; it holds nothing but dicts, lists, texts, numbers and None."""
+def machine_document(machine: Machine) -> MachineDocument:
+    """Return the document of a machine."""
     findings = machine.findings
     if machine.hardware is None:
         told = Finding(
             "info", "source", "a MachineInfo tells what the kubelet sees, not what the hardware is", "MOOR-490"
         )
         findings = (*findings, told)
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Machine",
-        "name": machine.name,
-        **hardware_document(machine.hardware or hardware_as_told(machine.info)),
-        "findings": [finding.fields() for finding in findings],
-    }
+    return hardware_document(machine.name, machine.hardware or hardware_as_told(machine.info), findings)
+
+
+def hardware_document(name: str, hardware: Hardware, findings: Iterable[Finding] = ()) -> MachineDocument:
+    """Return the document of hardware, with the names of the recorded hwloc answers."""
+    return MachineDocument(
+        name=name,
+        cpus=[_cpu_part(cpu) for cpu in hardware.cpus],
+        online=str(hardware.online),
+        offline=str(hardware.offline),
+        allowed=str(hardware.allowed),
+        disallowed=str(hardware.online - hardware.allowed),
+        isolated=str(hardware.isolated),
+        counts=HardwareCountsPart(
+            pus=len(hardware.cpus),
+            cores=hardware.num_cores,
+            packages=hardware.num_packages,
+            numa_nodes=len(hardware.nodes),
+            l3=hardware.num_l3,
+        ),
+        nodes_offline_or_hidden=list_text(mask_of(hardware.nodes_offline)),
+        nodes_disallowed=list_text(mask_of(hardware.nodes_disallowed)),
+        numa_nodes=[_node_part(node) for node in hardware.nodes],
+        distances=_distances(hardware),
+        cpu_kinds=[_kind_part(kind) for kind in hardware.kinds],
+        findings=finding_parts(findings),
+    )
+
+
+def _cpu_part(cpu: HardwareCPU) -> HardwareCPUPart:
+    known = any(group is not None for group in (cpu.cluster, cpu.book, cpu.drawer))
+    groups = CPUGroupsPart(
+        cluster=UNSET if cpu.cluster is None else cpu.cluster,
+        book=UNSET if cpu.book is None else cpu.book,
+        drawer=UNSET if cpu.drawer is None else cpu.drawer,
+    )
+    return HardwareCPUPart(
+        id=cpu.id,
+        core=cpu.core,
+        package=cpu.package,
+        package_first_cpu=cpu.package_first_cpu,
+        numa=list(cpu.numa),
+        die=cpu.die,
+        l2=cpu.l2,
+        l3=cpu.l3,
+        efficiency=cpu.efficiency,
+        groups=groups if known else None,
+    )
+
+
+def _node_part(node: HardwareNode) -> HardwareNodePart:
+    return HardwareNodePart(
+        id=node.id,
+        memory_bytes=node.memory_bytes,
+        subtype=node.subtype,
+        hugepages=[HugePagesPart(pool.size_bytes, pool.count) for pool in node.hugepages],
+        base_page_bytes=node.base_page_bytes,
+        local_cpus=str(node.local_cpus),
+        sysfs_cpulist=node.sysfs_cpulist,
+    )
+
+
+def _distances(hardware: Hardware) -> list[DistancesPart]:
+    if hardware.distances is None:
+        return []
+    return [DistancesPart("NUMALatency", list(hardware.distance_nodes), [list(row) for row in hardware.distances])]
+
+
+def _kind_part(kind: CPUKind) -> CPUKindPart:
+    return CPUKindPart(kind.efficiency, str(kind.cpus), dict(kind.infos))
 
 
 def hardware_as_told(info: MachineInfo) -> Hardware:

@@ -9,13 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
+from mooring.documents.nodearchive import NodeArchiveDocument
 from mooring.explain.phrases import size
-from mooring.planner.nodearchive.about import About
 from mooring.render.console import STYLES
 from mooring.render.wording import clean, plural
 
 
-def collect_text(about: About, packed: int, written: str) -> str:
+def collect_text(about: NodeArchiveDocument, packed: int, written: str) -> str:
     """Return the summary.
 
     Args:
@@ -26,7 +26,7 @@ def collect_text(about: About, packed: int, written: str) -> str:
     return text_for(Group(*_parts(about, packed, written)), "")
 
 
-def _parts(about: About, packed: int, written: str) -> Iterator[RenderableType]:
+def _parts(about: NodeArchiveDocument, packed: int, written: str) -> Iterator[RenderableType]:
     node = clean(about.node) or "unknown node"
     kubelet = f"kubelet {clean(about.kubelet)}" if about.kubelet else "kubelet of unknown version"
     names = "; names of pods and namespaces are made up" if about.anonymous else ""
@@ -41,7 +41,7 @@ def _parts(about: About, packed: int, written: str) -> Iterator[RenderableType]:
         yield Text("Nothing was written: this is a dry run.")
 
 
-def _table(about: About) -> Table:
+def _table(about: NodeArchiveDocument) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
     table.add_column("part", no_wrap=True)
     table.add_column("files", justify="right", no_wrap=True)
@@ -50,14 +50,14 @@ def _table(about: About) -> Table:
     for part in about.parts:
         told = part.origin if part.files else "missing"
         told += f": {part.missing}" if part.missing else ""
-        cells = (part.name, str(part.files or "–"), size(part.size) if part.files else "–", clean(told))
+        cells = (part.name, str(part.files or "–"), size(part.bytes) if part.files else "–", clean(told))
         table.add_row(*(Text(cell) for cell in cells))
     if about.unread:
         table.add_row(Text("unreadable"), Text(str(len(about.unread))), Text("–"), Text(_named(about)))
     return table
 
 
-def _named(about: About) -> str:
+def _named(about: NodeArchiveDocument) -> str:
     first = about.unread[0].path
     more = len(about.unread) - 1
     return f"/{clean(first)}" + (f" and {plural(more, 'more file')}" if more else "")

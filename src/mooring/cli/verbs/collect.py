@@ -24,7 +24,7 @@ from mooring.core.machine import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mooring.planner.nodearchive.about import About
+    from mooring.documents.nodearchive import NodeArchiveDocument
 
 _SHOWN = 20
 """Warnings about single files; a computer that hides its sysfs would else print thousands."""
@@ -127,7 +127,7 @@ def command(
     return YES
 
 
-def _unread(about: About) -> Iterator[Finding]:
+def _unread(about: NodeArchiveDocument) -> Iterator[Finding]:
     """Yield a warning for each file that is there and could not be read; of many, some and their number."""
     for file in about.unread[:_SHOWN]:
         yield Finding("warning", f"/{file.path}", f"is not packed: {file.problem}")
@@ -137,13 +137,11 @@ def _unread(about: About) -> Iterator[Finding]:
         )
 
 
-def _tell(about: About, packed: int, written: str, form: str) -> None:
+def _tell(about: NodeArchiveDocument, packed: int, written: str, form: str) -> None:
     # An archive on standard output leaves no room there for anything else.
     aside = written == STANDARD_OUTPUT
     if form == "json":
-        from mooring.planner.nodearchive.about import about_document  # noqa: PLC0415 - only for this format
-
-        text = json_text(about_document(about))
+        text = json_text(about)
     else:
         from mooring.cli.text.collect import collect_text  # noqa: PLC0415 - rich is not needed for JSON
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec import to_builtins
+
 from mooring import __version__
 from mooring.checkpoint.store import SIZE_LIMIT
 from mooring.core.errors import InputError
@@ -19,10 +21,10 @@ from mooring.discovery.cadvisor.probe import read_problem
 from mooring.discovery.capture.archive import archive_bytes
 from mooring.discovery.capture.reading import Capture, capture_isolation, capture_machine
 from mooring.discovery.tree import Tree
+from mooring.documents.nodearchive import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.manifest.fields import Document
 from mooring.manifest.kubelet_flags import KubeletFlags
 from mooring.manifest.reduction import anonymous_pods, pod_list, reduced_pods
-from mooring.planner.nodearchive.about import About, Part, Unread, about_document
 from mooring.planner.nodearchive.configuration import Found, found_configuration
 from mooring.planner.nodearchive.layout import (
     ABOUT,
@@ -78,7 +80,7 @@ class Request:
 class Collection:
     """What goes into an archive."""
 
-    about: About
+    about: NodeArchiveDocument
     files: Mapping[str, bytes]
     links: Mapping[str, str]
     folders: frozenset[str]
@@ -121,16 +123,16 @@ def collect(tree: Tree, request: Request) -> Collection:
     ):
         files |= found.files
         size = sum(map(len, found.files.values()))
-        parts.append(Part(name, found.origin if found.files else "", len(found.files), size, found.missing))
-    about = About(
+        parts.append(ArchivePart(name, found.origin if found.files else "", len(found.files), size, found.missing))
+    about = NodeArchiveDocument(
         node=ANONYMOUS_NODE if request.anonymous and request.node else request.node,
         kubelet=request.kubelet or request.cluster.version,
         anonymous=request.anonymous,
-        parts=tuple(parts),
-        unread=tuple(Unread(path, problem) for path, problem in sorted(unread.items())),
-        collector=__version__,
+        parts=parts,
+        unread=[UnreadFile(path, problem) for path, problem in sorted(unread.items())],
+        mooring=__version__,
     )
-    files[ABOUT] = json_bytes(about_document(about))
+    files[ABOUT] = json_bytes(to_builtins(about))
     links = {**isolation.links, **machine.links}
     folders = frozenset(machine.folders | isolation.folders)
     return Collection(about, files, links, folders, request.cluster.findings)
@@ -141,8 +143,8 @@ def json_bytes(document: object) -> bytes:
     return f"{json.dumps(document, indent=1)}\n".encode()
 
 
-def _captured(name: str, origin: str, capture: Capture) -> Part:
-    return Part(name, origin, len(capture.files), sum(map(len, capture.files.values())))
+def _captured(name: str, origin: str, capture: Capture) -> ArchivePart:
+    return ArchivePart(name, origin, len(capture.files), sum(map(len, capture.files.values())))
 
 
 def _states(tree: Tree, root: str, unread: dict[str, str]) -> Found:

@@ -10,9 +10,6 @@ from typing import Final
 
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 
-API_VERSION: Final = "mooring/v1alpha1"
-KIND: Final = "NodeArchive"
-
 TOP: Final = "mooring-node"
 """The folder around everything."""
 ABOUT: Final = "mooring-node.json"

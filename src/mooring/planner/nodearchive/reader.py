@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from mooring.checkpoint.store import SIZE_LIMIT
 from mooring.core.errors import InputError
@@ -12,13 +12,14 @@ from mooring.core.machine import Finding, Machine
 from mooring.core.pod import Pod
 from mooring.discovery.loader import machine_of
 from mooring.discovery.tree import Tree, open_tree
+from mooring.documents.nodearchive import ArchivePart, NodeArchiveDocument
+from mooring.documents.parts import API_VERSION
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.configuration import NodeConfiguration, configuration_of
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.documents import documents_in
 from mooring.manifest.fields import Document, Report, ignore
 from mooring.manifest.pod_files import pods_of
-from mooring.planner.nodearchive.about import About, about_of
 from mooring.planner.nodearchive.layout import (
     ABOUT,
     CONFIGURATION_PART,
@@ -32,6 +33,8 @@ from mooring.planner.nodearchive.layout import (
 from mooring.planner.nodearchive.releases import release_findings
 
 INCOMPLETE: Final = "MOOR-581"
+_KIND: Final = "NodeArchive"
+_REMEDY: Final = "collect it again with mooring collect"
 
 _CONSEQUENCES: Final = {
     CONFIGURATION_PART: "the archive has no configuration of the kubelet",
@@ -46,7 +49,7 @@ class NodeArchive:
     """A node as somebody collected it. Nothing but ``mooring-node.json`` need be there."""
 
     tree: Tree
-    about: About
+    about: NodeArchiveDocument
 
     def machine(self) -> Machine:
         """Return the machine.
@@ -126,3 +129,45 @@ def open_node(source: str) -> NodeArchive:
     place = f"{source}: {ABOUT}"
     documents = documents_in(data, place)
     return NodeArchive(tree, about_of(documents[0].content, source=place))
+
+
+def about_of(document: object, *, source: str) -> NodeArchiveDocument:
+    """Return what a document says.
+
+    Fields that a later version may add are not looked at; the version says when something changed its meaning. Figures
+    and unread files are for people and not read again.
+
+    Raises:
+        InputError: it is no such document, or one of another version.
+    """
+    if not isinstance(document, dict) or document.get("kind") != _KIND:
+        raise InputError(f"is no {_KIND}", source=source, remedy=_REMEDY)
+    version = document.get("apiVersion")
+    if version != API_VERSION:
+        remedy = f"this Mooring reads {API_VERSION}: {_REMEDY} of this version"
+        raise InputError(f"{version!r:.60} is not supported", source=source, field="apiVersion", remedy=remedy)
+    return NodeArchiveDocument(
+        node=_text(document, "node", source),
+        kubelet=_text(document, "kubelet", source),
+        anonymous=document.get("anonymous") is True,
+        parts=list(_parts(document.get("parts"), source)),
+        mooring=_text(document, "mooring", source),
+    )
+
+
+def _parts(entries: object, source: str) -> Iterator[ArchivePart]:
+    if not isinstance(entries, list):
+        raise InputError("must be a list", source=source, field="parts", remedy=_REMEDY)
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            raise InputError("must be a mapping", source=source, field=f"parts[{index}]", remedy=_REMEDY)
+        yield ArchivePart(
+            _text(entry, "name", source), _text(entry, "origin", source), missing=_text(entry, "missing", source)
+        )
+
+
+def _text(document: dict[str, Any], field: str, source: str) -> str:
+    value = document.get(field, "")
+    if not isinstance(value, str):
+        raise InputError("must be a text", source=source, field=field, remedy=_REMEDY)
+    return value
