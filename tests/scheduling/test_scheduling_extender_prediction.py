@@ -87,14 +87,14 @@ def test_restored_node_decides_as_the_one_that_published(
             again = start_kubelet(facts.machine, facts.config, facts.mooring, kubelet.files)
             assert again.kubelet is None, found
             return
-        _, answer = found.kubelet.node.decide(asked)
+        _, answer = found.node.decide(asked)
     except KubeletCrashError:
         return
     assert (answer.admitted, answer.reason, answer.containers) == (real.admitted, real.reason, real.containers)
     # Without the specifications what is held stays held.
     blind = restored(kind, state, {})
     assert not isinstance(blind, str)
-    assert blind.kubelet.node.cpu.default == found.kubelet.node.cpu.default
+    assert blind.node.cpu.default == found.node.cpu.default
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,10 @@ def test_the_node_that_is_predicted_has_the_same_cpus() -> None:
     found = restored(kind, state, dict(kubelet.node.active))
     assert not isinstance(found, str)
     # Without resizes no state file keeps what containers got at first.
-    assert found.kubelet.node.cpu == replace(kubelet.node.cpu, baselines={})
+    assert found.node.cpu == replace(kubelet.node.cpu, baselines={})
     for need in range(1, 8):
         asked = pod(need, uid="asked")
-        assert found.kubelet.node.decide(asked)[1].admitted == kubelet.node.decide(asked)[1].admitted == (need <= 4)
+        assert found.node.decide(asked)[1].admitted == kubelet.node.decide(asked)[1].admitted == (need <= 4)
 
 
 def test_a_state_without_offline_cpus_says_nothing_of_them() -> None:

@@ -198,7 +198,7 @@ class KubeletSource:
         )
         if isinstance(kubelet, str):
             return Observation(self._facts, state, None, kubelet)
-        return Observation(self._facts, state, rejoined(kubelet, state, {}).kubelet.node)
+        return Observation(self._facts, state, rejoined(kubelet, state, {}).node)
 
 
 def _started(kind: NodeKind | str, files: StateTexts) -> Kubelet | str:
@@ -206,7 +206,7 @@ def _started(kind: NodeKind | str, files: StateTexts) -> Kubelet | str:
         return kind
     # No pod is in it yet: the files name the holders.
     found = restored(kind, NodeState("", kind.digest, files, pods=(PodKey("", ""),)), {})
-    return found if isinstance(found, str) else replace(found.kubelet, node=replace(found.kubelet.node, active={}))
+    return found if isinstance(found, str) else replace(found, node=replace(found.node, active={}))
 
 
 def _sets(kubelet: Kubelet | str) -> Sets:

@@ -37,17 +37,6 @@ class NodeKind:
         return {node.node_id: node.distances or () for node in self.facts.machine.topology}
 
 
-@dataclass(frozen=True, slots=True)
-class RestoredState:
-    """A node on its published state."""
-
-    kubelet: Kubelet
-    members: frozenset[str]
-    """Uids of the pods that are in the state."""
-    known: frozenset[str]
-    """Uids of those that the caller describes."""
-
-
 def kind_of(digest: str, facts: NodeFacts) -> NodeKind | str:
     """Understand facts; a text says why a kubelet would not start with them."""
     try:
@@ -59,8 +48,8 @@ def kind_of(digest: str, facts: NodeFacts) -> NodeKind | str:
     return NodeKind(digest, facts, settings)
 
 
-def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> RestoredState | str:
-    """Return the node on its state; a text says why it cannot be.
+def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> Kubelet | str:
+    """Return the node on its state, with the pods of the state as active ones; a text says why it cannot be.
 
     Pods of the state run already and are not decided about. Of a pod without a description only what it holds
     is known.
@@ -85,15 +74,14 @@ def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> Resto
     return rejoined(start.kubelet, state, pods)
 
 
-def rejoined(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod]) -> RestoredState:
+def rejoined(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod]) -> Kubelet:
     """Return a kubelet that has started on the files of a state, with its devices and with the pods that are in it."""
     kubelet = kubelet.with_devices(state.devices)
     holders = traces(kubelet.node)
     members = _members(state, holders, pods)
     adopted = [pods.get(uid) or _described_by(uid, holders[uid]) for uid in members if uid in pods or uid in holders]
-    uids = frozenset(pod.uid for pod in adopted)
     kubelet = replace(kubelet, node=kubelet.node.adopt(adopted)).settled()
-    return RestoredState(kubelet.counting(kubelet.used), uids, frozenset(uid for uid in uids if uid in pods))
+    return kubelet.counting(kubelet.used)
 
 
 def traces(node: Node) -> dict[str, list[str]]:

@@ -15,7 +15,7 @@ from mooring.node import Node
 from mooring.node.providers import Providers
 from mooring.node.resources import total_requests
 from mooring.publisher.objects import NodeState
-from mooring.publisher.restored import NodeKind, RestoredState, restored
+from mooring.publisher.restored import NodeKind, restored
 from mooring.scheduling.assumed import Pending, courses
 from mooring.scheduling.extender.pods import is_plain
 from mooring.scheduling.prediction import Load, load_of, view_key
@@ -98,19 +98,21 @@ def kubelets_of(situation: Situation) -> tuple[Kubelet, ...] | str:
         return UNPUBLISHED
     if kind is None or isinstance(kind, str):
         return UNKNOWN_FACTS if kind is None else UNREADABLE
-    found = restored(kind, state, situation.pods)
-    if isinstance(found, str):
+    base = restored(kind, state, situation.pods)
+    if isinstance(base, str):
         return UNREADABLE
-    new = [situation.pods[uid] for uid in situation.pending if uid not in found.members]
+    members = frozenset(base.node.active)
+    new = [situation.pods[uid] for uid in situation.pending if uid not in members]
     plain = [pod for pod in new if is_plain(pod)]
-    base = found.kubelet
     if plain:
         base = replace(base, node=base.node.adopt(plain))
         base = base.counting(base.used)
     pending = [Pending(pod, pod.uid in situation.leaving) for pod in new if not is_plain(pod)]
-    if any(entry.pod.uid in situation.unsure and not _is_named(entry.pod, state, found) for entry in pending):
+    # Where a state names pods without uids, every member has to be described, or the name can mean it.
+    is_clear = members <= situation.pods.keys()
+    if any(entry.pod.uid in situation.unsure and not (is_clear and _is_named(entry.pod, state)) for entry in pending):
         return BEFORE_US
-    gone = [uid for uid in found.members if uid in situation.leaving or uid not in situation.pods]
+    gone = [uid for uid in members if uid in situation.leaving or uid not in situation.pods]
     found_courses = courses(kind.digest, base, gone, pending)
     if found_courses is None:
         return UNSETTLED
@@ -125,10 +127,8 @@ def _without_left(kubelet: Kubelet, situation: Situation) -> Kubelet:
     return settled.counting(total_requests(settled.node.active.values())) if left else settled
 
 
-def _is_named(pod: Pod, state: NodeState, found: RestoredState) -> bool:
-    """Tell whether a state without uids names a pod that holds nothing, and no other one can be meant."""
-    if any(uid not in found.known for uid in found.members):
-        return False
+def _is_named(pod: Pod, state: NodeState) -> bool:
+    """Tell whether a state names a pod without its uid."""
     return any(not key.uid and (key.namespace, key.name) == (pod.namespace, pod.name) for key in state.pods)
 
 
