@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from math import prod
 from random import Random
 
@@ -95,7 +96,7 @@ def entries(draw: st.DrawFn, width: int) -> list[AnyHints]:
     found: list[AnyHints] = []
     for _ in range(draw(st.integers(1, 3))):
         found += [draw(families(width))] * draw(st.sampled_from([1, 1, 2]))
-    for _ in range(draw(st.integers(0, 1))):
+    for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2]))):
         masks = draw(st.lists(node_sets(width), max_size=4, unique=True))
         split = draw(st.integers(0, len(masks)))
         listed = Hints(tuple(masks[:split]), tuple(masks[split:]))
@@ -140,6 +141,14 @@ def test_families_merge_as_the_product_of_their_lists(asked: tuple[list[AnyHints
         admitted,
     )
     assert merge(policy, [listed(entry) for entry in found], info) == merged
+
+
+def test_every_list_beside_a_family_has_a_say_in_what_is_preferred() -> None:
+    family = Family((1 << 10) - 1, (Demand(4, (4,) * 10),), 1)
+    lists = [Hints((1, 2, 4), ()), Hints((2, 4), (1,)), Hints((4,), (1, 2))]
+    for order in permutations([family, *lists]):
+        merged = merge("restricted", order, NUMAInfo((1 << 10) - 1))
+        assert (merged.hint.mask, merged.hint.preferred, merged.admitted) == (4, True, True)
 
 
 @given(questions(st.integers(1, 6)), st.sampled_from(POLICIES))
