@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from mooring.core.bits import list_text
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.cpumanager.requests import exclusive_cpus
+from mooring.devicemanager.hints import device_requests
 from mooring.memorymanager.state import Block
 from mooring.node import Node
 
@@ -140,6 +141,10 @@ ENDED_INIT = "an init container that has ended is served again by a restart"
 UNPLACED = "a device without NUMA nodes of a resource that has others"
 """Given out where any device would do; a restart finds no hint for it."""
 
+UNTAKEN = "devices of a pod with resources of its own that no container has taken yet"
+"""In pod scope they count in its hints and are taken when its containers are created; until then another pod may get
+them, and a restart finds too few."""
+
 WIDER = "memory on other nodes than the stored hint"
 """An extended hint; a restart asks for all of its nodes, and for the CPUs' alone beside it."""
 
@@ -156,6 +161,7 @@ def weaknesses(node: Node) -> set[str]:
         CONTESTED: _has_contested_node(node),
         ENDED_INIT: _has_ended_init_memory(node),
         UNPLACED: _holds_unplaced_device(node),
+        UNTAKEN: _waits_for_devices(node),
         WIDER: _has_wider_memory(node),
         DRAINED: not node.cpu.default,
     }
@@ -205,3 +211,14 @@ def _holds_unplaced_device(node: Node) -> bool:
         if len(unplaced) < len(devices) and unplaced & state.allocated(resource):
             return True
     return False
+
+
+def _waits_for_devices(node: Node) -> bool:
+    gates, state = node.settings.pod_level, node.providers.devices
+    return any(
+        len(state.held_by(pod.uid, container.name, resource)) < count
+        for pod in node.active.values()
+        if gates.manages(pod)
+        for container in pod.containers
+        for resource, count in device_requests(container, state).items()
+    )

@@ -19,21 +19,27 @@ from tests.laws.laws_whole_node import (
     ENDED_INIT,
     FORGOTTEN,
     UNPLACED,
+    UNTAKEN,
     WIDER,
     all_breaks,
     weaknesses,
 )
 from tests.laws.strategies_whole_node import (
+    MIB,
+    NIC,
     Hardware,
     configurations,
     hardware,
     other_configurations,
     pods,
+    quantities,
 )
 
-from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
+from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.decision import StartRefusal
-from mooring.core.pod import Container, Pod
+from mooring.core.pod import Container, Pod, PodResources, QoS
+from mooring.devicemanager.state import Device, DeviceState
+from mooring.discovery.compact import parse_compact
 from mooring.node import Node
 from mooring.node.settings import Settings, build_settings
 
@@ -133,7 +139,7 @@ class WholeNode(RuleBasedStateMachine):
         self.node, readmission = found
         self.waiting &= set(self.node.active)
         if readmission.refused:
-            assert known & {ENDED_INIT, UNPLACED, WIDER}, readmission.refused[0].message
+            assert known & {ENDED_INIT, UNPLACED, UNTAKEN, WIDER}, readmission.refused[0].message
             event("a running pod is refused")
         elif ENDED_INIT not in known:
             assert (self.node.cpu, self.node.memory) == (before.cpu, before.memory)
@@ -181,6 +187,42 @@ TestWholeNode = WholeNode.TestCase
 
 
 # With the defects of v1.37.1.
+
+
+def test_a_restart_rejects_a_pod_whose_devices_another_got_before_its_containers_were_created() -> None:
+    """Source: kubelet v1.37.1, topologymanager scope_pod.go (allocatePod asks CPU and memory manager only)."""
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        memory_manager_policy="Static",
+        reserved_memory=(ReservedMemory(0, {"memory": str(64 * MIB)}),),
+        eviction_hard={"memory.available": str(64 * MIB)},
+        topology_manager_policy="single-numa-node",
+        topology_manager_scope="pod",
+        reserved_system_cpus="0",
+        feature_gates={"PodLevelResourceManagers": True},
+    )
+    amounts = quantities({"cpu": 2, "memory": 64 * MIB})
+    nics = quantities({NIC: 2})
+    waiting = Pod(
+        "waiting",
+        "waiting",
+        containers=(Container("a", requests=nics, limits=nics),),
+        qos=QoS.GUARANTEED,
+        resources=PodResources(amounts, amounts),
+    )
+    plain = Container("a", requests={**amounts, **nics}, limits={**amounts, **nics})
+    info = parse_compact("sockets=1 numa=2 cores=8 threads=1 memory=4Gi").info
+    devices = DeviceState({NIC: (Device("nic0", (1,)), Device("nic1", (1,)))})
+    node = Node.start(understood(Hardware(info, devices.devices), config, FIXABLE_DEFECTS))
+    assert isinstance(node, Node)
+    node = node.with_devices(devices.devices)
+    for pod in (waiting, Pod("other", "other", containers=(plain,), qos=QoS.GUARANTEED)):
+        node, decision = node.admit(pod)
+        assert decision.admitted
+    assert UNTAKEN in weaknesses(node)
+    again = node.restart()
+    assert not isinstance(again, StartRefusal)
+    assert [one.uid for one in again[1].refused] == ["waiting"]
 
 
 @dataclass(frozen=True)
