@@ -145,9 +145,9 @@ def test_families_merge_as_the_product_of_their_lists(asked: tuple[list[AnyHints
 
 def test_every_list_beside_a_family_has_a_say_in_what_is_preferred() -> None:
     family = Family((1 << 10) - 1, (Demand(4, (4,) * 10),), 1)
-    lists = [Hints((1, 2, 4), ()), Hints((2, 4), (1,)), Hints((4,), (1, 2))]
-    for order in permutations([family, *lists]):
-        merged = merge("restricted", order, NUMAInfo((1 << 10) - 1))
+    asked: list[AnyHints] = [family, Hints((1, 2, 4), ()), Hints((2, 4), (1,)), Hints((4,), (1, 2))]
+    for order in permutations(asked):
+        merged = merge("restricted", list(order), NUMAInfo((1 << 10) - 1))
         assert (merged.hint.mask, merged.hint.preferred, merged.admitted) == (4, True, True)
 
 
