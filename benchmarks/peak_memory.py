@@ -18,7 +18,7 @@ from shapes import gpu_tray, machine, pod, rich_node, rich_pod, started, whole
 
 from mooring.checkpoint.store import StateFolder
 from mooring.core.machineinfo import MachineInfo
-from mooring.planner.replay_file import replay_file
+from mooring.planner.replay.file import replay_file
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMES = 20

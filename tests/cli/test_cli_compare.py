@@ -12,7 +12,7 @@ from tests.cli.command import CORPORA, EXAMPLES, NODE, PODS, mooring
 
 from mooring.cli.verbs import compare as verb
 from mooring.planner.compare.combinations import Dimension
-from mooring.planner.compare.ranking import MEASURES
+from mooring.planner.compare.comparison import MEASURES
 
 VARIED = (*PODS, *NODE, "--vary", "topology-policy")
 

@@ -11,7 +11,8 @@ from tests.cli.command import Answered, mooring
 
 from mooring.core.machineinfo import HIGHEST_NODE
 from mooring.explain.codes.pages import all_codes
-from mooring.planner.doctor import claim_checks, cpu_checks, diagnosis, entry_checks, memory_checks, reading, restart
+from mooring.planner.doctor import cpu_checks, diagnosis, entry_checks, memory_checks, reading, restart
+from mooring.planner.doctor import cpu_checks as claim_checks
 
 CONFIG = """
 apiVersion: kubelet.config.k8s.io/v1beta1

@@ -17,14 +17,14 @@ from mooring.manifest.steps import Offline
 from mooring.node import Decision
 from mooring.planner.answering import Answer
 from mooring.planner.capacity.capacity import capacity_of
-from mooring.planner.capacity.shape import Subject
+from mooring.planner.capacity.replicas import Subject
 from mooring.planner.changes.course import begin, followed, holding
 from mooring.planner.compare.trace import trace_of
 from mooring.planner.compare.trial import run_trial
 from mooring.planner.compare.variant import Variant
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question, opened_for
-from mooring.planner.replay import replay_scenario
+from mooring.planner.replay.scenario import replay_scenario
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.publisher.restored import NodeKind, kind_of
 from mooring.scheduling.extender.deciding import Decider

@@ -11,7 +11,7 @@ from tests.planner.change_questions import tight_questions
 
 from mooring.core.pod import Pod
 from mooring.planner.capacity.capacity import ADMITTED, capacity_of
-from mooring.planner.capacity.shape import Subject, replica
+from mooring.planner.capacity.replicas import Subject, replica
 from mooring.planner.changes.change import applied
 from mooring.planner.changes.course import holding
 from mooring.planner.changes.nearest import nearest_changes

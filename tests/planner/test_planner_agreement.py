@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.planner.recordings import recorded
 
-from mooring.planner.agreement import ABSENT, Difference, differences
+from mooring.planner.replay.agreement import ABSENT, Difference, differences
 
 Path = tuple[str | int, ...]
 

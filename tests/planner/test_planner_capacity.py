@@ -23,9 +23,8 @@ from mooring.node import Node
 from mooring.planner.capacity.capacity import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
 from mooring.planner.capacity.capacity_document import capacity_document
 from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
-from mooring.planner.capacity.place import place_of, placed
-from mooring.planner.capacity.probes import CPU, probe_anywhere, probe_on
-from mooring.planner.capacity.shape import Subject, replica
+from mooring.planner.capacity.probes import CPU, place_of, placed, probe_anywhere, probe_on
+from mooring.planner.capacity.replicas import Subject, replica
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 

@@ -20,8 +20,7 @@ from mooring.planner.changes.change import Change, PodRef, applied, sentence
 from mooring.planner.changes.configuration import ConfigField, FreshState, PolicyOption
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.device import MoreDevices
-from mooring.planner.changes.kinds import understood
-from mooring.planner.changes.nearest import nearest_changes
+from mooring.planner.changes.nearest import nearest_changes, understood
 from mooring.planner.changes.order import EarlierTurn
 from mooring.planner.changes.removal import PodMove, PodRemoval
 from mooring.planner.changes.requests import Amount

@@ -20,11 +20,9 @@ from mooring.kubelet.start import start_kubelet
 from mooring.planner.compare import run, workers
 from mooring.planner.compare.alignment import Alignment
 from mooring.planner.compare.combinations import ALL_OPTIONS, Dimension, option_sets
-from mooring.planner.compare.comparison import Comparison
+from mooring.planner.compare.comparison import MEASURES, Comparison, rank_key
 from mooring.planner.compare.comparison_document import comparison_document
-from mooring.planner.compare.measures import Measures
-from mooring.planner.compare.outcome import Outcome
-from mooring.planner.compare.ranking import MEASURES, rank_key
+from mooring.planner.compare.measures import Measures, Outcome
 from mooring.planner.compare.run import compare
 from mooring.planner.compare.stranded import Stranded
 from mooring.planner.compare.variant import Variant, changes_between

@@ -25,7 +25,7 @@ from mooring.planner.compare.trial import Trial, run_trial
 from mooring.planner.compare.variant import Variant
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
-from mooring.planner.replay import replay_scenario
+from mooring.planner.replay.scenario import replay_scenario
 
 CORPORA = Path(__file__).resolve().parents[1] / "corpora"
 VARIANTS = varied(machine(), STATIC, *ALL_OPTIONS)

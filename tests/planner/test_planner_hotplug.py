@@ -18,13 +18,13 @@ from mooring.manifest.defaults import PodGates
 from mooring.manifest.pod_files import load_pods
 from mooring.manifest.scenario import scenario
 from mooring.planner.capacity.capacity import capacity_of
-from mooring.planner.capacity.shape import Subject, described_pod
+from mooring.planner.capacity.replicas import Subject, described_pod
 from mooring.planner.explanation import explain
 from mooring.planner.picture import plan_rows, plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
-from mooring.planner.replay import replay_scenario
-from mooring.planner.replay_file import replay_file
+from mooring.planner.replay.file import replay_file
+from mooring.planner.replay.scenario import replay_scenario
 from mooring.planner.report_facts import settings_facts
 from mooring.render.view import CPUUse
 

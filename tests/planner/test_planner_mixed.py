@@ -12,7 +12,7 @@ from mooring.cli.text.plan import plan_text
 from mooring.core.config import MIXED_CPUS, MooringConfig
 from mooring.core.machine import Machine
 from mooring.node.mixed import ANNOTATION
-from mooring.planner.mixed import mixed_lines
+from mooring.planner.holdings import mixed_lines
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.plan_document import plan_document
 from mooring.planner.podresources import pod_resources_document

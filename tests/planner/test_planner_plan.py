@@ -25,7 +25,7 @@ from mooring.planner.picture import plan_rows, plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.plan_document import plan_document
 from mooring.planner.question import Question
-from mooring.planner.replay import replay_scenario
+from mooring.planner.replay.scenario import replay_scenario
 from mooring.planner.scenario_machines import load_machines
 
 MACHINE = replace(

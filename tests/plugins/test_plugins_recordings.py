@@ -13,8 +13,8 @@ from tests.planner.recordings import CORPORA, MACHINES
 from mooring.core.plugins import PluginChoice
 from mooring.manifest.mooring_config import plugin_choice
 from mooring.manifest.scenario import Scenario, load_scenarios
-from mooring.planner.agreement import differences
-from mooring.planner.replay import replay_scenario
+from mooring.planner.replay.agreement import differences
+from mooring.planner.replay.scenario import replay_scenario
 from mooring.planner.scenario_machines import load_machines, machines_for
 from mooring.plugins.facts import PluginFailed, PluginsChose
 from mooring.plugins.host import PluginHost

@@ -15,8 +15,7 @@ from mooring.discovery.loader import load_machine
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.devices import Declared, device_table, offered_devices
 from mooring.planner.compare.combinations import Dimension, option_sets
-from mooring.planner.compare.trace import Trace, trace_of, trace_of_scenario
-from mooring.planner.compare.trace_file import load_trace, trace_machine
+from mooring.planner.compare.trace import Trace, load_trace, trace_machine, trace_of, trace_of_scenario
 from mooring.planner.compare.variant import Variant, changes_between
 from mooring.planner.plan import make_plan
 

@@ -17,11 +17,9 @@ from mooring.node.isolation import Isolation, cpu_isolation
 from mooring.node.node import numa_of_blocks
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
-from mooring.planner.holdings import holding_lines
+from mooring.planner.holdings import holding_lines, mixed_containers, mixed_lines, resize_lines
 from mooring.planner.hotplug_fields import hotplug_lines
-from mooring.planner.mixed import mixed_containers, mixed_lines
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
-from mooring.planner.releases import resize_lines
 from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.view import NO_CPUS, MemoryUse, NodeView, PlacementRow, RejectedPod
 

@@ -15,8 +15,8 @@ from mooring.documents.parts import PodPart, finding_parts
 from mooring.documents.plan import MemoryAccountPart, NUMANodePart, PlanDocument, PlannedPodPart
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.planner.answering import Answer
+from mooring.planner.holdings import mixed_containers
 from mooring.planner.hotplug_fields import broken_parts, displaced_parts, has_offline, usable_pool
-from mooring.planner.mixed import mixed_containers
 from mooring.planner.outcome import held_devices, placement_part
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 

@@ -28,8 +28,7 @@ from mooring.core.pod import Pod
 from mooring.extensions.interrupt_owners import owners_of, pci_address
 from mooring.extensions.interrupts import Owner, Room, Why, Wish, closed_to_others
 from mooring.extensions.steering import Memory, Step, steer
-from mooring.planner.isolation.balance import balance_finding
-from mooring.planner.isolation.interrupts import annotation_findings, unknown_devices
+from mooring.planner.isolation.interrupts import annotation_findings, balance_finding, unknown_devices
 from mooring.planner.plan import reserved_cpus
 from mooring.service.podresources import PodResourcesClient, PodResourcesError, pods_in
 

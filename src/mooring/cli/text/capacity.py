@@ -17,7 +17,7 @@ from mooring.explain.phrases import joined, nodes, size
 from mooring.planner.answering import Answer
 from mooring.planner.capacity.capacity import ADMITTED, EMPTY_REFUSES, NOBODY, Advice, Capacity
 from mooring.planner.capacity.eviction import Evicted, Eviction
-from mooring.planner.capacity.shape import DESCRIBED
+from mooring.planner.capacity.replicas import DESCRIBED
 from mooring.planner.picture import plan_rows, plan_view, policies
 from mooring.render.tables import placements_table
 from mooring.render.wording import clean, plural

@@ -13,9 +13,17 @@ from rich.text import Text
 from mooring.cli.terminal import text_for, width_for
 from mooring.explain.phrases import count
 from mooring.planner.compare.comparison import Comparison, LeftOut
-from mooring.planner.compare.entries import Row, machines_of, not_started, rows_of, variant_words
+from mooring.planner.compare.entries import (
+    Row,
+    change_words,
+    machines_of,
+    not_started,
+    reasons_words,
+    rows_of,
+    settings_words,
+    variant_words,
+)
 from mooring.planner.compare.measures import Measures
-from mooring.planner.compare.words import change_words, reasons_words, settings_words
 from mooring.planner.picture import machine_view
 from mooring.render.wording import clean
 

@@ -10,11 +10,9 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for, width_for
 from mooring.kubelet.kubelet import Kubelet
-from mooring.planner.holdings import holding_lines
-from mooring.planner.mixed import mixed_lines
+from mooring.planner.holdings import holding_lines, mixed_lines, resize_lines
 from mooring.planner.picture import plan_rows, plan_view, policies
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
-from mooring.planner.releases import resize_lines
 from mooring.render.tables import numa_table, placements_table
 from mooring.render.wording import clean, plural
 

@@ -9,7 +9,7 @@ from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove,
 from mooring.manifest.steps import Offline, Online, Resizing
 from mooring.planner.doctor.problem import cpus_text
 from mooring.planner.outcome import span_text
-from mooring.planner.replay_file import Outcome
+from mooring.planner.replay.file import Outcome
 
 
 def replay_lines(outcome: Outcome) -> Iterator[str]:

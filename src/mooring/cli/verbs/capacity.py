@@ -12,7 +12,7 @@ from mooring.cli.output import NO, YES, check_destination, emit, emit_document, 
 
 if TYPE_CHECKING:
     from mooring.planner.capacity.capacity import Capacity
-    from mooring.planner.capacity.shape import Subject
+    from mooring.planner.capacity.replicas import Subject
 
 EPILOG = """\b
 Examples:
@@ -80,7 +80,7 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
 
 def _subject(inputs: NodeOptions, pod: str, shape: str) -> Subject:
     from mooring.manifest.defaults import PodGates  # noqa: PLC0415 - after the options are known to be good
-    from mooring.planner.capacity.shape import Subject, described_pod, named_subject  # noqa: PLC0415 - as above
+    from mooring.planner.capacity.replicas import Subject, described_pod, named_subject  # noqa: PLC0415 - as above
 
     question = question_of(inputs)
     if shape:

@@ -28,7 +28,7 @@ DIMENSIONS = ("cpu-policy", "cpu-options", "memory-policy", "topology-policy", "
 """Names of what ``--vary`` varies; those of :class:`mooring.planner.compare.combinations.Dimension`."""
 
 MEASURES = ("admitted", "numa", "l3", "core", "stranded", "socket", "spread", "memory")
-"""Names of what ``--by`` ranks by; those of :data:`mooring.planner.compare.ranking.MEASURES`."""
+"""Names of what ``--by`` ranks by; those of :data:`mooring.planner.compare.comparison.MEASURES`."""
 
 
 def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:

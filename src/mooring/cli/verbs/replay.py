@@ -16,7 +16,7 @@ from mooring.cli.output import NO, YES, write_answer
 from mooring.cli.progress import Watched
 
 if TYPE_CHECKING:
-    from mooring.planner.replay_file import Outcome
+    from mooring.planner.replay.file import Outcome
 
 EPILOG = """\b
 Examples:
@@ -51,7 +51,7 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
 
     Exit code 1 when an answer differs from its recording or a scenario is not supported.
     """
-    from mooring.planner.replay_file import count_lines, replay_file  # noqa: PLC0415 - not for --help
+    from mooring.planner.replay.file import count_lines, replay_file  # noqa: PLC0415 - not for --help
 
     check_open([file for file in files if file == STANDARD_INPUT])
     is_yes = True

@@ -113,7 +113,7 @@ _OPTIONS = {
 
 def _changed(question: Question, wanted: Sequence[tuple[str, str]], form: str, to: str) -> int:
     from mooring.planner.changes.change import applied  # noqa: PLC0415 - after the options are known to be good
-    from mooring.planner.changes.kinds import understood  # noqa: PLC0415 - as above
+    from mooring.planner.changes.nearest import understood  # noqa: PLC0415 - as above
     from mooring.planner.plan import make_plan  # noqa: PLC0415 - as above
 
     changes = [change for option, text in wanted for change in understood(question, option, text)]

@@ -13,9 +13,8 @@ from mooring.kubelet.start import emptied
 from mooring.planner.answering import Answer, answered
 from mooring.planner.capacity.eviction import Eviction, evictions
 from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
-from mooring.planner.capacity.place import Place, placed
-from mooring.planner.capacity.replicas import Count, Replica, count_replicas, default_limit
-from mooring.planner.capacity.shape import Subject
+from mooring.planner.capacity.probes import Place, placed
+from mooring.planner.capacity.replicas import Count, Replica, Subject, count_replicas, default_limit
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.plan_findings import device_findings
 

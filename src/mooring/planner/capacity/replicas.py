@@ -1,15 +1,143 @@
-"""Counting: replicas of a pod are admitted one after another until the kubelet says no."""
+"""The pod whose replicas are counted: one after another is admitted until the kubelet refuses one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
+from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.kubelet.admit import Asking, admit
 from mooring.kubelet.kubelet import Kubelet
+from mooring.manifest.defaults import PodGates
+from mooring.manifest.pods import pod_from_object
 from mooring.node import Decision
-from mooring.planner.capacity.place import Place, place_of
-from mooring.planner.capacity.shape import replica
+from mooring.planner.capacity.probes import Place, place_of
+from mooring.planner.question import Question
+
+SHAPE = "--shape"
+"""The option that a message about a described pod names."""
+
+DESCRIBED = "mooring.shape"
+"""Uid of a described pod, which no API server gives."""
+
+_REMEDY = "write amounts such as cpu=4,memory=8Gi,hugepages-2Mi=1Gi,vendor.com/gpu=1"
+_NAMED = 5
+"""How many pods a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A pod to be counted, and the question about the node without it."""
+
+    pod: Pod
+    question: Question
+
+
+def named_subject(question: Question, name: str) -> Subject:
+    """Find the pod of a name, which then is not on the node but the first to be counted.
+
+    The name of a Deployment or its like stands for the shape of its pods (``NAME-0`` and so on), which stay; so does a
+    pod that runs already.
+
+    Args:
+        question: what is given.
+        name: ``[NAMESPACE/]NAME``; empty when exactly one pod is to be admitted.
+
+    Raises:
+        InputError: no pod has the name, or several have.
+    """
+    if not name:
+        if len(question.pods) != 1:
+            names = f"name one of {_names(question.pods)}" if question.pods else "give a pod with -f, or use --shape"
+            raise InputError("it is not said which pod is meant", source="POD", remedy=names)
+        return Subject(question.pods[0], replace(question, pods=()))
+    given = [pod for pod in question.pods if _is_called(pod, name)]
+    running = [pod for pod in question.active if _is_called(pod, name)]
+    if not given and not running:
+        return _workload(question, name)
+    if len(given) + len(running) > 1:
+        raise InputError(f"several pods have this name: {_names([*given, *running])}", source=name, remedy=_SAY_WHICH)
+    if running:
+        return Subject(running[0], question)
+    return Subject(given[0], replace(question, pods=tuple(pod for pod in question.pods if pod is not given[0])))
+
+
+_SAY_WHICH = "write NAMESPACE/NAME"
+
+
+def _is_called(pod: Pod, name: str) -> bool:
+    return name in (pod.name, f"{pod.namespace}/{pod.name}")
+
+
+def _workload(question: Question, name: str) -> Subject:
+    everyone = (*question.pods, *question.active)
+    namespace, slash, short = name.rpartition("/")
+    pods = [
+        pod
+        for pod in everyone
+        if pod.name.startswith(f"{short}-")
+        and pod.name.removeprefix(f"{short}-").isdecimal()
+        and (not slash or pod.namespace == namespace)
+    ]
+    if not pods:
+        raise InputError("no pod has this name", source=name, remedy=f"given are {_names(everyone)}")
+    if len({pod.namespace for pod in pods}) > 1:
+        raise InputError(f"several pods have this name: {_names(pods)}", source=name, remedy=_SAY_WHICH)
+    return Subject(replace(pods[0], name=short, uid=f"{pods[0].namespace}_{short}"), question)
+
+
+def _names(pods: Sequence[Pod]) -> str:
+    names = [f"{pod.namespace}/{pod.name}" for pod in pods]
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def described_pod(text: str, gates: PodGates) -> Pod:
+    """Return a Guaranteed pod of one container with the amounts of a text.
+
+    Raises:
+        InputError: a part is no amount, cpu or memory is missing, or the API server would refuse the pod.
+
+    >>> pod = described_pod("cpu=4,memory=8Gi", PodGates())
+    >>> pod.qos.value, str(pod.containers[0].limits["memory"])
+    ('Guaranteed', '8Gi')
+    """
+    amounts: dict[str, str] = {}
+    for part in text.split(","):
+        resource, equals, amount = (word.strip() for word in part.partition("="))
+        if not (resource and equals and amount):
+            raise InputError(f"{part.strip()!r:.60} is no amount of a resource", field=SHAPE, remedy=_REMEDY)
+        if resource in amounts:
+            raise InputError(f"{resource} is given twice", field=SHAPE, remedy=_REMEDY)
+        amounts[resource] = amount
+    missing = [resource for resource in ("cpu", "memory") if resource not in amounts]
+    if missing:
+        problem = f"{' and '.join(missing)} must be given, or the pod would not be Guaranteed"
+        raise InputError(problem, field=SHAPE, remedy=_REMEDY)
+    spec = {"containers": [{"name": "app", "resources": {"limits": amounts}}]}
+    try:
+        pod = pod_from_object({"metadata": {"name": "shape", "uid": DESCRIBED}, "spec": spec}, source="", gates=gates)
+    except InputError as error:
+        field = f"{SHAPE}: {error.field.rpartition('limits.')[2] or error.field}"
+        raise InputError(error.problem, field=field, remedy=error.remedy or _REMEDY) from None
+    zero = [resource for resource in ("cpu", "memory") if pod.containers[0].limits[resource].is_zero]
+    if zero:
+        raise InputError(f"{' and '.join(zero)} must be more than 0", field=SHAPE, remedy=_REMEDY)
+    return pod
+
+
+def replica(pod: Pod, number: int, known: Collection[str]) -> Pod:
+    """Return the replica of a number, with a name that no real pod can have and a uid outside ``known``.
+
+    >>> replica(Pod("default_web", "web"), 3, ()).name
+    'web+3'
+    """
+    uid = f"{pod.uid}+{number}"
+    while uid in known:
+        uid += "+"
+    return replace(pod, uid=uid, name=f"{pod.name}+{number}")
+
 
 MOST = 1000
 """Replicas that are counted when neither a limit nor maxPods nor the number of CPUs says more or less."""

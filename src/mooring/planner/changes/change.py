@@ -1,6 +1,6 @@
 """What a change is: one small thing about a question made otherwise, by hand or found by searching.
 
-Every kind of change is a module of its own (:mod:`mooring.planner.changes.kinds` lists them). It says how a change is
+Every kind of change is a module of its own (:mod:`mooring.planner.changes.nearest` lists them). It says how a change is
 applied to a question, how it reads, how it is written on the command line, and where to search for one that helps.
 Changes name pods by uid and show them by name.
 """

@@ -1,4 +1,4 @@
-"""The nearest changes that would admit a pod.
+"""The kinds of changes, how they are read from options, and the search for the nearest that would admit a pod.
 
 Families of small changes are searched one after another, each for its cheapest member. A change counts only when the
 engine, run with it, admits the pod and all pods that are admitted without it (docs/explanation/nearest-change.md).
@@ -6,11 +6,57 @@ engine, run with it, admits the pod and all pods that are admitted without it (d
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
 from mooring.core.decision import StartRefusal
-from mooring.planner.changes import configuration_search
-from mooring.planner.changes.kinds import FAMILIES
-from mooring.planner.changes.search import Proposal, begun
+from mooring.core.errors import InputError
+from mooring.planner.changes import configuration_search, device, order, removal, request_search
+from mooring.planner.changes.change import Change, Reader
+from mooring.planner.changes.configuration import read_fresh_state, read_set
+from mooring.planner.changes.cost import NOTHING, Cost
+from mooring.planner.changes.requests import read_ask
+from mooring.planner.changes.search import Proposal, Search, begun
 from mooring.planner.question import Question
+
+Family = Callable[[Search], Iterator[Proposal]]
+
+FAMILIES: tuple[tuple[Cost, Family], ...] = (
+    (NOTHING, request_search.proposals),
+    (NOTHING, order.proposals),
+    (Cost(devices=1), device.proposals),
+    (Cost(restarts=1), configuration_search.proposals),
+    (Cost(touched=1), removal.moves),
+    (Cost(touched=1), removal.removals),
+    (Cost(touched=2), removal.pairs),
+)
+"""Families in the order of what their members cost at least. Of proposals that cost the same, the one of the earlier
+family is nearer."""
+
+READERS: Mapping[str, Reader] = MappingProxyType(
+    {
+        "--ask": read_ask,
+        "--set": read_set,
+        "--remove": removal.read_remove,
+        "--move": removal.read_move,
+        "--first": order.read_first,
+        "--device": device.read_device,
+        "--fresh-state": read_fresh_state,
+    }
+)
+"""Option of ``mooring whatif`` -> how its value is read."""
+
+
+def understood(question: Question, option: str, text: str) -> Sequence[Change]:
+    """Return the changes that an option asks for; a name with ``*`` makes one for each pod.
+
+    Raises:
+        InputError: it cannot be understood.
+    """
+    try:
+        return READERS[option](question, text)
+    except InputError as error:
+        raise InputError(error.problem, source=option, field=error.field, remedy=error.remedy) from None
 
 
 def nearest_changes(question: Question, uid: str, limit: int = 3) -> tuple[Proposal, ...]:

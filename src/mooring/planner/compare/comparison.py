@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from mooring.core.decision import StartRefusal
-from mooring.planner.compare.outcome import Outcome
-from mooring.planner.compare.ranking import rank_key
+from mooring.planner.compare.measures import Measures, Outcome
 from mooring.planner.compare.trace import Trace
 from mooring.planner.compare.variant import Variant
+
+Value = Callable[[Measures], int | Fraction]
+
+MEASURES: Mapping[str, Value] = {
+    "admitted": lambda found: -found.admitted,
+    "numa": lambda found: -found.aligned.numa,
+    "l3": lambda found: -found.aligned.l3,
+    "core": lambda found: -found.aligned.core,
+    "stranded": lambda found: found.stranded.total,
+    "socket": lambda found: -found.aligned.socket,
+    "spread": lambda found: found.spread,
+    "memory": lambda found: found.memory_beyond,
+}
+"""Name of a measure on the command line -> its value, the smaller the better, in the order in which they count."""
+
+
+def rank_key(found: Measures, by: str = "admitted") -> tuple[int | Fraction, ...]:
+    """Return what variants are sorted by, the best first.
+
+    Args:
+        found: of a variant.
+        by: the measure that counts before all others; running pods that would be lost come before even that.
+    """
+    return (found.lost, MEASURES[by](found), *(value(found) for value in MEASURES.values()))
 
 
 @dataclass(frozen=True, slots=True)

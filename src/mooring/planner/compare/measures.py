@@ -1,6 +1,7 @@
 """What is measured of a trial; each measure is a figure that can be looked up in the trial.
 
-See docs/reference/compare.md for the definitions in words.
+See docs/reference/compare.md for the definitions in words. An outcome is small enough to be sent from one process to
+another.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from hashlib import sha256
 
+from mooring.core.decision import StartRefusal
 from mooring.core.pod import ContainerKind, Pod
 from mooring.memorymanager.state import Block, NodeState
 from mooring.planner.compare.alignment import Alignment, alignment, touched
 from mooring.planner.compare.stranded import Stranded, stranded_cpus
 from mooring.planner.compare.trace import Trace
-from mooring.planner.compare.trial import Admission, Trial
+from mooring.planner.compare.trial import Admission, Trial, run_trial
+from mooring.planner.compare.variant import Variant
 from mooring.planner.outcome import held_devices
 
 NOT_ASKED = "not asked"
@@ -140,3 +143,26 @@ def _told(trial: Trial) -> Iterator[str]:
     refusal = (trial.refusal.stage, trial.refusal.message) if trial.refusal is not None else ()
     shared = str(trial.kubelet.node.shared_pool) if trial.kubelet is not None else ""
     yield repr((trial.ended, refusal, shared))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a variant."""
+
+    measures: Measures
+    digest: str
+    """Equal for variants that decide everything alike, see :func:`~mooring.planner.compare.measures.digest`."""
+    admitted: frozenset[int] = frozenset()
+    """Positions of the admitted pods among those of the trace."""
+    refusal: StartRefusal | None = None
+    """Set when the kubelet would not start, at first or again."""
+
+
+def judge(trace: Trace, variant: Variant, shapes: Sequence[Pod]) -> Outcome:
+    """Run a variant through the trace and measure what comes of it."""
+    trial = run_trial(trace, variant)
+    new = [admission for admission in trial.admissions if not admission.running]
+    # Where plugins order the pods, none of them is there twice.
+    places = {pod.uid: place for place, pod in enumerate(trace.pods)} if trace.waits else {}
+    admitted = frozenset(places.get(one.pod.uid, place) for place, one in enumerate(new) if one.decision.admitted)
+    return Outcome(measure(trace, trial, shapes), digest(trial), admitted, trial.refusal)

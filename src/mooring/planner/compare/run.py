@@ -6,12 +6,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from mooring.planner.compare.bench import Bench
 from mooring.planner.compare.comparison import Comparison, ranked
-from mooring.planner.compare.outcome import Outcome
+from mooring.planner.compare.measures import Outcome
 from mooring.planner.compare.trace import Trace, shapes
 from mooring.planner.compare.variant import Variant
-from mooring.planner.compare.workers import outcomes_of
+from mooring.planner.compare.workers import Bench, outcomes_of
 
 FEW = 4000
 """Steps of all trials together below which starting workers costs more than it saves."""
@@ -28,7 +27,7 @@ def compare(
     Args:
         trace: what happens to each.
         variants: what is compared.
-        by: the measure that counts first, see :data:`~mooring.planner.compare.ranking.MEASURES`.
+        by: the measure that counts first, see :data:`~mooring.planner.compare.comparison.MEASURES`.
         jobs: how many processes to use at most; the answer does not depend on it.
         watch: is handed the outcomes as they come, and passes them on.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 import sys
 
-from mooring.planner.compare.bench import Bench
+from mooring.planner.compare.workers import Bench
 
 
 def main() -> None:

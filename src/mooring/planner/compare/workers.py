@@ -14,10 +14,33 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import IO, Self
 
-from mooring.planner.compare.bench import Bench
-from mooring.planner.compare.outcome import Outcome
+from mooring.core.pod import Pod
+from mooring.planner.compare.measures import Outcome, judge
+from mooring.planner.compare.trace import Trace
+from mooring.planner.compare.variant import Variant
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What is compared, sent whole to every worker."""
+
+    trace: Trace
+    variants: tuple[Variant, ...]
+    shapes: tuple[Pod, ...]
+    """Of the pods in the trace."""
+
+    def outcome(self, position: int) -> Outcome:
+        """Run one variant through the trace."""
+        return judge(self.trace, self.variants[position], self.shapes)
+
+    @property
+    def work(self) -> int:
+        """Steps of all trials together."""
+        return len(self.variants) * (len(self.trace.steps) + len(self.trace.active))
+
 
 # -P: what lies in the working directory is not imported.
 COMMAND = (sys.executable, "-P", "-m", "mooring.planner.compare.worker")

@@ -3,25 +3,78 @@
 An entry is what one container holds, all its types of memory together; where a pod has blocks of its own (KEP-5526,
 gate on) the pod with all its containers is one. An entry can stay when its NUMA nodes and its types are there. The
 engine starts on the result; where it does not (a group of nodes that do not list the same types, or groups for which no
-order of the entries is found), halves of them are taken up as long as it does.
+order of the entries is found), halves of them are charged as long as it does.
 
 Source: kubelet v1.37.1, memorymanager policy_static.go (Start); spec: memory-manager.md sections 5.2 and 7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from mooring.core.bits import members
 from mooring.core.errors import KubeletCrashError
 from mooring.explain.phrases import joined, size
 from mooring.memorymanager.policy import STATIC, MemoryPolicy
-from mooring.memorymanager.replay import replayed
+from mooring.memorymanager.replay import Containers, replayed
 from mooring.memorymanager.start import start
 from mooring.memorymanager.state import Block, MemoryState, NodeState
-from mooring.planner.doctor.charging import charging_order
 from mooring.planner.doctor.cpu_repair import Dropped
 from mooring.planner.doctor.problem import Holder, numa_text
+
+Thing = TypeVar("Thing")
+Nodes = Mapping[int, NodeState]
+
+
+def charging_order(machine: Nodes, pods: Sequence[Containers]) -> list[Containers] | None:
+    """Return the pods, and the containers of each, in an order that leaves bearable groups, or None.
+
+    Args:
+        machine: the nodes with their types of memory.
+        pods: blocks whose nodes and types exist, in the order to be preferred.
+    """
+
+    def placed(pod: Containers, settled: int) -> tuple[Containers, int] | None:
+        found = _from_the_end(pod, settled, lambda blocks, after: _settled_by(machine, blocks, after))
+        return None if found is None else (tuple(found[0]), found[1])
+
+    found = _from_the_end(pods, 0, placed)
+    return None if found is None else found[0]
+
+
+def _from_the_end(
+    things: Sequence[Thing], settled: int, placed: Callable[[Thing, int], tuple[Thing, int] | None]
+) -> tuple[list[Thing], int] | None:
+    """Return the things in an order in which each may come before the later ones, and all nodes settled then."""
+    waiting = list(things)
+    order: list[Thing] = []
+    while waiting:
+        for position in reversed(range(len(waiting))):
+            found = placed(waiting[position], settled)
+            if found is not None:
+                thing, settled = found
+                order.append(thing)
+                del waiting[position]
+                break
+        else:
+            return None
+    return order[::-1], settled
+
+
+def _settled_by(machine: Nodes, blocks: tuple[Block, ...], settled: int) -> tuple[tuple[Block, ...], int] | None:
+    for block in reversed(blocks):
+        cells = tuple(members(block.mask))
+        if not all(_is_bearable(machine, node, cells) for node in members(block.mask & ~settled)):
+            return None
+        settled |= block.mask
+    return blocks, settled
+
+
+def _is_bearable(machine: Nodes, node: int, cells: tuple[int, ...]) -> bool:
+    return all(name in machine[cell].memory for name in machine[node].memory for cell in cells)
+
 
 Blocks = tuple[Block, ...]
 

@@ -8,8 +8,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.discovery.cgroups import ControlGroup
 from mooring.discovery.isolation import IsolationFacts
-from mooring.planner.isolation.holders import Assignments
-from mooring.planner.isolation.phrases import cpus_text, named
+from mooring.planner.isolation.holders import Assignments, cpus_text, named
 
 
 def group_findings(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:

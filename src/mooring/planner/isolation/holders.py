@@ -1,18 +1,42 @@
-"""Who holds CPUs on a node, as the linter of isolation needs it."""
+"""Containers that hold CPUs on a node, as the linter of isolation needs them, and how its problems read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mooring.core.config import IRQ_AFFINITY
 from mooring.core.cpuset import CPUSet
 from mooring.core.topology import Topology
+from mooring.explain.phrases import joined
 from mooring.extensions.claimed import holder_name, is_claim
 from mooring.extensions.hidden import hidden_name, is_hidden, pod_of
 from mooring.extensions.interrupt_owners import owners_of, pci_addresses
 from mooring.extensions.interrupts import Owner
 from mooring.planner.plan import Plan, reserved_cpus
+
+NAMED = 4
+"""How many things a sentence names before it counts the rest."""
+
+
+def cpus_text(cpus: CPUSet) -> str:
+    """Return a set with its noun.
+
+    >>> cpus_text(CPUSet.parse("2")), cpus_text(CPUSet.parse("2-5,9"))
+    ('CPU 2', 'CPUs 2-5,9')
+    """
+    return f"CPU{'' if len(cpus) == 1 else 's'} {cpus}"
+
+
+def named(things: Sequence[str]) -> str:
+    """Return some names, and how many more there are.
+
+    >>> named(["a", "b"]), named(["a", "b", "c", "d", "e", "f"])
+    ('a and b', 'a, b, c, d and 2 more')
+    """
+    if len(things) <= NAMED:
+        return joined(list(things))
+    return joined([*things[:NAMED], f"{len(things) - NAMED} more"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Interrupts against exclusive CPUs: who is disturbed, and what the extension irq-affinity would do about it."""
+"""Interrupts against exclusive CPUs: which containers they disturb, irqbalance, and what irq-affinity would do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
-from mooring.discovery.isolation import IsolationFacts
+from mooring.discovery.isolation import IRQBalance, IsolationFacts
+from mooring.discovery.kernelwords import KernelWords
 from mooring.extensions.interrupts import (
     ANNOTATION,
     Interrupt,
@@ -20,8 +21,30 @@ from mooring.extensions.interrupts import (
     wish_of,
 )
 from mooring.extensions.steering import NEW, NEW_NAME, Memory, Step, steer
-from mooring.planner.isolation.holders import Assignments
-from mooring.planner.isolation.phrases import cpus_text, named
+from mooring.planner.isolation.holders import Assignments, cpus_text, named
+
+
+def balance_finding(balance: IRQBalance | None, words: KernelWords | None, exclusive: CPUSet) -> Finding | None:
+    """Return what irqbalance may do to CPUs that somebody owns, with the setting that keeps it from that.
+
+    Args:
+        balance: the service; None where there is no trace of it.
+        words: of the kernel's command line; untold, irqbalance leaves out the isolated and tickless CPUs.
+        exclusive: CPUs that interrupts should avoid.
+    """
+    if balance is None or not balance.running:
+        return None
+    spared = balance.banned
+    if spared is None:
+        spared = words.isolated | words.tickless if words is not None else CPUSet()
+    open_to_it = exclusive - spared
+    if not open_to_it:
+        return None
+    message = (
+        f"irqbalance is running and may move interrupts to {cpus_text(open_to_it)}; "
+        f"IRQBALANCE_BANNED_CPULIST={spared | exclusive} keeps it away from them."
+    )
+    return Finding("warning", str(open_to_it), message, "MOOR-604")
 
 
 def interrupt_findings(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:

@@ -12,11 +12,9 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.discovery.isolation import IsolationFacts
 from mooring.extensions.interrupts import closed_to_others
-from mooring.planner.isolation.balance import balance_finding
 from mooring.planner.isolation.groups import group_findings
-from mooring.planner.isolation.holders import Assignments
-from mooring.planner.isolation.interrupts import interrupt_findings
-from mooring.planner.isolation.phrases import cpus_text
+from mooring.planner.isolation.holders import Assignments, cpus_text
+from mooring.planner.isolation.interrupts import balance_finding, interrupt_findings
 
 Rule = Callable[[IsolationFacts, Assignments], Iterator[Finding]]
 

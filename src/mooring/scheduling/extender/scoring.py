@@ -13,8 +13,7 @@ from mooring.cpumanager.policy import available_cpus
 from mooring.kubelet.admit import decide
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Node
-from mooring.planner.capacity.place import Place, place_of
-from mooring.planner.capacity.probes import CPU, probe_pod
+from mooring.planner.capacity.probes import CPU, Place, place_of, probe_pod
 
 HIGHEST = 10
 """The scheduler's highest score of an extender."""

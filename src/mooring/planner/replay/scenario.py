@@ -1,6 +1,6 @@
 """Replaying scenarios: the steps of a recording through the engine, the answers in the recording's own form.
 
-It knows nothing of expected results; comparing is the work of :mod:`mooring.planner.agreement`.
+It knows nothing of expected results; comparing is the work of :mod:`mooring.planner.replay.agreement`.
 
 Source: the format of the conformance recordings (docs/reference/scenarios.md).
 """
@@ -23,6 +23,7 @@ from mooring.kubelet.admit import AdmitResult, Asking, readmit
 from mooring.kubelet.events import after_event, check_known
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
+from mooring.kubelet.timeline import Timeline, advanced, resized, retried
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.devices import device_table
 from mooring.manifest.fields import inside
@@ -34,7 +35,6 @@ from mooring.node.resizing import resize_state
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.hotplug_fields import change_fields, standing_fields
 from mooring.planner.outcome import decision_fields, held_devices, resize_fields, span_text, state_fields
-from mooring.planner.timeline import Timeline, advanced, resized, retried
 from mooring.topologymanager import merge_hints
 
 BOOT = "boot-{}"

@@ -14,8 +14,8 @@ from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
 from mooring.manifest.documents import STANDARD_INPUT
 from mooring.manifest.scenario import MergeCase, Scenario, load_scenarios
-from mooring.planner.agreement import Difference, differences
-from mooring.planner.replay import replay_merge, replay_scenario
+from mooring.planner.replay.agreement import Difference, differences
+from mooring.planner.replay.scenario import replay_merge, replay_scenario
 from mooring.planner.scenario_machines import load_machines, machine_files, machines_for
 
 

@@ -10,8 +10,8 @@ import pytest
 from mooring.core.errors import InputError
 from mooring.discovery.compact import parse_compact
 from mooring.manifest.scenario import Scenario, load_scenarios, scenario
-from mooring.planner.replay import replay_scenario
-from mooring.planner.replay_file import replay_file
+from mooring.planner.replay.file import replay_file
+from mooring.planner.replay.scenario import replay_scenario
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "resizing.yaml"
 MACHINE = "cores=8 threads=1"

@@ -1,0 +1,1 @@
+"""Replaying recorded scenarios through the engine, and comparing the answers with the recording."""
