@@ -119,12 +119,12 @@ def test_the_log_and_the_pod_hear_of_it() -> None:
     away = cpus_changed(peopled(), without(2))
     assert [one.message for one in away.effects if isinstance(one, AgentReport)] == [
         "CPUs 2 went offline; offline are 2",
-        "main lost CPUs 2 of 1-2, which are offline; 3 stand in",
+        "main lost CPUs 2 of 1-2, which are offline; 3 replace them",
     ]
     assert [(one.name, one.reason) for one in away.effects if isinstance(one, EventFor)] == [("name-a", "CPUsReplaced")]
     back = cpus_changed(away.state, ALL)
     assert [one.message for one in back.effects if isinstance(one, AgentReport)] == [
-        "CPUs 2 are back; all are online",
+        "CPUs 2 came online; all are online",
         "main has all of its CPUs again, 1-2 instead of 1,3",
     ]
     broken = cpus_changed(peopled(NEVER), without(2))

@@ -25,7 +25,7 @@ def test_the_service_manager_hears_how_the_agent_is_from_the_start_to_the_end(tm
     with Manager(tmp_path / "notify") as manager, agent_in(tmp_path, environment=said) as (agent, listening):
         agent.start()
         runtime = listening.next()
-        assert "READY=1" not in manager.until("STATUS=not ready: the runtime has not told what runs yet")
+        assert "READY=1" not in manager.until("STATUS=not ready: the runtime has not synchronized yet")
         World().synchronize(runtime)
         manager.until("READY=1")
         manager.until("STATUS=ready")
@@ -46,7 +46,7 @@ def test_the_service_manager_hears_how_the_agent_is_from_the_start_to_the_end(tm
         manager.until("STOPPING=1")
     assert not (tmp_path / "status.sock").exists()
     assert (tmp_path / "state").is_dir()
-    assert [line["event"] for line in agent.log][-1] == "the agent ends"
+    assert [line["event"] for line in agent.log][-1] == "agent stopped"
 
 
 def test_a_start_without_a_runtime_is_done_after_a_while_and_says_what_is_missing(tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def test_changes_of_the_file_are_taken_up_or_refused_while_containers_run(tmp_pa
     events = [line["event"] for line in agent.log if "configuration" in line["event"]]
     # A file that the agent has seen before the signal came is read, and told of, twice.
     assert [event for event, _ in groupby(events)] == [
-        "the configuration stays",
-        "another configuration is in force",
-        "the configuration stays",
+        "configuration change refused",
+        "configuration reloaded",
+        "configuration change refused",
     ]
 
 

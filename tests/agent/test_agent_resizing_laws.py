@@ -192,7 +192,7 @@ class ResizedLives(RuleBasedStateMachine):
             granted = next(one for one in pod.containers if one.name == made.name)
             assert granted.requests["cpu"].milli == 1000 * self._cpus(container).bit_count()
             assert made.record.shares == shares_of(granted.requests["cpu"].milli) or self._was_refused()
-            # One that was created while the agent was away has no files, as long as it runs.
+            # One that was created while the agent was disconnected has no files, as long as it runs.
             if container in self.runtime.files:
                 assert CPUSet.parse(self.runtime.files[container]).mask == self._cpus(container)
 

@@ -158,7 +158,7 @@ def test_a_write_that_is_not_permitted_keeps_the_program_from_running(
     assert counted(agent, "rejections_total", reason="CPUSetNotEnforced") == 1
     assert counted(agent, "reports_total", kind="start-refused") == 1
     [reason] = unready(agent.snapshot)
-    assert reason == f"containers are not started (1), the newest because {text.partition(': ')[2]}"
+    assert reason == f"container starts are refused (1), the newest because {text.partition(': ')[2]}"
     runtime.create(pod("shared"), replace(whole("shared", 0), id="c-third"))
     runtime.state_change(Event.START_CONTAINER, pod("shared"), replace(made, id="c-third"))
     assert unready(agent.snapshot) == ()
@@ -199,7 +199,7 @@ def test_a_container_that_runs_although_its_start_was_refused_is_reported_until_
         assert "CPUSetNotEnforced" in told.reasons()[1:]
         assert counted(agent, "reports_total", kind="started-despite-refusal") == 1
         reasons = unready(agent.snapshot)
-        assert reasons[0].startswith("containers run although their start was refused (1), for the newest shared has ")
+        assert reasons[0].startswith("containers run although their start was refused (1), the newest: shared has ")
         assert reasons[1:] == ("1 container may run on exclusive CPUs of others",)
     agent.verify_all()
     assert (node.cpus(made), agent.snapshot.overlaps(), unready(agent.snapshot)) == ("0,3-7", (), ())
@@ -342,7 +342,7 @@ def test_verification_tells_once_of_who_cannot_be_seen_and_the_agent_is_not_read
     assert counted(agent, "reports_total", kind="deviation-lasts") == 1
     assert counted(agent, "repairs_total", kind="cpuset") == 0
     [reason] = unready(agent.snapshot)
-    assert reason.startswith("where containers may run is not known (1), for the newest own has ")
+    assert reason.startswith("the CPUs of containers cannot be read (1), the newest: own has ")
     if how == "not found":
         node.tree.group(own.cgroups_path, cpuset_cpus=kept)
         agent.verify_all()

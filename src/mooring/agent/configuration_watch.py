@@ -163,11 +163,11 @@ class ConfigurationReloader:
         is_taken = found.configuration is not None
         self._metrics.reloads.labels("taken" if is_taken else "refused").inc()
         if found.configuration is not None:
-            self._log.info("another configuration is in force", generation=self._watch.generation)
+            self._log.info("configuration reloaded", generation=self._watch.generation)
             for finding in found.configuration.findings:
                 self._log.warning(finding.message, about=finding.subject)
         else:
-            self._log.warning("the configuration stays", why=found.refusal)
+            self._log.warning("configuration change refused", why=found.refusal)
         since = time.time() if is_taken else self._published.snapshot().configuration.since
         self._holder.show(
             configuration=InForce(self._watch.current.files, self._watch.generation, since, self._watch.refusal)

@@ -167,14 +167,14 @@ class CPUReconciler:
         self._online, self._holder, self._log = OnlineCPUList(root), holder, log
         self._strange = CPUSet()
         if problem := keep_machine(Path(options.state_dir), machine):
-            log.warning("the machine's description cannot be kept", problem=problem)
+            log.warning("the description of the machine cannot be written", problem=problem)
         self.look()
         self._watch = CPUWatch(self._watched, options.online_cpus_interval_ns / 1e9)
 
     def start(self) -> None:
         """Begin to watch."""
         if not self._watch.hears:
-            self._log.info("the kernel's events of CPUs cannot be heard; the list of online CPUs is read now and then")
+            self._log.info("no CPU events from the kernel; online CPUs are read at an interval")
         self._watch.start()
 
     def stop(self, patience: float) -> None:
@@ -189,7 +189,7 @@ class CPUReconciler:
         """Look once, and have done what follows."""
         found = self.online()
         if found is None:
-            self._holder.complain("online CPUs", "the list of online CPUs cannot be read; what was known counts")
+            self._holder.complain("online CPUs", "the list of online CPUs cannot be read; the last known list is used")
             return
         self._name_strangers(found)
         if is_news(self._holder.state, found.mask):
@@ -207,5 +207,5 @@ class CPUReconciler:
         if strange != self._strange:
             self._strange = strange
             if strange:
-                text = "CPUs came online that were not there when the agent first started; nobody gets them"
+                text = "CPUs came online that were offline when the agent first started; they are not used"
                 self._log.warning(text, cpus=list_text(strange.mask), remedy="drain the node and start the agent anew")

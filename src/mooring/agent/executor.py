@@ -78,7 +78,7 @@ class Executor:
                 return self.cgroups.write_cpuset(effect)
             case ReturnCPUs():
                 if problem := self.cgroups.return_cpus(effect):
-                    self.complain("groups above containers", f"a CPU that is back is not given to one: {problem}")
+                    self.complain("groups above containers", f"a CPU that came online cannot be added: {problem}")
             case LiftQuota():
                 self._lift(effect)
             case WriteAssigned() | DropAssigned() | SweepAssigned():

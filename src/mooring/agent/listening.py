@@ -53,14 +53,14 @@ class Listener(Observer):
         self._wait()
         self._show(name=runtime.name, version=runtime.version, connected=True, synchronized=False, since=time.time())
         self._log.info(
-            "the runtime is connected", runtime=runtime.name, version=runtime.version, timeout=runtime.request_timeout
+            "runtime connected", runtime=runtime.name, version=runtime.version, timeout=runtime.request_timeout
         )
 
     def synchronized(self, pods: int, containers: int) -> None:
         """Show that everything is known."""
         self._waiting = None
         self._show(synchronized=True, silent=False)
-        self._log.info("the runtime has told what there is", pods=pods, containers=containers)
+        self._log.info("runtime synchronized", pods=pods, containers=containers)
         self.synchronized_once.set()
 
     def answered(self, method: str, seconds: float, *, refused: bool) -> None:
@@ -72,7 +72,7 @@ class Listener(Observer):
         """Have a lost answer put right."""
         self._metrics.reply_seconds.labels(answer.method).observe(answer.seconds)
         self._log.warning(
-            "an answer did not reach the runtime",
+            "reply lost",
             method=answer.method,
             loss=answer.loss.value,
             refused=answer.refused,
@@ -94,7 +94,7 @@ class Listener(Observer):
             if self._link.silent:
                 self._show(silent=False)
         if self._link.connected or not self._link.since:
-            self._log.warning("the runtime is not connected", why=str(why), retry_in=retry_in)
+            self._log.warning("runtime disconnected", why=str(why), retry_in=retry_in)
             self._show(connected=False, synchronized=False, since=time.time())
 
     def look(self) -> None:
@@ -103,7 +103,7 @@ class Listener(Observer):
         if waiting is None or self._link.silent or self._clock() - waiting < SILENCE:
             return
         if self._show(silent=True, waiting=waiting):
-            self._log.warning("the runtime lets the agent wait", seconds=round(self._clock() - waiting), remedy=REMEDY)
+            self._log.warning("runtime silent", seconds=round(self._clock() - waiting), remedy=REMEDY)
 
     def _wait(self) -> None:
         if self._waiting is None:

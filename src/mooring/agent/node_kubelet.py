@@ -132,14 +132,13 @@ class KubeletWatch:
         found = self._beside.look(options.kubelet_config)
         if found.conflict is not None and self.conflict is None:
             self.conflict = found.conflict
-            self._log.error("the agent ends: the kubelet manages CPUs or memory itself", why=str(found.conflict))
+            self._log.error("the agent stops: the kubelet manages CPUs or memory itself", why=str(found.conflict))
             self._outward.event(ClusterEvent(about_node(self._node), REASON, f"the agent ends: {found.conflict}"))
         if found.is_told_otherwise:
             self._told()
         if found.embedding and found.embedding != self._embedding:
             self._embedding = found.embedding
             self._log.warning(
-                "a program has the kubelet in it and does not show what that was told; its policies must be none and "
-                "None",
+                "a program embeds the kubelet and does not show its flags; its policies must be none and None",
                 program=found.embedding,
             )

@@ -44,7 +44,7 @@ def _released(
             written = cgroups.write_cpuset(one)
             if not _is_taken(written):
                 spared.add(owner)
-                complain(one.container_id, f"its CPUs are not taken back: {written.problem or 'it still has them'}")
+                complain(one.container_id, f"its CPUs are not reclaimed: {written.problem or 'it still has them'}")
     return released(state, now, spared, hear)
 
 

@@ -80,7 +80,7 @@ def run_agent(
         agent, log, beginning = made.agent, made.log, made.beginning
         try:
             state = beginning.configuration.options.state_dir
-            log.info("the agent begins", node=beginning.node, machine=beginning.machine.name, state=state)
+            log.info("agent started", node=beginning.node, machine=beginning.machine.name, state=state)
             for finding in beginning.configuration.findings:
                 log.warning(finding.message, about=finding.subject)
             if not asks.stop.is_set():
@@ -89,7 +89,7 @@ def run_agent(
         finally:
             notify({"STOPPING": "1"}, environment)
             agent.close()
-            log.info("the agent ends")
+            log.info("agent stopped")
             made.lines.finish(LAST_LINES)
     if agent.failure is not None:
         raise agent.failure

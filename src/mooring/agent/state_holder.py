@@ -116,7 +116,7 @@ class StateHolder:
             if self._unwritable:
                 self._unwritable = self._store.write(self.state)
                 if not self._unwritable:
-                    self._executor.log.info("the state is written again")
+                    self._executor.log.info("state written again")
                 self._publish()
 
     def problem(self, problem: str) -> None:
@@ -152,7 +152,7 @@ class StateHolder:
         for failed in failures(facts):
             self._executor.metrics.plugin_failures.labels(failed.plugin, failed.point).inc()
             self._troubled = with_failure(self._troubled, failed)
-            self.complain(f"plugin {failed.plugin}", f"{failed.point}: {failed.why}; the answer was left out")
+            self.complain(f"plugin {failed.plugin}", f"{failed.point}: {failed.why}; the answer was ignored")
 
     def _tell_plugins(self, before: AgentState, after: AgentState) -> None:
         """Let plugins hear of what was decided and stored; no answer waits for that."""

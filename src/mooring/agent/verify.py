@@ -110,7 +110,9 @@ def verify_sandboxes(holder: StateHolder, cgroups: CGroups, last: SandboxCheck) 
     )
     has_seen = last.has_seen or bool(alive) or len(missed) < len(asked)
     if not has_seen and any(one.sandbox_id in missed and one.phase in HAS_CGROUP for one in state.containers.values()):
-        holder.complain("control groups", "none of any pod is seen here: those that end without a word are not noticed")
+        holder.complain(
+            "control groups", "no control group of any pod is visible: pods that end unreported are not detected"
+        )
         return SandboxCheck(missed, is_blind=True)
     # One look may come before the runtime's own word, or between the runtime's word and its deed.
     gone = sorted(missed & last.missed)

@@ -58,7 +58,7 @@ class Around:
 
 
 def said(around: Around) -> int:
-    return around.warnings.count("the runtime lets the agent wait")
+    return around.warnings.count("runtime silent")
 
 
 def test_a_runtime_that_configures_the_plugin_and_never_synchronizes_it_is_silent_after_a_while() -> None:

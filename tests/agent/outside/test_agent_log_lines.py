@@ -111,7 +111,7 @@ def test_a_signal_as_soon_as_the_agent_is_together_closes_it(monkeypatch: pytest
     agent = SimpleNamespace(failure=None, start=lambda: done.append("started"), close=lambda: done.append("closed"))
 
     def told(event: str, **_fields: object) -> None:
-        if event == "the agent begins":
+        if event == "agent started":
             signal.raise_signal(signal.SIGTERM)
 
     beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))

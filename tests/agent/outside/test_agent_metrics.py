@@ -170,10 +170,10 @@ def test_a_shared_container_of_a_partition_may_not_run_on_its_exclusive_neighbou
     ("more", "reason"),
     [
         ({"runtime": RuntimeLink()}, "the runtime is not connected"),
-        ({"runtime": RuntimeLink(connected=True)}, "the runtime has not told what runs yet"),
+        ({"runtime": RuntimeLink(connected=True)}, "the runtime has not synchronized yet"),
         (
             {"runtime": RuntimeLink(connected=True, silent=True)},
-            f"the runtime has let the agent wait for 60 seconds: {REMEDY}",
+            f"the runtime has not answered for 60 seconds: {REMEDY}",
         ),
         ({"unwritable": "disk full"}, "the state cannot be written: disk full"),
         ({"state": None}, "the engine does not run yet"),

@@ -193,7 +193,7 @@ class Churn:
             self.made[made] = f"{pod.pod.cgroup_parent}/{made}"
             if pod.count:
                 self.exclusive[made] = pod.count
-            # A container that was created while the agent was away is refused here.
+            # A container that was created while the agent was disconnected is refused here.
             self.node.cri.start(made)
         except CRIError as error:
             if NO_ROOM not in str(error):

@@ -87,7 +87,7 @@ def reconciliation(node: Containerd) -> None:
 
 def _told(agent: AgentProcess) -> int:
     """Return how many containers the newest Synchronize told."""
-    told = [line["containers"] for line in agent.log if line["event"] == "the runtime has told what there is"]
+    told = [line["containers"] for line in agent.log if line["event"] == "runtime synchronized"]
     return told[-1] if told else 0
 
 

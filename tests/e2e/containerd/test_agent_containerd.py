@@ -128,7 +128,7 @@ def test_an_agent_that_containerd_starts_itself_places_containers_and_ends_with_
     own = node.cri.run(own_pod, "b", resources=whole_cpus(1))
     assert cpus_of(node, own_pod, own) == "1"
     node.kill(signal.SIGTERM)
-    until(lambda: made.log[-1]["event"] == "the agent ends", "the agent has ended")
+    until(lambda: made.log[-1]["event"] == "agent stopped", "the agent has ended")
     assert not Path(made.socket).exists()
     program.unlink()
     node.start()

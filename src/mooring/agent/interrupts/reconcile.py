@@ -159,7 +159,7 @@ class InterruptReconciler:
         counter = self._metrics.interrupts_restored if wanted == step.original else self._metrics.interrupts_moved
         counter.inc()
         self._log.info(
-            "an interrupt is moved", interrupt=one.number, name=one.name, before=str(one.allowed), after=str(wanted)
+            "interrupt moved", interrupt=one.number, name=one.name, before=str(one.allowed), after=str(wanted)
         )
 
     def _say_alone(self, memory: Memory) -> None:

@@ -173,6 +173,6 @@ def place_existing(
     kubelet = started(placed.state.kubelet, sandbox.uid, container.name, observer)
     effects = placed.effects
     if container.id not in state.containers:
-        text = f"{sandbox.namespace}/{sandbox.name}: {container.name} was created while the agent was away"
+        text = f"{sandbox.namespace}/{sandbox.name}: {container.name} was created while the agent was disconnected"
         effects = (*effects, AgentReport(ReportKind.FOUND_RUNNING, text, sandbox.uid, container.id))
     return Placed(replace(placed.state, kubelet=kubelet), None, effects)

@@ -78,7 +78,7 @@ def _returned(state: AgentState, back: int) -> ReturnCPUs:
 
 def _said(gone: int, back: int, offline: int) -> AgentReport:
     parts = [f"CPUs {list_text(gone)} went offline"] if gone else []
-    parts += [f"CPUs {list_text(back)} are back"] if back else []
+    parts += [f"CPUs {list_text(back)} came online"] if back else []
     rest = f"; offline are {list_text(offline)}" if offline else "; all are online"
     return AgentReport(ReportKind.CPUS_CHANGED, f"{' and '.join(parts)}{rest}")
 
@@ -86,10 +86,10 @@ def _said(gone: int, back: int, offline: int) -> AgentReport:
 def _of_broken(kubelet: Kubelet, one: Broken) -> Iterator[Effect]:
     what = f"{one.container or 'the pod'} lost CPUs {list_text(one.lost)} of {list_text(one.cpus)}, which are offline"
     if one.replaced_by:
-        yield from _told(kubelet, one.pod, f"{what}; {list_text(one.replaced_by)} stand in", "CPUsReplaced")
+        yield from _told(kubelet, one.pod, f"{what}; {list_text(one.replaced_by)} replace them", "CPUsReplaced")
     else:
         why = f": {one.why}" if one.why else ""
-        yield from _told(kubelet, one.pod, f"{what}; nothing stands in{why}", "CPUsOffline")
+        yield from _told(kubelet, one.pod, f"{what}; no CPUs replace them{why}", "CPUsOffline")
 
 
 def _of_restored(kubelet: Kubelet, one: Restored) -> Iterator[Effect]:

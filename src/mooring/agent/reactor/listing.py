@@ -117,7 +117,7 @@ def listed(
         # Without its sandbox nobody would end it.
         if one.sandbox_id in boxes:
             known[one.id] = replace(one, unlisted=True)
-            text = f"{one.name} runs and the runtime does not list it; it keeps its place"
+            text = f"{one.name} runs and the runtime does not list it; it keeps its CPUs"
             reports.append(AgentReport(ReportKind.RUNS_UNLISTED, text, one.uid, one.id))
     for one in state.containers.values():
         if one.phase is Phase.CREATING and one.id not in known and one.sandbox_id in boxes:
@@ -141,7 +141,8 @@ def _known_sandboxes(state: AgentState) -> dict[str, PodSandbox]:
 
 
 def _box_report(sandbox: PodSandbox) -> AgentReport:
-    text = f"the runtime does not list the sandbox of {sandbox.namespace}/{sandbox.name}; what runs keeps its place"
+    place = f"{sandbox.namespace}/{sandbox.name}"
+    text = f"the runtime does not list the sandbox of {place}; its running containers keep their CPUs"
     return AgentReport(ReportKind.RUNS_UNLISTED, text, sandbox.uid)
 
 

@@ -220,7 +220,7 @@ def _names(pod: Pod) -> list[str]:
 
 
 def _late(pod: Pod) -> AgentReport:
-    return AgentReport(ReportKind.PLACED_LATE, f"{pod.namespace}/{pod.name}: placed after it had to wait", pod.uid)
+    return AgentReport(ReportKind.PLACED_LATE, f"{pod.namespace}/{pod.name}: placed after waiting", pod.uid)
 
 
 _READ = frozenset({"true", "false"})

@@ -165,7 +165,7 @@ def _placed(state: AgentState, pods: Mapping[str, Pod], observer: Observer | Non
             for name in _live_names(state, pod):
                 state = replace(state, kubelet=started(state.kubelet, pod.uid, name, observer))
             if pod.uid not in before.remembered:
-                text = f"{pod.namespace}/{pod.name} was started while the agent was away"
+                text = f"{pod.namespace}/{pod.name} was started while the agent was disconnected"
                 effects.append(AgentReport(ReportKind.FOUND_RUNNING, text, pod.uid))
     return Reconciled(state, tuple(effects))
 

@@ -35,17 +35,17 @@ def unready(snapshot: Snapshot) -> tuple[str, ...]:
     if snapshot.state is None:
         found.append(f"the engine does not run{f': {snapshot.refusal}' if snapshot.refusal else ' yet'}")
     if snapshot.runtime.silent:
-        found.append(f"the runtime has let the agent wait for {SILENCE:.0f} seconds: {REMEDY}")
+        found.append(f"the runtime has not answered for {SILENCE:.0f} seconds: {REMEDY}")
     elif not snapshot.runtime.connected:
         found.append("the runtime is not connected")
     elif not snapshot.runtime.synchronized:
-        found.append("the runtime has not told what runs yet")
+        found.append("the runtime has not synchronized yet")
     if snapshot.conflict:
         found.append(snapshot.conflict)
     if snapshot.unwritable:
         found.append(f"the state cannot be written: {snapshot.unwritable}")
     if snapshot.blind:
-        found.append("no control group of any pod is seen: run the agent in the host's control group namespace")
+        found.append("no control group of any pod is visible: run the agent in the host's control group namespace")
     if snapshot.state is not None:
         found += [*_unenforced(snapshot.state)]
     overlapping = snapshot.overlaps()
@@ -64,19 +64,19 @@ def _unenforced(state: AgentState) -> Iterator[str]:
     }
     waiting = [message for key, message in refused.items() if key not in running]
     if waiting:
-        yield f"containers are not started ({len(waiting)}), the newest because {waiting[-1]}"
+        yield f"container starts are refused ({len(waiting)}), the newest because {waiting[-1]}"
     started = [key for key in refused if key in running]
     if started:
         now = state.deviating.get(running[started[-1]])
         why = refused[started[-1]] if now is None else f"{started[-1][1]} {now.text}"
-        yield f"containers run although their start was refused ({len(started)}), for the newest {why}"
+        yield f"containers run although their start was refused ({len(started)}), the newest: {why}"
     lost = [
         f"{state.containers[one].name} {told.text}"
         for one, told in state.deviating.items()
         if not told.is_known and one in state.containers and state.containers[one].phase in HAS_CGROUP
     ]
     if lost:
-        yield f"where containers may run is not known ({len(lost)}), for the newest {lost[-1]}"
+        yield f"the CPUs of containers cannot be read ({len(lost)}), the newest: {lost[-1]}"
 
 
 def health_pages(provider: SnapshotProvider, heartbeat: Heartbeat) -> Pages:

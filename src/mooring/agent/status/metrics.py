@@ -60,29 +60,25 @@ class AgentMetrics:
             buckets=REPLY_BUCKETS,
             registry=self._registry,
         )
-        self.rejections = self._counter(
-            "rejections", "Containers that were refused, by the kubelet's reason.", "reason"
-        )
-        self.evictions = self._counter("evictions", "Rejected pods whose eviction the API server has accepted.")
-        self.repairs = self._counter("repairs", "Cgroups that were not as decided and were put right, by kind.", "kind")
+        self.rejections = self._counter("rejections", "Refused containers, by reason.", "reason")
+        self.evictions = self._counter("evictions", "Rejected pods whose eviction the API server accepted.")
+        self.repairs = self._counter("repairs", "Cgroups that were not as decided and were corrected, by kind.", "kind")
         self.reconnects = self._counter("reconnects", "Connections to the runtime after the first.")
         self.state_write_failures = self._counter("state_write_failures", "Writes of the state folder that failed.")
-        self.reloads = self._counter("configuration_reloads", "Changes of the configuration, by result.", "result")
-        self.reports = self._counter("reports", "What was found to be other than decided, by kind.", "kind")
-        self.resizes = self._counter("resizes", "Resizes that were decided about, by result.", "result")
+        self.reloads = self._counter("configuration_reloads", "Configuration changes, by result.", "result")
+        self.reports = self._counter("reports", "Reports of what differed from the decisions, by kind.", "kind")
+        self.resizes = self._counter("resizes", "Resize decisions, by result.", "result")
         self.plugin_failures = self._counter(
             "plugin_failures",
-            "Answers of CPU plugins that were left out, by plugin and extension point.",
+            "Answers of CPU plugins that were ignored, by plugin and extension point.",
             "plugin",
             "point",
         )
-        self.interrupts_moved = self._counter(
-            "interrupts_moved", "Interrupts that were moved away from where they were."
+        self.interrupts_moved = self._counter("interrupts_moved", "Interrupts moved to other CPUs.")
+        self.interrupts_restored = self._counter("interrupts_restored", "Interrupts restored to their original CPUs.")
+        self.interrupts_refused = self._counter(
+            "interrupts_refused", "Interrupts that were not moved, by reason.", "why"
         )
-        self.interrupts_restored = self._counter(
-            "interrupts_restored", "Interrupts that were put back where they were."
-        )
-        self.interrupts_refused = self._counter("interrupts_refused", "Interrupts that were not moved, by why.", "why")
         self._registry.register(_OfSnapshot(provider))
         self.per_container = False
         """Whether containers with exclusive CPUs have series of their own."""
@@ -195,22 +191,22 @@ _GAUGES = (
     ("mooring_agent_runtime_silent", "1 when the runtime takes connections and does not answer: it may be locked up."),
     (
         "mooring_agent_overlap_cpus",
-        "Exclusive CPUs on which somebody else may run too. Always 0 unless something is wrong.",
+        "Exclusive CPUs on which another container may run. Always 0 unless something is wrong.",
     ),
-    ("mooring_agent_pods", "Pods that the engine decided about and that are there."),
+    ("mooring_agent_pods", "Pods with a placement decision."),
     ("mooring_agent_held_pods", "Pods that were rejected and wait."),
-    ("mooring_agent_containers", "Containers that live."),
-    ("mooring_agent_pinned_containers", "Containers that live on exclusive CPUs."),
-    ("mooring_agent_start_time_seconds", "When the agent started, in seconds since 1970."),
-    ("mooring_agent_configuration_generation", "How many configurations have been in force."),
+    ("mooring_agent_containers", "Containers that have not exited."),
+    ("mooring_agent_pinned_containers", "Containers with exclusive CPUs."),
+    ("mooring_agent_start_time_seconds", "Start time of the agent in seconds since 1970."),
+    ("mooring_agent_configuration_generation", "Number of configurations in force since the start."),
     ("mooring_agent_offline_cpus", "CPUs that are offline; 0 without the extension cpu-hotplug."),
-    ("mooring_agent_broken_sets", "Exclusive sets with offline CPUs for which none stand in."),
+    ("mooring_agent_broken_sets", "Exclusive CPU sets with offline CPUs that are not replaced."),
     (
         "mooring_agent_interrupts_pending",
-        "Interrupts that are not where they belong; in a dry run all that would move.",
+        "Interrupts that are not on their CPUs; in a dry run all that would be moved.",
     ),
-    ("mooring_agent_interrupts_elsewhere", "Interrupts that are not where they were before the agent came."),
-    ("mooring_agent_interrupts_left_alone", "Interrupts that somebody else has moved since."),
+    ("mooring_agent_interrupts_elsewhere", "Interrupts that are not on their original CPUs."),
+    ("mooring_agent_interrupts_left_alone", "Interrupts that another program has moved since."),
 )
 
 
@@ -230,7 +226,7 @@ def _of_containers(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield the exclusive CPUs of each container. The others share a pool whose list would change with every pod."""
     family = GaugeMetricFamily(
         "mooring_agent_container_cpus",
-        "CPUs that a container has for itself.",
+        "Exclusive CPUs of a container.",
         labels=["namespace", "pod", "container", "cpus"],
     )
     state = snapshot.state
