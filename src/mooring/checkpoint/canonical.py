@@ -1,174 +1,82 @@
 """State files read at the speed of C, where they are what a writer of today writes.
 
 Nearly every file that is read was written by kubelet v1.37.1 or by Mooring, letter for letter as the writers of
-``cpu_file.py`` and ``memory_file.py`` write the same state. So a text is taken apart here without any of Go's rules,
-and what was found is written again. Only when that gives the same text, checksums included, the state is returned.
+``cpu_file.py`` and ``memory_file.py`` write the same state. So a text is taken apart here without any of Go's rules, by
+the same structures. The loaders make a state of what was found and write it again. Only when that gives the same text,
+checksums included, they return the state.
 
 Why that is the state which the strict readers return: they read back what the writers write (a law of the tests), for
 every state whose numbers Go's types can hold. The text is the writer's text of the state that was found, so the strict
-readers read it as that state. For all other texts nothing is returned, and the strict readers decide and complain.
+readers read it as that state. For all other texts the strict readers decide and complain.
 
 Source: the formats of spec: state-files.md section 2.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from functools import cache
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.checkpoint.memory_file import memory_state_text
-from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
-from mooring.core.gotext import INT64_MAX, INT64_MIN
-from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.checkpoint.gotypes import (
+    GoInteger,
+    GoMap,
+    GoPointer,
+    GoSelfDecoding,
+    GoSlice,
+    GoString,
+    GoStruct,
+    GoType,
+    GoValue,
+)
+from mooring.checkpoint.structures import fresh
+from mooring.core.gotext import INT64_MAX
 
-_Int = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
-# Go's unsigned type holds twice as much; texts with such sizes are left to the strict readers.
-_Size = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 
+class _Outer(msgspec.Struct):
+    """All that is read outside of ``data``, which holds everything that the newest formats say."""
 
-class _Outer(msgspec.Struct, rename="camel"):
     data: str
 
 
-class _PodCPUs(msgspec.Struct, rename="camel"):
-    cpu_set: str = ""
+def canonical_data(text: str, structure: GoStruct) -> dict[str, GoValue] | None:
+    """Return what the member ``data`` of a file holds; None when it is not of this structure.
 
-
-class _Baseline(msgspec.Struct, rename="camel"):
-    baseline: str
-
-
-class _CPUData(msgspec.Struct, rename="camel"):
-    policy_name: str
-    default_cpu_set: str
-    entries: dict[str, dict[str, str]] = {}
-    pod_entries: dict[str, _PodCPUs] = {}
-    baselines: dict[str, dict[str, _Baseline]] = {}
-
-
-class _Table(msgspec.Struct, rename="camel"):
-    total: _Size
-    system_reserved: _Size
-    allocatable: _Size
-    reserved: _Size
-    free: _Size
-
-
-class _Node(msgspec.Struct, rename="camel"):
-    number_of_assignments: _Int
-    memory_map: dict[str, _Table]
-    cells: list[_Int]
-
-
-class _Block(msgspec.Struct, rename="camel"):
-    numa_affinity: list[_Int]
-    type: str
-    size: _Size
-
-
-class _PodBlocks(msgspec.Struct, rename="camel"):
-    memory_blocks: list[_Block] = []
-
-
-class _MemoryData(msgspec.Struct, rename="camel"):
-    policy_name: str
-    machine_state: dict[_Int, _Node]
-    entries: dict[str, dict[str, list[_Block]]] = {}
-    pod_entries: dict[str, _PodBlocks] = {}
-
-
-_OUTER = msgspec.json.Decoder(_Outer)
-_CPU_DATA = msgspec.json.Decoder(_CPUData)
-_MEMORY_DATA = msgspec.json.Decoder(_MemoryData)
-_T = TypeVar("_T")
-
-
-def cpu_state_as_written(text: str, *, pod_level: bool, baselines: bool) -> CPUState | None:
-    """Return the state of which ``text`` is the file; None when it is not what would be written for any.
-
-    Args:
-        text: The file.
-        pod_level: Gate PodLevelResourceManagers, as for the writer.
-        baselines: Gate InPlacePodVerticalScalingExclusiveCPUs, as for the writer.
-
-    >>> text = cpu_state_text(CPUState("none", 0b110, {}), pod_level=False, baselines=False)
-    >>> cpu_state_as_written(text, pod_level=False, baselines=False).default
-    6
-    >>> cpu_state_as_written(text + " ", pod_level=False, baselines=False)
+    A type with a decoder of its own is left in the form that this decoder reads.
     """
-    found = _data_in(text, _CPU_DATA)
-    if found is None:
-        return None
+    outer, data = _decoders(structure)
     try:
-        state = _cpu_state(found, pod_level=pod_level, baselines=baselines)
-    except CPUSetSyntaxError:
-        return None
-    return state if cpu_state_text(state, pod_level=pod_level, baselines=baselines) == text else None
-
-
-def memory_state_as_written(text: str, *, pod_level: bool) -> MemoryState | None:
-    """Return the state of which ``text`` is the file; None when it is not what would be written for any.
-
-    Args:
-        text: The file.
-        pod_level: Gate PodLevelResourceManagers, as for the writer.
-
-    >>> text = memory_state_text(MemoryState("Static", {}, {}), pod_level=False)
-    >>> memory_state_as_written(text, pod_level=False)
-    MemoryState(policy='Static', nodes={}, assignments={}, pods={})
-    """
-    found = _data_in(text, _MEMORY_DATA)
-    if found is None:
-        return None
-    state = MemoryState(
-        policy=found.policy_name,
-        nodes={node: _node(one) for node, one in found.machine_state.items()},
-        assignments={
-            pod: {name: _blocks(blocks) for name, blocks in held.items()} for pod, held in found.entries.items()
-        },
-        pods={pod: _blocks(one.memory_blocks) for pod, one in found.pod_entries.items()} if pod_level else {},
-    )
-    return state if memory_state_text(state, pod_level=pod_level) == text else None
-
-
-def _data_in(text: str, decoder: msgspec.json.Decoder[_T]) -> _T | None:
-    """Return what the member ``data`` holds, which is everything that the newest formats say."""
-    try:
-        return decoder.decode(_OUTER.decode(text).data)
+        found: dict[str, GoValue] = data.decode(outer.decode(text).data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
+    return {**fresh(structure), **found}
 
 
-def _cpu_state(found: _CPUData, *, pod_level: bool, baselines: bool) -> CPUState:
-    # Without the gate, and where a file has no baselines, the text of the state shows what the strict reader would say.
-    recorded = {pod: {name: _mask(one.baseline) for name, one in held.items()} for pod, held in found.baselines.items()}
-    assignments = {pod: {name: _mask(cpus) for name, cpus in held.items()} for pod, held in found.entries.items()}
-    return CPUState(
-        policy=found.policy_name,
-        default=_mask(found.default_cpu_set),
-        assignments=assignments,
-        pods={pod: _mask(one.cpu_set) for pod, one in found.pod_entries.items()} if pod_level else {},
-        baselines=(recorded or {pod: dict(held) for pod, held in assignments.items()}) if baselines else {},
-    )
+@cache
+def _decoders(structure: GoStruct) -> tuple[msgspec.json.Decoder[_Outer], msgspec.json.Decoder[Any]]:
+    return msgspec.json.Decoder(_Outer), msgspec.json.Decoder(_plain(structure))
 
 
-def _mask(cpus: str) -> int:
-    return CPUSet.parse(cpus).mask
-
-
-def _node(found: _Node) -> NodeState:
-    return NodeState(
-        assignments=found.number_of_assignments,
-        memory={
-            name: MemoryTable(one.total, one.system_reserved, one.allocatable, one.reserved, one.free)
-            for name, one in found.memory_map.items()
-        },
-        cells=tuple(found.cells),
-    )
-
-
-def _blocks(found: list[_Block]) -> tuple[Block, ...]:
-    return tuple([Block(tuple(one.numa_affinity), one.type, one.size) for one in found])
+def _plain(kind: GoType) -> Any:
+    """Return the Python type of what a writer writes for a Go type."""
+    match kind:
+        case GoString():
+            return str
+        case GoInteger(low=low, high=high):
+            # Go's unsigned type holds twice as much; texts with such sizes are left to the strict readers.
+            return Annotated[int, msgspec.Meta(ge=low, le=min(high, INT64_MAX))]
+        case GoMap(element=element, integer_keys=integer_keys):
+            return dict[int if integer_keys else str, _plain(element)]  # type: ignore[misc]
+        case GoSlice(element=element):
+            return list[_plain(element)]  # type: ignore[misc]
+        case GoPointer(element=element):
+            return _plain(element)
+        case GoSelfDecoding(form=form):
+            return _plain(form)
+        case GoStruct(name=name, fields=fields):
+            members = {
+                field.member: NotRequired[_plain(field.type)] if field.omit_empty else _plain(field.type)
+                for field in fields
+            }
+            return TypedDict(name, members)  # type: ignore[operator]

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from mooring.checkpoint.gojson import decode
 from mooring.checkpoint.goscan import JSONObject, JSONValue
 from mooring.checkpoint.gotypes import GoField, GoStruct, GoType, GoValue, zero
+from mooring.checkpoint.memory_load import blocks_of, table_of
 from mooring.checkpoint.salvage import Salvage, member
 from mooring.checkpoint.structures import BLOCKS, NODES, RELEASE
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.moment import Moment
 from mooring.cpumanager.state import CPUState, PreAssignment
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.memorymanager.state import Block, MemoryState, NodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def _block_lists(
         if blocks is None:
             unreadable.append(Unreadable(uid, name, _shown(value)))
         else:
-            yield name, tuple(Block(tuple(one["numaAffinity"] or ()), one["type"], one["size"]) for one in blocks)
+            yield name, blocks_of(blocks)
 
 
 def _node(node: int, value: dict[str, GoValue] | None, null: list[str]) -> NodeState | None:
@@ -159,9 +160,7 @@ def _node(node: int, value: dict[str, GoValue] | None, null: list[str]) -> NodeS
         if table is None:
             null.append(f"{name} on NUMA node {node}")
         else:
-            tables[name] = MemoryTable(
-                table["total"], table["systemReserved"], table["allocatable"], table["reserved"], table["free"]
-            )
+            tables[name] = table_of(table)
     return NodeState(value["numberOfAssignments"], tables, tuple(value["cells"] or ()))
 
 

@@ -9,10 +9,11 @@ resize.md section 5.3 for pending releases.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
-from mooring.checkpoint.canonical import cpu_state_as_written
+from mooring.checkpoint.canonical import canonical_data
 from mooring.checkpoint.checksum import legacy_checksum
-from mooring.checkpoint.cpu_file import initial_cpu_text
+from mooring.checkpoint.cpu_file import cpu_state_text, initial_cpu_text
 from mooring.checkpoint.formats import Created, Family, LoadRefusal, OlderFormat, read_checkpoint
 from mooring.checkpoint.gotypes import GoValue
 from mooring.checkpoint.structures import CPU_DATA, CPU_DATA_WITH_RELEASES, CPU_LEGACY_NAME, CPU_V2, CPU_V3, CPU_V4
@@ -47,10 +48,30 @@ def load_cpu_state(
     """
     if text is None:
         return Created(initial_cpu_text(policy))
-    known = cpu_state_as_written(text, pod_level=pod_level, baselines=baselines)
+    known = canonical_cpu_state(text, pod_level=pod_level, baselines=baselines)
     if known is not None and known.policy == policy:
         return known
     return read_strictly(text, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases)
+
+
+def canonical_cpu_state(text: str, *, pod_level: bool, baselines: bool) -> CPUState | None:
+    """Return the state of which ``text`` is the file; None when it is not what would be written for any.
+
+    >>> text = cpu_state_text(CPUState("none", 0b110, {}), pod_level=False, baselines=False)
+    >>> canonical_cpu_state(text, pod_level=False, baselines=False).default
+    6
+    >>> canonical_cpu_state(text + " ", pod_level=False, baselines=False)
+    """
+    found = canonical_data(text, CPU_DATA)
+    if found is None:
+        return None
+    try:
+        found["podEntries"] = {pod: _mask(one.get("cpuSet", "")) for pod, one in found["podEntries"].items()}
+        state = _state(found, pod_level=pod_level, baselines=baselines)
+    except (CPUSetSyntaxError, _BadSetError):
+        return None
+    # Without the gate, and where a file has no baselines, this shows what the strict reader would say.
+    return state if cpu_state_text(state, pod_level=pod_level, baselines=baselines) == text else None
 
 
 def read_strictly(
@@ -75,7 +96,7 @@ class _BadSetError(MooringError):
 
 def _state(checkpoint: dict[str, GoValue], *, pod_level: bool, baselines: bool) -> CPUState:
     try:
-        default = CPUSet.parse(checkpoint["defaultCpuSet"]).mask
+        default = _mask(checkpoint["defaultCpuSet"])
     except CPUSetSyntaxError as error:
         raise _BadSetError(f"could not parse default CPU set {quote(checkpoint['defaultCpuSet'])}: {error}") from None
     assignments = _masks(checkpoint["entries"], "cpuset")
@@ -122,11 +143,17 @@ def _masks(entries: dict[str, dict[str, str] | None] | None, what: str) -> dict[
         masks[pod] = {}
         for name, text in sorted((containers or {}).items()):
             try:
-                masks[pod][name] = CPUSet.parse(text).mask
+                masks[pod][name] = _mask(text)
             except CPUSetSyntaxError as error:
                 place = f"for container {quote(name)} in pod {quote(pod)}"
                 raise _BadSetError(f"could not parse {what} {quote(text)} {place}: {error}") from None
     return masks
+
+
+@lru_cache(maxsize=4096)
+def _mask(cpus: str) -> int:
+    """Return the mask of a CPU list. Baselines repeat the assignments, and a file is read again after every write."""
+    return CPUSet.parse(cpus).mask
 
 
 def _v3_accepted(value: dict[str, GoValue]) -> bool:

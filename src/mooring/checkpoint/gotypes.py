@@ -74,6 +74,9 @@ class GoField:
     embedded: str = ""
     """Name of the embedded structure that the field comes from. It appears in the paths of type errors."""
 
+    omit_empty: bool = False
+    """Go's ``omitempty``: the writer leaves the member out when it is empty."""
+
 
 @dataclass(frozen=True, slots=True)
 class GoStruct:

@@ -7,11 +7,11 @@ Source: kubelet v1.37.1, memorymanager/state (checkpoint.go, state_checkpoint.go
 
 from __future__ import annotations
 
-from mooring.checkpoint.canonical import memory_state_as_written
+from mooring.checkpoint.canonical import canonical_data
 from mooring.checkpoint.checksum import legacy_checksum
 from mooring.checkpoint.formats import Created, Family, LoadRefusal, OlderFormat, read_checkpoint
 from mooring.checkpoint.gotypes import GoValue
-from mooring.checkpoint.memory_file import initial_memory_text
+from mooring.checkpoint.memory_file import initial_memory_text, memory_state_text
 from mooring.checkpoint.structures import MEMORY_DATA, MEMORY_LEGACY_NAME, MEMORY_V1, MEMORY_V2, MEMORY_V3
 from mooring.core.errors import MooringError
 from mooring.core.gotext import quote
@@ -35,10 +35,24 @@ def load_memory_state(text: str | None, *, policy: str, pod_level: bool) -> Memo
     """
     if text is None:
         return Created(initial_memory_text(policy))
-    known = memory_state_as_written(text, pod_level=pod_level)
+    known = canonical_memory_state(text, pod_level=pod_level)
     if known is not None and known.policy == policy:
         return known
     return read_strictly(text, policy=policy, pod_level=pod_level)
+
+
+def canonical_memory_state(text: str, *, pod_level: bool) -> MemoryState | None:
+    """Return the state of which ``text`` is the file; None when it is not what would be written for any.
+
+    >>> text = memory_state_text(MemoryState("Static", {}, {}), pod_level=False)
+    >>> canonical_memory_state(text, pod_level=False)
+    MemoryState(policy='Static', nodes={}, assignments={}, pods={})
+    """
+    found = canonical_data(text, MEMORY_DATA)
+    if found is None:
+        return None
+    state = _state(found, pod_level=pod_level)
+    return state if memory_state_text(state, pod_level=pod_level) == text else None
 
 
 def read_strictly(text: str, *, policy: str, pod_level: bool) -> MemoryState | LoadRefusal:
@@ -65,10 +79,10 @@ def _state(checkpoint: dict[str, GoValue], *, pod_level: bool) -> MemoryState:
         policy=checkpoint["policyName"],
         nodes={node: _node(node, value) for node, value in (checkpoint["machineState"] or {}).items()},
         assignments={
-            pod: {name: _blocks(blocks) for name, blocks in (containers or {}).items()}
+            pod: {name: blocks_of(blocks) for name, blocks in (containers or {}).items()}
             for pod, containers in (checkpoint["entries"] or {}).items()
         },
-        pods={pod: _blocks(entry["memoryBlocks"]) for pod, entry in pods.items()},
+        pods={pod: blocks_of(entry.get("memoryBlocks")) for pod, entry in pods.items()},
     )
 
 
@@ -77,14 +91,19 @@ def _node(node: int, value: dict[str, GoValue] | None) -> NodeState:
         raise _NullError(f"the kubelet would crash: the machine state of NUMA node {node} is null")
     return NodeState(
         assignments=value["numberOfAssignments"],
-        memory={name: _table(node, name, table) for name, table in (value["memoryMap"] or {}).items()},
+        memory={name: _known_table(node, name, table) for name, table in (value["memoryMap"] or {}).items()},
         cells=tuple(value["cells"] or ()),
     )
 
 
-def _table(node: int, name: str, table: dict[str, int] | None) -> MemoryTable:
+def _known_table(node: int, name: str, table: dict[str, int] | None) -> MemoryTable:
     if table is None:
         raise _NullError(f"the kubelet would crash: the table of {quote(name)} on NUMA node {node} is null")
+    return table_of(table)
+
+
+def table_of(table: dict[str, int]) -> MemoryTable:
+    """Return the account that a table is."""
     return MemoryTable(
         total=table["total"],
         system_reserved=table["systemReserved"],
@@ -94,8 +113,9 @@ def _table(node: int, name: str, table: dict[str, int] | None) -> MemoryTable:
     )
 
 
-def _blocks(blocks: list[dict[str, GoValue]] | None) -> tuple[Block, ...]:
-    return tuple(Block(tuple(b["numaAffinity"] or ()), b["type"], b["size"]) for b in blocks or ())
+def blocks_of(blocks: list[dict[str, GoValue]] | None) -> tuple[Block, ...]:
+    """Return the blocks of a list; one that is null is empty."""
+    return tuple([Block(tuple(b["numaAffinity"] or ()), b["type"], b["size"]) for b in blocks or ()])
 
 
 def _v2_accepted(value: dict[str, GoValue]) -> bool:

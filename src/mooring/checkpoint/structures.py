@@ -6,6 +6,8 @@ state-files.md sections 2-4.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mooring.checkpoint.gotypes import (
     INT,
     INTS,
@@ -56,7 +58,7 @@ def fresh(struct: GoStruct) -> dict[str, GoValue]:
 
 def _embedded(struct: GoStruct) -> tuple[GoField, ...]:
     """Return the fields that a structure lends to the one that embeds it."""
-    return tuple(GoField(field.member, field.name, field.type, struct.name) for field in struct.fields)
+    return tuple(replace(field, embedded=struct.name) for field in struct.fields)
 
 
 # --- CPU manager ---
@@ -76,19 +78,25 @@ def _dump_pod_entry(mask: int) -> str:
 
 
 _DEFAULT_SET = GoField("defaultCpuSet", "DefaultCPUSet", STRING)
-_CPU_ENTRIES = GoField("entries", "Entries", GoMap("map[string]map[string]string", GoMap("map[string]string", STRING)))
+_CPU_ENTRIES = GoField(
+    "entries",
+    "Entries",
+    GoMap("map[string]map[string]string", GoMap("map[string]string", STRING)),
+    omit_empty=True,
+)
 _CPU_POD_ENTRIES = GoField(
     "podEntries",
     "PodEntries",
     GoMap(
         "state.PodCPUAssignments",
         GoSelfDecoding(
-            GoStruct("podEntryJSON", (GoField("cpuSet", "CPUSet", STRING),)),
+            GoStruct("podEntryJSON", (GoField("cpuSet", "CPUSet", STRING, omit_empty=True),)),
             read=_read_pod_entry,
             dump=_dump_pod_entry,
             zero=0,
         ),
     ),
+    omit_empty=True,
 )
 # The names of the baseline types are inferred; they show only in messages about baselines of a wrong JSON type.
 _BASELINES = GoField(
@@ -101,6 +109,7 @@ _BASELINES = GoField(
             GoStruct("ContainerCPUBaseline", (GoField("baseline", "Baseline", STRING),)),
         ),
     ),
+    omit_empty=True,
 )
 
 CPU_V1 = GoStruct(
@@ -108,7 +117,7 @@ CPU_V1 = GoStruct(
     (
         _POLICY_NAME,
         _DEFAULT_SET,
-        GoField("entries", "Entries", GoMap("map[string]string", STRING)),
+        GoField("entries", "Entries", GoMap("map[string]string", STRING), omit_empty=True),
         _CHECKSUM,
     ),
 )
@@ -142,6 +151,7 @@ _RELEASES = GoField(
         "map[string]map[string]state.ContainerCPUPreAssignment",
         GoMap("map[string]state.ContainerCPUPreAssignment", RELEASE),
     ),
+    omit_empty=True,
 )
 CPU_DATA_WITH_RELEASES = GoStruct(CPU_DATA.name, (*CPU_DATA.fields, _RELEASES))
 """The data with pending releases."""
@@ -186,11 +196,16 @@ _MEMORY_ENTRIES = GoField(
     "entries",
     "Entries",
     GoMap("state.ContainerMemoryAssignments", GoMap("map[string][]state.Block", BLOCKS)),
+    omit_empty=True,
 )
 _MEMORY_POD_ENTRIES = GoField(
     "podEntries",
     "PodEntries",
-    GoMap("state.PodMemoryAssignments", _struct("PodEntry", ("memoryBlocks", "MemoryBlocks", BLOCKS))),
+    GoMap(
+        "state.PodMemoryAssignments",
+        GoStruct("PodEntry", (GoField("memoryBlocks", "MemoryBlocks", BLOCKS, omit_empty=True),)),
+    ),
+    omit_empty=True,
 )
 
 MEMORY_V1 = GoStruct("MemoryManagerCheckpointV1", (_POLICY_NAME, _MACHINE_STATE, _MEMORY_ENTRIES, _CHECKSUM))
@@ -209,3 +224,10 @@ MEMORY_DATA = GoStruct(
 
 MEMORY_V3 = GoStruct("MemoryManagerCheckpoint", (*_embedded(MEMORY_V1), _DATA, _DATA_CHECKSUM))
 """V1 for older kubelets around the data: kubelet 1.37."""
+
+
+_STRUCTURES = (CPU_V1, CPU_V2, CPU_V3, CPU_V4, MEMORY_V1, MEMORY_V2, MEMORY_V3)
+MEMBERS = frozenset(field.member for structure in _STRUCTURES for field in structure.fields)
+"""Members of a state file, in any format of either manager."""
+DATA_MEMBERS = frozenset(field.member for structure in (CPU_DATA, MEMORY_DATA) for field in structure.fields)
+"""The same of the ``data`` member."""

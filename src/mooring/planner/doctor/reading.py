@@ -12,6 +12,7 @@ from mooring.checkpoint.contents import Unreadable
 from mooring.checkpoint.formats import CORRUPTED, Family, bytes_of, describe_format, read_checkpoint
 from mooring.checkpoint.goscan import JSONObject, parse_prefix
 from mooring.checkpoint.salvage import DEPTH, Salvage, containers_in, member, salvaged, unknown_members
+from mooring.checkpoint.structures import DATA_MEMBERS, MEMBERS
 from mooring.core.gotext import quote
 from mooring.explain.phrases import count, joined
 from mooring.planner.doctor.problem import Holder, Problem
@@ -23,11 +24,6 @@ OLD_FORMAT = "MOOR-304"
 OTHER_POLICY = "MOOR-305"
 BAD_CPU_LIST = "MOOR-306"
 UNKNOWN_MEMBERS = "MOOR-307"
-
-OUTER_MEMBERS = frozenset(
-    {"policyName", "defaultCpuSet", "machineState", "entries", "podEntries", "checksum", "data", "dataChecksum"}
-)
-DATA_MEMBERS = frozenset({"policyName", "defaultCpuSet", "machineState", "entries", "podEntries", "baselines"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +103,7 @@ def _is_by_container_id(document: JSONObject) -> bool:
 def _newer(file: str, text: str, salvage: Salvage | None, family: Family) -> Iterator[Problem]:
     """Say which members a newer kubelet, or somebody's hand, has put there."""
     outer = parse_prefix(bytes_of(text), DEPTH)
-    names = unknown_members(outer.value, OUTER_MEMBERS) if outer.whole and isinstance(outer.value, JSONObject) else []
+    names = unknown_members(outer.value, MEMBERS) if outer.whole and isinstance(outer.value, JSONObject) else []
     if salvage is not None and salvage.in_data:
         names += unknown_members(salvage.document, DATA_MEMBERS | {field.member for field in family.data.fields})
     if names:
