@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mooring.agent.node_kubelet import KubeletFinder
-from mooring.discovery.tree import FolderTree
+from mooring.discovery.files import FolderTree
 
 
 @dataclass

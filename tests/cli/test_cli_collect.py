@@ -15,8 +15,8 @@ from tests.cli.command import EXAMPLES, Answered, mooring
 from tests.cli.made_up_node import SECRET, kubelet_pods, make_root, write_pods
 
 from mooring.core.cpuset import CPUSet
+from mooring.discovery.files import FolderTree, open_tree
 from mooring.discovery.isolation import read_isolation
-from mooring.discovery.tree import FolderTree, open_tree
 
 NEW_PODS = """
 apiVersion: v1

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mooring.discovery.archive import ArchiveTree
 from mooring.discovery.cadvisor.machine import read_machine_info
+from mooring.discovery.files import open_tree
 from mooring.discovery.machineinfo_json import machine_info_document
-from mooring.discovery.tree import open_tree
 
 MACHINES = Path(__file__).parents[2].parent / "shared" / "machines"
 SNAPSHOTS = sorted(path.parent for path in MACHINES.glob("*/expected-cadvisor.json"))

@@ -21,9 +21,10 @@ from mooring.discovery.capture.process import (
     still_runs,
 )
 from mooring.discovery.capture.reading import Capture, capture_isolation, capture_machine
+from mooring.discovery.files import FolderTree, open_tree
 from mooring.discovery.isolation import read_isolation
 from mooring.discovery.loader import machine_of
-from mooring.discovery.tree import FolderTree, Tree, open_tree
+from mooring.discovery.tree import Tree
 
 MACHINES = Path(__file__).parents[2].parent / "shared" / "machines"
 SNAPSHOTS = sorted(MACHINES.glob("*/*.tar.*"))

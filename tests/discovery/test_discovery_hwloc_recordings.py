@@ -11,10 +11,10 @@ import pytest
 from msgspec import to_builtins
 
 from mooring.core.errors import InputError
+from mooring.discovery.files import open_tree
 from mooring.discovery.hardware.findings import hardware_findings
 from mooring.discovery.hardware.machine import read_hardware
 from mooring.discovery.machine_document import hardware_document
-from mooring.discovery.tree import open_tree
 
 MACHINES = Path(__file__).parents[3] / "shared" / "machines"
 NAMES = sorted(path.parent.name for path in MACHINES.glob("*/expected-hwloc.json"))

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from mooring.core.errors import InputError
 from mooring.discovery import archive as archive_module
-from mooring.discovery import tree as tree_module
+from mooring.discovery import files as tree_module
 from mooring.discovery.archive import ArchiveTree, read_archive
-from mooring.discovery.tree import FolderTree, LiveTree, Tree, open_tree
+from mooring.discovery.files import FolderTree, LiveTree, open_tree
+from mooring.discovery.tree import Tree
 
 FILES = {"sys/b/one": b"1\n", "sys/b/bytes": b"\xff\n", "sys/b/empty": b"", "proc/meminfo": b"MemTotal: 4 kB\n"}
 LINKS = {

@@ -18,7 +18,8 @@ from mooring.agent.pods.cluster import ClusterReporter, about_node
 from mooring.agent.pods.events import ClusterEvent
 from mooring.core.errors import InputError
 from mooring.discovery.capture.process import KubeletHere, KubeletProcess, kubelet_here, still_runs
-from mooring.discovery.tree import Tree, open_tree
+from mooring.discovery.files import open_tree
+from mooring.discovery.tree import Tree
 from mooring.manifest.kubelet_flags import KubeletFlags, kubelet_flags
 
 

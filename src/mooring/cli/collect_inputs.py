@@ -20,7 +20,8 @@ from mooring.cli.inputs import STANDARD_INPUT, check_open
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.discovery.capture.process import kubelet_arguments
-from mooring.discovery.tree import FolderTree, LiveTree, Tree, open_tree
+from mooring.discovery.files import FolderTree, LiveTree, open_tree
+from mooring.discovery.tree import Tree
 from mooring.manifest.documents import load_documents
 from mooring.manifest.kubelet_flags import KubeletFlags, kubelet_flags
 from mooring.planner.nodearchive.collect import KUBELET_ROOT, ClusterAnswers, Collection, Request, collect

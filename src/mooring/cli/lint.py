@@ -16,10 +16,11 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.topology import TopologyError, discover_topology
+from mooring.discovery.files import open_tree
 from mooring.discovery.interrupts import file_modes, no_modes
 from mooring.discovery.isolation import read_isolation
 from mooring.discovery.loader import LIVE
-from mooring.discovery.tree import Tree, open_tree
+from mooring.discovery.tree import Tree
 from mooring.planner.isolation.holders import Assignments, assignments_of
 from mooring.planner.isolation.lint import lint
 from mooring.planner.plan import make_plan

@@ -82,7 +82,7 @@ def _from_lines(path: str, name: str) -> Machine:
 
 
 def _from_tree(path: str) -> Machine:
-    from mooring.discovery.tree import open_tree  # noqa: PLC0415 - as above
+    from mooring.discovery.files import open_tree  # noqa: PLC0415 - as above
 
     return machine_of(open_tree(path), LIVE if path == "/" else _base_name(path))
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from mooring.core.cpuset import CPUSet
+from mooring.discovery.files import FolderTree, LiveTree
 from mooring.discovery.interrupts import (
     DEFAULT,
     IRQ,
@@ -22,7 +23,7 @@ from mooring.discovery.interrupts import (
 )
 from mooring.discovery.isolation import IRQBalance, read_balance
 from mooring.discovery.kernelwords import KernelWords, kernel_words
-from mooring.discovery.tree import FolderTree, LiveTree, Tree
+from mooring.discovery.tree import Tree
 from mooring.extensions.interrupts import Interrupt
 from mooring.extensions.steering import NEW, NEW_NAME
 

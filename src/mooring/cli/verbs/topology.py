@@ -70,7 +70,7 @@ def _machine_info(source: str, node: str, to: str) -> int:
 def _cadvisor_error(source: str) -> str:
     """Return why cAdvisor cannot describe a tree; empty when it can, or when the source is no snapshot of a machine."""
     from mooring.discovery.cadvisor.machine import read_machine_info  # noqa: PLC0415 - only for broken machines
-    from mooring.discovery.tree import open_tree  # noqa: PLC0415 - as above
+    from mooring.discovery.files import open_tree  # noqa: PLC0415 - as above
 
     try:
         tree = open_tree(source)

@@ -21,7 +21,8 @@ from mooring.discovery.cadvisor.counts import clock_speed, distinct_elements, ve
 from mooring.discovery.cadvisor.memory import huge_pages, memory_by_type, memory_capacity, swap_capacity
 from mooring.discovery.cadvisor.probe import ProbeError, online_cpus, read_or_fail
 from mooring.discovery.cadvisor.topology import TopologyReader, read_topology
-from mooring.discovery.tree import LiveTree, Tree
+from mooring.discovery.files import LiveTree
+from mooring.discovery.tree import Tree
 
 _LONGEST_ERROR: Final = 160
 """cAdvisor quotes whole files in some errors; more than this is cut, so that an error stays one readable line."""

@@ -24,8 +24,9 @@ from mooring.discovery.capture.patterns import (
     kept,
 )
 from mooring.discovery.cgroups import ROOT as GROUPS
+from mooring.discovery.files import LiveTree
 from mooring.discovery.hardware.cpusets import cpuset_files
-from mooring.discovery.tree import LiveTree, Tree
+from mooring.discovery.tree import Tree
 
 NOTE: Final = "proc/hwloc-nofile-info"
 """The note about a snapshot's architecture, as hwloc-gather-topology writes it."""

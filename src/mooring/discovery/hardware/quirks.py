@@ -10,7 +10,8 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from mooring.discovery.tree import LiveTree, Tree
+from mooring.discovery.files import LiveTree
+from mooring.discovery.tree import Tree
 
 _DEFAULT_PAGE_BYTES: Final = 4096
 """hwloc's assumption about a snapshot that does not tell (topology-linux.c, hwloc_gather_system_info)."""

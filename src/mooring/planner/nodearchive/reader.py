@@ -10,8 +10,9 @@ from mooring.checkpoint.store import SIZE_LIMIT
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
 from mooring.core.pod import Pod
+from mooring.discovery.files import open_tree
 from mooring.discovery.loader import machine_of
-from mooring.discovery.tree import Tree, open_tree
+from mooring.discovery.tree import Tree
 from mooring.documents.nodearchive import ArchivePart, NodeArchiveDocument
 from mooring.documents.parts import API_VERSION
 from mooring.kubelet.kubelet import StateTexts
