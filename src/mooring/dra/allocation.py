@@ -87,16 +87,16 @@ def _whole(text: str, source: str) -> int:
     return amount.milli // 1000
 
 
-ALLOCATE: Final = "mooring/allocate"
+_ALLOCATE: Final = "mooring/allocate"
 NODE: Final = "mooring/node"
-IMMEDIATE: Final = "immediate"
+_IMMEDIATE: Final = "immediate"
 
 
 def is_asked_for(claim: Mapping[str, Any], node: str) -> bool:
     """Tell whether a claim is to be allocated immediately on this node."""
     metadata = claim["metadata"]
     annotations = metadata.get("annotations") or {}
-    if annotations.get(ALLOCATE) != IMMEDIATE or annotations.get(NODE) != node:
+    if annotations.get(_ALLOCATE) != _IMMEDIATE or annotations.get(NODE) != node:
         return False
     return not metadata.get("deletionTimestamp")
 

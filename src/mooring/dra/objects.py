@@ -16,7 +16,7 @@ from mooring.service.cluster.apiserver import Cluster, ClusterError, check_respo
 
 GROUP: Final = "apis/resource.k8s.io/v1"
 MANAGER: Final = "mooring-dra"
-FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """Keeps an allocated claim from being deleted; set before the allocation."""
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
@@ -125,8 +125,8 @@ class ClaimObjects:
         metadata = claim["metadata"]
         path = f"{GROUP}/namespaces/{metadata['namespace']}/resourceclaims/{metadata['name']}"
         version = metadata["resourceVersion"]
-        if FINALIZER not in metadata.get("finalizers", ()):
-            finalizers = [*metadata.get("finalizers", ()), FINALIZER]
+        if _FINALIZER not in metadata.get("finalizers", ()):
+            finalizers = [*metadata.get("finalizers", ()), _FINALIZER]
             content = {"metadata": {"resourceVersion": version, "finalizers": finalizers}}
             version = self._asked("PATCH", path, content, _MERGE)["metadata"]["resourceVersion"]
         # Without the time every pod that is to use the claim fails in the scheduler, which then adds one (1.37.1).

@@ -23,7 +23,7 @@ from mooring.dra.driver import ClaimName, Driver
 from mooring.service.grpc_socket import GRPCSocket, Limits, Method
 from mooring.service.protobuf import build_messages
 
-LIMITS: Final = Limits(threads=4, waiting=64, grace=2.0)
+_LIMITS: Final = Limits(threads=4, waiting=64, grace=2.0)
 """The kubelet repeats a call that is refused because too many are under way."""
 
 
@@ -58,7 +58,7 @@ class Plugin:
 
     def _served(self, path: str, service: str, methods: Mapping[str, Method]) -> GRPCSocket:
         what = "the kubelet's plugin interface"
-        return GRPCSocket(path, service, methods, self._log, what=what, option="--kubelet-root", limits=LIMITS)
+        return GRPCSocket(path, service, methods, self._log, what=what, option="--kubelet-root", limits=_LIMITS)
 
     def _dra(self) -> Mapping[str, Method]:
         return {
@@ -74,7 +74,7 @@ class Plugin:
 
     def _info(self, _request: Any) -> Message:
         return REGISTRATION["PluginInfo"](
-            type="DRAPlugin", name=self._driver.name, endpoint=self._endpoint, supported_versions=[DRA_VERSION]
+            type="DRAPlugin", name=self._driver.name, endpoint=self._endpoint, supported_versions=[_DRA_VERSION]
         )
 
     def _notified(self, status: Any) -> Message:
@@ -120,15 +120,15 @@ def _method(messages: Mapping[str, type[Message]], name: str, answer: Callable[[
     return Method(messages[f"{name}Request"], answer)
 
 
-DRA_PACKAGE = "k8s.io.kubelet.pkg.apis.dra.v1"
-DRA_SERVICE = f"{DRA_PACKAGE}.DRAPlugin"
-DRA_VERSION = "v1.DRAPlugin"
+_DRA_PACKAGE = "k8s.io.kubelet.pkg.apis.dra.v1"
+DRA_SERVICE = f"{_DRA_PACKAGE}.DRAPlugin"
+_DRA_VERSION = "v1.DRAPlugin"
 """How the registration names the interface."""
-REGISTRATION_PACKAGE = "pluginregistration"
-REGISTRATION_SERVICE = f"{REGISTRATION_PACKAGE}.Registration"
+_REGISTRATION_PACKAGE = "pluginregistration"
+REGISTRATION_SERVICE = f"{_REGISTRATION_PACKAGE}.Registration"
 
 DRA: Mapping[str, type[Message]] = build_messages(
-    DRA_PACKAGE,
+    _DRA_PACKAGE,
     {
         "NodePrepareResourcesRequest": "1 claims repeated Claim",
         "NodePrepareResourcesResponse": "1 claims map string NodePrepareResourceResponse",
@@ -154,7 +154,7 @@ DRA: Mapping[str, type[Message]] = build_messages(
 """Message class of the interface by name."""
 
 REGISTRATION: Mapping[str, type[Message]] = build_messages(
-    REGISTRATION_PACKAGE,
+    _REGISTRATION_PACKAGE,
     {
         "PluginInfo": """
             1 type string

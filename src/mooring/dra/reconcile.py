@@ -14,9 +14,9 @@ from mooring.dra.objects import ClaimObjects
 from mooring.dra.slices import SlicePublisher
 from mooring.service.cluster.apiserver import ClusterError
 
-IMMEDIATE_PERIOD: Final = 5.0
+_IMMEDIATE_PERIOD: Final = 5.0
 """Seconds between two checks for claims that want immediate allocation."""
-SWEEP_PERIOD: Final = 60.0
+_SWEEP_PERIOD: Final = 60.0
 """Seconds between two checks for claims of the agent that no longer exist."""
 
 
@@ -67,11 +67,11 @@ class Reconciler:
         if lost:
             self._driver.restore(lambda: _held(self._agent.node()))
             node = self._agent.node()
-        if self._immediate and now - self._allocated >= IMMEDIATE_PERIOD:
+        if self._immediate and now - self._allocated >= _IMMEDIATE_PERIOD:
             self._allocated = now
             self._allocate()
             node = self._agent.node()
-        if now - self._swept >= SWEEP_PERIOD:
+        if now - self._swept >= _SWEEP_PERIOD:
             self._swept = now
             self._sweep(node)
             node = self._agent.node()

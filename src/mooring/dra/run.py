@@ -31,7 +31,7 @@ from mooring.service.options import Address, LogFormat, LogLevel
 from mooring.service.signals import stop_signals
 
 DRIVER: Final = "cpu.mooring.dev"
-CLAIMS_SOCKET: Final = "/run/mooring/claims.sock"
+_CLAIMS_SOCKET: Final = "/run/mooring/claims.sock"
 PERIOD: Final = 1.0
 """Seconds between two reconciliations."""
 
@@ -40,7 +40,7 @@ PERIOD: Final = 1.0
 class DriverOptions:
     """The command line."""
 
-    agent: str = CLAIMS_SOCKET
+    agent: str = _CLAIMS_SOCKET
     kubeconfig: str = ""
     """Empty for the service account of the pod in which the driver runs."""
     node: str = ""

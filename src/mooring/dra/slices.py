@@ -17,7 +17,7 @@ from mooring.dra.devices import CAPACITY, Attribute, CPUGroup, Grouping, devices
 from mooring.dra.objects import ClaimObjects
 
 API_VERSION: Final = "resource.k8s.io/v1"
-MOST_DEVICES: Final = 128
+_MOST_DEVICES: Final = 128
 """Devices of one slice; the API server refuses more."""
 
 
@@ -57,7 +57,7 @@ def slices(
         generation: of the pool.
         owner: uid of the Node object, with which the slices go.
     """
-    parts = [devices[first : first + MOST_DEVICES] for first in range(0, len(devices), MOST_DEVICES)] or [[]]
+    parts = [devices[first : first + _MOST_DEVICES] for first in range(0, len(devices), _MOST_DEVICES)] or [[]]
     references = [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner, "controller": True}] if owner else []
     return [
         {
@@ -127,7 +127,7 @@ def _value(value: Attribute) -> dict[str, Any]:
 
 PAUSE: Final = 2.0
 """Seconds between two writes: a burst of pods is one change."""
-LOOK: Final = 30.0
+_LOOK: Final = 30.0
 """Seconds after which the cluster's slices are checked although nothing has changed here.
 
 The kubelet deletes those of a driver that was away.
@@ -174,7 +174,7 @@ class SlicePublisher:
         """
         devices = self.devices(node)
         wanted = offered(devices, self._offer.grouping, node.room)
-        is_due = wanted != self._published or now - self._looked >= LOOK
+        is_due = wanted != self._published or now - self._looked >= _LOOK
         if not is_due or now - self._wrote < PAUSE:
             return
         offer = self._offer

@@ -27,8 +27,8 @@ from mooring.manifest.kubelet_config import kubelet_config
 from mooring.manifest.mooring_config import mooring_config
 from mooring.publisher.objects import FACTS, NodeFacts, bad_object, new_object, read_object
 
-ENCODING: Final = "zlib+base64"
-LARGEST_CONTENT: Final = 16 * 1024**2
+_ENCODING: Final = "zlib+base64"
+_LARGEST_CONTENT: Final = 16 * 1024**2
 """Bytes of the content before it is compressed; a machine of 512 CPUs has a fifth of a megabyte."""
 _CONTENT: Final = "spec.content"
 
@@ -80,7 +80,7 @@ def facts_document(facts: NodeFacts) -> dict[str, Any]:
     """Return the NodeFacts object."""
     content = _content(facts)
     packed = b64encode(zlib.compress(content, 9)).decode()
-    return new_object(FACTS, sha256(content).hexdigest(), spec={"encoding": ENCODING, "content": packed})
+    return new_object(FACTS, sha256(content).hexdigest(), spec={"encoding": _ENCODING, "content": packed})
 
 
 def facts_of(document: object) -> NodeFacts:
@@ -135,9 +135,9 @@ def _unpacked(name: str, text: str) -> bytes:
     try:
         packed = b64decode(text, validate=True)
         reader = zlib.decompressobj()
-        content = reader.decompress(packed, LARGEST_CONTENT)
+        content = reader.decompress(packed, _LARGEST_CONTENT)
     except (Base64Error, zlib.error, ValueError) as error:
-        raise bad_object(FACTS, name, _CONTENT, f"is not {ENCODING}: {error}") from None
+        raise bad_object(FACTS, name, _CONTENT, f"is not {_ENCODING}: {error}") from None
     if not reader.eof:
         raise bad_object(FACTS, name, _CONTENT, "is cut off, or larger than any machine")
     return content

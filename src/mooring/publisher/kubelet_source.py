@@ -31,7 +31,7 @@ TRIES: Final = 10
 """Readings until files and API must have agreed."""
 PAUSE: Final = 0.02
 """Seconds between two of them; the kubelet needs a few milliseconds for a pod."""
-LISTING: Final = 2.0
+_LISTING: Final = 2.0
 """Seconds after which the kubelet is asked for its pods even when its files stay as they are."""
 ASKING: Final = 5
 """How often the API server is asked again for pods that it did not know."""
@@ -117,7 +117,7 @@ class KubeletSource:
         """
         self._check_restart()
         marks, now = self._looks(), self._clock()
-        if self._seen is not None and marks == self._marks and now - self._listed < LISTING:
+        if self._seen is not None and marks == self._marks and now - self._listed < _LISTING:
             return self._seen
         reading, pods = self._settled()
         self._marks, self._listed = marks, now

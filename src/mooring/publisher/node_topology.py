@@ -23,10 +23,10 @@ VERSION: Final = "v1alpha2"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "NodeResourceTopology"
 PLURAL: Final = "noderesourcetopologies"
-FACTS_ATTRIBUTE: Final = "mooring.dev/facts"
-SEQUENCE_ATTRIBUTE: Final = "mooring.dev/sequence"
-ALLOCATABLE_ATTRIBUTE: Final = "mooring.dev/exclusiveCPUsAllocatable"
-AVAILABLE_ATTRIBUTE: Final = "mooring.dev/exclusiveCPUsAvailable"
+_FACTS_ATTRIBUTE: Final = "mooring.dev/facts"
+_SEQUENCE_ATTRIBUTE: Final = "mooring.dev/sequence"
+_ALLOCATABLE_ATTRIBUTE: Final = "mooring.dev/exclusiveCPUsAllocatable"
+_AVAILABLE_ATTRIBUTE: Final = "mooring.dev/exclusiveCPUsAvailable"
 
 
 def topology_document(info: MachineInfo, node: Node, state: NodeState) -> dict[str, Any]:
@@ -58,12 +58,12 @@ def _attributes(node: Node, state: NodeState) -> Iterator[tuple[str, str]]:
             yield name, _listed(options)
     yield "cpuManagerPolicy", config.cpu_manager_policy
     yield "memoryManagerPolicy", config.memory_manager_policy
-    yield ATTRIBUTE, fingerprint((pod.namespace, pod.name) for pod in state.pods)
-    yield METHOD_ATTRIBUTE, METHOD
-    yield ALLOCATABLE_ATTRIBUTE, str(exclusive.allocatable)
-    yield AVAILABLE_ATTRIBUTE, str(exclusive.available)
-    yield FACTS_ATTRIBUTE, state.facts
-    yield SEQUENCE_ATTRIBUTE, str(state.sequence)
+    yield _ATTRIBUTE, fingerprint((pod.namespace, pod.name) for pod in state.pods)
+    yield _METHOD_ATTRIBUTE, METHOD
+    yield _ALLOCATABLE_ATTRIBUTE, str(exclusive.allocatable)
+    yield _AVAILABLE_ATTRIBUTE, str(exclusive.available)
+    yield _FACTS_ATTRIBUTE, state.facts
+    yield _SEQUENCE_ATTRIBUTE, str(state.sequence)
 
 
 def _listed(options: Mapping[str, str]) -> str:
@@ -88,8 +88,8 @@ def _resource(amount: ZoneAmount) -> dict[str, str]:
     }
 
 
-ATTRIBUTE: Final = "nodeTopologyPodsFingerprint"
-METHOD_ATTRIBUTE: Final = "nodeTopologyPodsFingerprintMethod"
+_ATTRIBUTE: Final = "nodeTopologyPodsFingerprint"
+_METHOD_ATTRIBUTE: Final = "nodeTopologyPodsFingerprintMethod"
 METHOD: Final = "exclude-terminal"
 """Of the published methods the one that says: every pod that has not ended."""
 _PREFIX: Final = "pfp0v001"

@@ -77,14 +77,14 @@ def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> Kubel
 def rejoined(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod]) -> Kubelet:
     """Return a kubelet that has started on the files of a state, with its devices and with the pods that are in it."""
     kubelet = kubelet.with_devices(state.devices)
-    holders = traces(kubelet.node)
+    holders = _traces(kubelet.node)
     members = _members(state, holders, pods)
     adopted = [pods.get(uid) or _described_by(uid, holders[uid]) for uid in members if uid in pods or uid in holders]
     kubelet = replace(kubelet, node=kubelet.node.adopt(adopted)).settled()
     return kubelet.counting(kubelet.used)
 
 
-def traces(node: Node) -> dict[str, list[str]]:
+def _traces(node: Node) -> dict[str, list[str]]:
     """Return uid -> containers of everything that is recorded as holding something."""
     found: dict[str, dict[str, None]] = {}
     for held in (node.cpu.assignments, node.memory.assignments, node.providers.devices.held):

@@ -33,7 +33,7 @@ def apply(http: httpx2.Client, document: Mapping[str, Any]) -> None:
         ClusterError: the server says no, or nothing.
         InputError: the object is larger than a cluster takes.
     """
-    path = f"{path_of(document)}/{document['metadata']['name']}"
+    path = f"{_path_of(document)}/{document['metadata']['name']}"
     query = {"fieldManager": MANAGER, "force": "true"}
     data = encoded(document)
     with cluster_errors():
@@ -50,7 +50,7 @@ def create_once(http: httpx2.Client, document: Mapping[str, Any]) -> None:
     data = encoded(document)
     try:
         with cluster_errors():
-            check_response(http.post(path_of(document), params={"fieldManager": MANAGER}, content=data, headers=_JSON))
+            check_response(http.post(_path_of(document), params={"fieldManager": MANAGER}, content=data, headers=_JSON))
     except ClusterError as error:
         if error.code != httpx2.codes.CONFLICT:
             raise
@@ -76,12 +76,12 @@ def node_uid(http: httpx2.Client, name: str) -> str:
     return uid if isinstance(uid, str) else ""
 
 
-def path_of(document: Mapping[str, Any]) -> str:
+def _path_of(document: Mapping[str, Any]) -> str:
     """Return where objects of a kind are."""
     return _PATHS[document["kind"]]
 
 
-YOUNGEST: Final = 3600.0
+_YOUNGEST: Final = 3600.0
 """Seconds for which facts stay in any case: a publisher makes them just before the state that names them."""
 _PAGE: Final = 200
 _FACTS: Final = f"apis/{API_VERSION}/{PLURALS[FACTS]}"
@@ -105,7 +105,7 @@ def prune(http: httpx2.Client, now: float) -> list[str]:
     for one in facts:
         metadata = one.get("metadata") or {}
         name = str(metadata.get("name", ""))
-        if name in named or now - _made(metadata) < YOUNGEST:
+        if name in named or now - _made(metadata) < _YOUNGEST:
             continue
         if _delete(http, name, metadata):
             gone.append(name)

@@ -30,8 +30,8 @@ from mooring.scheduling.extender.wire import (
 )
 from mooring.scheduling.prediction import PodShape, shape_of
 
-UNDECIDED = NodeVerdict("mooring: not decided within the time of the request", hopeless=True)
-MOST_MORE = 2
+_UNDECIDED = NodeVerdict("mooring: not decided within the time of the request", hopeless=True)
+_MOST_MORE = 2
 """Victims that are added to those which the scheduler proposes."""
 MOST_TRIES = 60
 """Sets of victims that are tried on one node."""
@@ -111,7 +111,7 @@ class Answers:
         for name in names:
             outlook = self.view.outlook(name, pod) if self.in_time() else None
             if outlook is None:
-                yield UNDECIDED
+                yield _UNDECIDED
                 continue
             verdict = known.get(outlook)
             if verdict is None:
@@ -146,7 +146,7 @@ class Answers:
 
 def _sets(uids: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Yield sets of more victims, the smaller ones and those of lower priority first."""
-    for size in range(1, MOST_MORE + 1):
+    for size in range(1, _MOST_MORE + 1):
         yield from combinations(uids, size)
 
 

@@ -21,7 +21,7 @@ from mooring.scheduling.extender.view import ClusterView
 from mooring.scheduling.extender.wire import BindAnswer, BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors
 
-WAIT = 5.0
+_WAIT = 5.0
 """Seconds for which a node is waited for to which another pod is just being bound."""
 
 
@@ -90,7 +90,7 @@ class Binder:
             in_time: tells whether the scheduler still waits for the answer.
         """
         lock = self.view.lock_of(asked.Node)
-        if not lock.acquire(timeout=WAIT):
+        if not lock.acquire(timeout=_WAIT):
             return BindAnswer("mooring: other pods are being bound to the node")
         try:
             return self._bound(asked, in_time)

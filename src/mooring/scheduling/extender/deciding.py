@@ -91,7 +91,7 @@ class Decider:
     def _without_knowledge(self, outlook: Outlook, shape: PodShape) -> NodeVerdict:
         if self._unknown is UnknownNodes.ALLOW:
             return GOOD
-        if self._unknown is UnknownNodes.DENY_EXCLUSIVE and not wants_exclusive(shape.pod):
+        if self._unknown is UnknownNodes.DENY_EXCLUSIVE and not _wants_exclusive(shape.pod):
             return GOOD
         return NodeVerdict(f"mooring: {outlook.trouble}", hopeless=True)
 
@@ -156,7 +156,7 @@ def sentence(code: str, reason: str) -> str:
     return f"mooring: {first} ({code}{', ' + reason if reason else ''})"
 
 
-def wants_exclusive(pod: Pod) -> bool:
+def _wants_exclusive(pod: Pod) -> bool:
     """Tell whether a kubelet with static CPU manager policy would give the pod CPUs of its own."""
     gates = PodLevelGates(True, True)
     if pod.is_pod_level and exclusive_cpus_of_pod(pod, gates):

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Seconds; a scheduler waits for five by default."""
 
 _GAUGES: Mapping[str, str] = {
@@ -41,7 +41,7 @@ class ExtenderMetrics:
             "mooring_extender_request_seconds",
             "Time from a request of the scheduler to its answer.",
             ["verb"],
-            buckets=BUCKETS,
+            buckets=_BUCKETS,
             registry=self._registry,
         )
         self.requests = self._counter("requests", "Requests, by verb and status.", "verb", "status")

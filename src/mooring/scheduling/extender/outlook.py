@@ -21,7 +21,7 @@ from mooring.scheduling.extender.pods import is_plain
 from mooring.scheduling.prediction import Load, load_of, view_key
 
 UNPUBLISHED = "the node has not published its state"
-UNKNOWN_FACTS = "the facts of the node are not known"
+_UNKNOWN_FACTS = "the facts of the node are not known"
 UNREADABLE = "the state of the node cannot be read"
 UNSETTLED = "too many pods come and go on the node to tell what it has"
 BEFORE_US = "pods came to the node before the extender began, and its state does not name them yet"
@@ -97,7 +97,7 @@ def kubelets_of(situation: Situation) -> tuple[Kubelet, ...] | str:
     if state is None:
         return UNPUBLISHED
     if kind is None or isinstance(kind, str):
-        return UNKNOWN_FACTS if kind is None else UNREADABLE
+        return _UNKNOWN_FACTS if kind is None else UNREADABLE
     base = restored(kind, state, situation.pods)
     if isinstance(base, str):
         return UNREADABLE
@@ -144,7 +144,7 @@ class Outlooks:
         """Return the outlook on a node."""
         kubelets = kubelets_of(situation)
         if isinstance(kubelets, str) or not isinstance(situation.kind, NodeKind):
-            return self.trouble(kubelets if isinstance(kubelets, str) else UNKNOWN_FACTS)
+            return self.trouble(kubelets if isinstance(kubelets, str) else _UNKNOWN_FACTS)
         return self.shared(situation.kind, kubelets)
 
     def shared(self, kind: NodeKind, kubelets: Sequence[Kubelet]) -> Outlook:

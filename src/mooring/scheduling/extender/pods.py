@@ -21,7 +21,7 @@ from mooring.manifest.pods import MIRROR, pod_from_object
 from mooring.scheduling.prediction import shape_key
 
 SOURCE: Final = "API server"
-NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "pods")
+_NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 _KEPT: Final = (MIRROR, SCALE_DOWN)
 _MOST_SHAPES: Final = 20_000
 
@@ -74,7 +74,7 @@ class _Status(msgspec.Struct, omit_defaults=True):
     resources: _Resources | None = None
 
 
-class SeenPodObject(msgspec.Struct, omit_defaults=True):
+class _SeenPodObject(msgspec.Struct, omit_defaults=True):
     """A v1 Pod, as far as it is read."""
 
     metadata: _PodMetadata = msgspec.field(default_factory=_PodMetadata)
@@ -123,7 +123,7 @@ class Shapes:
 _NONE: Mapping[str, str] = {}
 
 
-def pod_of(found: SeenPodObject, shapes: Shapes) -> Pod:
+def pod_of(found: _SeenPodObject, shapes: Shapes) -> Pod:
     """Return the pod as its node counts it: while a resize is on its way, with what is allocated.
 
     Raises:
@@ -143,7 +143,7 @@ def seen_pod(data: bytes | msgspec.Raw, shapes: Shapes) -> Seen:
         InputError: it is none.
     """
     try:
-        found = msgspec.json.decode(data, type=SeenPodObject)
+        found = msgspec.json.decode(data, type=_SeenPodObject)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"the pod cannot be read: {error}", source=SOURCE) from None
     status = found.status
@@ -165,7 +165,7 @@ def is_plain(pod: Pod) -> bool:
     if pod.qos is QoS.GUARANTEED:
         return False
     return not any(
-        name not in NATIVE and not name.startswith("hugepages-")
+        name not in _NATIVE and not name.startswith("hugepages-")
         for container in pod.containers
         for name in (*container.requests, *container.limits)
     )

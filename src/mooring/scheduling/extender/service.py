@@ -34,7 +34,7 @@ from mooring.scheduling.extender.wire import (
 )
 
 NOT_READY: Final = "mooring: the extender has not yet listed all nodes and pods"
-TOO_LATE: Final = "mooring: not decided within the time of the request"
+_TOO_LATE: Final = "mooring: not decided within the time of the request"
 _JSON: Final = "application/json"
 _RESERVE: Final = 0.8
 """Part of the time of a request after which no new node is looked at."""
@@ -135,7 +135,7 @@ class Service:
     async def _filter(self, body: bytes, until: float) -> object:
         if not self._is_ready():
             return FilterAnswer(Error=NOT_READY)
-        late = FilterAnswer(Error=TOO_LATE)
+        late = FilterAnswer(Error=_TOO_LATE)
         return await self._thought(
             lambda answers: answers.filtered(decoded(body, Arguments)), self._thinking, until, late
         )
@@ -159,7 +159,7 @@ class Service:
         asked = decoded(body, BindArguments)
         if not self._is_ready():
             return BindAnswer(NOT_READY)
-        late = BindAnswer(TOO_LATE)
+        late = BindAnswer(_TOO_LATE)
         found = await self._thought(
             lambda answers: self._binder.bind(asked, answers.in_time), self._binding, until, late
         )
