@@ -9,7 +9,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from mooring import merge_hints
-from mooring.core.bits import mask_of
+from mooring.core.bits import NUMAMask, mask_of
 from mooring.topologymanager import Hints
 
 
@@ -27,8 +27,8 @@ def compiled(plain: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             "resource": Hints(
-                tuple(mask_of(hint["numa"]) for hint in provider["resource"] if hint["preferred"]),
-                tuple(mask_of(hint["numa"]) for hint in provider["resource"] if not hint["preferred"]),
+                tuple(NUMAMask(mask_of(hint["numa"])) for hint in provider["resource"] if hint["preferred"]),
+                tuple(NUMAMask(mask_of(hint["numa"])) for hint in provider["resource"] if not hint["preferred"]),
             )
         }
         for provider in plain

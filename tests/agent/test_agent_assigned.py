@@ -31,6 +31,7 @@ from mooring.agent.reactor.resizing import released
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, AssignedScope, Options
 from mooring.agent.storage.assigned_files import CPUSET_FILE, MEMSET_FILE, AssignedFiles
+from mooring.core.bits import CPUMask
 from mooring.core.pod import Pod
 from mooring.node.claims import Claim, Share
 
@@ -112,7 +113,9 @@ def test_a_container_of_the_shared_pool_is_told_that_it_has_nothing() -> None:
 
 
 def test_cpus_of_claims_are_among_a_containers_own() -> None:
-    two = Claim("u-1", "shop", "two", (Share("fast", "numa1", 2, 0xF0), Share("slow", "numa1", 1, 0xF0)))
+    two = Claim(
+        "u-1", "shop", "two", (Share("fast", "numa1", 2, CPUMask(0xF0)), Share("slow", "numa1", 1, CPUMask(0xF0)))
+    )
     slow = "MOORING_CLAIM_U_1_1"
     for pod, own in ((shared("a"), ""), (guaranteed("a", "2"), "1-2,")):
         state = prepare_claim(resizable(), two, ["a"]).state

@@ -30,6 +30,7 @@ from mooring.agent.status.snapshot import AgentCounts, Snapshot
 from mooring.agent.status.status_document import status_document
 from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.cli.text.status import status_text
+from mooring.core.bits import CPUMask
 from mooring.core.config import MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
@@ -40,7 +41,9 @@ from mooring.node.claims import Claim, Share
 from mooring.service.claims_messages import MESSAGES
 
 NUMA1 = 0xF0
-TWO = Claim("u-1", "shop", "two", (Share("fast", "numa1", 2, NUMA1), Share("slow", "numa1", 1, NUMA1)))
+TWO = Claim(
+    "u-1", "shop", "two", (Share("fast", "numa1", 2, CPUMask(NUMA1)), Share("slow", "numa1", 1, CPUMask(NUMA1)))
+)
 FAST, SLOW = "MOORING_CLAIM_U_1_0", "MOORING_CLAIM_U_1_1"
 
 
@@ -111,7 +114,7 @@ def test_preparing_again_lets_another_pod_in_and_moves_nobody() -> None:
 
 def test_a_refused_claim_changes_nothing() -> None:
     state = small_state()
-    made = prepare_claim(state, replace(TWO, shares=(Share("fast", "numa1", 5, NUMA1),)), ["p"])
+    made = prepare_claim(state, replace(TWO, shares=(Share("fast", "numa1", 5, CPUMask(NUMA1)),)), ["p"])
     assert refusal(made) == "InsufficientCPUs"
     assert made.state is state
 
@@ -126,7 +129,7 @@ def test_giving_back_widens_the_shared_pool() -> None:
 
 
 def test_a_pod_that_waited_for_a_claims_cpus_gets_them() -> None:
-    state = prepared(small_state(), "p", asked=replace(TWO, shares=(Share("all", "numa1", 4, NUMA1),)))
+    state = prepared(small_state(), "p", asked=replace(TWO, shares=(Share("all", "numa1", 4, CPUMask(NUMA1)),)))
     state = state_change(state, Event.RUN_POD_SANDBOX, sandbox("g"), None).state
     listed = synchronize(state, [sandbox("g")], [running("g")], {"g": guaranteed("g", "5")})
     assert "g" in listed.state.held
@@ -188,7 +191,7 @@ def request(**fields: object) -> object:
 
 def test_a_request_becomes_a_claim() -> None:
     asked, pods = claim_asked(request())
-    assert asked == Claim("u-1", "shop", "two", (Share("fast", "numa1", 2, NUMA1),))
+    assert asked == Claim("u-1", "shop", "two", (Share("fast", "numa1", 2, CPUMask(NUMA1)),))
     assert pods == {"p"}
 
 

@@ -16,6 +16,7 @@ from tests.agent.test_agent_reactor_laws import OPT_OUT, AgentLives
 
 from mooring.agent.reactor.desired import expected, set_of
 from mooring.agent.reactor.values import Options
+from mooring.core.bits import CPUMask
 from mooring.core.config import CPU_HOTPLUG, MooringConfig
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
@@ -34,7 +35,7 @@ class HotplugLives(AgentLives):
         self.world = World(INFO, CONFIG, Options(opt_out_annotation=OPT_OUT), mooring=mooring)
         start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts())
         assert start.kubelet is not None
-        self.fresh, self.all_cpus = start.kubelet, (1 << INFO.num_cores) - 1
+        self.fresh, self.all_cpus = start.kubelet, CPUMask((1 << INFO.num_cores) - 1)
         self.online = self.all_cpus
         self._connect()
         for number, pod in enumerate([shared("s"), *(guaranteed(f"a{one}", size) for one, size in enumerate(sizes))]):

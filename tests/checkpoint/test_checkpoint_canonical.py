@@ -20,6 +20,7 @@ from mooring.checkpoint.checksum import data_checksum
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
 from mooring.checkpoint.formats import LoadRefusal
 from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
+from mooring.core.bits import CPUMask
 from mooring.core.moment import Moment
 from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
@@ -115,8 +116,10 @@ def test_what_the_writers_write_takes_the_quick_way(cpu: CPUState, memory: Memor
 
 
 def test_pending_releases_are_left_to_the_strict_reader() -> None:
-    pre = {"uid": {"main": PreAssignment(0b010, Moment(5, "boot"), is_written=True)}}
-    state = CPUState("static", 1, {"uid": {"main": 0b110}}, {}, {"uid": {"main": 0b010}}, pre)
+    pre = {"uid": {"main": PreAssignment(CPUMask(0b010), Moment(5, "boot"), is_written=True)}}
+    state = CPUState(
+        "static", CPUMask(1), {"uid": {"main": CPUMask(0b110)}}, {}, {"uid": {"main": CPUMask(0b010)}}, pre
+    )
     text = cpu_state_text(state, pod_level=True, baselines=True)
     read = cpu_load.load_cpu_state(text, policy="static", pod_level=True, baselines=True, releases=True)
     assert read == state
@@ -125,7 +128,7 @@ def test_pending_releases_are_left_to_the_strict_reader() -> None:
 
 
 def test_another_policy_is_refused_as_ever() -> None:
-    text = cpu_state_text(CPUState("static", 1, {}), pod_level=False, baselines=False)
+    text = cpu_state_text(CPUState("static", CPUMask(1), {}), pod_level=False, baselines=False)
     refusal = cpu_load.load_cpu_state(text, policy="none", pod_level=False, baselines=False)
     assert refusal == cpu_load.read_strictly(text, policy="none", pod_level=False, baselines=False)
     assert isinstance(refusal, LoadRefusal)

@@ -16,15 +16,16 @@ from mooring.checkpoint.cpu_load import load_cpu_state
 from mooring.checkpoint.formats import Created, LoadRefusal, describe_format
 from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
 from mooring.checkpoint.memory_load import load_memory_state
+from mooring.core.bits import CPUMask
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
 
 CPU = CPUState(
     "static",
-    0b10000001,
-    {"6a6f-uid": {"main": 0b110, "side": 0b11000}, "other": {"c": 0b100000}},
-    {"6a6f-uid": 0b11110},
-    {"6a6f-uid": {"main": 0b110, "side": 0b11000}, "other": {"c": 0b100000}},
+    CPUMask(0b10000001),
+    {"6a6f-uid": {"main": CPUMask(0b110), "side": CPUMask(0b11000)}, "other": {"c": CPUMask(0b100000)}},
+    {"6a6f-uid": CPUMask(0b11110)},
+    {"6a6f-uid": {"main": CPUMask(0b110), "side": CPUMask(0b11000)}, "other": {"c": CPUMask(0b100000)}},
 )
 TABLE = MemoryTable(4096, 512, 3584, 1024, 2560)
 MEMORY = MemoryState(

@@ -21,7 +21,7 @@ from mooring.checkpoint.structures import (
     MEMORY_V1,
     MEMORY_V2,
 )
-from mooring.core.bits import list_text
+from mooring.core.bits import CPUMask, list_text
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import Block, MemoryState, NodeState
 
@@ -121,17 +121,23 @@ def test_order_of_mappings_does_not_show(state: CPUState) -> None:
 
 
 def test_a_changed_mapping_is_not_taken_for_the_one_before() -> None:
-    held = {"main": 0b110}
-    state = CPUState("static", 1, {"uid": held})
+    held = {"main": CPUMask(0b110)}
+    state = CPUState("static", CPUMask(1), {"uid": held})
     before = cpu_state_text(state, pod_level=False, baselines=False)
-    held["main"] = 0b1100
+    held["main"] = CPUMask(0b1100)
     after = cpu_state_text(state, pod_level=False, baselines=False)
     assert '"main":"1-2"' in before
     assert '"main":"2-3"' in after
 
 
 def test_names_that_are_no_text_are_written_as_go_writes_what_is_not_utf8() -> None:
-    state = CPUState("static\udcff", 1, {"\ud800": {"c\udc80": 2}}, {"\ud800": 2}, {"\ud800": {"c": 2}})
+    state = CPUState(
+        "static\udcff",
+        CPUMask(1),
+        {"\ud800": {"c\udc80": CPUMask(2)}},
+        {"\ud800": CPUMask(2)},
+        {"\ud800": {"c": CPUMask(2)}},
+    )
     texts = [cpu_state_text(state, pod_level=True, baselines=True), cpu_text_v2(state), cpu_text_v3(state)]
     memory = MemoryState("\udcff", {}, {"\ud800": {"c": (Block((), "\udcff", 1),)}}, {"\ud800": ()})
     texts += [memory_state_text(memory, pod_level=True), memory_text_v1(memory), memory_text_v2(memory)]

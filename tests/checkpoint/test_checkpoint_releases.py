@@ -13,16 +13,17 @@ from mooring.checkpoint.checksum import data_checksum
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
 from mooring.checkpoint.cpu_load import load_cpu_state
 from mooring.checkpoint.formats import LoadRefusal
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.moment import Moment
 from mooring.cpumanager.state import CPUState, PreAssignment
 
 BOOT = "11111111-2222-3333-4444-555555555555"
-PENDING = PreAssignment(0b0000_0110, Moment(7_500_000_000, BOOT), is_written=True)
+PENDING = PreAssignment(CPUMask(0b0000_0110), Moment(7_500_000_000, BOOT), is_written=True)
 STATE = CPUState(
     "static",
-    0b1110_0001,
-    {"uid": {"app": 0b0001_1110}},
-    baselines={"uid": {"app": 0b0000_0010}},
+    CPUMask(0b1110_0001),
+    {"uid": {"app": CPUMask(0b0001_1110)}},
+    baselines={"uid": {"app": CPUMask(0b0000_0010)}},
     pre_assignments={"uid": {"app": PENDING}},
 )
 
@@ -33,12 +34,12 @@ moments = st.builds(Moment, st.integers(0, 2**62), words | st.just(BOOT))
 @st.composite
 def states(draw: st.DrawFn) -> CPUState:
     """Return states some of whose containers are about to give CPUs back."""
-    held: dict[str, dict[str, int]] = {}
-    baselines: dict[str, dict[str, int]] = {}
+    held: dict[str, dict[str, CPUMask]] = {}
+    baselines: dict[str, dict[str, CPUMask]] = {}
     pending: dict[str, dict[str, PreAssignment]] = {}
     for pod in draw(st.sets(words, min_size=1, max_size=3)):
         for name in draw(st.sets(words, min_size=1, max_size=3)):
-            baseline = draw(st.integers(1, 2**20 - 1))
+            baseline = CPUMask(draw(st.integers(1, 2**20 - 1)))
             kept = baseline | draw(st.integers(0, 2**20 - 1))
             held.setdefault(pod, {})[name] = kept
             baselines.setdefault(pod, {})[name] = baseline
@@ -46,7 +47,7 @@ def states(draw: st.DrawFn) -> CPUState:
             if more:
                 held[pod][name] = kept | more
                 pending.setdefault(pod, {})[name] = PreAssignment(kept, draw(moments), draw(st.booleans()))
-    return CPUState("static", draw(st.integers(0, 2**20 - 1)), held, {}, baselines, pending)
+    return CPUState("static", CPUMask(draw(st.integers(0, 2**20 - 1))), held, {}, baselines, pending)
 
 
 def text_of(state: CPUState) -> str:
@@ -98,10 +99,10 @@ def test_formats_of_older_kubelets_know_nothing_of_releases(state: CPUState) -> 
     "changed",
     [
         replace(STATE, assignments={}),
-        replace(STATE, assignments={"uid": {"app": 0b0110}}),
-        replace(STATE, assignments={"uid": {"app": 0b1100}}),
-        replace(STATE, baselines={"uid": {"app": 0b1000}}),
-        replace(STATE, pre_assignments={"uid": {"app": replace(PENDING, cpus=0)}}),
+        replace(STATE, assignments={"uid": {"app": CPUMask(0b0110)}}),
+        replace(STATE, assignments={"uid": {"app": CPUMask(0b1100)}}),
+        replace(STATE, baselines={"uid": {"app": CPUMask(0b1000)}}),
+        replace(STATE, pre_assignments={"uid": {"app": replace(PENDING, cpus=NO_CPUS)}}),
     ],
     ids=["no entry", "nothing to give back", "not its own CPUs", "below the baseline", "all CPUs"],
 )
@@ -110,7 +111,7 @@ def test_a_release_that_does_not_fit_its_container_is_dropped(changed: CPUState)
 
 
 def test_a_release_that_is_no_cpu_list_stops_the_start_and_only_with_the_extension() -> None:
-    text = text_of(replace(STATE, default=0, assignments={}, baselines={}))
+    text = text_of(replace(STATE, default=NO_CPUS, assignments={}, baselines={}))
     data = json.loads(text)["data"].replace('"1-2"', '"1-x"')
     outer = json.loads(text) | {"data": data}
 

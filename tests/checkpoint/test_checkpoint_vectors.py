@@ -31,6 +31,7 @@ from mooring.checkpoint.structures import (
     MEMORY_V2,
     fresh,
 )
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
@@ -167,11 +168,11 @@ def test_data_checksums(number: int) -> None:
     assert data_checksum(data) == expected
 
 
-def mask(text: str) -> int:
+def mask(text: str) -> CPUMask:
     return CPUSet.parse(text).mask
 
 
-def masks(entries: dict[str, dict[str, str]]) -> dict[str, dict[str, int]]:
+def masks(entries: dict[str, dict[str, str]]) -> dict[str, dict[str, CPUMask]]:
     return {pod: {name: mask(text) for name, text in held.items()} for pod, held in entries.items()}
 
 
@@ -292,7 +293,7 @@ def test_an_empty_object_is_a_v2_file_without_a_policy() -> None:
 
 V4_FILES = [
     (
-        CPUState("static", 0xFF, {}),
+        CPUState("static", CPUMask(0xFF), {}),
         (False, False),
         (
             r'{"policyName":"static","defaultCpuSet":"0-7","checksum":14413152,"data":"{\"policyName\":\"static\",'
@@ -334,7 +335,7 @@ V4_FILES = [
         ),
     ),
     (
-        CPUState("none", 0, {}),
+        CPUState("none", NO_CPUS, {}),
         (True, True),
         (
             r'{"policyName":"none","defaultCpuSet":"","checksum":1353318690,"data":"{\"policyName\":\"none\",'
@@ -352,8 +353,8 @@ def test_whole_cpu_files(state: CPUState, gates: tuple[bool, bool], text: str) -
 
 
 def test_what_the_gates_hide_is_not_written() -> None:
-    full = CPUState("static", 1, {"p": {"c": 6}}, {"p": 6}, {"p": {"c": 6}})
-    bare = CPUState("static", 1, {"p": {"c": 6}})
+    full = CPUState("static", CPUMask(1), {"p": {"c": CPUMask(6)}}, {"p": CPUMask(6)}, {"p": {"c": CPUMask(6)}})
+    bare = CPUState("static", CPUMask(1), {"p": {"c": CPUMask(6)}})
     assert cpu_state_text(full, pod_level=False, baselines=False) == cpu_state_text(
         bare, pod_level=True, baselines=True
     )

@@ -11,6 +11,7 @@ from tests.documents.validation import complaints
 
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.checkpoint.cpu_load import load_cpu_state
+from mooring.core.bits import CPUMask
 from mooring.core.moment import Moment
 from mooring.cpumanager.state import CPUState, PreAssignment
 
@@ -42,7 +43,9 @@ spec: {containers: [{name: app, resources: {limits: {cpu: "CPUS", memory: 1Gi}}}
 def node(folder: Path, cpus: int = 4, pending: PreAssignment | None = None) -> tuple[str, ...]:
     """Return the options of a node on which a pod has CPUs 1 to 4, the first two of them at first."""
     releases = {"web": {"app": pending}} if pending is not None else {}
-    state = CPUState("static", 0xFFE1, {"web": {"app": 0b11110}}, {}, {"web": {"app": 0b00110}}, releases)
+    state = CPUState(
+        "static", CPUMask(0xFFE1), {"web": {"app": CPUMask(0b11110)}}, {}, {"web": {"app": CPUMask(0b00110)}}, releases
+    )
     (folder / "cpu_manager_state").write_text(cpu_state_text(state, pod_level=False, baselines=True), "utf-8")
     (folder / "kubelet.yaml").write_text(KUBELET, "utf-8")
     (folder / "web.yaml").write_text(POD_FILE.replace("CPUS", str(cpus)), "utf-8")
@@ -105,7 +108,7 @@ def test_a_pod_that_does_not_run_cannot_be_resized() -> None:
 
 
 def test_show_tells_what_a_container_had_at_first_and_what_goes_back(tmp_path: Path) -> None:
-    pending = PreAssignment(0b01110, Moment(7_500_000_000, "0af3c2e1-0000"), is_written=True)
+    pending = PreAssignment(CPUMask(0b01110), Moment(7_500_000_000, "0af3c2e1-0000"), is_written=True)
     inputs = node(tmp_path, pending=pending)[:-2]
     answered = mooring("show", *inputs)
     assert "1a  2a  3a  4A" in answered.out
@@ -131,7 +134,7 @@ def test_nothing_is_said_where_nobody_was_resized() -> None:
 
 
 def test_the_doctor_knows_releases_with_the_extension_only(tmp_path: Path) -> None:
-    pending = PreAssignment(0b01110, Moment(7_500_000_000, "0af3c2e1-0000"), is_written=True)
+    pending = PreAssignment(CPUMask(0b01110), Moment(7_500_000_000, "0af3c2e1-0000"), is_written=True)
     inputs = node(tmp_path, cpus=3, pending=pending)
     sound = mooring("doctor", *inputs)
     assert sound.code == 0
@@ -146,7 +149,7 @@ def test_the_doctor_knows_releases_with_the_extension_only(tmp_path: Path) -> No
 
 
 def test_a_repair_keeps_releases(tmp_path: Path) -> None:
-    pending = PreAssignment(0b01110, Moment(7_500_000_000, "0af3c2e1-0000"), is_written=True)
+    pending = PreAssignment(CPUMask(0b01110), Moment(7_500_000_000, "0af3c2e1-0000"), is_written=True)
     inputs = node(tmp_path, cpus=3, pending=pending)
     file = tmp_path / "cpu_manager_state"
     whole = file.read_text("utf-8")

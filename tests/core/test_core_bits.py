@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.bits import list_text, lowest, mask_of, members
+from mooring.core.bits import CPUMask, list_text, lowest, mask_of, members
 
 sets = st.frozensets(st.integers(0, 200), max_size=40)
 runs = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 70)), max_size=5).map(
@@ -34,11 +34,11 @@ def test_the_text_is_the_shortest_list_of_runs(numbers: frozenset[int]) -> None:
 @given(sets | runs, st.data())
 def test_the_lowest_members_are_taken(numbers: frozenset[int], data: st.DataObject) -> None:
     count = data.draw(st.integers(0, len(numbers)))
-    assert list(members(lowest(mask_of(numbers), count))) == sorted(numbers)[:count]
+    assert list(members(lowest(CPUMask(mask_of(numbers)), count))) == sorted(numbers)[:count]
 
 
 def test_more_members_than_there_are_give_all() -> None:
-    assert lowest(0b101, 9) == 0b101
+    assert lowest(CPUMask(0b101), 9) == 0b101
 
 
 @pytest.mark.parametrize(("mask", "text"), [(0, ""), (1, "0"), (0b11, "0-1"), (0b101, "0,2"), (0b110111, "0-2,4-5")])

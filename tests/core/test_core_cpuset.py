@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
 
 sets = st.frozensets(st.integers(0, 130), max_size=30)
@@ -90,6 +91,6 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_values_cannot_change() -> None:
     cpus = CPUSet.of(1)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        cpus.mask = 2  # type: ignore[misc]
+        cpus.mask = CPUMask(2)  # type: ignore[misc]
     assert {cpus: 1}[CPUSet.parse("1")] == 1
     assert repr(CPUSet.of(1, 2)) == "CPUSet('1-2')"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.core.bits import mask_of, members
+from mooring.core.bits import CPUMask, NUMAMask, mask_of, members
 from mooring.core.machineinfo import Cache, Core, MachineInfo, Node
 from mooring.core.topology import CPUPlace, Topology, TopologyError, build_topology, discover_topology
 
@@ -101,9 +101,11 @@ def test_queries_equal_plain_loops(places: dict[int, CPUPlace], cpus: int, nodes
     topology = of(places)
     assert topology.all_cpus == mask_of(places)
     cores = {places[cpu].core for cpu in members(cpus) if cpu in places}
-    assert topology.core_siblings(cpus) == mask_of(cpu for cpu in places if places[cpu].core in cores)
-    assert topology.cpus_in_numa(nodes) == mask_of(cpu for cpu in places if nodes >> places[cpu].numa & 1)
-    assert topology.sockets_touched(cpus) == len({places[cpu].socket for cpu in members(cpus) if cpu in places})
+    assert topology.core_siblings(CPUMask(cpus)) == mask_of(cpu for cpu in places if places[cpu].core in cores)
+    assert topology.cpus_in_numa(NUMAMask(nodes)) == mask_of(cpu for cpu in places if nodes >> places[cpu].numa & 1)
+    assert topology.sockets_touched(CPUMask(cpus)) == len(
+        {places[cpu].socket for cpu in members(cpus) if cpu in places}
+    )
 
 
 @given(places_of_cpus)
@@ -121,4 +123,4 @@ def test_elements_lie_in_order_under_every_parent_that_they_touch(places: dict[i
 
 
 def test_a_node_minus_one_is_in_no_mask() -> None:
-    assert of({0: CPUPlace(-1, 0, 0, 0), 1: CPUPlace(0, 0, 1, 0)}).cpus_in_numa(0b11) == 0b10
+    assert of({0: CPUPlace(-1, 0, 0, 0), 1: CPUPlace(0, 0, 1, 0)}).cpus_in_numa(NUMAMask(0b11)) == 0b10

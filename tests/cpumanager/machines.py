@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from hypothesis import strategies as st
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.topology import CPUPlace, Topology, build_topology
 
@@ -109,14 +110,14 @@ def fixture(name: str) -> Topology:
     return FIXTURES[name]()
 
 
-def mask(text: str) -> int:
+def mask(text: str) -> CPUMask:
     """Return the mask of a CPU list."""
     return CPUSet.parse(text).mask
 
 
 def text(cpus: object) -> object:
     """Return a mask as a CPU list, and anything else as it is."""
-    return str(CPUSet(cpus)) if isinstance(cpus, int) else cpus
+    return str(CPUSet(CPUMask(cpus))) if isinstance(cpus, int) else cpus
 
 
 @st.composite
@@ -170,7 +171,7 @@ def true_counts(places: dict[int, CPUPlace]) -> dict[str, int]:
     }
 
 
-def subsets_of(cpus: int) -> st.SearchStrategy[int]:
+def subsets_of(cpus: CPUMask) -> st.SearchStrategy[CPUMask]:
     """Draw part of a CPU set, often most of it."""
     pattern = st.integers(0, (1 << cpus.bit_length()) - 1)
     return st.one_of(

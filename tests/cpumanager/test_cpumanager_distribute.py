@@ -19,7 +19,7 @@ from tests.cpumanager.plain_distribution import (
 )
 from tests.cpumanager.plain_taking import TakingError
 
-from mooring.core.bits import mask_of, members
+from mooring.core.bits import CPUMask, mask_of, members
 from mooring.core.decision import Endless
 from mooring.core.topology import CPUPlace, Topology, build_topology
 from mooring.cpumanager.balance import Judge, claimed_positions, kept_prefix
@@ -101,10 +101,14 @@ def machine(sizes: list[int], first_socket: int, threads: int = 1) -> Topology:
     return build_topology(dict(sorted(places.items())), **true_counts(places))
 
 
-def first_cpus(topology: Topology, counts: list[int]) -> int:
+def first_cpus(topology: Topology, counts: list[int]) -> CPUMask:
     """Return the first CPUs of each node."""
-    return mask_of(
-        cpu for cpus, count in zip(topology.numa.values(), counts, strict=True) for cpu in list(members(cpus))[:count]
+    return CPUMask(
+        mask_of(
+            cpu
+            for cpus, count in zip(topology.numa.values(), counts, strict=True)
+            for cpu in list(members(cpus))[:count]
+        )
     )
 
 
@@ -127,9 +131,9 @@ def test_distribution_over_many_nodes_equals_the_plain_form(start: int) -> None:
         topology, available, need, rules = wide_case(seed)
         for fixed in (frozenset[str](), frozenset({"saved-combo", "group-loop"})):
             chosen = replace(rules, fixed_defects=fixed)
-            taken = take_distributed(topology, available, need, chosen)
+            taken = take_distributed(topology, CPUMask(available), need, chosen)
             assert (seed, text(taken)) == (seed, text(expected(topology, available, need, chosen)))
-        seen.add("fixed" if taken != take_distributed(topology, available, need, rules) else "same")
+        seen.add("fixed" if taken != take_distributed(topology, CPUMask(available), need, rules) else "same")
     assert seen == {"fixed", "same"}
 
 
@@ -148,9 +152,9 @@ def test_distribution_over_ten_and_more_nodes_equals_the_plain_form(start: int) 
     changed = 0
     for seed in range(start, start + 10):
         topology, available, need = long_case(seed)
-        taken = take_distributed(topology, available, need, ONE_BY_ONE)
+        taken = take_distributed(topology, CPUMask(available), need, ONE_BY_ONE)
         assert (seed, text(taken)) == (seed, text(expected(topology, available, need, ONE_BY_ONE)))
-        changed += taken != take_distributed(topology, available, need, without_saved_combo(ONE_BY_ONE))
+        changed += taken != take_distributed(topology, CPUMask(available), need, without_saved_combo(ONE_BY_ONE))
     assert changed > 1
 
 
@@ -227,7 +231,7 @@ BY_CORES = TakeRules(distribute=True, whole_cores=True)
 
 
 def counts_taken(topology: Topology, available: int, need: int, rules: TakeRules) -> list[int] | object:
-    taken = take_distributed(topology, available, need, rules)
+    taken = take_distributed(topology, CPUMask(available), need, rules)
     assert text(taken) == text(expected(topology, available, need, rules))
     return [(cpus & taken).bit_count() for cpus in topology.numa.values()] if isinstance(taken, int) else taken
 

@@ -11,7 +11,7 @@ from tests.cpumanager.machines import fixture, mask, subsets_of, topologies, tru
 from tests.cpumanager.plain_hints import PlainHints, plain_hints
 from tests.cpumanager.pods import container, guaranteed, pod_level, static_policy
 
-from mooring.core.bits import members
+from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask, members
 from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import ContainerKind, PodLevelGates
 from mooring.core.topology import CPUPlace, Topology, build_topology
@@ -25,7 +25,7 @@ from mooring.topologymanager.hints import IMPOSSIBLE, Hints
 
 def listed(topology: Topology, available: int, reusable: int, need: int, *, align: bool = False) -> PlainHints:
     """Return the hints in the kubelet's order, from a list or from a description."""
-    hints = generate_hints(topology, available, reusable, need, align_by_socket=align)
+    hints = generate_hints(topology, CPUMask(available), CPUMask(reusable), need, align_by_socket=align)
     as_list = hints if isinstance(hints, Hints) else hints.hints()
     return [(hint.numa or (), hint.preferred) for hint in as_list]
 
@@ -57,7 +57,7 @@ def test_described_hints_equal_the_plain_loop(data: st.DataObject, nodes: int, a
     available = data.draw(subsets_of(topology.all_cpus))
     reusable = data.draw(st.sampled_from([0, 0, 1, 0b101]))
     need = data.draw(st.integers(1, len(places)))
-    assert not isinstance(generate_hints(topology, topology.all_cpus, 0, 1, align_by_socket=False), Hints)
+    assert not isinstance(generate_hints(topology, topology.all_cpus, NO_CPUS, 1, align_by_socket=False), Hints)
     assert listed(topology, available, reusable, need, align=align) == expected(
         topology, available, reusable, need, align=align
     )
@@ -67,8 +67,8 @@ def test_described_hints_equal_the_plain_loop(data: st.DataObject, nodes: int, a
 def test_more_than_there_is_is_impossible_listed_or_described(nodes: int) -> None:
     places = {cpu: CPUPlace(cpu, 0, cpu, 0) for cpu in range(nodes)}
     topology = build_topology(places, **true_counts(places))
-    assert generate_hints(topology, topology.all_cpus, 0, nodes, align_by_socket=False) != IMPOSSIBLE
-    assert generate_hints(topology, topology.all_cpus, 0, nodes + 1, align_by_socket=False) == IMPOSSIBLE
+    assert generate_hints(topology, topology.all_cpus, NO_CPUS, nodes, align_by_socket=False) != IMPOSSIBLE
+    assert generate_hints(topology, topology.all_cpus, NO_CPUS, nodes + 1, align_by_socket=False) == IMPOSSIBLE
 
 
 # Rules one by one, on two nodes of six CPUs: even ones and odd ones.
@@ -110,7 +110,7 @@ def test_align_by_socket_prefers_every_set_with_as_few_sockets_as_needed() -> No
 def test_align_by_socket_without_sockets_is_told_as_the_crash_it_is() -> None:
     topology = replace(fixture("1S8"), num_sockets=0)
     with pytest.raises(KubeletCrashError, match="divides by zero"):
-        generate_hints(topology, 1, 0, 1, align_by_socket=True)
+        generate_hints(topology, CPUMask(1), NO_CPUS, 1, align_by_socket=True)
 
 
 def test_nodes_without_cpus_take_no_part() -> None:
@@ -135,20 +135,22 @@ def asked(state: CPUState, reusable: Reusable = NOTHING, need: int = 2) -> tuple
 
 
 def test_a_new_container_may_take_shared_cpus_and_those_of_its_init_containers() -> None:
-    _, fact = asked(CPUState("static", ALL, {}), Reusable("u", 0b100))
-    assert fact == CPUHintsAsked("u", "c", 2, ALL & ~1, 0b100, mismatch=False)
-    _, fact = asked(CPUState("static", ALL, {}), Reusable("other", 0b100))
-    assert fact == CPUHintsAsked("u", "c", 2, ALL & ~1, 0, mismatch=False)
+    _, fact = asked(CPUState("static", ALL, {}), Reusable("u", CPUMask(0b100)))
+    assert fact == CPUHintsAsked("u", "c", 2, ALL & ~1, CPUMask(0b100), mismatch=False)
+    _, fact = asked(CPUState("static", ALL, {}), Reusable("other", CPUMask(0b100)))
+    assert fact == CPUHintsAsked("u", "c", 2, ALL & ~1, NO_CPUS, mismatch=False)
 
 
 def test_a_container_with_cpus_gets_hints_for_just_these() -> None:
-    hints, fact = asked(CPUState("static", ALL & ~0b10100, {"u": {"c": 0b10100}}), Reusable("u", 0b10))
-    assert fact == CPUHintsAsked("u", "c", 2, 0b10100, 0, mismatch=False)
-    assert hints == Hints((0b1,), (0b11,))
+    hints, fact = asked(
+        CPUState("static", ALL & ~0b10100, {"u": {"c": CPUMask(0b10100)}}), Reusable("u", CPUMask(0b10))
+    )
+    assert fact == CPUHintsAsked("u", "c", 2, CPUMask(0b10100), NO_CPUS, mismatch=False)
+    assert hints == Hints((NUMAMask(0b1),), (NUMAMask(0b11),))
 
 
 def test_a_set_of_another_size_makes_everything_impossible() -> None:
-    hints, fact = asked(CPUState("static", ALL & ~0b10100, {"u": {"c": 0b10100}}), need=3)
+    hints, fact = asked(CPUState("static", ALL & ~0b10100, {"u": {"c": CPUMask(0b10100)}}), need=3)
     assert hints == IMPOSSIBLE
     assert fact is not None
     assert fact.mismatch
@@ -174,7 +176,7 @@ def test_without_pod_level_resources_the_gate_of_the_managers_does_not_help() ->
 # Pod scope.
 
 
-def pod_asked(held: dict[str, int], reusable: Reusable = NOTHING) -> CPUHintsAsked:
+def pod_asked(held: dict[str, CPUMask], reusable: Reusable = NOTHING) -> CPUHintsAsked:
     facts: list[object] = []
     policy = static_policy("2S12", reserved="0")
     init = container("i", "3", kind=ContainerKind.INIT)
@@ -189,16 +191,16 @@ def pod_asked(held: dict[str, int], reusable: Reusable = NOTHING) -> CPUHintsAsk
 
 
 def test_a_pod_asks_for_its_peak() -> None:
-    assert pod_asked({}) == CPUHintsAsked("u", "", 3, ALL & ~1, 0, mismatch=False)
+    assert pod_asked({}) == CPUHintsAsked("u", "", 3, ALL & ~1, NO_CPUS, mismatch=False)
 
 
 def test_a_pod_that_holds_its_peak_gets_hints_for_just_that() -> None:
-    fact = pod_asked({"i": mask("2,4,6"), "a": mask("2,4"), "b": mask("6")}, Reusable("u", 0b10))
-    assert fact == CPUHintsAsked("u", "", 3, mask("2,4,6"), 0, mismatch=False)
+    fact = pod_asked({"i": mask("2,4,6"), "a": mask("2,4"), "b": mask("6")}, Reusable("u", CPUMask(0b10)))
+    assert fact == CPUHintsAsked("u", "", 3, mask("2,4,6"), NO_CPUS, mismatch=False)
 
 
 def test_a_pod_that_holds_a_part_keeps_its_nodes() -> None:
-    fact = pod_asked({"a": mask("2,4")}, Reusable("u", 0b10))
+    fact = pod_asked({"a": mask("2,4")}, Reusable("u", CPUMask(0b10)))
     assert fact == CPUHintsAsked("u", "", 3, ALL & ~1 & ~mask("2,4"), mask("1,2,4"), mismatch=False)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tests.cpumanager.machines import mask
 from tests.cpumanager.pods import container, guaranteed, pod_level, static_policy
 
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.pod import Pod, PodLevelGates
 from mooring.cpumanager.facts import (
     CPUHintsAsked,
@@ -27,7 +28,7 @@ BOTH = PodLevelGates(resources=True, managers=True)
 POLICY = replace(static_policy("2S12", reserved="0"), gates=BOTH)
 SANE = replace(POLICY, rules=TakeRules(fixed_defects=frozenset({"pod-restart"})))
 EMPTY = CPUState("static", mask("0-11"), {})
-LEFT = Reusable("other", 0b110)
+LEFT = Reusable("other", CPUMask(0b110))
 WHOLE = pod_level("u", "4", container("a", "2"), container("b"))
 
 
@@ -68,7 +69,7 @@ def test_a_partition_that_is_kept_is_told_and_so_are_its_hints() -> None:
     assert served(SANE, WHOLE, state) == (state, [ExistingCPUsKept("u", "", bubble)])
     facts: list[object] = []
     pod_hints(SANE, state, LEFT, WHOLE, facts.append)
-    assert facts == [CPUHintsAsked("u", "", 4, bubble, 0, mismatch=False)]
+    assert facts == [CPUHintsAsked("u", "", 4, bubble, NO_CPUS, mismatch=False)]
 
 
 def test_a_partition_that_is_begun_anew_is_given_back_first() -> None:
@@ -76,7 +77,7 @@ def test_a_partition_that_is_begun_anew_is_given_back_first() -> None:
     grown = pod_level("u", "6", container("a", "2"), container("b"))
     left, facts = served(SANE, grown, state)
     assert left == served(SANE, grown)[0]
-    assert facts[0] == CPUsReleased("u", "", state.pods["u"], 0)
+    assert facts[0] == CPUsReleased("u", "", state.pods["u"], NO_CPUS)
     assert not any(isinstance(fact, CPUsReleased) for fact in served(SANE, grown)[1])
 
 
@@ -86,7 +87,7 @@ def test_a_partition_stays_until_the_last_container_goes() -> None:
     half = remove(POLICY, state, "u", "a", facts.append)
     assert (half.default, half.pods) == (state.default, state.pods)
     assert remove(POLICY, half, "u", "b", facts.append) == EMPTY
-    assert facts == [PartitionKept("u", "a"), CPUsReleased("u", "b", state.pods["u"], 0)]
+    assert facts == [PartitionKept("u", "a"), CPUsReleased("u", "b", state.pods["u"], NO_CPUS)]
 
 
 def test_observers_are_told_whose_cpus_were_taken() -> None:

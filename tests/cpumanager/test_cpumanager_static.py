@@ -8,6 +8,7 @@ import pytest
 from tests.cpumanager.machines import fixture, mask, text
 from tests.cpumanager.pods import container, guaranteed, pod_level, static_policy
 
+from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.core.decision import Endless
 from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates
 from mooring.cpumanager.facts import CPUsReleased, CPUsTaken, ExclusiveCPUsCounted, ExistingCPUsKept, WholeCoresChecked
@@ -94,7 +95,7 @@ def test_starts(reserved: str, strict: bool, before: CPUState, outcome: str) -> 
 
 def test_a_pod_without_containers_keeps_the_pool_from_being_filled() -> None:
     policy = static_policy("2S12", reserved="0")
-    assert start(policy, CPUState("static", 0, {"u": {}})) == "default cpuset cannot be empty"
+    assert start(policy, CPUState("static", NO_CPUS, {"u": {}})) == "default cpuset cannot be empty"
 
 
 def test_pod_sets_count_as_known_only_when_they_are_managed() -> None:
@@ -105,7 +106,7 @@ def test_pod_sets_count_as_known_only_when_they_are_managed() -> None:
 
 
 def test_a_fresh_state_is_filled_whatever_else_it_holds() -> None:
-    before = replace(state(""), pods={"u": 1})
+    before = replace(state(""), pods={"u": CPUMask(1)})
     after = start(replace(static_policy("2S12", reserved="0"), gates=MANAGED), before)
     assert after == replace(before, default=mask("0-11"))
 
@@ -119,7 +120,7 @@ def served(
     pod: Pod,
     *,
     index: int = 0,
-    affinity: int | None = None,
+    affinity: NUMAMask | None = None,
     reusable: Reusable | None = None,
 ) -> Allocated:
     answer = allocate(policy, before, reusable or Reusable(), pod, pod.containers[index], affinity)
@@ -208,24 +209,24 @@ def test_the_nodes_of_the_hint_come_first() -> None:
     policy = static_policy("2S12", reserved="0")
     pod = guaranteed("u", container("c", "2"))
     assert cpus_of(served(policy, state("0-11"), pod, affinity=None)) == "2,8"
-    assert cpus_of(served(policy, state("0-11"), pod, affinity=0b10)) == "1,7"
+    assert cpus_of(served(policy, state("0-11"), pod, affinity=NUMAMask(0b10))) == "1,7"
 
 
 def test_what_the_hint_lacks_comes_from_anywhere_in_a_run_of_its_own() -> None:
     policy = static_policy("2S12", reserved="0")
-    answer = served(policy, state("0-5,7"), guaranteed("u", container("c", "5")), affinity=0b10)
+    answer = served(policy, state("0-5,7"), guaranteed("u", container("c", "5")), affinity=NUMAMask(0b10))
     assert cpus_of(answer) == "1-3,5,7"
 
 
 def test_a_hint_without_cpus_is_as_good_as_none() -> None:
     policy = static_policy("2S12", reserved="0")
     pod = guaranteed("u", container("c", "2"))
-    assert cpus_of(served(policy, state("0-11"), pod, affinity=0b100)) == "2,8"
+    assert cpus_of(served(policy, state("0-11"), pod, affinity=NUMAMask(0b100))) == "2,8"
 
 
 def test_the_error_of_the_second_run_tells_what_is_left_outside_the_first() -> None:
     policy = static_policy("2S12", reserved="0")
-    answer = allocate(policy, state("0,1,3,4"), Reusable(), *one("5"), 0b10)
+    answer = allocate(policy, state("0,1,3,4"), Reusable(), *one("5"), NUMAMask(0b10))
     message = "not enough cpus available to satisfy request: requested=3, available=1"
     assert answer == AllocationError(message)
 
@@ -234,11 +235,11 @@ def test_align_by_socket_takes_from_all_sockets_of_the_hint() -> None:
     policy = static_policy("2S4N80", reserved="0")
     pod = guaranteed("u", container("c", "1"))
     before = CPUState("static", mask("0,15-39"), {})
-    assert cpus_of(served(policy, before, pod, affinity=0b1)) == "15"
+    assert cpus_of(served(policy, before, pod, affinity=NUMAMask(0b1))) == "15"
     aligned = replace(policy, rules=TakeRules(align_by_socket=True))
-    assert cpus_of(served(aligned, before, pod, affinity=0b100)) == "20"
-    assert cpus_of(served(aligned, replace(before, default=mask("0,15,30-39")), pod, affinity=0b100)) == "30"
-    assert cpus_of(served(policy, replace(before, default=mask("0,15,30-39")), pod, affinity=0b100)) == "15"
+    assert cpus_of(served(aligned, before, pod, affinity=NUMAMask(0b100))) == "20"
+    assert cpus_of(served(aligned, replace(before, default=mask("0,15,30-39")), pod, affinity=NUMAMask(0b100))) == "30"
+    assert cpus_of(served(policy, replace(before, default=mask("0,15,30-39")), pod, affinity=NUMAMask(0b100))) == "15"
 
 
 def test_an_endless_take_is_passed_on() -> None:
@@ -266,21 +267,21 @@ def test_an_init_containers_cpus_serve_the_app_and_the_rest_of_them_comes_back_w
 
 def test_later_init_containers_use_the_cpus_too_and_sidecars_keep_theirs() -> None:
     pod = guaranteed("u", container("i", "2", kind=ContainerKind.INIT), container("s", "1", kind=ContainerKind.SIDECAR))
-    record = Reusable().after("u", pod.containers[0], 0b11)
-    assert record == Reusable("u", 0b11)
-    assert record.after("u", pod.containers[0], 0b110) == Reusable("u", 0b111)
-    assert record.after("u", pod.containers[1], 0b1) == Reusable("u", 0b10)
-    assert record.after("u", container("a", "1"), 0b100) == Reusable("u", 0b11)
+    record = Reusable().after("u", pod.containers[0], CPUMask(0b11))
+    assert record == Reusable("u", CPUMask(0b11))
+    assert record.after("u", pod.containers[0], CPUMask(0b110)) == Reusable("u", CPUMask(0b111))
+    assert record.after("u", pod.containers[1], CPUMask(0b1)) == Reusable("u", CPUMask(0b10))
+    assert record.after("u", container("a", "1"), CPUMask(0b100)) == Reusable("u", CPUMask(0b11))
 
 
 def test_another_pod_forgets_the_record() -> None:
-    record = Reusable("u", 0b11)
+    record = Reusable("u", CPUMask(0b11))
     assert record.of("v") == 0
-    assert record.after("v", container("a", "1"), 0b100) == Reusable("v", 0)
+    assert record.after("v", container("a", "1"), CPUMask(0b100)) == Reusable("v", NO_CPUS)
     policy = static_policy("1S8")
     answer = served(policy, state("2-3,6-7"), guaranteed("v", container("c", "2")), reusable=Reusable("u", mask("0,4")))
     assert cpus_of(answer, "v") == "2,6"
-    assert answer.reusable == Reusable("v", 0)
+    assert answer.reusable == Reusable("v", NO_CPUS)
 
 
 def test_an_existing_set_updates_the_record() -> None:
@@ -293,7 +294,7 @@ def test_an_existing_set_updates_the_record() -> None:
 def test_a_shared_container_leaves_the_record_alone() -> None:
     policy = static_policy("1S8")
     pod = guaranteed("u", container("c", "500m"))
-    assert served(policy, state("0-7"), pod, reusable=Reusable("v", 1)).reusable == Reusable("v", 1)
+    assert served(policy, state("0-7"), pod, reusable=Reusable("v", CPUMask(1))).reusable == Reusable("v", CPUMask(1))
 
 
 # Removal.
@@ -340,7 +341,7 @@ def test_the_first_set_of_a_container_is_its_baseline_until_it_is_removed() -> N
     policy = static_policy("2S12", reserved="0")
     answer = served(policy, state("0-11"), guaranteed("u", container("c", "2")))
     assert answer.state.baselines == {"u": {"c": mask("2,8")}}
-    known = replace(state("0-11"), baselines={"u": {"c": 1, "d": 2}})
+    known = replace(state("0-11"), baselines={"u": {"c": CPUMask(1), "d": CPUMask(2)}})
     kept = served(policy, known, guaranteed("u", container("c", "2"))).state
     assert kept.baselines == {"u": {"c": 1, "d": 2}}
     assert remove(policy, kept, "u", "c").baselines == {"u": {"d": 2}}
@@ -354,13 +355,13 @@ def test_an_observer_hears_each_step_and_changes_nothing() -> None:
     policy = static_policy("2S12", rules=TakeRules(whole_cores=True), reserved="0,6")
     facts: list[object] = []
     pod, asked = one("2")
-    answer = allocate(policy, state("0-11"), Reusable(), pod, asked, 0b10, facts.append)
-    assert answer == allocate(policy, state("0-11"), Reusable(), pod, asked, 0b10)
+    answer = allocate(policy, state("0-11"), Reusable(), pod, asked, NUMAMask(0b10), facts.append)
+    assert answer == allocate(policy, state("0-11"), Reusable(), pod, asked, NUMAMask(0b10))
     near, pool = mask("1,3,5,7,9,11"), mask("1-5,7-11")
     assert told(facts) == [
         ExclusiveCPUsCounted("u", "c", 2),
         WholeCoresChecked("u", "c", 2, 2, 10, passed=True),
-        CPUsTaken("u", "c", 2, pool, 0, 0b10, near, mask("1,7"), mask("1,7"), ""),
+        CPUsTaken("u", "c", 2, pool, NO_CPUS, NUMAMask(0b10), near, mask("1,7"), mask("1,7"), ""),
     ]
     assert isinstance(answer, Allocated)
     facts.clear()
@@ -380,7 +381,7 @@ def told(facts: list[object]) -> list[object]:
 
 def test_an_observer_hears_why_no_cpus_were_taken() -> None:
     facts: list[object] = []
-    allocate(static_policy("2S12"), state("0-1"), Reusable(), *one("3"), 0b1, facts.append)
+    allocate(static_policy("2S12"), state("0-1"), Reusable(), *one("3"), NUMAMask(0b1), facts.append)
     (taken,) = [fact for fact in facts if isinstance(fact, CPUsTaken)]
     assert (taken.first, taken.taken) == (0b1, 0)
     assert taken.error == "not enough cpus available to satisfy request: requested=2, available=1"

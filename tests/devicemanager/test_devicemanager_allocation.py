@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.core.bits import NUMAMask
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.allocation import DeviceError, DevicesAllocated, allocate, drop_stale
@@ -23,7 +24,7 @@ def asking(name: str, count: int, kind: ContainerKind = APP, resource: str = GPU
 
 
 def served(
-    state: DeviceState, *containers: Container, affinity: int | None = None, uid: str = "pod"
+    state: DeviceState, *containers: Container, affinity: NUMAMask | None = None, uid: str = "pod"
 ) -> tuple[DeviceState, ReusableDevices]:
     reusable = ReusableDevices()
     for one in containers:
@@ -41,7 +42,7 @@ def test_near_devices_come_first_then_those_elsewhere_then_those_without_informa
     devices = (Device("a"), Device("b", (0,)), Device("c", (1,)), Device("d", ()), Device("e", (0, 1)))
     order = []
     for count in range(1, 6):
-        state, _ = served(DeviceState({GPU: devices}), asking("c", count), affinity=0b10)
+        state, _ = served(DeviceState({GPU: devices}), asking("c", count), affinity=NUMAMask(0b10))
         order.append(held(state, "c"))
     assert order == [{"c"}, {"c", "e"}, {"b", "c", "e"}, {"a", "b", "c", "e"}, {"a", "b", "c", "d", "e"}]
 
@@ -53,7 +54,7 @@ def test_without_an_affinity_any_device_will_do() -> None:
 
 def test_what_a_container_holds_stays_whatever_it_asks_for() -> None:
     before = DeviceState({GPU: EIGHT}, {"pod": {"c": {GPU: frozenset({"g7"})}}})
-    state, _ = served(before, asking("c", 3), affinity=1)
+    state, _ = served(before, asking("c", 3), affinity=NUMAMask(1))
     assert state is before
 
 
@@ -64,23 +65,23 @@ def test_too_few_are_an_error_that_names_what_is_missing() -> None:
 
 
 def test_reusable_devices_are_taken_first_and_not_counted_in_the_error() -> None:
-    state, reusable = served(DeviceState({GPU: EIGHT}), asking("i", 3, INIT), affinity=0b10)
+    state, reusable = served(DeviceState({GPU: EIGHT}), asking("i", 3, INIT), affinity=NUMAMask(0b10))
     whole = Pod("pod", "pod", containers=(asking("a", 9),))
     answer = allocate(state, reusable, whole, whole.containers[0], None)
     assert answer == DeviceError(f"requested number of devices unavailable for {GPU}. Requested: 6, Available: 5")
-    few, _ = served(DeviceState({GPU: EIGHT}), asking("i", 3, INIT), asking("a", 2), affinity=0b10)
+    few, _ = served(DeviceState({GPU: EIGHT}), asking("i", 3, INIT), asking("a", 2), affinity=NUMAMask(0b10))
     assert held(few, "a") < held(few, "i")
 
 
 def test_unhealthy_devices_are_not_given_out() -> None:
     devices = (Device("a", (0,), healthy=False), Device("b", (1,)))
-    state, _ = served(DeviceState({GPU: devices}), asking("c", 1), affinity=0b01)
+    state, _ = served(DeviceState({GPU: devices}), asking("c", 1), affinity=NUMAMask(0b01))
     assert held(state, "c") == {"b"}
 
 
 def test_init_containers_leave_their_devices_and_sidecars_take_them_for_good() -> None:
     whole = (asking("i", 2, INIT), asking("s", 1, SIDECAR), asking("j", 2, INIT), asking("a", 2), asking("b", 1))
-    state, reusable = served(DeviceState({GPU: EIGHT}), *whole, affinity=0b01)
+    state, reusable = served(DeviceState({GPU: EIGHT}), *whole, affinity=NUMAMask(0b01))
     assert (held(state, "i"), held(state, "s"), held(state, "j")) == ({"g0", "g1"}, {"g0"}, {"g1", "g2"})
     assert (held(state, "a"), held(state, "b")) == ({"g1", "g2"}, {"g3"})
     assert reusable.of("pod", GPU) == frozenset()
@@ -114,7 +115,9 @@ def test_devices_of_pods_that_are_gone_come_back_and_others_stay() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from(ContainerKind)), max_size=5), st.integers(0, 3) | st.none()
 )
-def test_apps_and_sidecars_never_share_a_device(asked: list[tuple[int, ContainerKind]], affinity: int | None) -> None:
+def test_apps_and_sidecars_never_share_a_device(
+    asked: list[tuple[int, ContainerKind]], affinity: NUMAMask | None
+) -> None:
     containers = [asking(f"c{n}", count, kind) for n, (count, kind) in enumerate(asked)]
     state, reusable = DeviceState({GPU: EIGHT}), ReusableDevices()
     whole = Pod("pod", "pod", containers=tuple(containers))

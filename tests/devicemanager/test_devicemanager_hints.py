@@ -9,6 +9,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from tests.devicemanager.plain_devices import Nodes, PlainHints, generated, plain_device_hints
 
+from mooring.core.bits import NUMAMask
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.core.quantity import Quantity
 from mooring.devicemanager import hints as engine
@@ -192,7 +193,7 @@ def test_reusable_devices_count_for_a_container_and_bind_it_to_their_nodes() -> 
     assert hints is not None
     assert as_pairs(hints[GPU]) == [(sets(1), True), (sets(0, 1), False)]
     assert container_hints(state, ReusableDevices("other", left.devices), [0, 1], whole, whole.containers[0]) == {
-        GPU: Hints((0b01,), (0b11,))
+        GPU: Hints((NUMAMask(0b01),), (NUMAMask(0b11),))
     }
 
 
@@ -216,7 +217,7 @@ def test_limits_count_and_unregistered_resources_do_not() -> None:
     limits = {**asking("c", 1).limits, **asking("c", 3, resource=NIC).limits}
     asked = Container("c", APP, {}, limits)
     hints = container_hints(DeviceState({GPU: gpus(0)}), ReusableDevices(), [0], Pod("p", "p"), asked)
-    assert hints == {GPU: Hints((1,))}
+    assert hints == {GPU: Hints((NUMAMask(1),))}
 
 
 def test_too_few_are_impossible() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.node.nodes import machine
 
+from mooring.core.bits import CPUMask
 from mooring.core.topology import discover_topology
 from mooring.discovery.loader import load_machine
 from mooring.dra.claims_client import ClaimableCPUs
@@ -91,7 +92,7 @@ def test_every_capacity_has_a_default() -> None:
 
 def test_capacity_is_what_claims_have_and_what_they_could_get() -> None:
     devices = devices_of(SMALL, Grouping.NUMA)
-    held = HeldClaim("u", "s", "c", (HeldShare("r", "numa1", 0xF0), HeldShare("r", "socket0", 0x3)))
+    held = HeldClaim("u", "s", "c", (HeldShare("r", "numa1", CPUMask(0xF0)), HeldShare("r", "socket0", CPUMask(0x3))))
     # A pod has CPUs 12 to 15; two CPUs of NUMA node 0 are held by a claim of another grouping.
     room = ClaimableCPUs(0x0F0C, last=False, claims=(held,))
     assert amounts(devices, Grouping.NUMA, room) == {"numa0": "6", "numa1": "4"}
@@ -114,7 +115,7 @@ def test_whole_cores_are_offered_in_their_size() -> None:
 
 
 def test_single_cpus_are_offered_while_they_are_free_or_claimed() -> None:
-    held = HeldClaim("u", "s", "c", (HeldShare("r", "cpu3", 0b1000),))
+    held = HeldClaim("u", "s", "c", (HeldShare("r", "cpu3", CPUMask(0b1000)),))
     rows = offered(devices_of(SMALL, Grouping.CPU), Grouping.CPU, ClaimableCPUs(0b10, last=False, claims=(held,)))
     assert [one["name"] for one in rows] == ["cpu1", "cpu3"]
     assert all("capacity" not in one and "allowMultipleAllocations" not in one for one in rows)

@@ -11,6 +11,7 @@ from msgspec import to_builtins
 from tests.planner.doctor_nodes import CONFIG, MACHINE
 
 from mooring.checkpoint.cpu_file import cpu_state_text
+from mooring.core.bits import CPUMask
 from mooring.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
@@ -41,8 +42,10 @@ def pod(cpus: int, *, claims: tuple[str, ...] = (), uid: str = "asked") -> Pod:
 def claims_state(**held: int) -> CPUState:
     """Return a state in which claims, by name, hold CPUs."""
     taken = reduce(int.__or__, held.values(), 0)
-    entries = {owner_of(f"uid-{name}"): {entry_of("shop", name, "numa0", "fast"): cpus} for name, cpus in held.items()}
-    return CPUState("static", 0b1111 & ~taken, entries)
+    entries = {
+        owner_of(f"uid-{name}"): {entry_of("shop", name, "numa0", "fast"): CPUMask(cpus)} for name, cpus in held.items()
+    }
+    return CPUState("static", CPUMask(0b1111 & ~taken), entries)
 
 
 def story(state: CPUState, asked: Pod, *, config: KubeletConfig = NODE, before: tuple[Pod, ...] = ()) -> Story:

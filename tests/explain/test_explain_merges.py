@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from tests.explain.situations import container, planned, pod, policy, simple, told, with_memory
 
+from mooring.core.bits import NUMAMask
 from mooring.discovery.compact import parse_compact
 from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
@@ -85,7 +86,7 @@ listed = st.builds(
 )
 described = st.builds(
     lambda need, weights, smallest, barred, sockets: Family(
-        NODES, (Demand(need, tuple(weights)),), smallest, barred=frozenset(barred), sockets=sockets
+        NUMAMask(NODES), (Demand(need, tuple(weights)),), smallest, barred=frozenset(barred), sockets=sockets
     ),
     st.integers(1, 12),
     st.lists(st.integers(0, 4), min_size=4, max_size=4),

@@ -18,6 +18,7 @@ from tests.explain.situations import (
     with_pod_level,
 )
 
+from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container, ContainerKind
@@ -79,7 +80,7 @@ def test_restricted_refuses_more_nodes_than_an_empty_machine_needs() -> None:
     chapter = last_of(story)
     assert story.why.code == "MOOR-104"
     assert (merge(chapter).rule, merge(chapter).choices) == ("narrowest", (0b11,))
-    assert merge(chapter).result == Hint(0b11, preferred=False)
+    assert merge(chapter).result == Hint(NUMAMask(0b11), preferred=False)
     assert not merge(chapter).admitted
     assert opinion(chapter).preferred == ()
 
@@ -266,12 +267,12 @@ def test_taking_says_what_was_inside_the_hint_and_what_was_not() -> None:
     story = told(planned(policy("best-effort"), [*FULL, simple("three", "3"), simple("wide", "3")]))
     [taking] = takings(story.chapters)
     assert isinstance(taking, Taking)
-    picked = 0
+    picked = NO_CPUS
     for run in taking.runs:
         for pick in run.picks:
             assert not pick.cpus & ~run.candidates
             picked |= pick.cpus
-    assert CPUSet(picked) == CPUSet(taking.taken)
+    assert CPUSet(picked) == CPUSet(CPUMask(taking.taken))
 
 
 def test_the_machine_of_the_situations_has_two_nodes() -> None:

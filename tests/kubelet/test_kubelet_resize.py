@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mooring.checkpoint.cpu_file import cpu_state_text
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Container, Pod, QoS
@@ -116,12 +117,12 @@ def test_a_kubelet_without_the_extension_starts_on_the_file_and_keeps_the_cpus()
     ("state", "extended", "plain"),
     [
         (
-            CPUState("static", 0, {"uid": {"app": 6}}, {}, {"uid": {"app": 6}}),
+            CPUState("static", NO_CPUS, {"uid": {"app": CPUMask(6)}}, {}, {"uid": {"app": CPUMask(6)}}),
             "default cpuset cannot be empty when assignments exist",
             "default cpuset cannot be empty",
         ),
         (
-            CPUState("static", 0, {}, {}, {"uid": {"app": 6}}),
+            CPUState("static", NO_CPUS, {}, {}, {"uid": {"app": CPUMask(6)}}),
             "default cpuset cannot be empty when originals exist and assignments don't exist",
             "",
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mooring.core.bits import list_text
+from mooring.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.core.pod import ContainerKind, Pod
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.node import Decision, Node
@@ -17,9 +17,9 @@ def state_breaks(node: Node) -> Breaks:
     """Nothing is owned twice, nothing is lost, reserved CPUs are nobody's."""
     policy = node.settings.cpu
     assert policy is not None
-    held = dict[str, int]()
+    held = dict[str, CPUMask]()
     for uid, sets in node.cpu.assignments.items():
-        held[uid] = 0
+        held[uid] = NO_CPUS
         for cpus in sets.values():
             held[uid] |= cpus
     everything = node.cpu.default
@@ -68,6 +68,6 @@ def placement_breaks(settings: Settings, pod: Pod, decision: Decision) -> Breaks
             continue
         near = policy.topology.cpus_in_numa(hint.mask)
         if policy.rules.align_by_socket:
-            near = sum(socket for socket in policy.topology.sockets.values() if socket & near)
+            near = CPUMask(sum(socket for socket in policy.topology.sockets.values() if socket & near))
         if cpus & ~near:
             yield f"{container.name} holds {list_text(cpus & ~near)} outside its preferred nodes"

@@ -16,7 +16,7 @@ from tests.laws.strategies_resizing import (
     roomy_machines,
 )
 
-from mooring.core.bits import list_text, members
+from mooring.core.bits import NO_CPUS, CPUMask, list_text, members
 from mooring.core.config import ANYWHERE, CPU_HOTPLUG, NEVER, REPLACE, SAME_NODES, MooringConfig
 from mooring.core.machineinfo import MachineInfo
 from mooring.extensions.offline import effective_pool
@@ -29,7 +29,7 @@ Place = tuple[str, str]
 """Pod uid and container; the partition of a pod is under the empty name."""
 
 
-def sets_of(node: Node) -> dict[Place, int]:
+def sets_of(node: Node) -> dict[Place, CPUMask]:
     held = {(uid, name): cpus for uid, mine in node.cpu.assignments.items() for name, cpus in mine.items()}
     return held | {(uid, ""): cpus for uid, cpus in node.cpu.pods.items()}
 
@@ -178,7 +178,7 @@ class Story:
         if self.rule == NEVER:
             assert not stand_ins
         if policy.rules.whole_cores and (uid, "") not in sets_of(self.node):
-            assert policy.topology.core_siblings(stand_ins) == stand_ins
+            assert policy.topology.core_siblings(CPUMask(stand_ins)) == stand_ins
         if self.rule == SAME_NODES and (uid, name) in self.own:
             hint = self.node.stored_hints.get(uid, {}).get(name)
             nodes = hint.mask if hint is not None and hint.mask is not None else None
@@ -199,7 +199,7 @@ class Story:
             self.node = before
             return
         assert (self.node.cpu.offline, self.node.cpu.displaced) == (before.cpu.offline, before.cpu.displaced)
-        bare = replace(self.node.cpu, offline=0, displaced={})
+        bare = replace(self.node.cpu, offline=NO_CPUS, displaced={})
         forgetful = replace(self.node, providers=replace(self.node.providers, cpu=bare))
         assert remembered(forgetful, before.cpu.offline, before.cpu.displaced) == self.node
         for uid in before.cpu.pre_assignments:

@@ -17,6 +17,7 @@ from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.checkpoint.cpu_load import load_cpu_state
 from mooring.checkpoint.memory_file import memory_state_text
 from mooring.checkpoint.memory_load import load_memory_state
+from mooring.core.bits import CPUMask
 from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import KubeletCrashError
@@ -34,7 +35,7 @@ TYPES = ("memory", "hugepages-2Mi", "hugepages-32Mi", "hugepages-1Gi")
 SIZES = st.sampled_from([0, 1, 2**21, 2**25, 2**26, 2**27, 2**64 - 1])
 NUMA = st.lists(st.integers(-1, 4) | st.sampled_from([63, 64, 2**31]), max_size=3).map(tuple)
 BLOCKS = st.lists(st.builds(Block, NUMA, st.sampled_from(TYPES), SIZES), max_size=2).map(tuple)
-MASKS = st.integers(0, 2**26 - 1) | st.integers(0, 255)
+MASKS = (st.integers(0, 2**26 - 1) | st.integers(0, 255)).map(CPUMask)
 
 
 @st.composite

@@ -24,7 +24,7 @@ from tests.laws.strategies_resizing import (
     roomy_machines,
 )
 
-from mooring.core.bits import list_text
+from mooring.core.bits import CPUMask, list_text
 from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.machineinfo import MachineInfo
@@ -355,7 +355,7 @@ class Story:
         is_even = len({mask.bit_count() for mask in cores}) == 1 and policy.reserved == policy.reserved_cores
         if policy.rules.whole_cores and is_even:
             for cpus in [*sets_of(self.node).values(), *pending_of(self.node).values()]:
-                assert policy.topology.core_siblings(cpus) == cpus
+                assert policy.topology.core_siblings(CPUMask(cpus)) == cpus
 
     def laws_hold(self) -> None:
         self.nothing_is_shared_or_lost()

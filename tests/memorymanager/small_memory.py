@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mooring.core.bits import mask_of
+from mooring.core.bits import NUMAMask, mask_of
 from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.memorymanager.policy import MemoryPolicy
@@ -70,7 +70,7 @@ def pod_level(*containers: Container, memory: int, cpu: int = 8, uid: str = "pod
 
 
 def on(*nodes: int, preferred: bool = True) -> Hint:
-    return Hint(mask_of(nodes), preferred)
+    return Hint(NUMAMask(mask_of(nodes)), preferred)
 
 
 def block(numa: Sequence[int], size: int, resource: str = "memory") -> Block:

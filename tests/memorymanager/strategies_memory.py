@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from mooring.core.bits import mask_of, members
+from mooring.core.bits import NUMAMask, mask_of, members
 from mooring.memorymanager.account import charge
 from mooring.memorymanager.reuse import Leftover
 from mooring.memorymanager.state import MemoryTable, NodeState
@@ -42,10 +42,10 @@ def situations(
     ids = draw(node_ids(fewest, most))
     amounts = st.integers(0, 8) | st.integers(2**64 - 8, 2**64 - 1) if wrapping else st.integers(0, 8)
     nodes = {node: NodeState(0, {name: _table(draw(amounts)) for name in TYPES}, (node,)) for node in ids}
-    kept: dict[int, dict[str, int]] = {}
+    kept: dict[NUMAMask, dict[str, int]] = {}
     own: dict[int, int] = {}
     for _ in range(draw(st.integers(0, 5))):
-        mask = mask_of(draw(st.sets(st.sampled_from(ids), min_size=1, max_size=3)))
+        mask = NUMAMask(mask_of(draw(st.sets(st.sampled_from(ids), min_size=1, max_size=3))))
         name, size = draw(st.sampled_from(TYPES)), draw(st.integers(0, 6))
         nodes = charge(nodes, mask, name, size)
         if draw(st.booleans()):

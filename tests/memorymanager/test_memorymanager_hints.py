@@ -9,7 +9,7 @@ from tests.memorymanager.plain_hints import Nodes, generous_hints, plain_hints
 from tests.memorymanager.small_memory import HUGE, empty_nodes, table
 from tests.memorymanager.strategies_memory import TYPES, Situation, situations
 
-from mooring.core.bits import members
+from mooring.core.bits import NUMAMask, members
 from mooring.core.errors import KubeletCrashError
 from mooring.memorymanager import hints as engine
 from mooring.memorymanager.account import charge
@@ -99,18 +99,18 @@ def masks(nodes: dict[int, NodeState], requests: dict[str, int]) -> list[Nodes]:
 
 
 def test_preferred_is_the_smallest_size_on_an_empty_machine_also_when_it_is_full_now() -> None:
-    nodes = charge(empty_nodes(8, 8), 0b01, "memory", 4)
-    nodes = charge(nodes, 0b10, "memory", 4)
+    nodes = charge(empty_nodes(8, 8), NUMAMask(0b01), "memory", 4)
+    nodes = charge(nodes, NUMAMask(0b10), "memory", 4)
     assert calculate_hints(nodes, {"memory": 6}) is None  # both nodes serve others, so they form no group
     empty = calculate_hints(empty_nodes(8, 8), {"memory": 6})
     assert as_pairs(empty) == [(frozenset({0}), True), (frozenset({1}), True), (frozenset({0, 1}), False)]
 
 
 def test_nobody_is_preferred_when_the_smallest_size_is_taken() -> None:
-    nodes = charge(empty_nodes(8, 8, 8), 0b001, "memory", 8)
-    nodes = charge(nodes, 0b010, "memory", 8)
+    nodes = charge(empty_nodes(8, 8, 8), NUMAMask(0b001), "memory", 8)
+    nodes = charge(nodes, NUMAMask(0b010), "memory", 8)
     assert as_pairs(calculate_hints(nodes, {"memory": 4})) == [(frozenset({2}), True)]
-    nodes = charge(nodes, 0b100, "memory", 5)
+    nodes = charge(nodes, NUMAMask(0b100), "memory", 5)
     assert calculate_hints(nodes, {"memory": 4}) is None
 
 
@@ -119,14 +119,14 @@ def test_all_nodes_are_the_preferred_size_when_no_set_could_ever_serve() -> None
 
 
 def test_groups_in_use_are_kept_together() -> None:
-    nodes = charge(empty_nodes(8, 8, 8), 0b011, "memory", 10)
+    nodes = charge(empty_nodes(8, 8, 8), NUMAMask(0b011), "memory", 10)
     assert masks(nodes, {"memory": 2}) == [{2}, {0, 1}]
     assert masks(nodes, {"memory": 12}) == []
     assert masks(nodes, {"memory": 0}) == [{2}, {0, 1}]
 
 
 def test_a_node_with_an_assignment_of_its_own_forms_no_group() -> None:
-    nodes = charge(empty_nodes(8, 8, 8), 0b001, "memory", 1)
+    nodes = charge(empty_nodes(8, 8, 8), NUMAMask(0b001), "memory", 1)
     assert masks(nodes, {"memory": 1}) == [{0}, {1}, {2}, {1, 2}]
 
 

@@ -26,6 +26,7 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
+from mooring.core.bits import NUMAMask
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.memorymanager import policy_hints
 from mooring.memorymanager import static as engine
@@ -131,7 +132,7 @@ def test_shares_follow_the_specification() -> None:
 
 
 def test_the_record_of_init_containers_is_passed_on() -> None:
-    record = ReusableMemory("pod", {0b01: {"memory": 3}})
+    record = ReusableMemory("pod", {NUMAMask(0b01): {"memory": 3}})
     burstable = replace(pod_level(container("a", 4), memory=10), qos=QoS.BURSTABLE)
     for whole in (pod_level(container("a", 4), shared("b"), memory=10), burstable):
         answer = allocate_pod(POLICY, fresh(POLICY), record, whole, on(0))
@@ -169,7 +170,7 @@ def test_amounts_of_zero_are_not_written_down() -> None:
 
 def test_nothing_is_reused_from_init_containers() -> None:
     whole = pod_level(container("i", 6, INIT), container("a", 6), memory=6)
-    left = ReusableMemory("pod", {0b01: {"memory": 6}})
+    left = ReusableMemory("pod", {NUMAMask(0b01): {"memory": 6}})
     other = pod(container("c", 18), uid="other")
     answer = allocate(POLICY, fresh(POLICY), ReusableMemory(), other, other.containers[0], on(0))
     assert isinstance(answer, MemoryAllocated)
@@ -231,7 +232,7 @@ def test_fixed_nothing_changes_and_the_hints_are_the_pods_own_nodes(whole: Pod) 
     state = started(SANE, whole, on(1))
     assert served(SANE, whole, on(0), state) is state
     hints = policy_hints.pod_hints(SANE, state, ReusableMemory(), whole)
-    assert hints == {block.type: Hints(preferred=(0b10,)) for block in state.pods["pod"]}
+    assert hints == {block.type: Hints(preferred=(NUMAMask(0b10),)) for block in state.pods["pod"]}
 
 
 def test_fixed_the_kubelets_random_order_of_types_does_not_matter() -> None:

@@ -18,6 +18,7 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
+from mooring.core.bits import NUMAMask
 from mooring.core.pod import ContainerKind, Pod, PodLevelGates, QoS
 from mooring.memorymanager import policy_hints
 from mooring.memorymanager.facts import MemoryHintsAsked
@@ -29,7 +30,7 @@ from mooring.topologymanager.hints import IMPOSSIBLE, Hints
 
 POLICY = static(empty_nodes(20, 20, M2=(9, 9)))
 SANE = static(POLICY.default_nodes, "memory-nil-hints")
-ON_ZERO, ON_ONE, ON_BOTH = (Hints(preferred=(mask,)) for mask in (0b01, 0b10, 0b11))
+ON_ZERO, ON_ONE, ON_BOTH = (Hints(preferred=(NUMAMask(mask),)) for mask in (0b01, 0b10, 0b11))
 
 
 def holding(**held: tuple[Block, ...]) -> MemoryState:
@@ -72,7 +73,7 @@ def test_blocks_that_do_not_fit_are_no_opinion_in_the_kubelet_and_impossible_oth
 
 def test_the_highest_node_with_room_in_the_masks_is_63() -> None:
     held = holding(c=(block([63], 5),))
-    assert of_container(POLICY, pod(container("c", 5)), held) == {"memory": Hints((1 << 63,))}
+    assert of_container(POLICY, pod(container("c", 5)), held) == {"memory": Hints((NUMAMask(1 << 63),))}
 
 
 @pytest.mark.parametrize("node", [-1, 64, 10**12])
@@ -81,13 +82,13 @@ def test_a_node_without_room_in_the_masks_is_no_opinion(node: int) -> None:
 
 
 def test_a_block_without_nodes_is_a_hint_that_meets_no_other() -> None:
-    assert of_container(POLICY, pod(container("c", 5)), holding(c=(block([], 5),))) == {"memory": Hints((0,))}
+    assert of_container(POLICY, pod(container("c", 5)), holding(c=(block([], 5),))) == {"memory": Hints((NUMAMask(0),))}
 
 
 def test_two_blocks_of_one_type_leave_nothing_possible_for_the_other() -> None:
     whole = pod(container("c", 5, M2=2))
     held = holding(c=(block([0], 5), block([1], 5)))
-    assert of_container(POLICY, whole, held) == {"memory": Hints((0b01, 0b10)), HUGE: IMPOSSIBLE}
+    assert of_container(POLICY, whole, held) == {"memory": Hints((NUMAMask(0b01), NUMAMask(0b10))), HUGE: IMPOSSIBLE}
 
 
 def test_an_init_container_that_was_taken_over_from_still_fits() -> None:
@@ -124,7 +125,7 @@ def test_in_pod_scope_every_container_is_held_against_itself_when_the_defect_is_
 def test_an_entry_of_another_pod_or_container_is_nothing_held() -> None:
     whole = pod(container("c", 5))
     state = MemoryState("Static", POLICY.default_nodes, {"other": {"c": (block([0], 9),)}, "pod": {"x": ()}})
-    expected = {"memory": Hints(preferred=(0b01, 0b10), others=(0b11,))}
+    expected = {"memory": Hints(preferred=(NUMAMask(0b01), NUMAMask(0b10)), others=(NUMAMask(0b11),))}
     assert of_container(POLICY, whole, state) == of_pod(POLICY, whole, state) == expected
 
 

@@ -23,6 +23,7 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
+from mooring.core.bits import NUMAMask
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.memorymanager import static as engine
 from mooring.memorymanager.hints import calculate_hints
@@ -132,17 +133,19 @@ def test_every_kind_of_container_takes_over(later: ContainerKind) -> None:
 def test_what_is_left_is_read_from_the_blocks_and_not_from_the_record() -> None:
     whole = pod(container("i", 6, INIT), container("a", 4))
     held = {"i": (block([1], 3),)}
-    forged = ReusableMemory("pod", {0b01: {"memory": 9}})
-    assert leftover_for(frozenset({FIXED}), forged, whole, "a", held) == Leftover({0b10: {"memory": 3}}, {1: 1})
-    assert leftover_for(frozenset(), forged, whole, "a", held) == Leftover({0b01: {"memory": 9}})
+    forged = ReusableMemory("pod", {NUMAMask(0b01): {"memory": 9}})
+    assert leftover_for(frozenset({FIXED}), forged, whole, "a", held) == Leftover(
+        {NUMAMask(0b10): {"memory": 3}}, {1: 1}
+    )
+    assert leftover_for(frozenset(), forged, whole, "a", held) == Leftover({NUMAMask(0b01): {"memory": 9}})
     assert leftover_for(frozenset({FIXED}), forged, whole, "i", held) == Leftover()
 
 
 def test_what_is_left_cannot_make_up_for_memory_that_nodes_could_never_give() -> None:
     nodes = empty_nodes(4, 4)
-    left = Leftover({0b01: {"memory": 9}}, {0: 1})
+    left = Leftover({NUMAMask(0b01): {"memory": 9}}, {0: 1})
     assert calculate_hints(nodes, {"memory": 9}, left) is None
-    assert calculate_hints(nodes, {"memory": 8}, left) == Hints(preferred=(0b11,))
+    assert calculate_hints(nodes, {"memory": 8}, left) == Hints(preferred=(NUMAMask(0b11),))
     wide = empty_nodes(*([4] * 9))
     family = calculate_hints(wide, {"memory": 9}, left)
     assert family is not None

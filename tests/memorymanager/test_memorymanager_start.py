@@ -23,7 +23,7 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
-from mooring.core.bits import mask_of
+from mooring.core.bits import NUMAMask, mask_of
 from mooring.core.errors import KubeletCrashError
 from mooring.memorymanager import policy_hints, replay
 from mooring.memorymanager.account import charge, charge_in_order, release
@@ -41,7 +41,7 @@ Nodes = Mapping[int, NodeState]
 
 def charged(nodes: Nodes, *blocks: Block) -> Nodes:
     for one in blocks:
-        nodes = charge(nodes, mask_of(one.numa), one.type, one.size)
+        nodes = charge(nodes, NUMAMask(mask_of(one.numa)), one.type, one.size)
     return nodes
 
 
@@ -182,7 +182,7 @@ def test_nodes_are_charged_in_the_order_of_the_list() -> None:
     both = charge_in_order(charge_in_order(empty_nodes(8, 8), (1, 0), "memory", 10), (0,), "memory", 6)
     assert [node.memory["memory"].reserved for node in both.values()] == [8, 8]
     assert start(policy, on_file(both, {"a": {"c": (block([1, 0], 10),)}, "b": {"c": (block([0], 6),)}})) != DIFFERENT
-    ascending = charge(charge(empty_nodes(8, 8), 0b11, "memory", 10), 0b01, "memory", 6)
+    ascending = charge(charge(empty_nodes(8, 8), NUMAMask(0b11), "memory", 10), NUMAMask(0b01), "memory", 6)
     assert [node.memory["memory"].reserved for node in ascending.values()] == [8, 2]
 
 
@@ -206,14 +206,16 @@ def test_unchecked_blocks_of_a_pod_crash_the_kubelet_when_they_are_given_back(he
     policy = static(empty_nodes(8, 8), gates=BOTH)
     state = replace(fresh(policy), pods={"pod": (held,)})
     assert start(policy, state) is state
-    joined = replace(state, nodes=charge(state.nodes, 0b01, "memory", 3), assignments={"pod": {"c": (block([0], 3),)}})
+    joined = replace(
+        state, nodes=charge(state.nodes, NUMAMask(0b01), "memory", 3), assignments={"pod": {"c": (block([0], 3),)}}
+    )
     with pytest.raises(KubeletCrashError, match=words):
         remove(policy, joined, "pod", "c")
 
 
 def test_an_unknown_type_of_which_nothing_is_left_to_give_back_is_not_looked_up() -> None:
     policy = static(empty_nodes(8, 8), gates=BOTH)
-    nodes = charge(policy.default_nodes, 0b01, "memory", 3)
+    nodes = charge(policy.default_nodes, NUMAMask(0b01), "memory", 3)
     state = MemoryState("Static", nodes, {"pod": {"c": (block([0], 3),)}}, {"pod": (block([0], 0, HUGE),)})
     left = remove(policy, state, "pod", "c")
     assert (left.nodes[0].assignments, left.nodes[0].memory["memory"].reserved) == (0, 3)

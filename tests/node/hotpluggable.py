@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.node.nodes import config, machine
 from tests.node.resizable import container, pod, with_pods
 
-from mooring.core.bits import list_text, mask_of
+from mooring.core.bits import CPUMask, list_text, mask_of
 from mooring.core.config import CPU_HOTPLUG, EXCLUSIVE_RESIZE, FIXABLE_DEFECTS, SAME_NODES, KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import MachineInfo
@@ -27,7 +27,7 @@ def hotpluggable(
     return Node.fresh(info, kubelet, MooringConfig(frozenset({CPU_HOTPLUG, *extensions}), FIXABLE_DEFECTS, rule))
 
 
-def cpus(text: str) -> int:
+def cpus(text: str) -> CPUMask:
     return CPUSet.parse(text).mask
 
 

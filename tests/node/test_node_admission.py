@@ -8,7 +8,7 @@ import pytest
 from tests.cpumanager.pods import container, guaranteed, pod_level
 from tests.node.nodes import config, machine, node
 
-from mooring.core.bits import mask_of
+from mooring.core.bits import CPUMask, NUMAMask, mask_of
 from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, Placement, Rejection
@@ -73,11 +73,15 @@ def test_each_container_gets_its_own_hint() -> None:
     pod = guaranteed("u", container("a", "6"), container("b", "6"), container("c", "500m"))
     after, decision = node("best-effort").admit(pod)
     assert cpus(decision) == {"a": "1-3,9-11", "b": "4-6,12-14", "c": ""}
-    assert decision.affinity == {"a": Hint(0b1, True), "b": Hint(0b10, True), "c": Hint(0b11, True)}
+    assert decision.affinity == {
+        "a": Hint(NUMAMask(0b1), True),
+        "b": Hint(NUMAMask(0b10), True),
+        "c": Hint(NUMAMask(0b11), True),
+    }
     assert after.stored_hints == {"u": decision.affinity}
     assert decision.hints is not None
-    assert decision.hints["a"] == {"cpu": Hints((0b1, 0b10), (0b11,))}
-    assert decision.hints["b"] == {"cpu": Hints((0b10,), (0b11,))}
+    assert decision.hints["a"] == {"cpu": Hints((NUMAMask(0b1), NUMAMask(0b10)), (NUMAMask(0b11),))}
+    assert decision.hints["b"] == {"cpu": Hints((NUMAMask(0b10),), (NUMAMask(0b11),))}
     assert decision.hints["c"] == {}
 
 
@@ -86,15 +90,15 @@ def test_containers_behind_the_rejected_one_are_not_reached() -> None:
     after, decision = node("single-numa-node").admit(pod)
     assert decision.rejection == AFFINITY
     assert [*(decision.hints or {})] == ["a", "b"]
-    assert decision.affinity == {"a": Hint(0b1, True), "b": NO_AFFINITY, "c": NO_AFFINITY}
+    assert decision.affinity == {"a": Hint(NUMAMask(0b1), True), "b": NO_AFFINITY, "c": NO_AFFINITY}
     assert cpus(decision) == {"a": "1-3,9-11", "b": "", "c": ""}
-    assert after.stored_hints == {"u": {"a": Hint(0b1, True)}}
+    assert after.stored_hints == {"u": {"a": Hint(NUMAMask(0b1), True)}}
 
 
 @pytest.mark.parametrize(
     ("policy", "admitted", "affinity"),
     [
-        ("best-effort", True, Hint(0b11, False)),
+        ("best-effort", True, Hint(NUMAMask(0b11), False)),
         ("restricted", False, NO_AFFINITY),
         ("single-numa-node", False, NO_AFFINITY),
     ],
@@ -109,7 +113,7 @@ def test_policies_decide_about_requests_that_a_free_node_would_hold(
 
 
 def test_a_request_larger_than_a_node_is_preferred_on_two_and_refused_by_single_numa_node_only() -> None:
-    assert node("restricted").admit(one("u", "9"))[1].affinity == {"c": Hint(0b11, True)}
+    assert node("restricted").admit(one("u", "9"))[1].affinity == {"c": Hint(NUMAMask(0b11), True)}
     assert not node("single-numa-node").admit(one("u", "9"))[1].admitted
 
 
@@ -119,10 +123,10 @@ def test_a_request_larger_than_a_node_is_preferred_on_two_and_refused_by_single_
 def test_one_hint_serves_the_whole_pod() -> None:
     pod = guaranteed("u", container("a", "3"), container("b", "4"), container("c", "500m"))
     after, decision = node("single-numa-node", "pod").admit(pod)
-    assert decision.affinity == dict.fromkeys("abc", Hint(0b1, True))
+    assert decision.affinity == dict.fromkeys("abc", Hint(NUMAMask(0b1), True))
     assert cpus(decision) == {"a": "1,8-9", "b": "2-3,10-11", "c": ""}
     assert decision.hints is None
-    assert decision.pod_hints == {"cpu": Hints((0b1, 0b10), (0b11,))}
+    assert decision.pod_hints == {"cpu": Hints((NUMAMask(0b1), NUMAMask(0b10)), (NUMAMask(0b11),))}
     assert after.stored_hints["u"] == decision.affinity
 
 
@@ -211,9 +215,9 @@ def test_hints_of_rejected_pods_stay_in_the_store_and_are_seen_again() -> None:
     busy, _ = node("single-numa-node").admit(rejected)
     busy, _ = busy.admit(one("v", "1"))
     busy, _ = busy.admit(one("w", "8"))
-    assert busy.stored_hints["u"] == {"a": Hint(0b1, True)}
+    assert busy.stored_hints["u"] == {"a": Hint(NUMAMask(0b1), True)}
     _, decision = busy.admit(guaranteed("u", container("b", "9"), container("a", "6")))
-    assert (decision.rejection, decision.affinity["a"]) == (AFFINITY, Hint(0b1, True))
+    assert (decision.rejection, decision.affinity["a"]) == (AFFINITY, Hint(NUMAMask(0b1), True))
 
 
 def test_removing_a_pod_returns_its_cpus_and_forgets_its_hints() -> None:
@@ -262,7 +266,7 @@ def test_the_hint_of_the_app_holds_the_nodes_of_the_init_containers_cpus() -> No
     _, decision = node("restricted").admit(pod)
     assert decision.rejection == AFFINITY
     assert decision.hints is not None
-    assert decision.hints["a"] == {"cpu": Hints((), (0b11,))}
+    assert decision.hints["a"] == {"cpu": Hints((), (NUMAMask(0b11),))}
 
 
 # Endless loops.
@@ -274,7 +278,7 @@ def test_an_endless_admission_changes_nothing() -> None:
     fresh = node(info=info, options=options, reserved="79")
     kept = mask_of([*range(5), *range(10, 15), *range(20, 25), *range(30, 35), 79])
     held = {"x": {"c": fresh.cpu.default & ~kept}}
-    providers = replace(fresh.providers, cpu=replace(fresh.cpu, default=kept, assignments=held))
+    providers = replace(fresh.providers, cpu=replace(fresh.cpu, default=CPUMask(kept), assignments=held))
     busy = replace(fresh, providers=providers, active={"x": one("x", "1")})
     facts: list[object] = []
     after, decision = busy.admit(one("u", "14"), facts.append)
@@ -307,7 +311,7 @@ def test_impossible_hints_are_handed_on() -> None:
     busy, _ = node("best-effort").admit(one("u", "2"))
     _, decision = busy.admit(one("u", "3"))
     assert decision.hints == {"c": {"cpu": IMPOSSIBLE}}
-    assert (decision.admitted, decision.affinity["c"]) == (True, Hint(0b11, False))
+    assert (decision.admitted, decision.affinity["c"]) == (True, Hint(NUMAMask(0b11), False))
     assert cpus(decision) == {"c": "1,9"}
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.agent.small_node import guaranteed
 from tests.node.nodes import config, machine
 
-from mooring.core.bits import list_text
+from mooring.core.bits import CPUMask, list_text
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.extensions.claimed import claim_of, claims_of, is_claim, owner_of
@@ -21,7 +21,7 @@ NUMA0, NUMA1 = 0x0F0F, 0xF0F0
 
 
 def asked(count: int, within: int = NUMA1, *, uid: str = "u1", wished: int = 0) -> Claim:
-    return Claim(uid, "shop", "cpus", (Share("fast", "numa1", count, within, wished),))
+    return Claim(uid, "shop", "cpus", (Share("fast", "numa1", count, CPUMask(within), CPUMask(wished)),))
 
 
 def fresh(configuration: KubeletConfig | None = None) -> Node:
@@ -59,12 +59,12 @@ def test_a_claim_does_not_reach_beyond_its_group() -> None:
 
 
 def test_a_claim_is_all_or_nothing() -> None:
-    shares = (Share("a", "numa1", 2, NUMA1), Share("b", "numa0", 8, NUMA0))
+    shares = (Share("a", "numa1", 2, CPUMask(NUMA1)), Share("b", "numa0", 8, CPUMask(NUMA0)))
     assert reason(fresh(), Claim("u1", "shop", "cpus", shares)) == "InsufficientCPUs"
 
 
 def test_shares_of_one_claim_are_apart() -> None:
-    shares = (Share("a", "numa1", 2, NUMA1), Share("b", "numa1", 2, NUMA1))
+    shares = (Share("a", "numa1", 2, CPUMask(NUMA1)), Share("b", "numa1", 2, CPUMask(NUMA1)))
     node, decision = claim(fresh(), Claim("u1", "shop", "cpus", shares))
     assert decision.held is not None
     assert [(one.request, list_text(one.cpus)) for one in decision.held.shares] == [("a", "4,12"), ("b", "5,13")]

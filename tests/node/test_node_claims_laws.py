@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.laws.strategies_whole_node import configurations, hardware, pods
 
+from mooring.core.bits import CPUMask
 from mooring.core.config import MooringConfig
 from mooring.core.topology import Topology
 from mooring.extensions.claimed import HeldClaim, claims_of, is_claim
@@ -58,7 +59,7 @@ class PodsAndClaims(RuleBasedStateMachine):
         for number in range(count):
             device = data.draw(st.sampled_from([*groups]))
             wished = data.draw(st.integers(0, self.topology.all_cpus))
-            made.append(Share(f"r{number}", device, data.draw(st.integers(1, 5)), groups[device], wished))
+            made.append(Share(f"r{number}", device, data.draw(st.integers(1, 5)), groups[device], CPUMask(wished)))
         uid, before = f"claim{self.number}", self.kubelet
         self.kubelet, decision = before.claim(Claim(uid, "space", uid, tuple(made)))
         if decision.held is None:

@@ -23,7 +23,7 @@ from tests.node.nodes import node as plain_node
 from tests.node.podlevel_nodes import managed, shared, whole
 from tests.node.resizable import resized
 
-from mooring.core.bits import list_text
+from mooring.core.bits import NO_CPUS, list_text
 from mooring.core.config import ANYWHERE, NEVER
 from mooring.core.errors import InputError
 from mooring.extensions.offline import CPUsBroken, CPUsReplaced, CPUsRestored, CPUsWentOffline, effective_pool, usable
@@ -242,7 +242,7 @@ def test_a_pod_that_goes_leaves_nothing_behind() -> None:
     node, _ = node.remove("q")
     assert (str(node.shared_pool), node.cpu.displaced) == ("0-15", {})
     assert list_text(effective_pool(node.cpu)) == "0-1,3,5-15"
-    assert replace(node.cpu, offline=0) == hotpluggable().cpu
+    assert replace(node.cpu, offline=NO_CPUS) == hotpluggable().cpu
 
 
 def test_a_restart_keeps_what_is_broken_and_remembers_the_rest() -> None:
@@ -252,7 +252,9 @@ def test_a_restart_keeps_what_is_broken_and_remembers_the_rest() -> None:
     again, readmission = found
     assert not readmission.refused
     assert again.cpu == node.cpu
-    forgetful = replace(again, providers=replace(again.providers, cpu=replace(again.cpu, offline=0, displaced={})))
+    forgetful = replace(
+        again, providers=replace(again.providers, cpu=replace(again.cpu, offline=NO_CPUS, displaced={}))
+    )
     assert remembered(forgetful, node.cpu.offline, node.cpu.displaced).cpu == node.cpu
     odd = {"p": {8: 1, 1: 3}, "nobody": {8: 9}}
     assert remembered(forgetful, 0, odd).cpu.displaced == {"p": {8: 1}}

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod, QoS
 from mooring.cpumanager.state import CPUState
@@ -224,9 +225,12 @@ def pod(uid: str, wish: str = "") -> Pod:
 
 
 def test_owners_are_pods_with_all_their_containers_and_claims_with_the_word_of_their_pods() -> None:
-    claim = {"default/cpus/numa0/fast": 0b1100_0000}
+    claim = {"default/cpus/numa0/fast": CPUMask(0b1100_0000)}
     state = CPUState(
-        "static", 0b1, {"a": {"x": 0b10, "y": 0b100}, "b": {"x": 0b1000}, owner_of("1-2"): claim}, {"b": 0b1_1000}
+        "static",
+        CPUMask(0b1),
+        {"a": {"x": CPUMask(0b10), "y": CPUMask(0b100)}, "b": {"x": CPUMask(0b1000)}, owner_of("1-2"): claim},
+        {"b": CPUMask(0b1_1000)},
     )
     pods = {"a": pod("a", "own"), "b": pod("b", "what")}
     found = owners_of(state, pods, {"a": frozenset(ADDRESSES)}, {"1-2": frozenset({"a"})})

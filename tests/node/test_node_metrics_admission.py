@@ -20,6 +20,7 @@ from tests.node.metered import (
     shared,
 )
 
+from mooring.core.bits import CPUMask
 from mooring.core.decision import Rejection, StartRefusal
 from mooring.core.pod import Container, Pod, PodResources, QoS
 from mooring.cpumanager.facts import CPUsAssigned
@@ -263,7 +264,7 @@ def test_an_endless_admission_keeps_its_counts_and_gives_its_gauges_back() -> No
     held = metered.node.cpu.held
     told = [
         AdmissionBegun("b"),
-        CPUsAssigned("b", "one", 0b1100 << 8, held | 0b1100 << 8),
+        CPUsAssigned("b", "one", CPUMask(0b1100 << 8), held | 0b1100 << 8),
         AdmissionEndless("b", "group-loop"),
     ]
     after = Metered(config())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.node.metered import Metered, Numbers, config, container, init, numbers, pod, pod_level, shared
 
+from mooring.core.bits import CPUMask
 from mooring.core.pod import ContainerKind, QoS
 from mooring.cpumanager.facts import CPUsAssigned, CPUsReleased
 from mooring.node.metrics import NUMA_GAUGE, fold
@@ -160,7 +161,13 @@ def test_a_released_cpu_that_another_pod_has_too_is_not_counted_per_node() -> No
     # Only with defect average-sizes does a CPU have two owners.
     metrics = Metered(config()).observer.metrics
     both, one = 0b1111 << 4, 0b11 << 4
-    metrics = fold(metrics, [CPUsAssigned("a", "main", both, both), CPUsReleased("b", "main", one, both)])
+    metrics = fold(
+        metrics,
+        [
+            CPUsAssigned("a", "main", CPUMask(both), CPUMask(both)),
+            CPUsReleased("b", "main", CPUMask(one), CPUMask(both)),
+        ],
+    )
     assert numbers(metrics)[ON_NODE_0] == 2
 
 

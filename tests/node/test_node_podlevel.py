@@ -17,6 +17,7 @@ from tests.node.podlevel_nodes import (
     whole,
 )
 
+from mooring.core.bits import NUMAMask
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
@@ -169,8 +170,8 @@ def test_whole_cores_are_asked_of_the_pod_and_not_of_its_containers() -> None:
 
 def test_the_hint_of_the_pod_holds_for_all_its_containers() -> None:
     node, decision = fresh(managed("restricted"), machine(2, 4)).admit(MIXED)
-    assert decision.affinity == {"own": Hint(0b01, True), "rest": Hint(0b01, True)}
-    assert decision.pod_hints == {"cpu": Hints((0b01, 0b10), (0b11,))}
+    assert decision.affinity == {"own": Hint(NUMAMask(0b01), True), "rest": Hint(NUMAMask(0b01), True)}
+    assert decision.pod_hints == {"cpu": Hints((NUMAMask(0b01), NUMAMask(0b10)), (NUMAMask(0b11),))}
     assert node.stored_hints == {"pod": decision.affinity}
 
 

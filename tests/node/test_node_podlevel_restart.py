@@ -19,6 +19,7 @@ from tests.node.podlevel_nodes import (
     whole,
 )
 
+from mooring.core.bits import NUMAMask
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import StartRefusal
@@ -91,7 +92,7 @@ def test_a_pod_that_shares_nothing_passes_and_leaks_all_the_same(policy: str) ->
     pod = whole("3", container("a", "2"), container("b", "1"))
     node, (decision,) = restarted(running(managed(policy), pod))
     assert decision.admitted
-    assert decision.pod_hints == {"cpu": Hints((0b01,), (0b11,))}
+    assert decision.pod_hints == {"cpu": Hints((NUMAMask(0b01),), (NUMAMask(0b11),))}
     assert cpus_of(node)[""] == "2-3,10"
 
 
@@ -162,7 +163,7 @@ def test_fixed_hints_come_from_what_the_pod_has() -> None:
     node = running(managed(), *pods, fixed=FIX)
     _, decisions = restarted(node)
     # Node 0 has one CPU left: MIXED lies on node 1.
-    assert decisions[1].pod_hints == {"cpu": Hints((0b10,), (0b11,))}
+    assert decisions[1].pod_hints == {"cpu": Hints((NUMAMask(0b10),), (NUMAMask(0b11),))}
 
 
 def torn(pod: Pod, cpus: str, **sets: str) -> Node:
@@ -219,7 +220,7 @@ def test_fixed_everything_else_begins_anew(pod: Pod, cpus: str, kept: Mapping[st
     assert decision.admitted
     assert cpus_of(node) == cpus_of(running(managed(), pod, info=EIGHT))
     assert node.cpu == running(managed(), pod, info=EIGHT).cpu
-    assert decision.pod_hints == {"cpu": Hints((1,))}
+    assert decision.pod_hints == {"cpu": Hints((NUMAMask(1),))}
 
 
 def test_fixed_a_pod_that_grew_gets_its_new_number() -> None:

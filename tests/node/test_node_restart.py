@@ -8,7 +8,7 @@ import pytest
 from tests.cpumanager.pods import container, guaranteed
 from tests.node.nodes import config, machine, node, settings_of
 
-from mooring.core.bits import mask_of
+from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask, mask_of
 from mooring.core.config import KubeletConfig
 from mooring.core.decision import Endless, StartRefusal
 from mooring.core.pod import ContainerKind, Pod
@@ -37,7 +37,7 @@ def restarted(busy: Node, kubelet: KubeletConfig | None = None) -> tuple[Node, R
 def test_a_fresh_node_has_the_whole_machine_in_its_pool() -> None:
     assert str(node().shared_pool) == "0-15"
     assert str(node(options={"strict-cpu-reservation": "true"}).shared_pool) == "1-15"
-    assert Node.fresh(machine(), KubeletConfig()).cpu == CPUState("none", 0, {})
+    assert Node.fresh(machine(), KubeletConfig()).cpu == CPUState("none", NO_CPUS, {})
 
 
 def test_a_refused_start_raises_with_the_kubelets_text() -> None:
@@ -49,13 +49,13 @@ def test_a_refused_start_raises_with_the_kubelets_text() -> None:
 
 
 def test_a_state_that_does_not_fit_keeps_the_kubelet_from_starting() -> None:
-    found = Node.start(settings_of(config()), Restored(CPUState("static", ALL & ~1, {})))
+    found = Node.start(settings_of(config()), Restored(CPUState("static", CPUMask(ALL & ~1), {})))
     text = 'start cpu manager error: not all reserved cpus: "0" are present in defaultCpuSet: "1-15"'
     assert found == StartRefusal("start", text)
 
 
 def test_a_state_of_another_policy_keeps_the_kubelet_from_starting() -> None:
-    found = Node.start(settings_of(config()), Restored(CPUState("none", 0, {})))
+    found = Node.start(settings_of(config()), Restored(CPUState("none", NO_CPUS, {})))
     assert found == StartRefusal(
         "start",
         "start cpu manager error: could not restore state from checkpoint: "
@@ -65,7 +65,7 @@ def test_a_state_of_another_policy_keeps_the_kubelet_from_starting() -> None:
 
 
 def test_policy_none_looks_at_nothing_but_the_name() -> None:
-    state = CPUState("none", 0b1, {"u": {"c": 0b1}})
+    state = CPUState("none", CPUMask(0b1), {"u": {"c": CPUMask(0b1)}})
     found = Node.start(settings_of(KubeletConfig()), Restored(state))
     assert isinstance(found, Node)
     assert found.cpu is state
@@ -109,7 +109,7 @@ def test_running_pods_keep_their_cpus(policy: str, scope: str) -> None:
 def test_hints_of_a_running_container_are_made_from_what_it_holds() -> None:
     busy, _ = node("best-effort").admit(one("u", "2"))
     _, readmission = restarted(busy)
-    assert readmission.decisions[0].hints == {"c": {"cpu": Hints((0b1,), (0b11,))}}
+    assert readmission.decisions[0].hints == {"c": {"cpu": Hints((NUMAMask(0b1),), (NUMAMask(0b11),))}}
 
 
 def test_readmitted_pods_lose_no_hints_when_they_end() -> None:
@@ -118,7 +118,7 @@ def test_readmitted_pods_lose_no_hints_when_they_end() -> None:
     after, _ = restarted(busy)
     assert after.started == frozenset()
     removed, _ = after.remove("u")
-    assert removed.stored_hints == {"u": {"c": Hint(0b1, True)}}
+    assert removed.stored_hints == {"u": {"c": Hint(NUMAMask(0b1), True)}}
     started, _ = busy.remove("u")
     assert started.stored_hints == {}
 
@@ -192,7 +192,7 @@ def test_a_restart_ends_at_an_endless_admission() -> None:
     fresh = node(info=info, options=options, reserved="79")
     kept = mask_of([*range(5), *range(10, 15), *range(20, 25), *range(30, 35), 79])
     held = {"x": {"c": fresh.cpu.default & ~kept}}
-    providers = replace(fresh.providers, cpu=replace(fresh.cpu, default=kept, assignments=held))
+    providers = replace(fresh.providers, cpu=replace(fresh.cpu, default=CPUMask(kept), assignments=held))
     busy = replace(fresh, providers=providers).adopt([one("x", "2"), one("u", "14"), one("v", "2")])
     after, readmission = restarted(busy)
     assert [(decision.uid, decision.endless) for decision in readmission.decisions] == [

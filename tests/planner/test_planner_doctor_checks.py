@@ -9,6 +9,7 @@ from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
 
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.checkpoint.memory_file import memory_state_text
+from mooring.core.bits import CPUMask
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.machine import Machine
 from mooring.core.pod import Container, Pod, QoS
@@ -64,33 +65,38 @@ NO_MEMORY = replace(CONFIG, memory_manager_policy="None", reserved_memory=())
 
 
 def test_a_pool_of_reserved_cpus_only_is_a_warning() -> None:
-    found = looked_at(CPUState("static", 0b0001, {"u": {"a": 0b1110}}), config=NO_MEMORY)
+    found = looked_at(CPUState("static", CPUMask(0b0001), {"u": {"a": CPUMask(0b1110)}}), config=NO_MEMORY)
     assert severities(found) == {"MOOR-318": "warning"}
     assert found.is_sound
 
 
 def test_two_pods_with_one_cpu_are_an_error_although_the_kubelet_starts() -> None:
-    found = looked_at(CPUState("static", 0b0001, {"u": {"a": 0b1110}, "v": {"a": 0b0010}}), config=NO_MEMORY)
+    found = looked_at(
+        CPUState("static", CPUMask(0b0001), {"u": {"a": CPUMask(0b1110)}, "v": {"a": CPUMask(0b0010)}}),
+        config=NO_MEMORY,
+    )
     assert found.refusal is None
     assert severities(found)["MOOR-312"] == "error"
     assert [dropped.holder for dropped in found.repairs[0].dropped] == [Holder("v", "a")]
 
 
 def test_containers_of_one_pod_may_share() -> None:
-    found = looked_at(CPUState("static", 0b0011, {"u": {"a": 0b1100, "init": 0b0100}}), config=NO_MEMORY)
+    found = looked_at(
+        CPUState("static", CPUMask(0b0011), {"u": {"a": CPUMask(0b1100), "init": CPUMask(0b0100)}}), config=NO_MEMORY
+    )
     assert severities(found) == {}
 
 
 def test_a_pod_set_that_nobody_gives_back_is_a_warning() -> None:
     found = looked_at(
-        CPUState("static", 0b0011, {}, {"u": 0b1100}),
+        CPUState("static", CPUMask(0b0011), {}, {"u": CPUMask(0b1100)}),
         config=replace(config(pods=True), memory_manager_policy="None", reserved_memory=()),
     )
     assert severities(found) == {"MOOR-321": "warning"}
 
 
 def test_baselines_without_their_gate_are_a_note() -> None:
-    state = CPUState("static", 0b0011, {"u": {"a": 0b1100}}, {}, {"u": {"a": 0b1100}})
+    state = CPUState("static", CPUMask(0b0011), {"u": {"a": CPUMask(0b1100)}}, {}, {"u": {"a": CPUMask(0b1100)}})
     assert severities(looked_at(state, config=NO_MEMORY)) == {"MOOR-322": "note"}
 
 
@@ -130,7 +136,7 @@ def test_more_than_there_is_is_a_warning() -> None:
 
 
 def test_cpus_without_memory_are_files_of_two_moments() -> None:
-    cpus = CPUState("static", 0b0011, {"u": {"a": 0b1100}})
+    cpus = CPUState("static", CPUMask(0b0011), {"u": {"a": CPUMask(0b1100)}})
     for memory in (None, memory_with({})):
         assert severities(looked_at(cpus, memory)) == {"MOOR-340": "warning"}
     both = memory_with({"u": (Block((0,), "memory", 4096),)})
@@ -139,13 +145,15 @@ def test_cpus_without_memory_are_files_of_two_moments() -> None:
 
 def test_a_running_container_with_another_number_of_cpus_is_a_warning_and_is_refused() -> None:
     strict = replace(NO_MEMORY, topology_manager_policy="restricted")
-    found = looked_at(CPUState("static", 0b0011, {"u": {"a": 0b1100}}), config=strict, active=(pod("u", 1),))
+    found = looked_at(
+        CPUState("static", CPUMask(0b0011), {"u": {"a": CPUMask(0b1100)}}), config=strict, active=(pod("u", 1),)
+    )
     assert severities(found) == {"MOOR-343": "warning", "MOOR-344": "warning"}
     assert found.afterwards[Holder("u", "a")].refused == "TopologyAffinityError"
 
 
 def test_a_running_container_without_an_entry_is_told_what_it_gets() -> None:
-    found = looked_at(CPUState("static", 0b1111, {}), config=NO_MEMORY, active=(pod("u", 2),))
+    found = looked_at(CPUState("static", CPUMask(0b1111), {}), config=NO_MEMORY, active=(pod("u", 2),))
     assert severities(found) == {"MOOR-342": "warning"}
     assert found.afterwards[Holder("u", "a")].cpus == "2-3"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from tests.planner.doctor_nodes import CONFIG, MACHINE
 
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.checkpoint.cpu_load import load_cpu_state
+from mooring.core.bits import CPUMask
 from mooring.core.config import KubeletConfig
 from mooring.core.machine import Machine
 from mooring.core.machineinfo import Core, MachineInfo, Node
@@ -28,12 +30,13 @@ WHOLE = replace(NODE, reserved_system_cpus="0-1", cpu_manager_policy_options={"f
 
 def looked_at(
     pool: int,
-    entries: dict[str, dict[str, int]],
+    entries: Mapping[str, Mapping[str, int]],
     *active: Pod,
     config: KubeletConfig = NODE,
     machine: MachineInfo = MACHINE,
 ) -> Diagnosis:
-    text = cpu_state_text(CPUState("static", pool, entries), pod_level=False, baselines=False)
+    held = {uid: {name: CPUMask(cpus) for name, cpus in sets.items()} for uid, sets in entries.items()}
+    text = cpu_state_text(CPUState("static", CPUMask(pool), held), pod_level=False, baselines=False)
     return diagnose(Question(Machine("small", machine), config, active=active, files=StateTexts(text)))
 
 
@@ -47,10 +50,14 @@ def about_claims(found: Diagnosis) -> list[Problem]:
 
 
 def test_a_claim_whose_pods_are_gone_is_in_order() -> None:
-    found = looked_at(0b1001, {"claim:u": {"shop/cpus/numa0/fast": 0b0010, "shop/cpus/numa1/slow": 0b0100}})
+    found = looked_at(
+        0b1001, {"claim:u": {"shop/cpus/numa0/fast": CPUMask(0b0010), "shop/cpus/numa1/slow": CPUMask(0b0100)}}
+    )
     assert found.is_sound
     assert not found.all_problems
-    with_others = looked_at(0b0101, {"claim:u": {"shop/cpus/numa0/fast": 0b0010}, "p": {"a": 0b1000}}, pod("p", 1))
+    with_others = looked_at(
+        0b0101, {"claim:u": {"shop/cpus/numa0/fast": CPUMask(0b0010)}, "p": {"a": CPUMask(0b1000)}}, pod("p", 1)
+    )
     assert not with_others.all_problems
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mooring.checkpoint.cpu_file import cpu_state_text
+from mooring.core.bits import CPUMask
 from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
@@ -28,8 +29,8 @@ def machine(offline: str) -> Machine:
 
 def looked_at(offline: str) -> Diagnosis:
     """Look at the file of a machine that had CPUs 0 to 7: one container has 1 and 4, one 5, one 2."""
-    held = {"a": {"app": 0b010010}, "b": {"app": 0b100000}, "c": {"app": 0b100}}
-    text = cpu_state_text(CPUState("static", 0b11001001, held), pod_level=False, baselines=False)
+    held = {"a": {"app": CPUMask(0b010010)}, "b": {"app": CPUMask(0b100000)}, "c": {"app": CPUMask(0b100)}}
+    text = cpu_state_text(CPUState("static", CPUMask(0b11001001), held), pod_level=False, baselines=False)
     return diagnose(Question(machine(offline), CONFIG, files=StateTexts(cpu=text)))
 
 

@@ -13,6 +13,7 @@ from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
 
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.checkpoint.memory_file import memory_state_text
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import KubeletCrashError
 from mooring.core.machine import Machine
@@ -69,7 +70,9 @@ def cpu_part(state: CPUState, units: Iterable[object], default: int, *, pods: bo
         for uid, held in state.assignments.items()
         if (part := {n: m for n, m in held.items() if (uid, "" if pods and uid in state.pods else n) in chosen})
     }
-    return CPUState("static", default, assignments, {u: m for u, m in state.pods.items() if pods and (u, "") in chosen})
+    return CPUState(
+        "static", CPUMask(default), assignments, {u: m for u, m in state.pods.items() if pods and (u, "") in chosen}
+    )
 
 
 def is_apart(state: CPUState) -> bool:
@@ -121,7 +124,7 @@ def test_no_state_keeps_more_cpu_entries(state: CPUState, strict: bool, pods: bo
 def test_entries_of_running_pods_go_before_others() -> None:
     policy = made(config()).cpu
     assert policy is not None
-    state = CPUState("static", 0b1001, {"u1": {"a": 0b0110}, "u2": {"a": 0b0100}})
+    state = CPUState("static", CPUMask(0b1001), {"u1": {"a": CPUMask(0b0110)}, "u2": {"a": CPUMask(0b0100)}})
     assert set(repaired_cpu(policy, state, ()).state.assignments) == {"u1"}
     assert set(repaired_cpu(policy, state, {"u2"}).state.assignments) == {"u2"}
 
@@ -129,7 +132,11 @@ def test_entries_of_running_pods_go_before_others() -> None:
 def test_the_entry_that_stands_against_fewer_is_kept() -> None:
     policy = made(config()).cpu
     assert policy is not None
-    state = CPUState("static", 0b0001, {"u1": {"a": 0b1110}, "u2": {"a": 0b0010}, "u3": {"a": 0b0100}})
+    state = CPUState(
+        "static",
+        CPUMask(0b0001),
+        {"u1": {"a": CPUMask(0b1110)}, "u2": {"a": CPUMask(0b0010)}, "u3": {"a": CPUMask(0b0100)}},
+    )
     repair = repaired_cpu(policy, state, ())
     assert set(repair.state.assignments) == {"u2", "u3"}
     assert [(dropped.holder.uid, dropped.why) for dropped in repair.dropped] == [("u1", "pod u2 holds CPU 1 too")]
@@ -138,8 +145,10 @@ def test_the_entry_that_stands_against_fewer_is_kept() -> None:
 def test_a_pool_that_strict_reservation_left_empty_takes_back_the_smallest_entry() -> None:
     policy = made(config(strict=True)).cpu
     assert policy is not None
-    repair = repaired_cpu(policy, CPUState("static", 0, {"u1": {"a": 0b0110}, "u2": {"a": 0b1000}}), ())
-    assert repair.state == CPUState("static", 0b1000, {"u1": {"a": 0b0110}})
+    repair = repaired_cpu(
+        policy, CPUState("static", NO_CPUS, {"u1": {"a": CPUMask(0b0110)}, "u2": {"a": CPUMask(0b1000)}}), ()
+    )
+    assert repair.state == CPUState("static", CPUMask(0b1000), {"u1": {"a": CPUMask(0b0110)}})
     assert repair.dropped[0].why == "no CPU would be left for the shared pool"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.plugins import ChosenPlugin, OutOfTimeError, PluginPlacement
 from mooring.plugins import Room, Selected, Withheld
@@ -43,8 +44,8 @@ WRONG_KINDS = (
     {"0": 1.0},
     {0: "1"},
     {True: 1.0},
-    CPUSet(-1),
-    Selected(CPUSet(-1)),
+    CPUSet(CPUMask(-1)),
+    Selected(CPUSet(CPUMask(-1))),
     Selected(CPUSet(3), 1),  # type: ignore[arg-type]  # that is the point
     Withheld(CPUSet(1), "", 2),  # type: ignore[arg-type]  # that is the point
     Withheld(CPUSet(1), 5),  # type: ignore[arg-type]  # that is the point

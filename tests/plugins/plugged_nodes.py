@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mooring.core.bits import list_text
+from mooring.core.bits import CPUMask, list_text
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
@@ -98,7 +98,7 @@ def breaks(node: Node) -> Iterator[str]:
     """Nothing is owned by two pods, nothing is lost, what is reserved is nobody's; hidden threads are their pod's."""
     policy, state = node.settings.cpu, node.cpu
     assert policy is not None
-    of_pod: dict[str, int] = {}
+    of_pod: dict[str, CPUMask] = {}
     for owner, sets in state.assignments.items():
         for cpus in sets.values():
             of_pod[pod_of(owner)] = of_pod.get(pod_of(owner), 0) | cpus
@@ -126,5 +126,5 @@ def _breaks_of(node: Node, one: Pod) -> Iterator[str]:
         if cpus.bit_count() != need:
             yield f"{one.uid}/{each.name} has {list_text(cpus)} where {need} are wanted"
         whole = cpus | hidden.get(each.name, 0)
-        if policy.rules.whole_cores and policy.topology.core_siblings(whole) != whole:
+        if policy.rules.whole_cores and policy.topology.core_siblings(CPUMask(whole)) != whole:
             yield f"{one.uid}/{each.name} has {list_text(cpus)}, no whole cores"

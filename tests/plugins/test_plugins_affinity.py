@@ -12,6 +12,7 @@ from tests.node.nodes import config, machine
 from tests.plugins.hostile_plugins import hostile_plugins
 from tests.plugins.made_plugins import answering, choice, plugin
 
+from mooring.core.bits import NUMAMask
 from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import MachineInfo
@@ -47,7 +48,7 @@ def asked(node: Node, cpus: str = "2", memory: str = "1Gi") -> tuple[Decision, l
 def test_hints_of_plugins_decide_between_equally_good_nodes() -> None:
     for policy in ("best-effort", "restricted", "single-numa-node"):
         decision, facts = asked(first_node(on_node(2), info=machine(4), kubelet=config(policy)))
-        assert decision.affinity["app"] == Hint(0b100, preferred=True), policy
+        assert decision.affinity["app"] == Hint(NUMAMask(0b100), preferred=True), policy
         assert decision.containers["app"].cpus <= CPUSet.parse("8-11,24-27")
         (chose,) = [fact for fact in facts if isinstance(fact, PluginChoseAffinity)]
         assert (chose.plugin, chose.merged, chose.nodes) == ("node-2", 0b1, 0b100)
@@ -76,7 +77,7 @@ def test_hints_work_on_machines_with_more_than_eight_numa_nodes() -> None:
     kubelet = replace(kubelet, feature_gates={**kubelet.feature_gates, "TopologyManagerPolicyAlphaOptions": True})
     node = first_node(on_node(13), info=machine(16, 2), kubelet=kubelet)
     decision, _ = asked(node)
-    assert decision.affinity["app"] == Hint(1 << 13, preferred=True)
+    assert decision.affinity["app"] == Hint(NUMAMask(1 << 13), preferred=True)
     assert decision.containers["app"].cpus <= CPUSet.parse("26-27,58-59")
 
 
@@ -138,7 +139,7 @@ def test_cpus_come_first_only_with_best_effort() -> None:
     assert not plain.affinity["app"].preferred
     first, facts = conflicting("best-effort", cpus_first())
     assert first.admitted
-    assert first.affinity["app"] == Hint(0b1, preferred=False)
+    assert first.affinity["app"] == Hint(NUMAMask(0b1), preferred=False)
     assert [fact.plugin for fact in facts if isinstance(fact, PluginChoseAffinity)] == ["cpus-first"]
     asked: list[object] = []
     asks = plugin("asks", choose_affinity=lambda **given: asked.append(given))

@@ -10,6 +10,7 @@ import pytest
 from tests.patience import until
 from tests.plugins.made_plugins import answering, choice, cpus, plugin, raising
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.plugins import UNWATCHED, ChosenPlugin, OutOfTimeError, Watch, Work
 from mooring.plugins.asking import (
@@ -49,7 +50,7 @@ UNDERSTOOD: list[tuple[Understand[object], object, object]] = [
 
 REFUSED: list[tuple[Understand[object], object, str]] = [
     (as_cpus, {1, 2}, "it answered with a set where a CPUSet belongs"),
-    (as_cpus, CPUSet(-1), "it answered with a CPUSet where a CPUSet belongs"),
+    (as_cpus, CPUSet(CPUMask(-1)), "it answered with a CPUSet where a CPUSet belongs"),
     (as_withheld, [1], "it answered with a list where a CPUSet belongs"),
     (as_withheld, Withheld(cpus("1"), 5), "it gave an int for a reason"),  # type: ignore[arg-type]  # the point
     (as_room, Room({1}), "it answered with a set where a CPUSet belongs"),  # type: ignore[arg-type]  # the point

@@ -21,6 +21,7 @@ from tests.plugins.plugged_nodes import (
     pod,
 )
 
+from mooring.core.bits import CPUMask
 from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
@@ -225,7 +226,12 @@ def test_the_doctor_finds_nothing_wrong_with_them() -> None:
 def test_what_others_of_the_pod_have_by_then_is_not_the_pools_when_a_container_goes() -> None:
     """An app without the wish took over hidden threads of an init container, whose entry goes."""
     state = CPUState(
-        "static", 0b1, {"web": {"init": 0b10, "app": 0b110}, "hidden:web": {"init": 0b100, "other": 0b1000}}
+        "static",
+        CPUMask(0b1),
+        {
+            "web": {"init": CPUMask(0b10), "app": CPUMask(0b110)},
+            "hidden:web": {"init": CPUMask(0b100), "other": CPUMask(0b1000)},
+        },
     )
     after = without_hidden(state, "web", "init")
     assert after.default == 0b1

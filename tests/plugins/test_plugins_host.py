@@ -8,6 +8,7 @@ import pytest
 from tests.node.nodes import config, machine
 from tests.plugins.made_plugins import POD, answering, choice, cpus, free, host_on, plugin, raising, wanted
 
+from mooring.core.bits import CPUMask, NUMAMask
 from mooring.core.config import MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import CoreKind, CPUFacts
@@ -38,7 +39,12 @@ def test_hints_count_what_filters_leave() -> None:
 def test_holders_are_told_with_their_pods() -> None:
     seen: list[tuple[Holder, ...]] = []
     host = host_on("2S12", plugin("looks", pre_score=lambda request: seen.append(request.holders())))
-    state = with_hidden(CPUState("static", cpus("2-11").mask, {"uid": {"app": 1}, "gone": {"x": 2}}), "uid", "app", 64)
+    state = with_hidden(
+        CPUState("static", cpus("2-11").mask, {"uid": {"app": CPUMask(1)}, "gone": {"x": CPUMask(2)}}),
+        "uid",
+        "app",
+        CPUMask(64),
+    )
     host.among({"uid": POD}).chosen(state, wanted(1, "2-5"), None)
     view = PodView("uid", POD.namespace, "pod", POD.qos.value, {"team": "blue"}, 7)
     assert [(one.uid, one.container, str(one.cpus), one.pod) for one in seen[0]] == [
@@ -51,7 +57,7 @@ def test_holders_are_told_with_their_pods() -> None:
 def test_the_reserved_cpus_are_known_once_they_are_chosen() -> None:
     seen: list[CPUSet] = []
     host = host_on("2S12", plugin("looks", pre_score=lambda request: seen.append(request.machine.reserved)))
-    for one in (host, host.reserving(0b11)):
+    for one in (host, host.reserving(CPUMask(0b11))):
         one.chosen(free(ALL), wanted(1, ALL), None)
     assert seen == [CPUSet(), cpus("0-1")]
 
@@ -103,7 +109,7 @@ def test_who_lets_cpus_come_first_gets_their_nodes() -> None:
         seen.append(request)
         return request.of_cpus.nodes
 
-    merged, alone = Hint(0b11, preferred=False), Hint(0b1, preferred=True)
+    merged, alone = Hint(NUMAMask(0b11), preferred=False), Hint(NUMAMask(0b1), preferred=True)
     host = host_on("2S12", plugin("quiet", choose_affinity=answering(None)), plugin("first", choose_affinity=first))
     assert host.affinity(POD, "app", "best-effort", merged, alone, None) == ("first", alone)
     assert (seen[0].merged.nodes, seen[0].of_cpus.nodes) == (frozenset({0, 1}), frozenset({0}))
@@ -111,7 +117,7 @@ def test_who_lets_cpus_come_first_gets_their_nodes() -> None:
 
 def test_nodes_that_are_not_those_of_the_cpus_are_left_out() -> None:
     facts: list[object] = []
-    merged, alone = Hint(0b11, preferred=False), Hint(0b1, preferred=True)
+    merged, alone = Hint(NUMAMask(0b11), preferred=False), Hint(NUMAMask(0b1), preferred=True)
     host = host_on("2S12", plugin("bad", choose_affinity=answering(frozenset({1}))))
     assert host.affinity(POD, "app", "best-effort", merged, alone, facts.append) is None
     why = "it chose the NUMA nodes [1], which are not those of the CPU manager"
@@ -149,8 +155,10 @@ def test_kinds_and_isolated_cpus_of_the_machine_are_told() -> None:
 
 def test_promised_nodes_that_hidden_threads_have_emptied_refuse_the_rest_of_the_pod() -> None:
     host = replace(host_on("2S12", plugin("x", score_set=answering(None))), keeps_hints=True)
-    state = with_hidden(CPUState("static", cpus("1-11").mask, {"uid": {"first": 1}}), "uid", "first", 64)
+    state = with_hidden(
+        CPUState("static", cpus("1-11").mask, {"uid": {"first": CPUMask(1)}}), "uid", "first", CPUMask(64)
+    )
     text = "not enough cpus available to satisfy request: requested=3, available=0"
-    rest = replace(wanted(3, "1,3,5"), affinity=0b1)
+    rest = replace(wanted(3, "1,3,5"), affinity=NUMAMask(0b1))
     assert host.chosen(state, rest, None) == TakeError(text)
     assert isinstance(host.chosen(state, replace(rest, affinity=None), None), CPUsChosen | None)

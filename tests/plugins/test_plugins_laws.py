@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.laws.stories import configurations, machines, pods
 from tests.plugins.hostile_plugins import hostile_plugins
 
-from mooring.core.bits import list_text
+from mooring.core.bits import CPUMask, list_text
 from mooring.core.config import FIXABLE_DEFECTS, MooringConfig
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.plugins import PluginChoice
@@ -29,7 +29,7 @@ def ownership_breaks(node: Node) -> Iterator[str]:
     """Nothing is owned twice, nothing is lost, what is reserved is nobody's; hidden threads are their pod's."""
     policy = node.settings.cpu
     assert policy is not None
-    held = dict[str, int]()
+    held = dict[str, CPUMask]()
     for owner, sets in node.cpu.assignments.items():
         for cpus in sets.values():
             held[pod_of(owner)] = held.get(pod_of(owner), 0) | cpus
@@ -58,7 +58,7 @@ def _breaks_inside(node: Node, pod: Pod) -> Iterator[str]:
         hidden = hidden_of(node.cpu, pod.uid, container.name)
         if cpus & hidden:
             yield f"{container.name} of {pod.uid} has {list_text(cpus & hidden)} and hides it"
-        if hidden & ~topology.core_siblings(cpus):
+        if hidden & ~topology.core_siblings(CPUMask(cpus)):
             yield f"{list_text(hidden)} is hidden for {container.name} of {pod.uid}, but is on other cores"
         if (cpus | hidden) & running:
             yield f"{container.name} of {pod.uid} shares {list_text((cpus | hidden) & running)}"
@@ -89,7 +89,7 @@ def placement_breaks(node: Node, pod: Pod, decision: Decision, facts: list[objec
             continue
         near = policy.topology.cpus_in_numa(hint.mask)
         if policy.rules.align_by_socket:
-            near = sum(socket for socket in policy.topology.sockets.values() if socket & near)
+            near = CPUMask(sum(socket for socket in policy.topology.sockets.values() if socket & near))
         if cpus & ~near:
             yield f"{container.name} has {list_text(cpus & ~near)} outside of what its policy admitted"
 

@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.plugins.made_plugins import answering, choice, plugin, raising
 
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.cpumanager.state import CPUState
 from mooring.plugins import Change, CPUSet
 from mooring.plugins.facts import PluginFailed
 from mooring.plugins.observing import changes_between, tell
 
 
-def state(assignments: Mapping[str, Mapping[str, int]], pods: Mapping[str, int] | None = None) -> CPUState:
-    return CPUState("static", 0, assignments, pods=pods or {})
+def state(assignments: Mapping[str, Mapping[str, CPUMask]], pods: Mapping[str, CPUMask] | None = None) -> CPUState:
+    return CPUState("static", NO_CPUS, assignments, pods=pods or {})
 
 
 def told(before: CPUState, after: CPUState) -> list[tuple[str, str, str, str]]:
@@ -24,8 +25,8 @@ def told(before: CPUState, after: CPUState) -> list[tuple[str, str, str, str]]:
 
 
 def test_who_got_cpus_and_whose_came_back_is_told() -> None:
-    before = state({"a": {"x": 0b11}, "b": {"x": 0b100}})
-    after = state({"b": {"x": 0b1100}, "c": {"x": 0b1, "y": 0b10}})
+    before = state({"a": {"x": CPUMask(0b11)}, "b": {"x": CPUMask(0b100)}})
+    after = state({"b": {"x": CPUMask(0b1100)}, "c": {"x": CPUMask(0b1), "y": CPUMask(0b10)}})
     assert told(before, after) == [
         ("deallocated", "a", "x", "0-1"),
         ("allocated", "b", "x", "3"),
@@ -35,7 +36,9 @@ def test_who_got_cpus_and_whose_came_back_is_told() -> None:
 
 
 def test_a_container_that_moved_is_told_twice_and_the_partition_of_a_pod_has_no_container() -> None:
-    assert told(state({"a": {"x": 0b0011}}), state({"a": {"x": 0b0110}}, {"b": 0b11000})) == [
+    assert told(
+        state({"a": {"x": CPUMask(0b0011)}}), state({"a": {"x": CPUMask(0b0110)}}, {"b": CPUMask(0b11000)})
+    ) == [
         ("deallocated", "a", "x", "0"),
         ("allocated", "b", "", "3-4"),
         ("allocated", "a", "x", "2"),
@@ -43,8 +46,8 @@ def test_a_container_that_moved_is_told_twice_and_the_partition_of_a_pod_has_no_
 
 
 def test_nothing_is_told_of_a_state_that_stayed() -> None:
-    one = state({"a": {"x": 0b11}})
-    assert told(one, one) == told(one, state({"a": {"x": 0b11}})) == []
+    one = state({"a": {"x": CPUMask(0b11)}})
+    assert told(one, one) == told(one, state({"a": {"x": CPUMask(0b11)}})) == []
 
 
 holdings = st.dictionaries(
@@ -54,7 +57,7 @@ holdings = st.dictionaries(
 
 @given(before=holdings, after=holdings)
 def test_what_is_told_makes_one_state_of_the_other(
-    before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]
+    before: dict[str, dict[str, CPUMask]], after: dict[str, dict[str, CPUMask]]
 ) -> None:
     held = {(uid, name): CPUSet(cpus) for uid, sets in before.items() for name, cpus in sets.items()}
     for one in changes_between(state(before), state(after)):
@@ -74,6 +77,6 @@ def test_who_fails_to_listen_is_named_and_the_others_hear() -> None:
         plugin("talks", allocated=answering("whatever it returns"), deallocated=answering(5)),
         plugin("other", pre_score=raising(ValueError())),
     )
-    tell(plugins, changes_between(state({"b": {"x": 1}}), state({"a": {"x": 2}})), facts.append)
+    tell(plugins, changes_between(state({"b": {"x": CPUMask(1)}}), state({"a": {"x": CPUMask(2)}})), facts.append)
     assert heard == [Change("a", "x", CPUSet.of(1))]
     assert facts == [PluginFailed("a", "x", "deaf", "allocated", "it raised OSError: deaf")]

@@ -6,19 +6,20 @@ from itertools import product
 
 import pytest
 
+from mooring.core.bits import NUMAMask
 from mooring.topologymanager.distances import NUMAInfo
 from mooring.topologymanager.facts import HintsMerged
 from mooring.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hints
 from mooring.topologymanager.merge import BEST_EFFORT, MOST_CHOICES, RESTRICTED, SINGLE_NUMA_NODE, merge
 from mooring.topologymanager.wide import Family
 
-INFO = NUMAInfo(0b111)
+INFO = NUMAInfo(NUMAMask(0b111))
 ENTRIES = (
-    (Hints((0b001, 0b010), (0b011,)), Hints((0b010,), (0b110,))),
-    (Hints((0b001,)), Hints((0b010,))),
-    (Hints((0b011,), (0b111,)), Hints((0b110,), (0b111,)), DONT_CARE),
+    (Hints((NUMAMask(0b001), NUMAMask(0b010)), (NUMAMask(0b011),)), Hints((NUMAMask(0b010),), (NUMAMask(0b110),))),
+    (Hints((NUMAMask(0b001),)), Hints((NUMAMask(0b010),))),
+    (Hints((NUMAMask(0b011),), (NUMAMask(0b111),)), Hints((NUMAMask(0b110),), (NUMAMask(0b111),)), DONT_CARE),
     (DONT_CARE, DONT_CARE),
-    (Hints((0b001,)), NOT_POSSIBLE),
+    (Hints((NUMAMask(0b001),)), NOT_POSSIBLE),
 )
 
 
@@ -63,11 +64,11 @@ def test_single_numa_node_chooses_among_single_nodes(entries: tuple[Hints, ...])
 
 
 def test_sets_that_are_too_many_are_not_listed() -> None:
-    assert merged(RESTRICTED, (Family(0b111, (), 1), DONT_CARE)).choices is None
+    assert merged(RESTRICTED, (Family(NUMAMask(0b111), (), 1), DONT_CARE)).choices is None
     width = MOST_CHOICES.bit_length()
-    every = tuple(range(1, 1 << width))
+    every = tuple(NUMAMask(mask) for mask in range(1, 1 << width))
     ones = tuple(mask for mask in every if mask.bit_count() == 1)
-    fact = merged(RESTRICTED, (Hints(preferred=ones), Hints(others=every)), NUMAInfo((1 << width) - 1))
+    fact = merged(RESTRICTED, (Hints(preferred=ones), Hints(others=every)), NUMAInfo(NUMAMask((1 << width) - 1)))
     assert (fact.rule, len(fact.choices or ())) == ("narrowest", width)
-    fact = merged(RESTRICTED, (Hints(others=every), Hints(others=every)), NUMAInfo((1 << width) - 1))
+    fact = merged(RESTRICTED, (Hints(others=every), Hints(others=every)), NUMAInfo(NUMAMask((1 << width) - 1)))
     assert (fact.rule, fact.choices) == ("narrowest", None)

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from tests.topologymanager.plain_merge import plain_average
 
 from mooring import merge_hints
+from mooring.core.bits import NUMAMask
 from mooring.core.errors import KubeletCrashError
 from mooring.topologymanager import MergeResult
 from mooring.topologymanager.distances import NUMAInfo, average_distance, best_of_size, narrowest
 
-TWO = NUMAInfo(0b11, {0: (10, 11), 1: (11, 10)})
+TWO = NUMAInfo(NUMAMask(0b11), {0: (10, 11), 1: (11, 10)})
 CLOSEST = {"prefer-closest-numa-nodes": "true"}
 
 # The diagonal decides between {0, 1} and {2, 3}: 10 + 10 + 2 * 21 against 30 + 30 + 2 * 20.
@@ -31,7 +32,7 @@ def test_published_averages(mask: int, expected: float) -> None:
 
 
 def test_each_node_counts_with_itself() -> None:
-    info = NUMAInfo(0b1111, {node: tuple(row) for node, row in enumerate(DIAGONAL)})
+    info = NUMAInfo(NUMAMask(0b1111), {node: tuple(row) for node, row in enumerate(DIAGONAL)})
     assert average_distance(info, 0b0011) == 25.0
     assert average_distance(info, 0b1100) == 15.5
     result = merge_hints(
@@ -47,14 +48,14 @@ def test_both_directions_count() -> None:
 
 
 def test_rows_are_indexed_by_node_id_and_not_by_position() -> None:
-    info = NUMAInfo(0b1010, {1: (0, 10, 0, 30), 3: (0, 30, 0, 10)})
+    info = NUMAInfo(NUMAMask(0b1010), {1: (0, 10, 0, 30), 3: (0, 30, 0, 10)})
     assert average_distance(info, 0b1010) == 20.0
 
 
 @pytest.mark.parametrize("rows", [None, {}, {0: (10,), 2: (10, 20)}, {0: (10, 11, 12)}])
 def test_a_missing_distance_is_told_as_the_crash_it_is(rows: dict[int, tuple[int, ...]] | None) -> None:
     with pytest.raises(KubeletCrashError, match="no distance between NUMA nodes 0, 2"):
-        average_distance(NUMAInfo(0b101, rows), 0b101)
+        average_distance(NUMAInfo(NUMAMask(0b101), rows), 0b101)
 
 
 def test_ids_with_holes_make_the_merge_crash_as_the_kubelet_does() -> None:
@@ -74,7 +75,7 @@ def test_averages_equal_the_plain_mean(data: st.DataObject, count: int) -> None:
     rows = {node: tuple(data.draw(row)) for node in range(count)}
     mask = data.draw(st.integers(1, (1 << count) - 1))
     nodes = frozenset(node for node in range(count) if mask >> node & 1)
-    assert average_distance(NUMAInfo((1 << count) - 1, rows), mask) == plain_average(rows, nodes)
+    assert average_distance(NUMAInfo(NUMAMask((1 << count) - 1), rows), mask) == plain_average(rows, nodes)
 
 
 def test_fewer_nodes_come_before_closer_ones() -> None:
@@ -115,9 +116,9 @@ def test_single_numa_node_does_not_even_need_distances() -> None:
 
 
 def test_the_best_mask_is_the_narrowest_then_the_closest_then_the_lowest() -> None:
-    info = NUMAInfo(0b1111, {node: tuple(row) for node, row in enumerate(DIAGONAL)})
+    info = NUMAInfo(NUMAMask(0b1111), {node: tuple(row) for node, row in enumerate(DIAGONAL)})
     assert narrowest(info, (0b0011, 0b1000, 0b0001)) == 0b1000
     assert best_of_size(info, (0b0011, 0b1100)) == 0b1100
-    plain = NUMAInfo(0b1111)
+    plain = NUMAInfo(NUMAMask(0b1111))
     assert narrowest(plain, (0b0011, 0b1000, 0b0001)) == 0b0001
     assert best_of_size(plain, (0b1100, 0b0011)) == 0b0011

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mooring import merge_hints
+from mooring.core.bits import NUMAMask
 from mooring.core.errors import InputError
 from mooring.topologymanager import Hint, Hints, MergeResult
 from mooring.topologymanager.distances import NUMAInfo
@@ -155,14 +156,18 @@ def test_masks_outside_the_machine_leave_all_nodes() -> None:
 
 def test_own_values_merge_like_plain_ones() -> None:
     plain = cpu(([1], True), ([0, 1], False), (None, False))
-    own = {"cpu": Hints((0b10,), (0b11,), (False,))}
-    mixed = {"cpu": [Hint(0b10, True), Hint(0b11, False), Hint(None, False)]}
+    own = {"cpu": Hints((NUMAMask(0b10),), (NUMAMask(0b11),), (False,))}
+    mixed = {"cpu": [Hint(NUMAMask(0b10), True), Hint(NUMAMask(0b11), False), Hint(None, False)]}
     for policy in ("best-effort", "restricted", "single-numa-node"):
         assert merged(policy, plain) == merged(policy, own) == merged(policy, mixed)
 
 
 def test_hints_are_listed_by_size_and_then_lexicographically() -> None:
-    hints = Hints(preferred=(0b100, 0b1), others=(0b110, 0b11, 0b1001), nil=(True,))
+    hints = Hints(
+        preferred=(NUMAMask(0b100), NUMAMask(0b1)),
+        others=(NUMAMask(0b110), NUMAMask(0b11), NUMAMask(0b1001)),
+        nil=(True,),
+    )
     assert [hint.numa for hint in hints] == [None, (0,), (2,), (0, 1), (0, 3), (1, 2)]
     assert len(hints) == 6
 
@@ -194,12 +199,12 @@ def test_nonsense_is_refused_in_one_line(arguments: dict[str, Any], text: str) -
 def test_an_observer_hears_of_the_rule_and_the_bound() -> None:
     def heard(policy: str, *providers: dict[str, Hints]) -> tuple[str, int]:
         facts: list[object] = []
-        merge(policy, merge_entries(providers), NUMAInfo(0b11), facts.append)
+        merge(policy, merge_entries(providers), NUMAInfo(NUMAMask(0b11)), facts.append)
         (fact,) = facts
         assert isinstance(fact, HintsMerged)
         return fact.rule, fact.bound
 
-    assert heard("restricted", {"cpu": Hints((0b1,))}) == ("preferred", 0)
-    assert heard("restricted", {"cpu": Hints((), (0b11,))}) == ("narrowest", 2)
-    assert heard("best-effort", {"cpu": Hints((0b1,))}, {"gpu": Hints((0b10,))}) == ("nothing", 1)
-    assert heard("single-numa-node", {"cpu": Hints((0b11,))}) == ("filtered", 0)
+    assert heard("restricted", {"cpu": Hints((NUMAMask(0b1),))}) == ("preferred", 0)
+    assert heard("restricted", {"cpu": Hints((), (NUMAMask(0b11),))}) == ("narrowest", 2)
+    assert heard("best-effort", {"cpu": Hints((NUMAMask(0b1),))}, {"gpu": Hints((NUMAMask(0b10),))}) == ("nothing", 1)
+    assert heard("single-numa-node", {"cpu": Hints((NUMAMask(0b11),))}) == ("filtered", 0)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.topologymanager.plain_merge import Distances, PlainHint, plain_merge
 from tests.topologymanager.plain_states import as_nodes, merged_by_states
 
+from mooring.core.bits import NUMAMask, mask_of
 from mooring.topologymanager.distances import NUMAInfo
 from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.facts import HintsMerged
@@ -25,8 +26,8 @@ WIDTHS = st.sampled_from([2, 3, 5, 6, 7, 7, 8, 9, 10])
 """Numbers of NUMA nodes; small machines find most mistakes, wide ones are what families are for."""
 
 
-def node_sets(width: int) -> st.SearchStrategy[int]:
-    return st.integers(1, (1 << width) - 1)
+def node_sets(width: int) -> st.SearchStrategy[NUMAMask]:
+    return st.integers(1, (1 << width) - 1).map(NUMAMask)
 
 
 @st.composite
@@ -63,12 +64,12 @@ def families(draw: st.DrawFn, width: int) -> Family:
         half = draw(node_sets(width))
         sockets = SocketRule((half, ~half & everything), draw(st.integers(1, 2)))
     return Family(
-        universe,
+        NUMAMask(universe),
         tuple(draw(st.lists(demands(width), min_size=1, max_size=2))),
         draw(st.integers(1, 3)),
-        required=draw(st.sampled_from([0, 0, universe & -universe, draw(node_sets(width)) & universe])),
+        required=NUMAMask(draw(st.sampled_from([0, 0, universe & -universe, draw(node_sets(width)) & universe]))),
         listed=tuple(sorted(draw(st.sets(node_sets(width), max_size=2)))),
-        barred=frozenset(1 << node for node in draw(st.sets(st.integers(0, width - 1), max_size=1))),
+        barred=frozenset(NUMAMask(1 << node) for node in draw(st.sets(st.integers(0, width - 1), max_size=1))),
         sockets=sockets,
     )
 
@@ -78,13 +79,13 @@ def infos(draw: st.DrawFn, width: int) -> NUMAInfo:
     """Draw a machine, half of the time with distances to prefer; there and back may differ, as may own ones."""
     everything = (1 << width) - 1
     if draw(st.booleans()):
-        return NUMAInfo(everything)
+        return NUMAInfo(NUMAMask(everything))
     random = Random(draw(st.integers(0, 999)))  # noqa: S311 - for examples
     rows = {
         node: tuple(random.choice([10, 10, 14] if node == other else [11, 20, 21]) for other in range(width))
         for node in range(width)
     }
-    return NUMAInfo(everything, rows)
+    return NUMAInfo(NUMAMask(everything), rows)
 
 
 @st.composite
@@ -144,10 +145,15 @@ def test_families_merge_as_the_product_of_their_lists(asked: tuple[list[AnyHints
 
 
 def test_every_list_beside_a_family_has_a_say_in_what_is_preferred() -> None:
-    family = Family((1 << 10) - 1, (Demand(4, (4,) * 10),), 1)
-    asked: list[AnyHints] = [family, Hints((1, 2, 4), ()), Hints((2, 4), (1,)), Hints((4,), (1, 2))]
+    family = Family(NUMAMask((1 << 10) - 1), (Demand(4, (4,) * 10),), 1)
+    asked: list[AnyHints] = [
+        family,
+        Hints((NUMAMask(1), NUMAMask(2), NUMAMask(4)), ()),
+        Hints((NUMAMask(2), NUMAMask(4)), (NUMAMask(1),)),
+        Hints((NUMAMask(4),), (NUMAMask(1), NUMAMask(2))),
+    ]
     for order in permutations(asked):
-        merged = merge("restricted", list(order), NUMAInfo((1 << 10) - 1))
+        merged = merge("restricted", list(order), NUMAInfo(NUMAMask((1 << 10) - 1)))
         assert (merged.hint.mask, merged.hint.preferred, merged.admitted) == (4, True, True)
 
 
@@ -166,7 +172,7 @@ def test_an_entry_without_hints_leaves_nothing_to_choose_from(policy: str, data:
     family = data.draw(families(4))
     assume(listed(family))
     facts: list[object] = []
-    info = NUMAInfo(0b1111)
+    info = NUMAInfo(NUMAMask(0b1111))
     merged = merge(policy, [family, Hints()], info, facts.append)
     assert merged == merge(policy, [listed(family), Hints()], info)
     assert merged.admitted == (policy == "best-effort")
@@ -178,7 +184,7 @@ def lists_beyond_bit_sets(draw: st.DrawFn) -> tuple[list[AnyHints], NUMAInfo]:
     """Draw short lists of hints on a machine with more nodes than families are kept for as bit sets."""
     width = draw(st.integers(WIDEST + 1, WIDEST + 4))
     near = draw(st.lists(st.integers(0, width - 1), min_size=2, max_size=5, unique=True))
-    sets = st.sets(st.sampled_from(near), min_size=1).map(lambda nodes: sum(1 << node for node in nodes))
+    sets = st.sets(st.sampled_from(near), min_size=1).map(lambda nodes: NUMAMask(mask_of(nodes)))
     found: list[AnyHints] = []
     for _ in range(draw(st.integers(1, 4))):
         masks = draw(st.lists(sets, min_size=1, max_size=6, unique=True))
@@ -226,9 +232,9 @@ def test_the_narrowest_member_is_that_of_the_list(drawn: tuple[Family, int]) -> 
 def test_many_nodes_are_merged_without_listing_anything(nodes: int) -> None:
     equal = (4,) * nodes
     everything = (1 << nodes) - 1
-    cpus = Family(everything, (Demand(10, equal),), 3)
-    memory = Family(everything, (Demand(17, equal),), 5)
-    info = NUMAInfo(everything)
+    cpus = Family(NUMAMask(everything), (Demand(10, equal),), 3)
+    memory = Family(NUMAMask(everything), (Demand(17, equal),), 5)
+    info = NUMAInfo(NUMAMask(everything))
     merged = merge("best-effort", [cpus, memory], info)
     assert merged.hint.numa == (0, 1, 2, 3, 4)
     assert not merged.hint.preferred

@@ -18,7 +18,7 @@ from mooring.agent.reactor.outcomes import EventOutcome, Refused
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
-from mooring.core.bits import list_text
+from mooring.core.bits import CPUMask, list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.observer import Observer
@@ -104,7 +104,13 @@ def claim_asked(request: Any) -> tuple[Claim, frozenset[str]]:
         _check(one.device, _NAME, "device")
         if one.count < 1:
             raise InputError("asks for no CPU", field="count")
-        share = Share(one.request, one.device, one.count, _mask(one.within, "within"), _mask(one.wished, "wished"))
+        share = Share(
+            one.request,
+            one.device,
+            one.count,
+            CPUMask(_mask(one.within, "within")),
+            CPUMask(_mask(one.wished, "wished")),
+        )
         if (share.device, share.request) in shares:
             raise InputError("is there twice for one request", field=f"device {share.device}")
         shares[share.device, share.request] = share

@@ -16,6 +16,7 @@ from mooring.checkpoint.gotypes import GoField, GoStruct, GoType, GoValue, zero
 from mooring.checkpoint.memory_load import blocks_of, table_of
 from mooring.checkpoint.salvage import Salvage, member
 from mooring.checkpoint.structures import BLOCKS, NODES, RELEASE
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.moment import Moment
 from mooring.cpumanager.state import CPUState, PreAssignment
@@ -69,13 +70,13 @@ def cpu_contents(salvage: Salvage) -> CPUContents:
     document = salvage.document
     unreadable: list[Unreadable] = []
     by_id: list[Unreadable] = []
-    assignments: dict[str, dict[str, int]] = {}
+    assignments: dict[str, dict[str, CPUMask]] = {}
     for uid, held in _members(member(document, "entries")):
         if isinstance(held, str):
             by_id.append(Unreadable("", uid, held))
             continue
         assignments[uid] = _sets(uid, held, unreadable)
-    pods: dict[str, int] = {}
+    pods: dict[str, CPUMask] = {}
     for uid, entry in _members(member(document, "podEntries")):
         mask = _mask(_inner(entry, "cpuSet", whole=salvage.whole))
         if mask is None:
@@ -95,10 +96,10 @@ def cpu_contents(salvage: Salvage) -> CPUContents:
         for uid, held in _members(member(document, "preAssignments"))
     }
     default = member(document, "defaultCpuSet")
-    pool = _mask(default) if default is not None else None if not salvage.whole else 0
+    pool = _mask(default) if default is not None else None if not salvage.whole else NO_CPUS
     if pool is None and default is not None:
         unreadable.append(Unreadable("", "", _shown(default)))
-    state = CPUState(_policy(document), pool or 0, assignments, pods, baselines, releases)
+    state = CPUState(_policy(document), pool or NO_CPUS, assignments, pods, baselines, releases)
     return CPUContents(state, pool is not None, tuple(unreadable), tuple(by_id))
 
 
@@ -109,7 +110,7 @@ def _release(entry: JSONValue) -> PreAssignment | None:
     return PreAssignment(cpus, Moment(read["applyAt"], read["bootId"]), is_written=True) if read and cpus else None
 
 
-def _sets(uid: str, held: JSONValue, unreadable: list[Unreadable]) -> dict[str, int]:
+def _sets(uid: str, held: JSONValue, unreadable: list[Unreadable]) -> dict[str, CPUMask]:
     sets = {}
     for name, text in _members(held):
         mask = _mask("" if text is None else text)
@@ -186,7 +187,7 @@ def _inner(entry: JSONValue, name: str, *, whole: bool) -> JSONValue:
     return ("" if name != "memoryBlocks" else None) if whole else False
 
 
-def _mask(value: JSONValue) -> int | None:
+def _mask(value: JSONValue) -> CPUMask | None:
     if not isinstance(value, str):
         return None
     try:

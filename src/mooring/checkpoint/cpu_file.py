@@ -19,7 +19,7 @@ from functools import lru_cache
 from mooring.checkpoint.checksum import Piece, data_checksum, fnv1a_32, legacy_checksum
 from mooring.checkpoint.gojson import quoted
 from mooring.checkpoint.structures import CPU_LEGACY_NAME, CPU_V3
-from mooring.core.bits import list_text
+from mooring.core.bits import NO_CPUS, list_text
 from mooring.cpumanager.state import CPUState, PreAssignment
 
 
@@ -53,7 +53,7 @@ def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
 
 def initial_cpu_text(policy: str) -> str:
     """Return what the kubelet writes when there is no file, before the policy fills the state."""
-    return cpu_state_text(CPUState(policy, 0, {}), pod_level=False, baselines=False)
+    return cpu_state_text(CPUState(policy, NO_CPUS, {}), pod_level=False, baselines=False)
 
 
 def cpu_text_v2(state: CPUState) -> str:

@@ -17,6 +17,7 @@ from mooring.checkpoint.cpu_file import cpu_state_text, initial_cpu_text
 from mooring.checkpoint.formats import Created, Family, LoadRefusal, OlderFormat, read_checkpoint
 from mooring.checkpoint.gotypes import GoValue
 from mooring.checkpoint.structures import CPU_DATA, CPU_DATA_WITH_RELEASES, CPU_LEGACY_NAME, CPU_V2, CPU_V3, CPU_V4
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import MooringError
 from mooring.core.gotext import quote
@@ -110,7 +111,9 @@ def _state(checkpoint: dict[str, GoValue], *, pod_level: bool, baselines: bool) 
     )
 
 
-def _baselines(checkpoint: dict[str, GoValue], assignments: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+def _baselines(
+    checkpoint: dict[str, GoValue], assignments: dict[str, dict[str, CPUMask]]
+) -> dict[str, dict[str, CPUMask]]:
     """Return the recorded baselines; a file without any makes today's assignments the baselines."""
     recorded = checkpoint.get("baselines")
     if not recorded:
@@ -131,14 +134,16 @@ def _releases(checkpoint: dict[str, GoValue], state: CPUState) -> dict[str, dict
         for name, cpus in held.items():
             entry = recorded[pod][name]
             pre = PreAssignment(cpus, Moment(entry["applyAt"], entry["bootId"]), is_written=True)
-            if pre.fits(state.assignments.get(pod, {}).get(name, 0), state.baselines.get(pod, {}).get(name, 0)):
+            if pre.fits(
+                state.assignments.get(pod, {}).get(name, NO_CPUS), state.baselines.get(pod, {}).get(name, NO_CPUS)
+            ):
                 releases.setdefault(pod, {})[name] = pre
     return releases
 
 
-def _masks(entries: dict[str, dict[str, str] | None] | None, what: str) -> dict[str, dict[str, int]]:
+def _masks(entries: dict[str, dict[str, str] | None] | None, what: str) -> dict[str, dict[str, CPUMask]]:
     """Parse the sets of all containers; ``what`` is how the kubelet's message calls them."""
-    masks: dict[str, dict[str, int]] = {}
+    masks: dict[str, dict[str, CPUMask]] = {}
     for pod, containers in sorted((entries or {}).items()):
         masks[pod] = {}
         for name, text in sorted((containers or {}).items()):
@@ -151,7 +156,7 @@ def _masks(entries: dict[str, dict[str, str] | None] | None, what: str) -> dict[
 
 
 @lru_cache(maxsize=4096)
-def _mask(cpus: str) -> int:
+def _mask(cpus: str) -> CPUMask:
     """Return the mask of a CPU list. Baselines repeat the assignments, and a file is read again after every write."""
     return CPUSet.parse(cpus).mask
 

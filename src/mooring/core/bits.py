@@ -8,6 +8,38 @@ Source: kubelet v1.37.1, topologymanager/bitmask/bitmask.go; spec: topology-mana
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    # Plain integers at run time, so that the algorithms cost what they cost with integers; two types for mypy.
+
+    class CPUMask(int):
+        """Bit *i* stands for CPU *i* of the operating system."""
+
+        def __and__(self, other: int, /) -> CPUMask: ...
+        def __rand__(self, other: int, /) -> CPUMask: ...
+        def __or__(self, other: int, /) -> CPUMask: ...
+        def __ror__(self, other: int, /) -> CPUMask: ...
+        def __xor__(self, other: int, /) -> CPUMask: ...
+        def __invert__(self) -> CPUMask: ...
+
+    class NUMAMask(int):
+        """Bit *i* stands for NUMA node *i*."""
+
+        def __and__(self, other: int, /) -> NUMAMask: ...
+        def __rand__(self, other: int, /) -> NUMAMask: ...
+        def __or__(self, other: int, /) -> NUMAMask: ...
+        def __ror__(self, other: int, /) -> NUMAMask: ...
+        def __xor__(self, other: int, /) -> NUMAMask: ...
+        def __invert__(self) -> NUMAMask: ...
+
+else:
+    CPUMask = NUMAMask = int
+
+NO_CPUS: Final = CPUMask(0)
+"""The empty set of CPUs."""
+NO_NODES: Final = NUMAMask(0)
+"""The empty set of NUMA nodes."""
 
 
 def members(mask: int) -> Iterator[int]:
@@ -34,13 +66,13 @@ def mask_of(numbers: Iterable[int]) -> int:
     return mask
 
 
-def lowest(mask: int, count: int) -> int:
+def lowest(mask: CPUMask, count: int) -> CPUMask:
     """Return the ``count`` smallest members of ``mask`` as a mask.
 
     >>> list(members(lowest(0b110110, 3)))
     [1, 2, 4]
     """
-    taken = 0
+    taken = NO_CPUS
     for _ in range(count):
         low = mask & -mask
         taken |= low

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from mooring.core.bits import list_text, mask_of, members
+from mooring.core.bits import NO_CPUS, CPUMask, list_text, mask_of, members
 from mooring.core.errors import MooringError
 from mooring.core.gotext import GoSyntaxError, atoi, quote
 
@@ -31,18 +31,18 @@ class CPUSet:
     3
     """
 
-    mask: int = 0
+    mask: CPUMask = NO_CPUS
     """Bit *i* is set when CPU *i* is a member."""
 
     @staticmethod
     def of(*cpus: int) -> CPUSet:
         """Return the set of the given CPU ids."""
-        return CPUSet(mask_of(cpus))
+        return CPUSet(CPUMask(mask_of(cpus)))
 
     @staticmethod
     def from_ids(cpus: Iterable[int]) -> CPUSet:
         """Return the set of the given CPU ids."""
-        return CPUSet(mask_of(cpus))
+        return CPUSet(CPUMask(mask_of(cpus)))
 
     @staticmethod
     def parse(text: str) -> CPUSet:
@@ -51,9 +51,9 @@ class CPUSet:
         Raises:
             CPUSetSyntaxError: with the kubelet's text.
         """
-        mask = 0
+        mask = NO_CPUS
         if not text:
-            return CPUSet(0)
+            return CPUSet()
         for part in text.split(","):
             first_text, dash, last_text = part.partition("-")
             try:

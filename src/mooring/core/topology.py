@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from mooring.core.bits import mask_of
+from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask, mask_of
 from mooring.core.errors import MooringError
 from mooring.core.machineinfo import MachineInfo
 
@@ -18,7 +18,7 @@ class TopologyError(MooringError):
     """A machine description from which the kubelet cannot derive a topology; the message is the kubelet's."""
 
 
-Elements = Mapping[int, tuple[tuple[int, int], ...]]
+Elements = Mapping[int, tuple[tuple[int, CPUMask], ...]]
 """Parent id -> (id, CPU mask) of the elements that have a CPU inside the parent, ascending by id."""
 
 
@@ -44,13 +44,13 @@ class Topology:
     num_sockets: int
     num_numa_nodes: int
     num_uncores: int
-    all_cpus: int
+    all_cpus: CPUMask
     """Mask of all CPUs seen; its size can differ from ``num_cpus`` on hand-made descriptions."""
-    numa: Mapping[int, int]
+    numa: Mapping[int, CPUMask]
     """NUMA node id -> mask of its CPUs, ascending ids, only nodes that have CPUs."""
-    sockets: Mapping[int, int]
-    cores: Mapping[int, int]
-    uncores: Mapping[int, int]
+    sockets: Mapping[int, CPUMask]
+    cores: Mapping[int, CPUMask]
+    uncores: Mapping[int, CPUMask]
     cpus_per_core: int
     """Average, by integer division; 0 when nothing is declared. Also the group size of whole-core options."""
     cpus_per_socket: int
@@ -67,24 +67,24 @@ class Topology:
         """Tell whether NUMA nodes are considered larger than sockets (spec: topology.md section 4)."""
         return self.num_sockets >= self.num_numa_nodes
 
-    def core_siblings(self, cpus: int) -> int:
+    def core_siblings(self, cpus: CPUMask) -> CPUMask:
         """Return the mask of every CPU that shares a core with one of ``cpus``."""
-        mask = 0
+        mask = NO_CPUS
         for core in self.cores.values():
             if core & cpus:
                 mask |= core
         return mask
 
-    def cpus_in_numa(self, nodes: int) -> int:
+    def cpus_in_numa(self, nodes: NUMAMask) -> CPUMask:
         """Return the mask of the CPUs in the NUMA nodes of the mask ``nodes``."""
-        mask = 0
+        mask = NO_CPUS
         for node, cpus in self.numa.items():
             # A machine without node directories can have a "node" -1, which no mask can name.
             if node >= 0 and nodes >> node & 1:
                 mask |= cpus
         return mask
 
-    def sockets_touched(self, cpus: int) -> int:
+    def sockets_touched(self, cpus: CPUMask) -> int:
         """Return how many sockets ``cpus`` touch."""
         return sum(1 for mask in self.sockets.values() if mask & cpus)
 
@@ -113,7 +113,7 @@ def build_topology(
         num_sockets=num_sockets,
         num_numa_nodes=num_numa_nodes,
         num_uncores=num_uncores,
-        all_cpus=mask_of(places),
+        all_cpus=CPUMask(mask_of(places)),
         numa=numa,
         sockets=sockets,
         cores=cores,
@@ -160,15 +160,15 @@ def discover_topology(info: MachineInfo) -> Topology:
     )
 
 
-def _masks(places: Mapping[int, CPUPlace], key: Callable[[CPUPlace], int]) -> dict[int, int]:
-    masks: dict[int, int] = {}
+def _masks(places: Mapping[int, CPUPlace], key: Callable[[CPUPlace], int]) -> dict[int, CPUMask]:
+    masks: dict[int, CPUMask] = {}
     for cpu, place in places.items():
         element = key(place)
-        masks[element] = masks.get(element, 0) | 1 << cpu
+        masks[element] = masks.get(element, NO_CPUS) | 1 << cpu
     return dict(sorted(masks.items()))
 
 
-def _children(parents: Mapping[int, int], elements: Mapping[int, int]) -> Elements:
+def _children(parents: Mapping[int, CPUMask], elements: Mapping[int, CPUMask]) -> Elements:
     return {
         parent: tuple((element, mask) for element, mask in elements.items() if mask & inside)
         for parent, inside in parents.items()

@@ -6,12 +6,16 @@ Source: kubelet v1.37.1, cpumanager cpu_assignment.go (cpuAccumulator); spec: cp
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
-from mooring.core.bits import members
+from mooring.core.bits import NO_CPUS, CPUMask, members
 from mooring.core.topology import Elements, Topology
 
-Element = tuple[int, int]
+Element = tuple[int, CPUMask]
 """(id, mask of the CPUs of the element on the whole machine)."""
+
+EVERYWHERE: Final = CPUMask(-1)
+"""Every CPU that there can be."""
 
 
 class Accumulator:
@@ -26,18 +30,18 @@ class Accumulator:
     __slots__ = ("available", "fixed_sizes", "kept", "need", "taken", "topology")
 
     def __init__(
-        self, topology: Topology, available: int, need: int, *, kept: int = 0, fixed_sizes: bool = False
+        self, topology: Topology, available: CPUMask, need: int, *, kept: CPUMask = NO_CPUS, fixed_sizes: bool = False
     ) -> None:
         self.topology = topology
         self.available = available
         self.kept = kept
         self.need = need
         """CPUs that are still missing; the kept ones are not."""
-        self.taken = 0
+        self.taken = NO_CPUS
         self.fixed_sizes = fixed_sizes
         """Whether free cores and sockets are judged by their real size (defect average-sizes fixed)."""
 
-    def claim(self, cpus: int) -> None:
+    def claim(self, cpus: CPUMask) -> None:
         """Take ``cpus``.
 
         The need falls by their number even where one of them was not available any more: that is how defect
@@ -47,7 +51,7 @@ class Accumulator:
         self.available &= ~cpus
         self.need -= cpus.bit_count()
 
-    def _ordered(self, elements: Iterable[Element], inside: int) -> list[Element]:
+    def _ordered(self, elements: Iterable[Element], inside: CPUMask) -> list[Element]:
         return _ordered(self.available, self.kept, elements, inside)
 
     def _below(self, parents: Iterable[Element], children: Elements) -> list[Element]:
@@ -57,15 +61,15 @@ class Accumulator:
         """List the NUMA nodes with available CPUs."""
         topology = self.topology
         if topology.numa_first:
-            return self._ordered(topology.numa.items(), -1)
-        return self._below(self._ordered(topology.sockets.items(), -1), topology.nodes_of_socket)
+            return self._ordered(topology.numa.items(), EVERYWHERE)
+        return self._below(self._ordered(topology.sockets.items(), EVERYWHERE), topology.nodes_of_socket)
 
     def sockets(self) -> list[Element]:
         """List the sockets with available CPUs."""
         topology = self.topology
         if topology.numa_first:
-            return self._below(self._ordered(topology.numa.items(), -1), topology.sockets_of_node)
-        return self._ordered(topology.sockets.items(), -1)
+            return self._below(self._ordered(topology.numa.items(), EVERYWHERE), topology.sockets_of_node)
+        return self._ordered(topology.sockets.items(), EVERYWHERE)
 
     def cores(self) -> Iterator[Element]:
         """List the cores with available CPUs, below sockets or NUMA nodes, whichever are smaller."""
@@ -96,7 +100,7 @@ class Accumulator:
         for _, mask in self.sockets():
             yield from members(mask & available)
 
-    def is_free_by_average(self, mask: int, average: int) -> bool:
+    def is_free_by_average(self, mask: CPUMask, average: int) -> bool:
         """Tell whether a core or socket counts as entirely free.
 
         Defect average-sizes: the kubelet compares with the machine's *average* size, so that on machines with uneven
@@ -105,7 +109,7 @@ class Accumulator:
         size = mask.bit_count() if self.fixed_sizes else average
         return (mask & (self.available | self.kept)).bit_count() == size
 
-    def is_free(self, mask: int) -> bool:
+    def is_free(self, mask: CPUMask) -> bool:
         """Tell whether nobody else has a CPU of an element."""
         return not mask & ~(self.available | self.kept)
 
@@ -119,7 +123,7 @@ class Accumulator:
                 self.claim(missing)
 
 
-def _ordered(available: int, kept: int, elements: Iterable[Element], inside: int) -> list[Element]:
+def _ordered(available: CPUMask, kept: CPUMask, elements: Iterable[Element], inside: CPUMask) -> list[Element]:
     """Order the elements with an available CPU inside the parent: fewer available CPUs first, then the smaller id.
 
     Elements with kept CPUs come before all others (KEP-5554).

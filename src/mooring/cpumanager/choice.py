@@ -5,6 +5,7 @@ Source: kubelet v1.37.1, cpumanager policy_static.go (Allocate, allocateCPUs); s
 
 from __future__ import annotations
 
+from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
@@ -21,11 +22,11 @@ SMT_ALIGNMENT_ERROR = "SMTAlignmentError"
 def choose(
     policy: StaticPolicy,
     state: CPUState,
-    left: int,
+    left: CPUMask,
     pod: Pod,
     container: str,
     need: int,
-    affinity: int | None,
+    affinity: NUMAMask | None,
     observer: Observer | None,
 ) -> CPUsChosen | AllocationError | Endless:
     """Choose exclusive CPUs for a container, or for a whole pod: whole cores where required, near the hint.
@@ -93,13 +94,13 @@ def why_no_whole_cores(
 def take_near(
     policy: StaticPolicy,
     state: CPUState,
-    left: int,
+    left: CPUMask,
     pod: str,
     container: str,
     need: int,
-    affinity: int | None,
+    affinity: NUMAMask | None,
     observer: Observer | None,
-) -> int | TakeError | Endless:
+) -> CPUMask | TakeError | Endless:
     """Take CPUs from the nodes of the hint first, then from anywhere.
 
     The two takes are independent runs of the algorithm.
@@ -116,13 +117,13 @@ def take_near(
     """
     pool = available_cpus(policy, state) | left & ~state.offline
     close = near(policy, pool, affinity)
-    first: int | TakeError | Endless = 0
+    first: CPUMask | TakeError | Endless = NO_CPUS
     if close:
         wanted = min(need, close.bit_count())
         if observer is not None:
             observer(TakeBegun(pod, container, wanted, close, "hint"))
         first = take(policy.topology, close, wanted, policy.rules, observer)
-    result: int | TakeError | Endless = first
+    result: CPUMask | TakeError | Endless = first
     if isinstance(first, int):
         missing = need - first.bit_count()
         if observer is not None and missing > 0:
@@ -139,26 +140,26 @@ def take_near(
                 reusable=left,
                 affinity=affinity,
                 near=close,
-                first=first if isinstance(first, int) else 0,
-                taken=result if isinstance(result, int) else 0,
+                first=first if isinstance(first, int) else NO_CPUS,
+                taken=result if isinstance(result, int) else NO_CPUS,
                 error=_error_text(result),
             )
         )
     return result
 
 
-def _error_text(result: int | TakeError | Endless) -> str:
+def _error_text(result: CPUMask | TakeError | Endless) -> str:
     if isinstance(result, TakeError):
         return result.message
     return result.defect if isinstance(result, Endless) else ""
 
 
-def near(policy: StaticPolicy, pool: int, affinity: int | None) -> int:
+def near(policy: StaticPolicy, pool: CPUMask, affinity: NUMAMask | None) -> CPUMask:
     """Return the CPUs of the pool that the hint points to: those of its nodes, with align-by-socket of its sockets."""
     if affinity is None:
-        return 0
+        return NO_CPUS
     inside = policy.topology.cpus_in_numa(affinity)
     if policy.rules.align_by_socket:
         sockets = policy.topology.sockets.values()
-        inside = sum(mask for mask in sockets if mask & inside)
+        inside = CPUMask(sum(mask for mask in sockets if mask & inside))
     return pool & inside

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
@@ -39,15 +40,15 @@ class CPUsWanted:
     purpose: Purpose
     need: int
     """How many."""
-    pool: int
+    pool: CPUMask
     """Mask of the CPUs that may be given: shared pool without reserved CPUs, and what init containers left."""
-    near: int = 0
+    near: CPUMask = NO_CPUS
     """Mask of those among them to which the hint points."""
     pod: Pod | None = None
     """None for the system's own."""
     container: str = ""
     """Empty for a whole pod."""
-    affinity: int | None = None
+    affinity: NUMAMask | None = None
     """Mask of the hint's NUMA nodes; None for no opinion."""
 
 
@@ -55,32 +56,32 @@ class CPUsWanted:
 class CPUsChosen:
     """The answer to a request for CPUs."""
 
-    cpus: int
+    cpus: CPUMask
     """Mask of the CPUs that the container, or the pod, runs on."""
-    hidden: int = 0
+    hidden: CPUMask = NO_CPUS
     """Mask of the other threads of their cores, which nothing else gets as long as it has them."""
 
 
 class Chooser(Protocol):
     """Takes part in the choice of CPUs; a pure value, like everything that decides."""
 
-    def usable(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> int:
+    def usable(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUMask:
         """Return the mask of those CPUs of the pool that may be given."""
 
     def narrowed(
         self, policy: StaticPolicy, state: CPUState, pod: Pod, asked: CPUHintsAsked, observer: Observer | None
-    ) -> tuple[CPUHintsAsked, int]:
+    ) -> tuple[CPUHintsAsked, CPUMask]:
         """Return from what hints are made instead, and the mask of the CPUs that the pod could never get."""
 
     def choose(
         self,
         policy: StaticPolicy,
         state: CPUState,
-        left: int,
+        left: CPUMask,
         pod: Pod,
         container: str,
         need: int,
-        affinity: int | None,
+        affinity: NUMAMask | None,
         observer: Observer | None,
     ) -> CPUsChosen | AllocationError | Endless:
         """Choose in place of :func:`mooring.cpumanager.choice.choose`, with the same arguments."""

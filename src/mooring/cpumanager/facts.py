@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mooring.core.bits import CPUMask, NUMAMask
+
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveCPUsCounted:
@@ -43,9 +45,9 @@ class CPUHintsAsked:
     container: str
     """Empty for the whole pod."""
     need: int
-    available: int
+    available: CPUMask
     """CPUs that could be taken; for a container that has CPUs already, just these."""
-    reusable: int
+    reusable: CPUMask
     """CPUs left by init containers (or held by the pod's containers): every hint must hold their nodes."""
     mismatch: bool
     """Whether nothing is possible because the container holds another number of CPUs than it asks for."""
@@ -57,7 +59,7 @@ class ExistingCPUsKept:
 
     pod: str
     container: str
-    cpus: int
+    cpus: CPUMask
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class TakeBegun:
     container: str
     """Empty for the partition of a whole pod."""
     need: int
-    candidates: int
+    candidates: CPUMask
     place: str
     """``hint``: inside the hint's nodes (or their sockets). ``anywhere``: whatever is left. ``partition``: inside the
     CPUs of the pod (KEP-5526)."""
@@ -95,7 +97,7 @@ class CPUsPicked:
     rule: str
     """``sockets``, ``numa-nodes``, ``uncore-caches`` (entirely free ones), ``part-of-uncore-cache``, ``cores``
     (entirely free ones), ``cpus`` (one by one, core by core) or ``cpus-spread`` (one by one, socket by socket)."""
-    cpus: int
+    cpus: CPUMask
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class SharePicked:
     """One NUMA node gave its share of a distribution, or a group of the rest."""
 
     node: int
-    cpus: int
+    cpus: CPUMask
     is_rest: bool
 
 
@@ -132,16 +134,16 @@ class CPUsTaken:
     pod: str
     container: str
     need: int
-    pool: int
+    pool: CPUMask
     """What could be taken: shared pool without reserved CPUs, plus CPUs left by init containers."""
-    reusable: int
-    affinity: int | None
+    reusable: CPUMask
+    affinity: NUMAMask | None
     """NUMA nodes of the hint; None when there was no mask."""
-    near: int
+    near: CPUMask
     """Candidates inside the hint's nodes (or their sockets)."""
-    first: int
+    first: CPUMask
     """CPUs taken from the candidates inside the hint."""
-    taken: int
+    taken: CPUMask
     """All CPUs taken."""
     error: str
     """The kubelet's text when a take failed, or the name of the endless loop."""
@@ -154,8 +156,8 @@ class CPUsAssigned:
     pod: str
     container: str
     """Empty for the partition of a whole pod."""
-    cpus: int
-    held: int
+    cpus: CPUMask
+    held: CPUMask
     """CPUs in the sets of all containers of the node, this one included. The sets of a pod with a partition come later,
     so that its CPUs are not among them yet."""
 
@@ -167,9 +169,9 @@ class CPUsReleased:
     pod: str
     container: str
     """Empty when the pod is begun anew or has no containers left (defect pod-restart fixed)."""
-    cpus: int
+    cpus: CPUMask
     """Empty when the pod's other containers hold them all."""
-    held: int
+    held: CPUMask
     """CPUs in the sets of the containers that are left on the node."""
 
 
@@ -187,7 +189,7 @@ class PodShareCut:
 
     pod: str
     container: str
-    cpus: int
+    cpus: CPUMask
     exclusive: bool
     """Whether the container has a claim of its own; else it shares what is left."""
 
@@ -197,8 +199,8 @@ class PodPartitioned:
     """A pod-level pod got a partition of its own, and its containers their sets (KEP-5526)."""
 
     pod: str
-    cpus: int
-    containers: Mapping[str, int]
+    cpus: CPUMask
+    containers: Mapping[str, CPUMask]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,15 +209,15 @@ class CPUsResized:
 
     pod: str
     container: str
-    current: int
+    current: CPUMask
     """What it has."""
-    kept: int
+    kept: CPUMask
     """What stays whatever is decided: all it has when it grows, its baseline when it shrinks."""
-    pool: int
+    pool: CPUMask
     """Where the others come from."""
-    affinity: int | None
+    affinity: NUMAMask | None
     """Mask of the hint's NUMA nodes; None for no opinion."""
-    result: int
+    result: CPUMask
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +226,8 @@ class ScaleDownStarted:
 
     pod: str
     container: str
-    current: int
-    result: int
+    current: CPUMask
+    result: CPUMask
     delay: int
     """Nanoseconds."""
 
@@ -236,9 +238,9 @@ class ScaleDownCompleted:
 
     pod: str
     container: str
-    cpus: int
+    cpus: CPUMask
     """What the container has now."""
-    released: int
+    released: CPUMask
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +249,7 @@ class ScaleDownDropped:
 
     pod: str
     container: str
-    pending: int
+    pending: CPUMask
     """CPUs that were to go back."""
 
 
@@ -257,7 +259,7 @@ class CPUsMoved:
 
     pod: str
     container: str
-    before: int
-    after: int
-    held: int
+    before: CPUMask
+    after: CPUMask
+    held: CPUMask
     """CPUs in the sets of all containers afterwards."""

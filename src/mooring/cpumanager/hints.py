@@ -6,8 +6,9 @@ Source: kubelet v1.37.1, cpumanager policy_static.go (generateCPUTopologyHints);
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import cast
 
-from mooring.core.bits import members
+from mooring.core.bits import NO_CPUS, NO_NODES, CPUMask, NUMAMask, members
 from mooring.core.errors import KubeletCrashError
 from mooring.core.topology import Topology
 from mooring.topologymanager.entries import AnyHints
@@ -19,7 +20,13 @@ MOST_LISTED = 8
 
 
 def generate_hints(
-    topology: Topology, available: int, reusable: int, need: int, *, align_by_socket: bool, absent: int = 0
+    topology: Topology,
+    available: CPUMask,
+    reusable: CPUMask,
+    need: int,
+    *,
+    align_by_socket: bool,
+    absent: CPUMask = NO_CPUS,
 ) -> AnyHints:
     """Return a hint for every set of NUMA nodes whose CPUs suffice.
 
@@ -55,16 +62,17 @@ def generate_hints(
     chosen = set(preferred)
     others = [index for index in found if index not in chosen]
     if nodes == tuple(range(len(nodes))):
-        return Hints(tuple(preferred), tuple(others))
+        # Positions are ids here.
+        return Hints(cast("tuple[NUMAMask, ...]", tuple(preferred)), cast("tuple[NUMAMask, ...]", tuple(others)))
     return Hints(tuple(_as_ids(preferred, nodes)), tuple(_as_ids(others, nodes)))
 
 
 def _family(
-    topology: Topology, available: int, reusable: int, need: int, *, align_by_socket: bool, absent: int
+    topology: Topology, available: CPUMask, reusable: CPUMask, need: int, *, align_by_socket: bool, absent: CPUMask
 ) -> AnyHints:
     """Describe the same hints; the empty list when there is none."""
     weights = [0] * (max(topology.numa) + 1)
-    universe = required = 0
+    universe = required = NO_NODES
     for node, cpus in topology.numa.items():
         weights[node] = (cpus & available).bit_count()
         universe |= 1 << node
@@ -110,18 +118,18 @@ def _socket_span(topology: Topology, smallest: int) -> int:
 
 def _sockets_of(topology: Topology, index: int) -> int:
     cpus = tuple(topology.numa.values())
-    mask = 0
+    mask = NO_CPUS
     for position in members(index):
         mask |= cpus[position]
     return topology.sockets_touched(mask)
 
 
-def _as_ids(indices: list[int], nodes: tuple[int, ...]) -> list[int]:
+def _as_ids(indices: list[int], nodes: tuple[int, ...]) -> list[NUMAMask]:
     """Turn masks of positions into masks of node ids."""
     table = _id_masks(nodes)
     return [table[index] for index in indices]
 
 
 @lru_cache(maxsize=16)
-def _id_masks(nodes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(_sums([1 << node if node >= 0 else 0 for node in nodes]))
+def _id_masks(nodes: tuple[int, ...]) -> tuple[NUMAMask, ...]:
+    return tuple(NUMAMask(mask) for mask in _sums([1 << node if node >= 0 else 0 for node in nodes]))

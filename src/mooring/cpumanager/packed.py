@@ -5,7 +5,7 @@ Source: kubelet v1.37.1, cpumanager cpu_assignment.go (takeByTopologyNUMAPacked)
 
 from __future__ import annotations
 
-from mooring.core.bits import lowest
+from mooring.core.bits import NO_CPUS, CPUMask, lowest
 from mooring.core.errors import KubeletCrashError
 from mooring.core.observer import Observer
 from mooring.core.topology import Topology
@@ -14,7 +14,7 @@ from mooring.cpumanager.facts import CPUsPicked
 from mooring.cpumanager.options import TakeError, TakeRules
 
 
-def refused_outright(available: int, need: int) -> TakeError | None:
+def refused_outright(available: CPUMask, need: int) -> TakeError | None:
     """Return the kubelet's error when more CPUs are wanted than there are."""
     count = available.bit_count()
     if need > count:
@@ -24,14 +24,14 @@ def refused_outright(available: int, need: int) -> TakeError | None:
 
 def take_packed(
     topology: Topology,
-    available: int,
+    available: CPUMask,
     need: int,
     rules: TakeRules,
     *,
     uncore: bool,
-    kept: int = 0,
+    kept: CPUMask = NO_CPUS,
     observer: Observer | None = None,
-) -> int | TakeError:
+) -> CPUMask | TakeError:
     """Take ``need`` of the ``available`` CPUs.
 
     Args:
@@ -47,7 +47,7 @@ def take_packed(
         The mask of the CPUs taken, or the kubelet's error.
     """
     if need < 1:
-        return 0
+        return NO_CPUS
     refusal = refused_outright(available, need)
     if refusal:
         return refusal
@@ -79,14 +79,14 @@ def take_packed(
     # 4. What remains, CPU by CPU.
     before = run.taken
     for cpu in run.cpus_spread() if rules.spread else run.cpus_packed():
-        run.claim(1 << cpu)
+        run.claim(CPUMask(1 << cpu))
         if run.need <= 0:
             _report(observer, "cpus-spread" if rules.spread else "cpus", run.taken & ~before)
             return run.taken
     return TakeError("failed to allocate cpus")
 
 
-def _report(observer: Observer | None, rule: str, cpus: int) -> None:
+def _report(observer: Observer | None, rule: str, cpus: CPUMask) -> None:
     if observer is not None and cpus:
         observer(CPUsPicked(rule, cpus))
 
@@ -123,8 +123,8 @@ def _claim_uncores(run: Accumulator, observer: Observer | None, *, fixed: bool) 
             return
         part = _part_of_uncore(run, uncore, fixed=fixed)
         if part:
-            run.claim(part)
-            _report(observer, "part-of-uncore-cache", part)
+            run.claim(CPUMask(part))
+            _report(observer, "part-of-uncore-cache", CPUMask(part))
             return
 
 
@@ -138,12 +138,12 @@ def _part_of_uncore(run: Accumulator, uncore: Element, *, fixed: bool) -> int:
     topology = run.topology
     inside = uncore[1] & run.available
     if not inside:
-        return 0
+        return NO_CPUS
     if topology.cpus_per_core == 0:
         raise KubeletCrashError("the machine declares no cores: the kubelet divides by zero here")
     if fixed:
         if inside.bit_count() < run.need:
-            return 0
+            return NO_CPUS
         smaller = Accumulator(topology, inside, run.need, kept=run.kept, fixed_sizes=run.fixed_sizes)
         _claim_cores(smaller)
         return smaller.taken | lowest(smaller.available, smaller.need)
@@ -165,11 +165,11 @@ def _part_of_uncore(run: Accumulator, uncore: Element, *, fixed: bool) -> int:
     return halves | chosen if chosen.bit_count() == need else 0
 
 
-def _completing(run: Accumulator, inside: int) -> int:
+def _completing(run: Accumulator, inside: CPUMask) -> int:
     """Return the CPUs beside kept ones on their cores, as many as are needed: those cores come first (KEP-5554)."""
     if not run.kept:
-        return 0
-    beside = 0
+        return NO_CPUS
+    beside = NO_CPUS
     for mask in run.topology.cores.values():
         if mask & run.kept:
             beside |= mask & inside

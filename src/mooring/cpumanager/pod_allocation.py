@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
@@ -35,7 +36,7 @@ def allocate_pod(
     state: CPUState,
     reusable: Reusable,
     pod: Pod,
-    affinity: int | None,
+    affinity: NUMAMask | None,
     observer: Observer | None = None,
 ) -> tuple[CPUState, Allocated | AllocationError | Endless]:
     """Cut a partition for the pod from the node, and the containers' sets from the partition.
@@ -68,7 +69,7 @@ def allocate_pod(
 
 
 def _restored(
-    policy: StaticPolicy, state: CPUState, pod: Pod, need: int, affinity: int | None, observer: Observer | None
+    policy: StaticPolicy, state: CPUState, pod: Pod, need: int, affinity: NUMAMask | None, observer: Observer | None
 ) -> tuple[CPUState, AllocationError | Endless | None]:
     """Keep what the pod has, complete it, or give it back and begin anew; an error leaves the state as it was."""
     sets = restored_sets(policy, state, pod, need)
@@ -92,7 +93,7 @@ def _restored(
 
 
 def _partitioned(
-    policy: StaticPolicy, state: CPUState, pod: Pod, need: int, affinity: int | None, observer: Observer | None
+    policy: StaticPolicy, state: CPUState, pod: Pod, need: int, affinity: NUMAMask | None, observer: Observer | None
 ) -> tuple[CPUState, AllocationError | Endless | None]:
     """Return the state that stays behind, and what kept the pod from its partition of ``need`` CPUs."""
     # 2. Somebody to use them.
@@ -101,7 +102,7 @@ def _partitioned(
         return state, AllocationError(empty, EMPTY_SHARED_POOL)
     # 3-5. Whole cores, the partition.
     choice = choose if policy.chooser is None else policy.chooser.choose
-    chosen = choice(policy, state, 0, pod, "", need, affinity, observer)
+    chosen = choice(policy, state, NO_CPUS, pod, "", need, affinity, observer)
     if not isinstance(chosen, CPUsChosen):
         return state, chosen
     bubble = chosen.cpus
@@ -122,6 +123,6 @@ def _partitioned(
     return stored, None
 
 
-def _with_sets(state: CPUState, uid: str, sets: Mapping[str, int]) -> CPUState:
+def _with_sets(state: CPUState, uid: str, sets: Mapping[str, CPUMask]) -> CPUState:
     held = {**state.assignments.get(uid, {}), **sets}
     return replace(state, assignments={**state.assignments, uid: held}, baselines=with_baselines(state, uid, sets))

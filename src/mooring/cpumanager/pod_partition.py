@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mooring.core.bits import CPUMask
 from mooring.core.decision import Endless
 from mooring.core.gotext import int64
 from mooring.core.observer import Observer
@@ -48,10 +49,10 @@ def shared_pool_error(pod: Pod, budget: int, gates: PodLevelGates) -> str:
 def divided(
     policy: StaticPolicy,
     pod: Pod,
-    bubble: int,
+    bubble: CPUMask,
     observer: Observer | None = None,
-    kept: Mapping[str, int] | None = None,
-) -> dict[str, int] | TakeError | Endless:
+    kept: Mapping[str, CPUMask] | None = None,
+) -> dict[str, CPUMask] | TakeError | Endless:
     """Return the CPUs of each container, in the order of the specification.
 
     Args:
@@ -62,7 +63,7 @@ def divided(
         kept: exclusive CPUs of containers that keep them, as far as they are of the right number and still free.
     """
     kept = kept or {}
-    sets: dict[str, int] = {}
+    sets: dict[str, CPUMask] = {}
     of_sidecars = of_apps = 0
     for container in pod.containers:
         count = exclusive_cpus(pod, container, policy.gates)
@@ -71,7 +72,7 @@ def divided(
             if observer is not None:
                 observer(CPUPinningRequested(pod.uid, container.name))
             own = kept.get(container.name, 0) & pool
-            taken: int | TakeError | Endless = own
+            taken: CPUMask | TakeError | Endless = own
             if own.bit_count() != count:
                 if observer is not None:
                     observer(TakeBegun(pod.uid, container.name, count, pool, "partition"))
@@ -95,6 +96,6 @@ def divided(
     return {container.name: sets.get(container.name, rest) for container in pod.containers}
 
 
-def _report_share(observer: Observer | None, pod: Pod, container: Container, cpus: int, *, exclusive: bool) -> None:
+def _report_share(observer: Observer | None, pod: Pod, container: Container, cpus: CPUMask, *, exclusive: bool) -> None:
     if observer is not None:
         observer(PodShareCut(pod.uid, container.name, cpus, exclusive))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from mooring.core.bits import CPUMask
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.facts import CPUsReleased
@@ -23,7 +24,7 @@ from mooring.cpumanager.state import CPUState
 POD_RESTART = "pod-restart"
 
 
-def restored_sets(policy: StaticPolicy, state: CPUState, pod: Pod, need: int) -> dict[str, int] | None:
+def restored_sets(policy: StaticPolicy, state: CPUState, pod: Pod, need: int) -> dict[str, CPUMask] | None:
     """Return the CPUs of all containers when what is stored can stay, else None.
 
     Args:
@@ -39,7 +40,7 @@ def restored_sets(policy: StaticPolicy, state: CPUState, pod: Pod, need: int) ->
     has_set = [container.name in held for container in pod.containers]
     if has_set != sorted(has_set, reverse=True):
         return None
-    sets = divided(policy, pod, bubble, kept=held)
+    sets = divided(policy, pod, CPUMask(bubble), kept=held)
     if not isinstance(sets, dict) or any(sets[name] != cpus for name, cpus in held.items() if name in sets):
         return None
     return sets

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.pod import PodLevelGates
 from mooring.core.topology import Topology
 from mooring.cpumanager.chooser import Chooser
@@ -33,9 +34,9 @@ class StaticPolicy:
 
     topology: Topology
     rules: TakeRules
-    reserved: int
+    reserved: CPUMask
     """Mask of the CPUs kept for the system."""
-    reserved_cores: int
+    reserved_cores: CPUMask
     """Mask of every CPU on a core with a reserved CPU."""
     strict_reservation: bool = False
     gates: PodLevelGates = field(default_factory=PodLevelGates)
@@ -51,7 +52,7 @@ class StaticPolicy:
         return self.topology.cpus_per_core
 
     @property
-    def shareable(self) -> int:
+    def shareable(self) -> CPUMask:
         """Mask of the CPUs that the shared pool has on an empty node."""
         if self.strict_reservation:
             return self.topology.all_cpus & ~self.reserved
@@ -67,17 +68,17 @@ class AllocationError:
     """The kubelet's reason where the error has a type of its own; else the topology manager wraps the text."""
 
 
-def available_cpus(policy: StaticPolicy, state: CPUState) -> int:
+def available_cpus(policy: StaticPolicy, state: CPUState) -> CPUMask:
     """Return the mask of what exclusive allocation may use."""
     return state.default & ~policy.reserved & ~withheld(policy, state)
 
 
-def withheld(policy: StaticPolicy, state: CPUState) -> int:
+def withheld(policy: StaticPolicy, state: CPUState) -> CPUMask:
     """Return the mask of what exclusive allocation may not use because an extension withholds CPUs.
 
     Where whole cores are handed out, a core with such a CPU is not whole.
     """
     if not state.offline and not state.displaced:
-        return 0
+        return NO_CPUS
     cpus = state.withheld
     return policy.topology.core_siblings(cpus) if policy.rules.whole_cores else cpus

@@ -6,6 +6,7 @@ section 9.
 
 from __future__ import annotations
 
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager.facts import CPUHintsAsked
@@ -44,7 +45,7 @@ def container_hints(
         left = reusable.of(pod.uid) & ~state.offline
         asked = CPUHintsAsked(pod.uid, container.name, need, available_cpus(policy, state), left, mismatch=False)
         return _answer(policy, state, pod, asked, observer, absent=state.offline)
-    asked = CPUHintsAsked(pod.uid, container.name, need, existing, 0, mismatch=existing.bit_count() != need)
+    asked = CPUHintsAsked(pod.uid, container.name, need, existing, NO_CPUS, mismatch=existing.bit_count() != need)
     return _answer(policy, state, pod, asked, observer, absent=_not_compared(policy, existing))
 
 
@@ -60,9 +61,9 @@ def pod_hints(
     if policy.gates.manages(pod) and POD_RESTART in policy.rules.fixed_defects:
         asked = _asked_for_restored(policy, state, pod, need)
         kept = state.pods.get(pod.uid, 0)
-        absent = _not_compared(policy, kept) if kept == asked.available else 0
+        absent = _not_compared(policy, CPUMask(kept)) if kept == asked.available else 0
         return _answer(policy, state, pod, asked, observer, absent=absent | state.offline & ~asked.available)
-    held = 0
+    held = NO_CPUS
     mismatch = False
     for container in pod.containers:
         existing = state.assignments.get(pod.uid, {}).get(container.name)
@@ -70,7 +71,7 @@ def pod_hints(
             mismatch = mismatch or existing.bit_count() != exclusive_cpus(pod, container, policy.gates)
             held |= existing
     if mismatch or held.bit_count() == need:
-        asked = CPUHintsAsked(pod.uid, "", need, held, 0, mismatch=mismatch)
+        asked = CPUHintsAsked(pod.uid, "", need, held, NO_CPUS, mismatch=mismatch)
     else:
         left = reusable.of(pod.uid) & ~state.offline | held
         asked = CPUHintsAsked(pod.uid, "", need, available_cpus(policy, state), left, mismatch=False)
@@ -78,7 +79,7 @@ def pod_hints(
     return _answer(policy, state, pod, asked, observer, absent=_not_compared(policy, held))
 
 
-def _not_compared(policy: StaticPolicy, kept: int) -> int:
+def _not_compared(policy: StaticPolicy, kept: CPUMask) -> CPUMask:
     """Return the CPUs with which the sets of nodes of a running container are not compared.
 
     Defect socket-restart: align-by-socket takes CPUs from all nodes of the hint's sockets, so that a container may hold
@@ -87,14 +88,16 @@ def _not_compared(policy: StaticPolicy, kept: int) -> int:
     nothing else.
     """
     fixed = policy.rules.align_by_socket and SOCKET_RESTART in policy.rules.fixed_defects
-    return policy.topology.all_cpus & ~kept if fixed else 0
+    return policy.topology.all_cpus & ~kept if fixed else NO_CPUS
 
 
 def _asked_for_restored(policy: StaticPolicy, state: CPUState, pod: Pod, need: int) -> CPUHintsAsked:
     """Ask for what the pod keeps, or for what there is when it gives back what it has (defect pod-restart fixed)."""
     if restored_sets(policy, state, pod, need) is not None:
-        return CPUHintsAsked(pod.uid, "", need, state.pods[pod.uid], 0, mismatch=False)
-    return CPUHintsAsked(pod.uid, "", need, available_cpus(policy, without_pod(state, pod.uid)), 0, mismatch=False)
+        return CPUHintsAsked(pod.uid, "", need, state.pods[pod.uid], NO_CPUS, mismatch=False)
+    return CPUHintsAsked(
+        pod.uid, "", need, available_cpus(policy, without_pod(state, pod.uid)), NO_CPUS, mismatch=False
+    )
 
 
 def _answer(
@@ -104,7 +107,7 @@ def _answer(
     asked: CPUHintsAsked,
     observer: Observer | None,
     *,
-    absent: int = 0,
+    absent: CPUMask = NO_CPUS,
 ) -> ResourceHints:
     if policy.chooser is not None and not asked.mismatch:
         asked, out_of_reach = policy.chooser.narrowed(policy, state, pod, asked, observer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.moment import Moment
 
 
@@ -16,14 +17,14 @@ from mooring.core.moment import Moment
 class PreAssignment:
     """The smaller set that a container is going to have when its scale-down delay is over (KEP-6122)."""
 
-    cpus: int
+    cpus: CPUMask
     """The set as a mask; the container still has all its CPUs."""
     apply_at: Moment
     """When the delay is over."""
     is_written: bool = False
     """Whether it is kept in the state file, so that a restart does not begin the delay anew."""
 
-    def fits(self, current: int, baseline: int) -> bool:
+    def fits(self, current: CPUMask, baseline: CPUMask) -> bool:
         """Tell whether it is one of a container with these CPUs: it leaves some of them, all of the baseline.
 
         >>> PreAssignment(0b011, Moment(5)).fits(0b111, 0b001), PreAssignment(0b011, Moment(5)).fits(0b011, 0)
@@ -43,22 +44,22 @@ class CPUState:
     policy: str
     """Name of the policy that wrote the state: ``none`` or ``static``."""
 
-    default: int
+    default: CPUMask
     """The shared pool (the kubelet's default set) as a mask. Empty under the policy ``none``."""
 
-    assignments: Mapping[str, Mapping[str, int]]
+    assignments: Mapping[str, Mapping[str, CPUMask]]
     """Exclusive CPUs as masks: pod uid, then container name. A pod without containers counts too."""
 
-    pods: Mapping[str, int] = field(default_factory=dict)
+    pods: Mapping[str, CPUMask] = field(default_factory=dict)
     """CPUs of whole pods as masks, by pod uid (KEP-5526, gate PodLevelResourceManagers)."""
 
-    baselines: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    baselines: Mapping[str, Mapping[str, CPUMask]] = field(default_factory=dict)
     """What each container got at first, as masks (gate InPlacePodVerticalScalingExclusiveCPUs)."""
 
     pre_assignments: Mapping[str, Mapping[str, PreAssignment]] = field(default_factory=dict)
     """What containers are going to have after a delayed scale-down: pod uid, then container name."""
 
-    offline: int = 0
+    offline: CPUMask = NO_CPUS
     """CPUs that are offline now, as a mask (extension cpu-hotplug). They stay where they are recorded, in the shared
     pool or with their owner, and are in no state file."""
 
@@ -67,7 +68,7 @@ class CPUState:
     pool and kept for the pod (:mod:`mooring.extensions.offline`)."""
 
     @property
-    def withheld(self) -> int:
+    def withheld(self) -> CPUMask:
         """CPUs that nothing may be given: those that are offline, and those kept for pods that lost them.
 
         >>> CPUState("static", 0b1111, {}, offline=0b10, displaced={"uid": {3: 4}}).withheld
@@ -80,13 +81,13 @@ class CPUState:
         return cpus
 
     @property
-    def held(self) -> int:
+    def held(self) -> CPUMask:
         """CPUs in the sets of all containers, as one mask; CPUs that only a pod's partition holds are not among them.
 
         >>> CPUState("static", 0b1, {"one": {"main": 0b10}, "two": {"main": 0b1100}}).held
         14
         """
-        cpus = 0
+        cpus = NO_CPUS
         for containers in self.assignments.values():
             for mask in containers.values():
                 cpus |= mask

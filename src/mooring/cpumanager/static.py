@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mooring.core.bits import list_text
+from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
 from mooring.core.decision import Endless
 from mooring.core.gotext import quote
 from mooring.core.observer import Observer
@@ -37,13 +37,13 @@ class Reusable:
     """
 
     pod: str = ""
-    cpus: int = 0
+    cpus: CPUMask = NO_CPUS
 
-    def of(self, pod: str) -> int:
+    def of(self, pod: str) -> CPUMask:
         """Return the mask for a pod; empty for every other."""
-        return self.cpus if pod == self.pod else 0
+        return self.cpus if pod == self.pod else NO_CPUS
 
-    def after(self, pod: str, container: Container, cpus: int) -> Reusable:
+    def after(self, pod: str, container: Container, cpus: CPUMask) -> Reusable:
         """Return the record after a container got ``cpus``: init containers add to it, all others take from it."""
         before = self.of(pod)
         return Reusable(pod, before | cpus if container.kind is ContainerKind.INIT else before & ~cpus)
@@ -99,7 +99,7 @@ def start(policy: StaticPolicy, state: CPUState) -> CPUState | str:
     return state
 
 
-def _quoted(cpus: int) -> str:
+def _quoted(cpus: CPUMask) -> str:
     return quote(list_text(cpus))
 
 
@@ -109,7 +109,7 @@ def allocate(
     reusable: Reusable,
     pod: Pod,
     container: Container,
-    affinity: int | None,
+    affinity: NUMAMask | None,
     observer: Observer | None = None,
 ) -> Allocated | AllocationError | Endless:
     """Serve one container of a pod that is being admitted.
@@ -148,7 +148,7 @@ def _pinned(
     pod: Pod,
     container: Container,
     need: int,
-    affinity: int | None,
+    affinity: NUMAMask | None,
     observer: Observer | None,
 ) -> Allocated | AllocationError | Endless:
     """Serve a container that has a claim to ``need`` exclusive CPUs."""
@@ -178,7 +178,7 @@ def _pinned(
     return Allocated(stored, left)
 
 
-def with_baselines(state: CPUState, pod: str, sets: Mapping[str, int]) -> Mapping[str, Mapping[str, int]]:
+def with_baselines(state: CPUState, pod: str, sets: Mapping[str, CPUMask]) -> Mapping[str, Mapping[str, CPUMask]]:
     """Return the baselines with the first assignment of each container; later ones leave them alone."""
     known = state.baselines.get(pod, {})
     return {**state.baselines, pod: {**sets, **known}}
@@ -219,7 +219,7 @@ def remove(
     return replace(left, default=left.default | released)
 
 
-def _without_baseline(state: CPUState, pod: str, container: str) -> Mapping[str, Mapping[str, int]]:
+def _without_baseline(state: CPUState, pod: str, container: str) -> Mapping[str, Mapping[str, CPUMask]]:
     if container not in state.baselines.get(pod, {}):
         return state.baselines
     rest = {name: cpus for name, cpus in state.baselines[pod].items() if name != container}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
 from mooring.core.topology import Topology
@@ -22,8 +23,14 @@ from mooring.cpumanager.packed import refused_outright, take_packed
 
 
 def take_distributed(
-    topology: Topology, available: int, need: int, rules: TakeRules, *, kept: int = 0, observer: Observer | None = None
-) -> int | TakeError | Endless:
+    topology: Topology,
+    available: CPUMask,
+    need: int,
+    rules: TakeRules,
+    *,
+    kept: CPUMask = NO_CPUS,
+    observer: Observer | None = None,
+) -> CPUMask | TakeError | Endless:
     """Take ``need`` of the ``available`` CPUs in equal shares from several NUMA nodes.
 
     CPUs that are kept count as part of their node's share, so that the shares are those of the whole result.
@@ -43,7 +50,7 @@ def take_distributed(
     if group == 0 or need % group:
         return take_packed(topology, available, need, rules, uncore=False, kept=kept, observer=observer)
     if need < 1:
-        return 0
+        return NO_CPUS
     refusal = refused_outright(available, need)
     if refusal:
         return refusal
@@ -65,19 +72,19 @@ class _Asked:
     """What is asked of all combos."""
 
     topology: Topology
-    available: int
-    kept: int
+    available: CPUMask
+    kept: CPUMask
     total: int
     """CPUs of the result, the kept ones included."""
     group: int
     rules: TakeRules
 
-    def room(self, cpus: int) -> int:
+    def room(self, cpus: CPUMask) -> int:
         """Return how many of some CPUs the result may hold."""
         return (cpus & (self.available | self.kept)).bit_count()
 
 
-def _nodes(topology: Topology, available: int, kept: int) -> list[Element]:
+def _nodes(topology: Topology, available: CPUMask, kept: CPUMask) -> list[Element]:
     """List the NUMA nodes with CPUs for the result: those that hold kept ones first, the used-up of them before all.
 
     Below sockets the order alone would not do: a socket may come first for another of its nodes.
@@ -134,13 +141,15 @@ def _best_combo(asked: _Asked, nodes: list[Element], size: int) -> Combo | Endle
 
 
 def _in_one_socket(topology: Topology, nodes: list[Element], positions: tuple[int, ...]) -> bool:
-    cpus = 0
+    cpus = NO_CPUS
     for position in positions:
         cpus |= nodes[position][1]
     return topology.sockets_touched(cpus) <= 1
 
 
-def _claim(asked: _Asked, nodes: list[Element], combo: Combo, observer: Observer | None) -> int | TakeError | Endless:
+def _claim(
+    asked: _Asked, nodes: list[Element], combo: Combo, observer: Observer | None
+) -> CPUMask | TakeError | Endless:
     """Take the shares of the chosen nodes, then hand out the rest group by group."""
     group, kept = asked.group, asked.kept
     size = len(combo.positions)
@@ -179,16 +188,16 @@ class _Hands:
     def __init__(self, asked: _Asked, observer: Observer | None, missing: int) -> None:
         self._asked, self._observer = asked, observer
         self.missing = missing
-        self.taken = 0
+        self.taken = NO_CPUS
 
-    def left(self, node: Element) -> int:
+    def left(self, node: Element) -> CPUMask:
         """Return the CPUs of a node that can still be taken."""
         return node[1] & self._asked.available & ~self.taken
 
     def take(self, node: Element, count: int, *, is_rest: bool) -> None:
         """Take CPUs of a node; an error counts as none."""
         asked = self._asked
-        kept = asked.kept | self.taken if asked.kept else 0
+        kept = asked.kept | self.taken if asked.kept else NO_CPUS
         part = take_packed(asked.topology, self.left(node), count, asked.rules, uncore=False, kept=kept)
         if isinstance(part, int):
             self.taken |= part
@@ -207,7 +216,7 @@ def _report_choice(
         observer(DistributionChosen(used, found, share, rest, takers if rest > 0 else (), group))
 
 
-def _report(observer: Observer | None, node: int, cpus: int, *, is_rest: bool) -> None:
+def _report(observer: Observer | None, node: int, cpus: CPUMask, *, is_rest: bool) -> None:
     if observer is not None and cpus:
         observer(SharePicked(node, cpus, is_rest))
 
@@ -223,8 +232,14 @@ def _stuck(missing: int, rules: TakeRules) -> TakeError | Endless:
 
 
 def take(
-    topology: Topology, available: int, need: int, rules: TakeRules, observer: Observer | None = None, *, kept: int = 0
-) -> int | TakeError | Endless:
+    topology: Topology,
+    available: CPUMask,
+    need: int,
+    rules: TakeRules,
+    observer: Observer | None = None,
+    *,
+    kept: CPUMask = NO_CPUS,
+) -> CPUMask | TakeError | Endless:
     """Take ``need`` of the ``available`` CPUs by the rules that the policy options ask for.
 
     Distribution over NUMA nodes never looks at uncore caches. CPUs that are kept stand beside those taken and are not

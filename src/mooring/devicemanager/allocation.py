@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from mooring.core.bits import NUMAMask
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.devicemanager.facts import DevicesTaken
@@ -36,7 +37,7 @@ def allocate(
     reusable: ReusableDevices,
     pod: Pod,
     container: Container,
-    affinity: int | None,
+    affinity: NUMAMask | None,
     observer: Observer | None = None,
 ) -> DevicesAllocated | DeviceError:
     """Serve one container.
@@ -88,7 +89,7 @@ def _nodes_of(state: DeviceState, resource: str, ids: Collection[str]) -> int:
     return mask
 
 
-def _nearest(state: DeviceState, resource: str, available: frozenset[str], affinity: int | None) -> list[str]:
+def _nearest(state: DeviceState, resource: str, available: frozenset[str], affinity: NUMAMask | None) -> list[str]:
     """Order the available devices by nearness: touching the affinity, elsewhere, without information; then by id.
 
     Which of several equal devices is taken is arbitrary in the kubelet.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mooring.core.bits import NUMAMask
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceHintsAsked:
@@ -30,7 +32,7 @@ class DevicesTaken:
     container: str
     resource: str
     need: int
-    affinity: int | None
+    affinity: NUMAMask | None
     """NUMA nodes of the hint; None when there was no mask."""
     taken: tuple[str, ...]
     """Ids, those left by init containers first, then the near ones."""

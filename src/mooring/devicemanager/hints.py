@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mooring.core.bits import mask_of, members
+from mooring.core.bits import NUMAMask, mask_of, members
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.devicemanager.facts import DeviceHintsAsked
@@ -146,9 +146,9 @@ def generate_hints(
     free = [device.mask for device in devices if device.id in available]
     kept = [device.mask for device in devices if device.id in reusable and device.mask]
     smallest = len(ids)
-    found = []
+    found: list[NUMAMask] = []
     for index in range(1, 1 << len(ids)):
-        mask = mask_of(ids[position] for position in members(index))
+        mask = NUMAMask(mask_of(ids[position] for position in members(index)))
         size = index.bit_count()
         if size < smallest and _touching(everything, mask) >= count:
             smallest = size
@@ -173,7 +173,7 @@ def _family(
     sizes = range(1, universe.bit_count() + 1)
     smallest = next((size for size in sizes if any(True for _ in sets_of_size(universe, size, 0, (most,)))), 0)
     demands = [_demand(free, count - len(kept), universe), *(_demand([mask], 1, universe) for mask in kept)]
-    family = Family(universe, tuple(demands), smallest or universe.bit_count())
+    family = Family(NUMAMask(universe), tuple(demands), smallest or universe.bit_count())
     return family if family.describes(universe) else IMPOSSIBLE
 
 

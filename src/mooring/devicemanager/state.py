@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from mooring.core.bits import mask_of
+from mooring.core.bits import NO_NODES, NUMAMask, mask_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class Device:
     healthy: bool = True
 
     @property
-    def mask(self) -> int:
+    def mask(self) -> NUMAMask:
         """Mask of its NUMA nodes; 0 when nothing is known."""
-        return mask_of(self.numa) if self.numa else 0
+        return NUMAMask(mask_of(self.numa)) if self.numa else NO_NODES
 
 
 Holdings = Mapping[str, Mapping[str, Mapping[str, frozenset[str]]]]

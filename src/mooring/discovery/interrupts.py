@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.discovery.hardware.kernelfiles import read_mask
 from mooring.discovery.pci import DEVICES
@@ -59,7 +60,7 @@ def read_interrupts(tree: Tree, modes: Modes = no_modes) -> tuple[Interrupt, ...
 def read_new_interrupts(tree: Tree) -> CPUSet | None:
     """Return where interrupts begin that are set up later; None when the files do not tell."""
     mask = read_mask(tree, DEFAULT)
-    return None if mask is None else CPUSet(mask)
+    return None if mask is None else CPUSet(CPUMask(mask))
 
 
 def _interrupts(tree: Tree, modes: Modes) -> Iterator[Interrupt]:

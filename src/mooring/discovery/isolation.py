@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.cgroups import ControlGroup, read_control_groups
 from mooring.discovery.hardware.kernelfiles import parse_mask, read_mask
@@ -107,10 +108,10 @@ def read_balance(tree: Tree) -> IRQBalance | None:
         return None
     banned = None
     for kind, value in _BANNED.findall("\n".join(told)):
-        banned = cpu_list(value) if kind == "CPULIST" else CPUSet(parse_mask(value) or 0)
+        banned = cpu_list(value) if kind == "CPULIST" else CPUSet(CPUMask(parse_mask(value) or 0))
     return IRQBalance(running, banned)
 
 
 def _mask(tree: Tree, path: str) -> CPUSet | None:
     mask = read_mask(tree, path)
-    return None if mask is None else CPUSet(mask)
+    return None if mask is None else CPUSet(CPUMask(mask))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from mooring.core.bits import mask_of
+from mooring.core.bits import CPUMask, mask_of
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode, HardwarePages
 from mooring.core.machineinfo import Cache, Core, HugePages, MachineInfo, Node
@@ -211,7 +211,7 @@ def _local_cpus(shape: Shape, places: Mapping[int, _Place]) -> list[CPUSet]:
         own[place.node].append(cpu)
     masks = [mask_of(own[node]) for node in range(shape.numa_nodes)]
     return [
-        CPUSet(sum(masks[home] for home in _homes(shape, node)))  # disjoint masks: their sum is their union
+        CPUSet(CPUMask(sum(masks[home] for home in _homes(shape, node))))  # disjoint masks: their sum is their union
         for node in range(shape.numa_nodes + shape.cpuless_nodes)
     ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mooring.core.bits import members
+from mooring.core.bits import NUMAMask, members
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.devicemanager.facts import DeviceHintsAsked
@@ -189,7 +189,7 @@ def _pinned(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> 
         if asked.container
         else "Delete the pod, so that its controller creates a new one that is placed anew."
     )
-    inside = topology.cpus_in_numa(sum(1 << node for node in home if node >= 0))
+    inside = topology.cpus_in_numa(NUMAMask(sum(1 << node for node in home if node >= 0)))
     usable = (inside & (asked.available | asked.reusable)).bit_count()
     if policy != SINGLE_NUMA_NODE:
         clause = f"{stay}; they take {_wider(asked, now, topology)}, so {policy} rejects them"

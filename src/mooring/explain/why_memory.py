@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from mooring.core.bits import members
+from mooring.core.bits import NUMAMask, members
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.phrases import amounts_text, count, joined, nodes, per_node, sizes, who
@@ -165,7 +165,7 @@ def _not_served(message: str) -> str:
 def _too_little(chosen: str, affinity: int | None, requests: Mapping[str, int], circumstances: Circumstances) -> str:
     """Say how much the chosen nodes have of what they have too little of."""
     for resource, amount in requests.items() if affinity else ():
-        free = free_in(circumstances.memory.nodes, affinity or 0, resource)
+        free = free_in(circumstances.memory.nodes, NUMAMask(affinity or 0), resource)
         if free < amount:
             left = f"only {sizes(free, amount)(free)} of {resource}" if free else f"no {resource}"
             return f"{chosen}, chosen for it, {_has(affinity)} {left} free"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
@@ -33,7 +34,7 @@ class Pipeline(Protocol):
     def withholds(self) -> bool:
         """Whether a plugin may leave CPUs out of the pool."""
 
-    def usable(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> int:
+    def usable(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUMask:
         """Return the mask of those CPUs of the pool that may be given; hints are made from it."""
 
     def chosen(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUsChosen | TakeError | None:
@@ -50,11 +51,11 @@ class PluginChoosing:
     def choose(
         self,
         state: CPUState,
-        left: int,
+        left: CPUMask,
         pod: Pod,
         container: str,
         need: int,
-        affinity: int | None,
+        affinity: NUMAMask | None,
         observer: Observer | None,
     ) -> CPUsChosen | AllocationError | Endless:
         """Choose exclusive CPUs for a container, or for a whole pod.
@@ -124,8 +125,8 @@ def _chosen(
     return refusal or found
 
 
-def _taken(wanted: CPUsWanted, left: int, affinity: int | None, found: CPUsChosen | TakeError) -> CPUsTaken:
-    cpus = found.cpus if isinstance(found, CPUsChosen) else 0
+def _taken(wanted: CPUsWanted, left: CPUMask, affinity: NUMAMask | None, found: CPUsChosen | TakeError) -> CPUsTaken:
+    cpus = found.cpus if isinstance(found, CPUsChosen) else NO_CPUS
     return CPUsTaken(
         pod=wanted.pod.uid if wanted.pod is not None else "",
         container=wanted.container,
@@ -158,7 +159,7 @@ def narrowed(
     pod: Pod,
     asked: CPUHintsAsked,
     observer: Observer | None,
-) -> tuple[CPUHintsAsked, int]:
+) -> tuple[CPUHintsAsked, CPUMask]:
     """Leave out CPUs that plugins withhold; what the pod has already cannot be withheld.
 
     Returns:
@@ -167,7 +168,7 @@ def narrowed(
         always as good as can be, so that no restart takes a pod away that plugins once let in.
     """
     if not pipeline.withholds:
-        return asked, 0
+        return asked, NO_CPUS
     held = 0
     for cpus in state.assignments.get(pod.uid, {}).values():
         held |= cpus
@@ -184,14 +185,14 @@ def narrowed(
 def usable_cpus(
     policy: StaticPolicy,
     state: CPUState,
-    pool: int,
+    pool: CPUMask,
     pod: Pod,
     container: str,
     need: int,
     observer: Observer | None = None,
-) -> int:
+) -> CPUMask:
     """Return the mask of those CPUs of a pool that a container, or a whole pod, may get: hints count these."""
     if policy.chooser is None:
         return pool
     purpose = Purpose.CONTAINER if container else Purpose.POD
-    return policy.chooser.usable(state, CPUsWanted(purpose, need, pool, 0, pod, container), observer) & pool
+    return policy.chooser.usable(state, CPUsWanted(purpose, need, pool, NO_CPUS, pod, container), observer) & pool

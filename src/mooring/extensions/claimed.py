@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
+from mooring.core.bits import CPUMask
 from mooring.cpumanager.state import CPUState
 
 _PREFIX = "claim:"
@@ -29,7 +30,7 @@ class HeldShare:
     request: str
     """Name of the request; with ``firstAvailable`` also that of the choice, after a slash."""
     device: str
-    cpus: int
+    cpus: CPUMask
     """Mask."""
 
 
@@ -44,9 +45,9 @@ class HeldClaim:
     """In the order of device and request, whatever wrote them."""
 
     @property
-    def cpus(self) -> int:
+    def cpus(self) -> CPUMask:
         """Mask of all its CPUs."""
-        return reduce(or_, (share.cpus for share in self.shares), 0)
+        return CPUMask(reduce(or_, (share.cpus for share in self.shares), 0))
 
 
 def owner_of(uid: str) -> str:
@@ -95,7 +96,7 @@ def holder_name(owner: str, entry: str) -> str:
     return f"claim {namespace}/{name} ({request})"
 
 
-def _claim(uid: str, entries: Mapping[str, int]) -> HeldClaim:
+def _claim(uid: str, entries: Mapping[str, CPUMask]) -> HeldClaim:
     shares = []
     for entry in sorted(entries, key=parts_of):
         namespace, name, device, request = parts_of(entry)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mooring.core.bits import list_text
+from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager.choice import near
@@ -42,9 +42,9 @@ nothing to be equal to."""
 class Change:
     """One container on its way from the CPUs it has to the number it asks for."""
 
-    current: int
+    current: CPUMask
     """CPUs that it has."""
-    baseline: int
+    baseline: CPUMask
     """CPUs that it got at first."""
     need: int
 
@@ -59,7 +59,7 @@ class Change:
         return self.need < self.current.bit_count()
 
     @property
-    def kept(self) -> int:
+    def kept(self) -> CPUMask:
         """CPUs that stay whatever is decided."""
         return self.baseline if self.is_shrink else self.current
 
@@ -74,7 +74,7 @@ def change_of(policy: StaticPolicy, state: CPUState, pod: Pod, container: Contai
     if not current or not need or pod.is_pod_level:
         return None
     baseline = state.baselines.get(pod.uid, {}).get(container.name, 0)
-    return Change(current, baseline & current, need)
+    return Change(CPUMask(current), CPUMask(baseline & current), need)
 
 
 def check_feasible(
@@ -153,7 +153,7 @@ def container_hints(
     reusable = change.kept if change.is_growth or change.is_shrink else 0
     return _answer(
         policy,
-        CPUHintsAsked(pod.uid, container.name, change.need, available, reusable, mismatch=False),
+        CPUHintsAsked(pod.uid, container.name, change.need, available, CPUMask(reusable), mismatch=False),
         observer,
         state.offline,
     )
@@ -167,19 +167,19 @@ def pod_hints(
     changes = {name: change for name, change in found.items() if change is not None}
     if not changes:
         return None
-    available = kept = 0
+    available = kept = NO_CPUS
     for name, change in changes.items():
         growing = change.is_growth
         available |= _usable(policy, state, pod, name, change, None) if growing else change.current
         kept |= change.kept
     # What stays would count twice: a pod's containers do not all shrink at once, as a single one does.
     asked = CPUHintsAsked(
-        pod.uid, "", exclusive_cpus_of_pod(pod, policy.gates), available & ~kept, kept, mismatch=False
+        pod.uid, "", exclusive_cpus_of_pod(pod, policy.gates), CPUMask(available & ~kept), kept, mismatch=False
     )
     return _answer(policy, asked, observer, state.offline)
 
 
-def _answer(policy: StaticPolicy, asked: CPUHintsAsked, observer: Observer | None, offline: int) -> ResourceHints:
+def _answer(policy: StaticPolicy, asked: CPUHintsAsked, observer: Observer | None, offline: CPUMask) -> ResourceHints:
     if observer is not None:
         observer(asked)
     return {
@@ -199,9 +199,9 @@ def resized_set(
     state: CPUState,
     pod: Pod,
     container: Container,
-    affinity: int | None,
+    affinity: NUMAMask | None,
     observer: Observer | None = None,
-) -> int | AllocationError | None:
+) -> CPUMask | AllocationError | None:
     """Return the CPUs that a container comes to; None for one whose CPUs nobody decides about.
 
     Args:
@@ -221,10 +221,14 @@ def resized_set(
     if refusal is None:
         growing = change.is_growth
         pool = _usable(policy, state, pod, container.name, change, None) if growing else _to_keep(state, change)
-        found = taken_around(policy, pool & ~change.kept, change.kept, change.need, affinity)
+        found = taken_around(policy, CPUMask(pool & ~change.kept), CPUMask(change.kept), change.need, affinity)
         if not isinstance(found, TakeError):
             if observer is not None:
-                observer(CPUsResized(pod.uid, container.name, change.current, change.kept, pool, affinity, found))
+                observer(
+                    CPUsResized(
+                        pod.uid, container.name, change.current, CPUMask(change.kept), CPUMask(pool), affinity, found
+                    )
+                )
             return found
         refusal = AllocationError(found.message)
     if refusal.reason:
@@ -238,7 +242,7 @@ def resized_set(
 
 def _usable(
     policy: StaticPolicy, state: CPUState, pod: Pod, container: str, change: Change, observer: Observer | None
-) -> int:
+) -> CPUMask:
     """Return what a container may grow by; plugins may withhold some of it."""
     missing = change.need - change.current.bit_count()
     return usable_cpus(policy, state, available_cpus(policy, state), pod, container, missing, observer)
@@ -278,7 +282,9 @@ def _check_kept(change: Change) -> AllocationError | None:
     return None
 
 
-def taken_around(policy: StaticPolicy, pool: int, kept: int, need: int, affinity: int | None) -> int | TakeError:
+def taken_around(
+    policy: StaticPolicy, pool: CPUMask, kept: CPUMask, need: int, affinity: NUMAMask | None
+) -> CPUMask | TakeError:
     """Take what is missing beside the kept CPUs: from the nodes of the hint first, then from anywhere.
 
     Args:
@@ -299,7 +305,7 @@ def taken_around(policy: StaticPolicy, pool: int, kept: int, need: int, affinity
     return result
 
 
-def _filled(policy: StaticPolicy, pool: int, kept: int, need: int) -> int | TakeError:
+def _filled(policy: StaticPolicy, pool: CPUMask, kept: CPUMask, need: int) -> CPUMask | TakeError:
     """Return the kept CPUs and as many of the pool that there are ``need``."""
     rules = replace(policy.rules, fixed_defects=policy.rules.fixed_defects | _MENDED)
     taken = take(policy.topology, pool, need - kept.bit_count(), rules, kept=kept)
@@ -308,7 +314,7 @@ def _filled(policy: StaticPolicy, pool: int, kept: int, need: int) -> int | Take
     return taken if isinstance(taken, TakeError) else TakeError(f"the kubelet would not return ({taken.defect})")
 
 
-def assigned(state: CPUState, pod: str, container: str, cpus: int) -> CPUState:
+def assigned(state: CPUState, pod: str, container: str, cpus: CPUMask) -> CPUState:
     """Return the state with another set for a container, at once; a delayed one is dropped.
 
     CPUs that other containers of the pod have too, such as those left by an init container, stay with them.

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.cpumanager.state import CPUState
 
 _PREFIX = "hidden:"
@@ -42,34 +43,34 @@ def hidden_name(owner: str, container: str, pod: str = "") -> str:
     return f"{pod or pod_of(owner)}/{container} (hidden siblings)"
 
 
-def hidden_of(state: CPUState, pod: str, container: str) -> int:
+def hidden_of(state: CPUState, pod: str, container: str) -> CPUMask:
     """Return the mask of the threads that are hidden for a container."""
-    return state.assignments.get(_PREFIX + pod, {}).get(container, 0)
+    return state.assignments.get(_PREFIX + pod, {}).get(container, NO_CPUS)
 
 
-def hidden_of_pod(state: CPUState, pod: str) -> Mapping[str, int]:
+def hidden_of_pod(state: CPUState, pod: str) -> Mapping[str, CPUMask]:
     """Return the mask of the threads that are hidden for each container of a pod that has any."""
     return state.assignments.get(_PREFIX + pod, {})
 
 
-def hidden_for(state: CPUState, pod: str, cpus: int) -> int:
+def hidden_for(state: CPUState, pod: str, cpus: CPUMask) -> CPUMask:
     """Return the mask of the threads that are hidden for those containers of a pod that have some of ``cpus``.
 
     Without those that others of the pod have by now, or hide themselves: they came after and run.
     """
     held = state.assignments.get(pod, {})
-    mask = kept = 0
+    mask = kept = NO_CPUS
     for own in held.values():
         kept |= own & ~cpus
     for container, hidden in state.assignments.get(_PREFIX + pod, {}).items():
-        if held.get(container, 0) & cpus:
+        if held.get(container, NO_CPUS) & cpus:
             mask |= hidden
         else:
             kept |= hidden
     return mask & ~kept
 
 
-def with_hidden(state: CPUState, pod: str, container: str, hidden: int) -> CPUState:
+def with_hidden(state: CPUState, pod: str, container: str, hidden: CPUMask) -> CPUState:
     """Return the state with threads hidden for a container; without any, the state itself."""
     if not hidden:
         return state
@@ -88,7 +89,7 @@ def without_hidden(state: CPUState, pod: str, container: str) -> CPUState:
     if container not in entries:
         return state
     rest = {name: cpus for name, cpus in entries.items() if name != container}
-    still = 0
+    still = NO_CPUS
     for cpus in (*rest.values(), *state.assignments.get(pod, {}).values()):
         still |= cpus
     assignments = {known: held for known, held in state.assignments.items() if known != owner}

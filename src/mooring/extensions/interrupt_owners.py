@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
 from mooring.cpumanager.state import CPUState
@@ -63,13 +64,15 @@ def owners_of(
         if cpus:
             # Threads that are hidden for a pod want what it wants: an interrupt there slows the same core.
             pod = pod_of(uid)
-            found.append(Owner(_label(pod, pods), CPUSet(cpus), _wish(pod, pods), devices.get(pod, frozenset())))
+            found.append(
+                Owner(_label(pod, pods), CPUSet(CPUMask(cpus)), _wish(pod, pods), devices.get(pod, frozenset()))
+            )
     for claim in claims_of(state).values():
         uids = (users or {}).get(claim.uid, frozenset())
         wishes = {_wish(uid, pods) for uid in uids}
         wish = wishes.pop() if len(wishes) == 1 else Wish.AVOID
         theirs = frozenset(address for uid in uids for address in devices.get(uid, frozenset()))
-        found.append(Owner(f"claim {claim.namespace}/{claim.name}", CPUSet(claim.cpus), wish, theirs))
+        found.append(Owner(f"claim {claim.namespace}/{claim.name}", CPUSet(CPUMask(claim.cpus)), wish, theirs))
     return tuple(found)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from mooring.core.bits import members
+from mooring.core.bits import NO_NODES, NUMAMask, members
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod, QoS
 from mooring.memorymanager.account import charge
@@ -94,15 +94,15 @@ def pod_hints(
     return _answer(calculate_hints(without.nodes, requests), nodes, requests, pod, "", observer)
 
 
-def _nodes_of(blocks: Iterable[Block]) -> int:
-    nodes = 0
+def _nodes_of(blocks: Iterable[Block]) -> NUMAMask:
+    nodes = NO_NODES
     for block in blocks:
         nodes |= block.mask
     return nodes
 
 
 def _answer(
-    hints: AnyHints | None, nodes: int, requests: Requests, pod: Pod, container: str, observer: Observer | None
+    hints: AnyHints | None, nodes: NUMAMask, requests: Requests, pod: Pod, container: str, observer: Observer | None
 ) -> ResourceHints:
     """Leave only hints that hold the nodes in use; none of them left means impossible, for in-use memory stays."""
     around: AnyHints = IMPOSSIBLE
@@ -148,7 +148,7 @@ def grown(
     without = remove(policy, state, pod.uid, container.name)
     chosen: Chosen | MemoryRefusal = Chosen(nodes, "affinity")
     if any(free_in(without.nodes, nodes, resource) < amount for resource, amount in requests.items()):
-        chosen = choose_nodes(without.nodes, requests, replace(affinity, mask=nodes | (affinity.mask or 0)))
+        chosen = choose_nodes(without.nodes, requests, replace(affinity, mask=nodes | (affinity.mask or NO_NODES)))
     if isinstance(chosen, MemoryRefusal):
         return chosen
     cells = tuple(members(chosen.mask))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from mooring.core.bits import CPUMask
 from mooring.cpumanager.state import CPUState
 
 
@@ -24,9 +25,9 @@ class BrokenSet:
     """Uid; of a claim its owner (:mod:`mooring.extensions.claimed`)."""
     container: str
     """Empty for the partition of a whole pod (KEP-5526)."""
-    cpus: int
+    cpus: CPUMask
     """The whole set, as it is recorded."""
-    lost: int
+    lost: CPUMask
     """Those of it that are offline."""
 
 
@@ -37,13 +38,13 @@ class DisplacedSet:
     pod: str
     container: str
     """Empty for the partition of a whole pod (KEP-5526)."""
-    cpus: int
+    cpus: CPUMask
     """The set now."""
-    original: int
+    original: CPUMask
     """What it is again when all CPUs are back."""
 
 
-def sets_of(state: CPUState, pod: str) -> dict[str, int]:
+def sets_of(state: CPUState, pod: str) -> dict[str, CPUMask]:
     """Return all sets of an owner by container; that of a whole pod first, under the empty name.
 
     >>> sets_of(CPUState("static", 1, {"a": {"main": 2}}, pods={"a": 6}), "a")
@@ -90,7 +91,7 @@ def displaced_sets(state: CPUState) -> tuple[DisplacedSet, ...]:
     )
 
 
-def exchanged(cpus: int, pairs: Mapping[int, int]) -> int:
+def exchanged(cpus: CPUMask, pairs: Mapping[int, int]) -> CPUMask:
     """Return a set with the first CPU of each pair replaced by the second, where it has the first.
 
     >>> exchanged(0b0110, {2: 3, 5: 6})
@@ -122,7 +123,7 @@ def with_exchange(state: CPUState, pod: str, pairs: Mapping[int, int]) -> CPUSta
     return replace(state, assignments=assignments, pods=pods, baselines=baselines, pre_assignments=pending)
 
 
-def _exchanged_each(sets: Mapping[str, int], pairs: Mapping[int, int]) -> dict[str, int]:
+def _exchanged_each(sets: Mapping[str, CPUMask], pairs: Mapping[int, int]) -> dict[str, CPUMask]:
     return {name: exchanged(cpus, pairs) for name, cpus in sets.items()}
 
 
@@ -144,7 +145,7 @@ def without_idle_pairs(state: CPUState) -> CPUState:
     return state if kept == state.displaced else replace(state, displaced=kept)
 
 
-def usable(state: CPUState, cpus: int) -> int:
+def usable(state: CPUState, cpus: CPUMask) -> CPUMask:
     """Return what a container with a set can run on now: its CPUs that are online, or the pool's when all are gone.
 
     >>> state = CPUState("static", 0b0011, {"a": {"main": 0b1100}}, offline=0b0100)
@@ -154,7 +155,7 @@ def usable(state: CPUState, cpus: int) -> int:
     return cpus & ~state.offline or effective_pool(state)
 
 
-def effective_pool(state: CPUState) -> int:
+def effective_pool(state: CPUState) -> CPUMask:
     """Return the mask of the shared pool's CPUs that are online."""
     return state.default & ~state.offline
 
@@ -163,8 +164,8 @@ def effective_pool(state: CPUState) -> int:
 class CPUsWentOffline:
     """The machine has fewer CPUs for now; what it means for whom follows."""
 
-    cpus: int
-    offline: int
+    cpus: CPUMask
+    offline: CPUMask
     """All that are offline now."""
 
 
@@ -172,8 +173,8 @@ class CPUsWentOffline:
 class CPUsCameOnline:
     """The machine has CPUs again that were offline; what it means for whom follows."""
 
-    cpus: int
-    offline: int
+    cpus: CPUMask
+    offline: CPUMask
     """All that are still offline."""
 
 
@@ -184,9 +185,9 @@ class CPUsBroken:
     pod: str
     container: str
     """Empty for the partition of a whole pod (KEP-5526)."""
-    cpus: int
+    cpus: CPUMask
     """The set as it is recorded; it stays the owner's."""
-    lost: int
+    lost: CPUMask
     why: str
     """Why nothing stands in for them."""
 
@@ -198,11 +199,11 @@ class CPUsReplaced:
     pod: str
     container: str
     """Empty for the partition of a whole pod (KEP-5526)."""
-    before: int
-    after: int
+    before: CPUMask
+    after: CPUMask
     nodes: int
     """Mask of the NUMA nodes that the owner was given, where the stand-ins come from or are looked for first."""
-    held: int
+    held: CPUMask
     """CPUs in the sets of all containers afterwards."""
 
 
@@ -213,9 +214,9 @@ class CPUsRestored:
     pod: str
     container: str
     """Empty for the partition of a whole pod (KEP-5526)."""
-    before: int
-    after: int
-    held: int
+    before: CPUMask
+    after: CPUMask
+    held: CPUMask
     """CPUs in the sets of all containers afterwards."""
 
 
@@ -224,7 +225,7 @@ class OfflineCPUsLeftOut:
     """CPUs of the shared pool that a pod could not be given when it was decided about."""
 
     pod: str
-    offline: int
+    offline: CPUMask
     """Those that are offline."""
-    kept: int
+    kept: CPUMask
     """Those that are online and kept for a pod that waits for others of its own."""

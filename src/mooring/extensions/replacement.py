@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mooring.core.bits import list_text, members
+from mooring.core.bits import CPUMask, NUMAMask, list_text, members
 from mooring.core.config import NEVER, SAME_NODES
 from mooring.core.pod import Pod
 from mooring.cpumanager.options import TakeError
@@ -87,7 +87,7 @@ def nodes_given(
 
 
 def _stand_ins(
-    policy: StaticPolicy, state: CPUState, owner: str, cpus: int, pool: int, nodes: int, rule: str
+    policy: StaticPolicy, state: CPUState, owner: str, cpus: CPUMask, pool: CPUMask, nodes: int, rule: str
 ) -> dict[int, int] | str:
     """Return pairs of a CPU that is given up and one that stands in for it, or why there are none."""
     if rule == NEVER:
@@ -100,13 +100,13 @@ def _stand_ins(
     if policy.rules.whole_cores:
         lost = policy.topology.core_siblings(lost) & cpus
     if rule == SAME_NODES:
-        pool &= policy.topology.cpus_in_numa(nodes)
+        pool &= policy.topology.cpus_in_numa(NUMAMask(nodes))
     if pool.bit_count() < lost.bit_count():
         several = "s" if nodes.bit_count() > 1 else ""
         where = f" on NUMA node{several} {list_text(nodes)}" if rule == SAME_NODES else ""
         return f"{lost.bit_count()} needed, {pool.bit_count()} free{where}"
     kept = cpus & ~lost
-    found = taken_around(policy, pool, kept, cpus.bit_count(), nodes)
+    found = taken_around(policy, pool, kept, cpus.bit_count(), NUMAMask(nodes))
     if isinstance(found, TakeError):
         return found.message
     taken = found & ~kept

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from mooring.core.bits import CPUMask, NUMAMask
 from mooring.core.config import SCALE_DOWN_DELAY
 from mooring.core.gates import EXTENSION_GATES
 from mooring.core.moment import SECOND, Moment
@@ -53,7 +54,7 @@ def taken_over(
     state: CPUState,
     pod: Pod,
     container: str,
-    cpus: int,
+    cpus: CPUMask,
     now: Moment,
     observer: Observer | None = None,
 ) -> CPUState:
@@ -81,7 +82,7 @@ def tell_dropped(state: CPUState, pod: str, container: str, observer: Observer |
         observer(ScaleDownDropped(pod, container, state.assignments[pod][container] & ~pre.cpus))
 
 
-def _moved(state: CPUState, pod: str, container: str, cpus: int, observer: Observer | None) -> CPUState:
+def _moved(state: CPUState, pod: str, container: str, cpus: CPUMask, observer: Observer | None) -> CPUState:
     before = state.assignments[pod][container]
     after = assigned(state, pod, container, cpus)
     if observer is not None and cpus != before:
@@ -150,7 +151,7 @@ def resumed_resize(
     state: CPUState,
     pod: Pod,
     container: Container,
-    affinity: int | None,
+    affinity: NUMAMask | None,
     now: Moment,
     *,
     observer: Observer | None = None,

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import gcd
 
+from mooring.core.bits import CPUMask
 from mooring.core.topology import Topology
 
 
-def whole_cores_in(topology: Topology, cpus: int) -> list[int]:
+def whole_cores_in(topology: Topology, cpus: CPUMask) -> list[int]:
     """Return the masks of the cores that lie entirely within some CPUs, in the order of their ids."""
     return [core for core in topology.cores.values() if not core & ~cpus]
 

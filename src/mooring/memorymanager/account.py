@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mooring.core.bits import members
+from mooring.core.bits import NUMAMask, members
 from mooring.core.errors import KubeletCrashError
 from mooring.core.gotext import quote
 from mooring.memorymanager.state import Block, MemoryTable, NodeState
@@ -17,7 +17,7 @@ from mooring.memorymanager.state import Block, MemoryTable, NodeState
 Nodes = Mapping[int, NodeState]
 
 
-def charge(nodes: Nodes, mask: int, resource: str, amount: int) -> dict[int, NodeState]:
+def charge(nodes: Nodes, mask: NUMAMask, resource: str, amount: int) -> dict[int, NodeState]:
     """Return the machine state after a block of ``amount`` bytes was put on the nodes of ``mask``.
 
     The nodes and the type are those of the machine: whoever chose them has looked.

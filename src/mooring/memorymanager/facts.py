@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mooring.core.bits import NUMAMask
 from mooring.memorymanager.state import Block
 from mooring.topologymanager.entries import AnyHints
 
@@ -52,7 +53,7 @@ class MemoryAssigned:
     pod: str
     container: str
     """Empty for the whole pod."""
-    affinity: int | None
+    affinity: NUMAMask | None
     """The mask of the topology manager."""
     mask: int
     """The nodes that were used in the end: the affinity, the default hint, or the extended one."""

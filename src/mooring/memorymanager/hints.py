@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from typing import cast
 
-from mooring.core.bits import mask_of, members
+from mooring.core.bits import NUMAMask, mask_of, members
 from mooring.core.errors import KubeletCrashError, UnsupportedError
 from mooring.core.gotext import UINT64_MAX, uint64
 from mooring.memorymanager.requests import Requests
@@ -60,13 +61,13 @@ def calculate_hints(
     return Hints(tuple(preferred), tuple(others))
 
 
-def best_hint(hints: AnyHints | None, around: int) -> Hint | None:
+def best_hint(hints: AnyHints | None, around: NUMAMask) -> Hint | None:
     """Return the best hint around some nodes: preferred first, then fewer nodes, then the smaller mask."""
     if hints is None:
         return None
     if isinstance(hints, Family):
         mask = hints.best_around(around)
-        return None if mask is None else Hint(mask, hints.prefers(mask))
+        return None if mask is None else Hint(NUMAMask(mask), hints.prefers(mask))
     for preferred, masks in ((True, hints.preferred), (False, hints.others)):
         wide_enough = [mask for mask in masks if mask & around == around]
         if wide_enough:
@@ -101,12 +102,13 @@ def _family(
         Demand(amount, _weights(nodes, width, resource, lambda table: table.allocatable))
         for resource, amount in requests.items()
     )
-    everything = mask_of(ids)
+    everything = NUMAMask(mask_of(ids))
     sizes = range(1, len(ids) + 1)
     smallest = next((size for size in sizes if any(True for _ in sets_of_size(everything, size, 0, whole))), len(ids))
     grouped = leftover.ungrouped(nodes)
-    free_nodes = mask_of(node for node in ids if grouped[node].assignments == 0)
-    candidates = {mask_of(state.cells) for state in grouped.values() if state.assignments > 0}.union(leftover.amounts)
+    free_nodes = NUMAMask(mask_of(node for node in ids if grouped[node].assignments == 0))
+    candidates = {NUMAMask(mask_of(state.cells)) for state in grouped.values() if state.assignments > 0}
+    candidates.update(leftover.amounts)
     serving = {mask for mask in candidates if _serves(nodes, mask, requests, leftover)}
     family = Family(
         free_nodes,
@@ -114,7 +116,7 @@ def _family(
         (*demands, *whole) if grown else demands,
         smallest,
         listed=tuple(sorted(_respecting_groups(grouped, serving))),
-        barred=frozenset(1 << node for node in ids if len(grouped[node].cells) > 1),
+        barred=frozenset(NUMAMask(1 << node) for node in ids if len(grouped[node].cells) > 1),
     )
     return family if family.listed or family.first_of_size_up() is not None else None
 
@@ -135,7 +137,7 @@ def _table(nodes: Mapping[int, NodeState], node: int, resource: str) -> MemoryTa
     return table
 
 
-def free_in(nodes: Mapping[int, NodeState], mask: int, resource: str) -> int:
+def free_in(nodes: Mapping[int, NodeState], mask: NUMAMask, resource: str) -> int:
     """Return the free bytes of one type on the nodes of a mask.
 
     Raises:
@@ -144,7 +146,7 @@ def free_in(nodes: Mapping[int, NodeState], mask: int, resource: str) -> int:
     return uint64(sum(_table(nodes, node, resource).free for node in members(mask)))
 
 
-def _reusing(ids: tuple[int, ...], leftover: Leftover) -> Iterable[int]:
+def _reusing(ids: tuple[int, ...], leftover: Leftover) -> Iterable[NUMAMask]:
     """Return the node sets for which memory of ended init containers counts."""
     if leftover.assignments is None:
         return leftover.amounts
@@ -152,7 +154,7 @@ def _reusing(ids: tuple[int, ...], leftover: Leftover) -> Iterable[int]:
     return [mask for mask in sets if any(not own & ~mask for own in leftover.amounts)]
 
 
-def _serves(nodes: Mapping[int, NodeState], mask: int, requests: Requests, leftover: Leftover) -> bool:
+def _serves(nodes: Mapping[int, NodeState], mask: NUMAMask, requests: Requests, leftover: Leftover) -> bool:
     """Tell whether the nodes of a mask can give what is asked; what is left counts on top of what is free."""
     extra = leftover.within(mask)
     for resource, amount in requests.items():
@@ -189,13 +191,13 @@ def _enough(rows: tuple[tuple[int, ...], ...], amounts: tuple[int, ...], *, wrap
     return found
 
 
-def _as_masks(found: list[int], ids: tuple[int, ...]) -> Iterable[int]:
+def _as_masks(found: list[int], ids: tuple[int, ...]) -> Iterable[NUMAMask]:
     if ids == tuple(range(len(ids))):
-        return found
-    return [mask_of(ids[position] for position in members(index)) for index in found]
+        return cast("list[NUMAMask]", found)  # positions are ids here
+    return [NUMAMask(mask_of(ids[position] for position in members(index))) for index in found]
 
 
-def _respecting_groups(nodes: Mapping[int, NodeState], masks: set[int]) -> set[int]:
+def _respecting_groups(nodes: Mapping[int, NodeState], masks: set[NUMAMask]) -> set[NUMAMask]:
     """Drop what would cut through a group of nodes in use.
 
     A single node must not belong to a group of several. Of several nodes, those with assignments must form exactly
@@ -204,12 +206,12 @@ def _respecting_groups(nodes: Mapping[int, NodeState], masks: set[int]) -> set[i
     used = mask_of(node for node, state in nodes.items() if state.assignments > 0)
     kept = {mask for mask in masks if not mask & used}
     for node, state in nodes.items():
-        single = 1 << node
+        single = NUMAMask(1 << node)
         if len(state.cells) > 1:
             kept.discard(single)
         elif single in masks:
             kept.add(single)
-        group = mask_of(state.cells)
+        group = NUMAMask(mask_of(state.cells))
         if len(state.cells) > 1 and group in masks and _is_group(nodes, group):
             kept.add(group)
     return kept

@@ -12,6 +12,7 @@ than they asked for: later containers take over from them.
 
 from __future__ import annotations
 
+from mooring.core.bits import NO_NODES, NUMAMask
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.memorymanager.facts import MemoryHintsAsked
@@ -124,7 +125,7 @@ def _regenerated_for_pod(
     holders = [container for container in pod.containers if container.name in held]
     if MEMORY_NIL_HINTS not in policy.fixed_defects:
         return hints_as_in_kubelet(held[holders[0].name], requests)
-    nodes = 0
+    nodes = NO_NODES
     for container in holders:
         own = container_requests(pod, container, policy.gates)
         if isinstance(own, str) or not _fits(container, held[container.name], own):
@@ -143,7 +144,7 @@ def hints_as_in_kubelet(blocks: tuple[Block, ...], requests: Requests) -> Resour
     """
     if len(blocks) != len(requests):
         return None
-    masks: dict[str, tuple[int, ...]] = dict.fromkeys(requests, ())
+    masks: dict[str, tuple[NUMAMask, ...]] = dict.fromkeys(requests, ())
     for block in blocks:
         if requests.get(block.type) != block.size or not all(0 <= node <= HIGHEST_NODE for node in block.numa):
             return None

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from mooring.core.bits import members
+from mooring.core.bits import NUMAMask, members
 from mooring.memorymanager.account import charge_in_order
 from mooring.memorymanager.state import Block, NodeState
 
@@ -53,7 +53,7 @@ def contested_nodes(pods: Sequence[Containers]) -> int:
     >>> bin(contested_nodes([(block(0),), (block(1, 2), block(1)), (block(4, 5),)]))
     '0b110'
     """
-    linked: list[tuple[int, frozenset[int]]] = []
+    linked: list[tuple[NUMAMask, frozenset[NUMAMask]]] = []
     for mask in {block.mask for containers in pods for blocks in containers for block in blocks}:
         nodes, masks = mask, frozenset({mask})
         apart = []

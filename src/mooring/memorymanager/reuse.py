@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from mooring.core.bits import NUMAMask
 from mooring.core.pod import Container, ContainerKind, Pod
 from mooring.memorymanager.state import Block, NodeState
 
 EXACT_MASK_REUSE = "exact-mask-reuse"
 
-ReusableByMask = Mapping[int, Mapping[str, int]]
+ReusableByMask = Mapping[NUMAMask, Mapping[str, int]]
 """Mask of NUMA nodes -> memory type -> bytes that ended init containers of the pod leave there."""
 
 ContainerBlocks = Mapping[str, tuple[Block, ...]]
@@ -66,7 +67,7 @@ class Leftover:
     """NUMA node -> number of the blocks there. None under defect exact-mask-reuse: the amounts count for their own set
     of nodes only."""
 
-    def within(self, mask: int) -> Mapping[str, int]:
+    def within(self, mask: NUMAMask) -> Mapping[str, int]:
         """Return the bytes of each type that count for a set of nodes.
 
         >>> leftover = {0b01: {"memory": 5}}
@@ -111,7 +112,7 @@ def leftover_for(
     if EXACT_MASK_REUSE not in fixed_defects:
         amounts = record.of(pod.uid)
         return Leftover(amounts) if amounts else NOTHING_LEFT
-    found: dict[int, dict[str, int]] = {}
+    found: dict[NUMAMask, dict[str, int]] = {}
     assignments: dict[int, int] = {}
     for earlier in _init_containers_before(pod, container):
         for block in held.get(earlier, ()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mooring.core.bits import mask_of
+from mooring.core.bits import NUMAMask, mask_of
 from mooring.core.machineinfo import HIGHEST_NODE
 
 
@@ -31,13 +31,13 @@ class Block:
     """Bytes over all nodes of the group."""
 
     @property
-    def mask(self) -> int:
+    def mask(self) -> NUMAMask:
         """Mask of the group. Ids that no machine has, as a file made by hand may hold them, are left out.
 
         >>> Block((0, 2, -1), "memory", 512).mask
         5
         """
-        return mask_of(node for node in self.numa if 0 <= node <= HIGHEST_NODE)
+        return NUMAMask(mask_of(node for node in self.numa if 0 <= node <= HIGHEST_NODE))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mooring.core.bits import mask_of, members
+from mooring.core.bits import NO_NODES, NUMAMask, mask_of, members
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod, QoS
 from mooring.memorymanager.account import charge, release
@@ -55,7 +55,7 @@ class MemoryAllocated:
 class Chosen:
     """The nodes that serve a request, and how they were found."""
 
-    mask: int
+    mask: NUMAMask
     way: str
 
 
@@ -84,7 +84,7 @@ def allocate(
         return MemoryAllocated(state, reusable)
     requests = container_requests(pod, container, policy.gates)
     if isinstance(requests, str):
-        _report(observer, pod, container, affinity, Chosen(0, ""), (), requests)
+        _report(observer, pod, container, affinity, Chosen(NO_NODES, ""), (), requests)
         return MemoryRefusal(requests)
     if not requests:
         return MemoryAllocated(state, reusable)
@@ -120,7 +120,7 @@ def _pinned(
     leftover = leftover_for(policy.fixed_defects, reusable, pod, container.name, charged)
     chosen = choose_nodes(state.nodes, requests, affinity, leftover)
     if isinstance(chosen, MemoryRefusal):
-        _report(observer, pod, container, affinity, Chosen(0, ""), (), chosen.message)
+        _report(observer, pod, container, affinity, Chosen(NO_NODES, ""), (), chosen.message)
         return chosen
     # 9-10. The blocks.
     cells = tuple(members(chosen.mask))
@@ -159,12 +159,12 @@ def choose_nodes(
     """
     mask, preferred, way = affinity.mask, affinity.preferred, "affinity"
     if mask is None:
-        best = best_hint(calculate_hints(nodes, requests, leftover), 0)
+        best = best_hint(calculate_hints(nodes, requests, leftover), NO_NODES)
         if best is None:
             return MemoryRefusal(NO_DEFAULT)
         if preferred and not best.preferred:
             return MemoryRefusal(NO_PREFERRED_DEFAULT)
-        mask, preferred, way = best.mask or 0, best.preferred, "default"
+        mask, preferred, way = best.mask or NO_NODES, best.preferred, "default"
     if any(free_in(nodes, mask, resource) < amount for resource, amount in requests.items()):
         # The kubelet looks only at the hints for ordinary memory here.
         hints = calculate_hints(nodes, requests, leftover) if MEMORY in requests else None
@@ -173,13 +173,13 @@ def choose_nodes(
             return MemoryRefusal(NO_EXTENSION)
         if preferred and not best.preferred:
             return MemoryRefusal(NO_PREFERRED_EXTENSION)
-        mask, way = best.mask or 0, "extended"
+        mask, way = best.mask or NO_NODES, "extended"
     if mask.bit_count() > 1 and _violates_groups(leftover.ungrouped(nodes), mask):
         return MemoryRefusal(VIOLATION)
     return Chosen(mask, way)
 
 
-def _violates_groups(nodes: Mapping[int, NodeState], mask: int) -> bool:
+def _violates_groups(nodes: Mapping[int, NodeState], mask: NUMAMask) -> bool:
     return any(
         node in nodes
         and nodes[node].assignments > 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mooring.core.bits import list_text
+from mooring.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.core.decision import Endless, Rejection
 from mooring.core.observer import Observer
 from mooring.cpumanager.choice import SMT_ALIGNMENT_ERROR
@@ -40,9 +40,9 @@ class Share:
     device: str
     count: int
     """CPUs; at least one."""
-    within: int
+    within: CPUMask
     """Mask of the device's CPUs."""
-    wished: int = 0
+    wished: CPUMask = NO_CPUS
     """Mask of the CPUs that it had before the state was lost; taken where they are free, as many and allowed."""
 
 
@@ -89,7 +89,7 @@ def claim(node: Node, asked: Claim, observer: Observer | None = None) -> tuple[N
         taken = _taken(policy, state, share)
         if isinstance(taken, Rejection):
             return node, ClaimDecision(None, taken)
-        state = _with_entry(state, asked, share, taken)
+        state = _with_entry(state, asked, share, CPUMask(taken))
     if not effective_pool(state):
         text = "the claim would take the last CPU of the shared pool"
         return node, ClaimDecision(None, Rejection(POOL_WOULD_BE_EMPTY, text))
@@ -156,13 +156,13 @@ def _taken(policy: StaticPolicy, state: CPUState, share: Share) -> int | Rejecti
     return taken
 
 
-def _is_to_be_had(policy: StaticPolicy, share: Share, free: int) -> bool:
+def _is_to_be_had(policy: StaticPolicy, share: Share, free: CPUMask) -> bool:
     if share.wished.bit_count() != share.count or share.wished & ~free:
         return False
     return not policy.rules.whole_cores or policy.topology.core_siblings(share.wished) == share.wished
 
 
-def _with_entry(state: CPUState, asked: Claim, share: Share, taken: int) -> CPUState:
+def _with_entry(state: CPUState, asked: Claim, share: Share, taken: CPUMask) -> CPUState:
     owner = owner_of(asked.uid)
     entry = entry_of(asked.namespace, asked.name, share.device, share.request)
     entries = {**state.assignments.get(owner, {}), entry: taken}

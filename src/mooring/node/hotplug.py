@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.config import CPU_HOTPLUG
 from mooring.core.errors import InputError
 from mooring.core.observer import Observer
@@ -154,7 +155,7 @@ def remembered(node: Node, offline: int, displaced: Mapping[str, Mapping[int, in
         left = {lost: one for lost, one in pairs.items() if state.default >> lost & 1 and held >> one & 1}
         if left:
             kept[pod] = left
-    return _with_cpu(node, replace(state, offline=offline & known_cpus(node), displaced=kept))
+    return _with_cpu(node, replace(state, offline=known_cpus(node) & offline, displaced=kept))
 
 
 def broken(node: Node) -> tuple[BrokenSet, ...]:
@@ -162,10 +163,10 @@ def broken(node: Node) -> tuple[BrokenSet, ...]:
     return broken_sets(node.cpu)
 
 
-def known_cpus(node: Node) -> int:
+def known_cpus(node: Node) -> CPUMask:
     """Return the mask of all CPUs of the machine, offline or not."""
     topology = node.settings.topology
-    return topology.all_cpus if topology is not None else 0
+    return topology.all_cpus if topology is not None else NO_CPUS
 
 
 def check_is_on(node: Node) -> None:
@@ -188,7 +189,7 @@ def _nothing(node: Node) -> CPUsChanged:
 
 def _changed(node: Node, offline: int, observer: Observer | None) -> tuple[Node, CPUsChanged]:
     before = node.cpu
-    state = before if offline == before.offline else replace(before, offline=offline)
+    state = before if offline == before.offline else replace(before, offline=CPUMask(offline))
     node = node if state is before else _with_cpu(node, state)
     policy = node.settings.cpu
     if policy is None:

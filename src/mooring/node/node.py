@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from mooring.core.bits import NO_CPUS
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, Placement, Rejection, StartRefusal
@@ -252,12 +253,12 @@ def made_decision(
         endless=verdict if isinstance(verdict, Endless) else None,
         containers={
             container.name: Placement(
-                CPUSet(cpus.get(container.name, 0)), numa_of_blocks(blocks.get(container.name, ()))
+                CPUSet(cpus.get(container.name, NO_CPUS)), numa_of_blocks(blocks.get(container.name, ()))
             )
             for container in pod.containers
         },
         pod=Placement(
-            CPUSet(providers.cpu.pods.get(pod.uid, 0)), numa_of_blocks(providers.memory.pods.get(pod.uid, ()))
+            CPUSet(providers.cpu.pods.get(pod.uid, NO_CPUS)), numa_of_blocks(providers.memory.pods.get(pod.uid, ()))
         ),
         affinity={container.name: hints.get(container.name, NO_AFFINITY) for container in pod.containers},
         shared_pool=CPUSet(providers.cpu.default),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from mooring.core.bits import NO_CPUS
 from mooring.core.observer import Observer
 from mooring.core.plugins import PluginPlacement
 from mooring.core.pod import Pod
@@ -93,7 +94,7 @@ def _wanted(
     if not need or _cannot_be_whole(plugins, policy, providers, pod, container, need):
         return None
     pool = available_cpus(policy, providers.cpu) | providers.reusable_cpus.of(pod.uid) & ~providers.cpu.offline
-    return CPUsWanted(Purpose.CONTAINER if container else Purpose.POD, need, pool, 0, pod, container)
+    return CPUsWanted(Purpose.CONTAINER if container else Purpose.POD, need, pool, NO_CPUS, pod, container)
 
 
 def _cannot_be_whole(

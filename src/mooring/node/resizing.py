@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from mooring.core.bits import NO_CPUS
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Placement, Rejection
 from mooring.core.observer import Observer
@@ -159,7 +160,7 @@ def _answer(node: Node, uid: str, *, accepted: bool) -> Resize:
         message=waiting.rejection.message if waiting is not None else "",
         rejection=waiting.rejection if waiting is not None else None,
         containers={
-            one.name: Placement(CPUSet(sets.get(one.name, 0)), numa_of_blocks(blocks.get(one.name, ())))
+            one.name: Placement(CPUSet(sets.get(one.name, NO_CPUS)), numa_of_blocks(blocks.get(one.name, ())))
             for one in pod.containers
         },
         releases=releases,

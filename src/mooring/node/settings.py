@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mooring.core.bits import mask_of
+from mooring.core.bits import CPUMask, NUMAMask, mask_of
 from mooring.core.config import (
     CPU_HOTPLUG,
     EXCLUSIVE_RESIZE,
@@ -156,7 +156,7 @@ def _numa_info(config: KubeletConfig, info: MachineInfo) -> NUMAInfo | str:
     policy = config.topology_manager_policy
     ids = [node.node_id for node in info.topology]
     if policy == NONE:
-        return NUMAInfo(mask_of(node for node in ids if 0 <= node <= HIGHEST_NODE))
+        return NUMAInfo(NUMAMask(mask_of(node for node in ids if 0 <= node <= HIGHEST_NODE)))
     options = parse_topology_options(config.topology_manager_policy_options)
     if isinstance(options, str):
         return options
@@ -174,7 +174,7 @@ def _numa_info(config: KubeletConfig, info: MachineInfo) -> NUMAInfo | str:
     distances: Mapping[int, tuple[int, ...]] | None = None
     if options.prefer_closest and policy != SINGLE_NUMA_NODE:
         distances = {node.node_id: node.distances or () for node in info.topology}
-    return NUMAInfo(mask_of(ids), distances)
+    return NUMAInfo(NUMAMask(mask_of(ids)), distances)
 
 
 def _cpu_policy(
@@ -229,7 +229,7 @@ def _static_policy(
         if isinstance(taken, Endless):
             return f"the kubelet would not return (defect {taken.defect})"
         # An error of the take counts as an empty set.
-        reserved = taken if isinstance(taken, int) else 0
+        reserved = CPUMask(taken if isinstance(taken, int) else 0)
     if reserved.bit_count() != count:
         return (
             f"[cpumanager] unable to reserve the required amount of CPUs "

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from mooring.core.bits import NO_CPUS
 from mooring.core.decision import StartRefusal
 from mooring.core.gotext import quote
 from mooring.core.observer import Observer
@@ -98,7 +99,7 @@ def _start_cpu_manager(settings: Settings, state: CPUState | StartRefusal | None
         return state
     policy = settings.config.cpu_manager_policy
     if state is None:
-        state = CPUState(policy, 0, {})
+        state = CPUState(policy, NO_CPUS, {})
     elif state.policy != policy:
         return StartRefusal("start", restore_error("cpu", policy_mismatch("cpu", policy, state.policy)))
     if settings.cpu is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, UnsetType
 
 from mooring import KUBELET_VERSION
+from mooring.core.bits import NO_CPUS
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import Node as NUMANode
 from mooring.core.pod import Pod
@@ -113,7 +114,7 @@ def numa_parts(kubelet: Kubelet) -> list[NUMANodePart]:
             owned |= CPUSet(mask)
     parts = []
     for node in sorted(kubelet.info.topology, key=lambda node: node.node_id):
-        cpus = CPUSet(topology.numa.get(node.node_id, 0)) if topology is not None else CPUSet()
+        cpus = CPUSet(topology.numa.get(node.node_id, NO_CPUS)) if topology is not None else CPUSet()
         part = NUMANodePart(
             node=node.node_id,
             cpus=str(cpus),

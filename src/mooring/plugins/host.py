@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from mooring.core.bits import mask_of
+from mooring.core.bits import CPUMask, NUMAMask, mask_of, members
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless
 from mooring.core.machineinfo import CPUFacts
@@ -66,11 +66,11 @@ class PluginHost:
         """Return the host that knows the active pods."""
         return replace(self, active=active)
 
-    def reserving(self, reserved: int) -> PluginHost:
+    def reserving(self, reserved: CPUMask) -> PluginHost:
         """Return the host that knows the CPUs of the system."""
         return replace(self, machine=replace(self.machine, reserved=CPUSet(reserved)))
 
-    def usable(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> int:
+    def usable(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUMask:
         """Return the mask of those CPUs of the pool that may be given."""
         asking = self._asking(PluginPlacement.CPU_MANAGER, wanted, observer)
         if not asking.of("filter_cpus"):
@@ -93,11 +93,11 @@ class PluginHost:
         self,
         policy: StaticPolicy,
         state: CPUState,
-        left: int,
+        left: CPUMask,
         pod: Pod,
         container: str,
         need: int,
-        affinity: int | None,
+        affinity: NUMAMask | None,
         observer: Observer | None,
     ) -> CPUsChosen | AllocationError | Endless:
         """Choose exclusive CPUs for a container, or for a whole pod (:mod:`mooring.extensions.choosing`)."""
@@ -111,16 +111,18 @@ class PluginHost:
 
     def narrowed(
         self, policy: StaticPolicy, state: CPUState, pod: Pod, asked: CPUHintsAsked, observer: Observer | None
-    ) -> tuple[CPUHintsAsked, int]:
+    ) -> tuple[CPUHintsAsked, CPUMask]:
         """Return from what hints are made, without the CPUs that plugins withhold."""
         return choosing.narrowed(self, policy, state, pod, asked, observer)
 
-    def hinted(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> int | None:
+    def hinted(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> NUMAMask | None:
         """Run the pipeline as a hint provider: return the mask of the NUMA nodes of its choice, None for no opinion."""
         found = self._piped(PluginPlacement.HINT_PROVIDER, state, wanted, observer)
         if not isinstance(found, CPUsChosen):
             return None
-        return mask_of(node for node, cpus in self.machine.numa.items() if node >= 0 and cpus.mask & found.cpus)
+        return NUMAMask(
+            mask_of(node for node, cpus in self.machine.numa.items() if node >= 0 and cpus.mask & found.cpus)
+        )
 
     def takes_part(self, placement: PluginPlacement) -> bool:
         """Tell whether a plugin of a placement takes part in the choice."""
@@ -253,7 +255,7 @@ def _copy_of(topology: Topology) -> Topology:
     )
 
 
-def _sets(masks: Mapping[int, int]) -> Mapping[int, CPUSet]:
+def _sets(masks: Mapping[int, CPUMask]) -> Mapping[int, CPUSet]:
     return MappingProxyType({element: CPUSet(mask) for element, mask in masks.items()})
 
 
@@ -267,7 +269,7 @@ def _pod_view(pod: Pod) -> PodView:
 def _numa_choice(hint: Hint) -> NUMAChoice:
     if hint.mask is None:
         return NUMAChoice(None, hint.preferred)
-    return NUMAChoice(frozenset(CPUSet(hint.mask)), hint.preferred)
+    return NUMAChoice(frozenset(members(hint.mask)), hint.preferred)
 
 
 def _holders_of(state: CPUState, active: Mapping[str, Pod]) -> Callable[[], tuple[Holder, ...]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.observer import Observer
 from mooring.core.plugins import PluginChoice
@@ -64,11 +65,11 @@ def _nothing(_answer: object) -> None:
     """Understand whatever was returned: it means nothing."""
 
 
-def _held(state: CPUState) -> Mapping[tuple[str, str], int]:
+def _held(state: CPUState) -> Mapping[tuple[str, str], CPUMask]:
     return dict(_each_holder(state))
 
 
-def _each_holder(state: CPUState) -> Iterator[tuple[tuple[str, str], int]]:
+def _each_holder(state: CPUState) -> Iterator[tuple[tuple[str, str], CPUMask]]:
     for uid, cpus in state.pods.items():
         yield (uid, ""), cpus
     for uid, containers in state.assignments.items():
@@ -77,4 +78,4 @@ def _each_holder(state: CPUState) -> Iterator[tuple[tuple[str, str], int]]:
 
 
 def _told(point: Point, who: tuple[str, str], cpus: int) -> Told:
-    return Told(point, Change(*who, CPUSet(cpus)))
+    return Told(point, Change(*who, CPUSet(CPUMask(cpus))))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.plugins import PluginPlacement
 from mooring.cpumanager.chooser import CPUsChosen, Purpose
@@ -96,7 +97,7 @@ def chosen(asking: Asking, request: CPURequest) -> CPUsChosen | TakeError | None
         return TakeError("failed to allocate cpus") if left.took_part or scores else None
     proposed = [replace(one, hidden=one.hidden | _siblings(request, one.cpus)) for one in proposed]
     best = _best(asking, request, proposed)
-    return CPUsChosen(best.cpus, best.hidden)
+    return CPUsChosen(CPUMask(best.cpus), CPUMask(best.hidden))
 
 
 def _scores(asking: Asking, request: CPURequest) -> Mapping[int, float]:
@@ -168,7 +169,7 @@ def _siblings(request: CPURequest, chosen: int) -> int:
     """Return those of the siblings that are on the chosen cores; only a container can hide them."""
     if not request.siblings or request.purpose != Purpose.CONTAINER.value:
         return 0
-    return request.machine.topology.core_siblings(chosen) & request.siblings.mask & ~chosen
+    return request.machine.topology.core_siblings(CPUMask(chosen)) & request.siblings.mask & ~chosen
 
 
 def _of_host(
@@ -197,7 +198,9 @@ def _best(asking: Asking, request: CPURequest, proposed: list[Candidate]) -> Can
         for plugin in judges:
             if plugin.name in asking.failed:
                 continue
-            score = asking.ask(plugin, "score_set", as_score, request=request, candidate=CPUSet(candidate.cpus))
+            score = asking.ask(
+                plugin, "score_set", as_score, request=request, candidate=CPUSet(CPUMask(candidate.cpus))
+            )
             if score is not None:
                 scores[plugin.name] = score * plugin.weight
         judged.append(replace(candidate, scores=scores or None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import KubeletCrashError
 from mooring.cpumanager.chooser import Purpose
@@ -35,7 +36,7 @@ def kubelet_choice(
     machine = request.machine
     rules = machine.rules if exact else replace(machine.rules, fixed_defects=machine.rules.fixed_defects | MENDED)
     wanted = request.need if need is None else need
-    held = kept.mask if kept is not None else 0
+    held = kept.mask if kept is not None else NO_CPUS
     try:
         taken = take(machine.topology, cpus.mask & ~held, wanted, rules, kept=held)
     except KubeletCrashError:
@@ -96,7 +97,7 @@ def _level_by_level(request: CPURequest, scores: Mapping[int, float], places: Se
     for place in (*places, request.available):
         for _, mask in sorted(levels.items(), reverse=True):
             missing = request.need - len(taken)
-            open_here = (CPUSet(mask) & place) - taken
+            open_here = (CPUSet(CPUMask(mask)) & place) - taken
             if not missing or not open_here:
                 continue
             if len(open_here) <= missing:
@@ -113,10 +114,10 @@ def _in_whole_cores(request: CPURequest, scores: Mapping[int, float], places: Se
     """Return whole cores: of the first places first, then those with the best scores."""
 
     def order(core: int) -> tuple[int, float]:
-        cpus = CPUSet(core)
+        cpus = CPUSet(CPUMask(core))
         place = next((index for index, place in enumerate(places) if cpus <= place), len(places))
         return place, -sum(scores.get(cpu, 0.0) for cpu in cpus) / len(cpus)
 
     cores = sorted(_cores_within(request, request.available), key=order)
     found = cores_of(cores, request.need)
-    return None if found is None else CPUSet(found)
+    return None if found is None else CPUSet(CPUMask(found))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.explain.phrases import size
@@ -143,7 +144,7 @@ def cpu_views(
         for cpu in owner.cpus:
             holders.setdefault(cpu, []).insert(0, index)
     named = pools.reserved | (pools.shared or NO_CPUS) | pools.free | also
-    everything = {*places.by_cpu, *CPUSet(places.offline), *named, *holders}
+    everything = {*places.by_cpu, *CPUSet(CPUMask(places.offline)), *named, *holders}
     return {cpu: _cpu_view(cpu, places, holders.get(cpu, []), owners, pools) for cpu in sorted(everything)}
 
 

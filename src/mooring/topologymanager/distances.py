@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mooring.core.bits import members
+from mooring.core.bits import NUMAMask, members
 from mooring.core.errors import KubeletCrashError
 
 
@@ -16,7 +16,7 @@ from mooring.core.errors import KubeletCrashError
 class NUMAInfo:
     """The NUMA nodes of the machine and, where they were asked for, their distances."""
 
-    nodes: int
+    nodes: NUMAMask
     """Mask of all nodes of the description, CPU-less ones too: the default mask."""
     distances: Mapping[int, tuple[int, ...]] | None = None
     """Node id -> its row, indexed by node *id* (not position); None without prefer-closest-numa-nodes."""

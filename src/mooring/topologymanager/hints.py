@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mooring.core.bits import members
+from mooring.core.bits import NUMAMask, members
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
     """One hint: a set of NUMA nodes, or no opinion about them, and whether it is as narrow as the machine allows."""
 
-    mask: int | None
+    mask: NUMAMask | None
     """Bit *i* stands for NUMA node id *i*; None means "any node"."""
     preferred: bool
 
@@ -33,9 +33,9 @@ class Hints:
     iteration restores it.
     """
 
-    preferred: tuple[int, ...] = ()
+    preferred: tuple[NUMAMask, ...] = ()
     """Masks of the preferred hints."""
-    others: tuple[int, ...] = ()
+    others: tuple[NUMAMask, ...] = ()
     """Masks of the hints that are not preferred."""
     nil: tuple[bool, ...] = ()
     """For each hint without a mask, whether it is preferred."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from mooring.core.bits import members
+from mooring.core.bits import NUMAMask, members
 from mooring.core.observer import Observer
 from mooring.topologymanager.distances import NUMAInfo, best_of_size, narrowest
 from mooring.topologymanager.facts import HintsMerged
@@ -97,7 +97,7 @@ def _listed(choices: Collection[int] | int | None) -> tuple[int, ...] | None:
 def _single_node_hints(hints: Entry) -> Hints:
     """Keep what single-numa-node looks at: preferred hints without a mask or with exactly one node."""
     if isinstance(hints, Family):
-        singles = {1 << node for node in members(hints.universe)}
+        singles = {NUMAMask(1 << node) for node in members(hints.universe)}
         singles.update(mask for mask in hints.listed if mask.bit_count() == 1)
         return Hints(preferred=tuple(sorted(mask for mask in singles if hints.holds(mask) and hints.prefers(mask))))
     return Hints(
@@ -112,11 +112,11 @@ def _merged_hint(entries: list[Hints], info: NUMAInfo) -> _Winner:
         return _Winner(Hint(info.nodes, False), "filtered")
     common = _common_preferred(entries, info.nodes)
     if common:
-        return _Winner(Hint(narrowest(info, tuple(common)), True), "preferred", choices=common)
+        return _Winner(Hint(NUMAMask(narrowest(info, tuple(common))), True), "preferred", choices=common)
     bound = _size_bound(entries)
     mask, reachable = _best_reachable(entries, info, bound)
     if mask:
-        return _Winner(Hint(mask, False), "narrowest", bound, reachable)
+        return _Winner(Hint(NUMAMask(mask), False), "narrowest", bound, reachable)
     return _Winner(Hint(info.nodes, False), "nothing", bound)
 
 
@@ -126,13 +126,13 @@ def _merged_wide(entries: Sequence[Entry], info: NUMAInfo) -> _Winner:
         return _Winner(Hint(info.nodes, False), "filtered")
     mask = best_preferred(entries, info)
     if mask:
-        return _Winner(Hint(mask, True), "preferred")
+        return _Winner(Hint(NUMAMask(mask), True), "preferred")
     bound = 0
     for hints in entries:
         bound = max(bound, hints.narrowest() if isinstance(hints, Family) else _size_bound([hints]))
     mask = best_reachable(entries, info, bound)
     if mask:
-        return _Winner(Hint(mask, False), "narrowest", bound)
+        return _Winner(Hint(NUMAMask(mask), False), "narrowest", bound)
     return _Winner(Hint(info.nodes, False), "nothing", bound)
 
 
@@ -205,7 +205,7 @@ def _best_of_sets(reachable: set[int], info: NUMAInfo, sizes: list[int]) -> int:
 
 
 def _masks(hints: Hints, nodes: int) -> list[int]:
-    masks = [mask & nodes for mask in (*hints.preferred, *hints.others)]
+    masks: list[int] = [mask & nodes for mask in (*hints.preferred, *hints.others)]
     return [*masks, nodes] if hints.nil else masks
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from mooring.core.bits import mask_of
+from mooring.core.bits import NUMAMask, mask_of
 from mooring.core.errors import InputError
 from mooring.core.gotext import quote
 from mooring.topologymanager.distances import NUMAInfo
@@ -77,7 +77,7 @@ def merge_hints(
             )
         rows = {node: _row(row) for node, row in zip(numa_nodes, distances, strict=True)}
     asked = tuple(_provider_hints(provider, f"providers[{position}]") for position, provider in enumerate(providers))
-    merged = merge(policy, merge_entries(asked), NUMAInfo(nodes, rows))
+    merged = merge(policy, merge_entries(asked), NUMAInfo(NUMAMask(nodes), rows))
     return MergeResult(merged.hint.numa, merged.hint.preferred, merged.admitted)
 
 
@@ -87,7 +87,7 @@ def _row(row: Any) -> tuple[int, ...]:
     return tuple(row)
 
 
-def _nodes_mask(numa_nodes: Collection[int]) -> int:
+def _nodes_mask(numa_nodes: Collection[int]) -> NUMAMask:
     if not numa_nodes:
         raise InputError("a machine has at least one NUMA node", field="numa_nodes")
     try:
@@ -97,11 +97,11 @@ def _nodes_mask(numa_nodes: Collection[int]) -> int:
 
 
 @lru_cache(maxsize=1 << 13)
-def _mask(nodes: tuple[object, ...]) -> int:
+def _mask(nodes: tuple[object, ...]) -> NUMAMask:
     for node in nodes:
         if not isinstance(node, int) or not 0 <= node <= HIGHEST_NODE:
             raise InputError(f"bit number must be in range 0-{HIGHEST_NODE}", field=f"NUMA node {node!r:.40}")
-    return mask_of(node for node in nodes if isinstance(node, int))
+    return NUMAMask(mask_of(node for node in nodes if isinstance(node, int)))
 
 
 def _provider_hints(provider: Mapping[str, Any] | None, field: str) -> ResourceHints | None:
@@ -126,8 +126,8 @@ def _resource_hints(hints: Any, field: str) -> Hints | None:
 
 
 def _grouped(hints: Iterable[Any]) -> Hints:
-    preferred: list[int] = []
-    others: list[int] = []
+    preferred: list[NUMAMask] = []
+    others: list[NUMAMask] = []
     nil: list[bool] = []
     for hint in hints:
         if isinstance(hint, Hint):

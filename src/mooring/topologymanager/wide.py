@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from mooring.core.bits import members
+from mooring.core.bits import NO_NODES, NUMAMask, members
 from mooring.topologymanager.hints import Hints
 
 
@@ -61,16 +61,16 @@ class Family:
     Members lie inside the machine's nodes: every provider knows only these.
     """
 
-    universe: int
+    universe: NUMAMask
     """Members hold only these nodes (listed ones may hold others)."""
     demands: tuple[Demand, ...]
     smallest: int
     """Size of the preferred members."""
-    required: int = 0
+    required: NUMAMask = NO_NODES
     """Nodes that every member holds."""
-    listed: tuple[int, ...] = ()
+    listed: tuple[NUMAMask, ...] = ()
     """Members that the demands do not describe."""
-    barred: frozenset[int] = field(default_factory=frozenset)
+    barred: frozenset[NUMAMask] = field(default_factory=frozenset)
     """Sets that meet the demands and are no members all the same."""
     sockets: SocketRule | None = None
 
@@ -120,7 +120,7 @@ class Family:
             found = [mask for mask in self.listed if mask.bit_count() == size and mask & around == around]
             described = next((mask for mask in self.of_size(size, around) if mask not in self.barred), None)
             if described is not None:
-                found.append(described)
+                found.append(NUMAMask(described))
             if found:
                 return min(found)
         return None
@@ -133,10 +133,10 @@ class Family:
             tuple(mask for mask in masks if not self.prefers(mask)),
         )
 
-    def masks(self) -> Iterator[int]:
+    def masks(self) -> Iterator[NUMAMask]:
         """Yield every member; only for universes small enough to list."""
         nodes = tuple(members(self.universe))
-        subsets = _over_subsets([1 << node for node in nodes])
+        subsets = [NUMAMask(mask) for mask in _over_subsets([1 << node for node in nodes])]
         kept: Iterable[int] = range(1, len(subsets))
         for demand in self.demands:
             if demand.sources is not None or demand.bonuses:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from mooring.core.bits import members
+from mooring.core.bits import NO_NODES, NUMAMask, members
 from mooring.topologymanager.closest import closest_first
 from mooring.topologymanager.distances import NUMAInfo, best_of_size
 from mooring.topologymanager.hints import Hints
@@ -112,11 +112,11 @@ def _span(entry: Entry, nodes: int) -> int:
     if isinstance(entry, Hints):
         if entry.nil:
             return nodes
-        span = 0
+        span = NO_NODES
         for mask in (*entry.preferred, *entry.others):
             span |= mask
         return span
-    span = entry.universe if entry.first_of_size_up() is not None else 0
+    span = entry.universe if entry.first_of_size_up() is not None else NO_NODES
     for mask in entry.listed:
         span |= mask
     return span
@@ -164,7 +164,7 @@ def _choices(entry: Entry, target: int, nodes: int) -> Iterator[int | Family]:
     if isinstance(entry, Hints):
         masks = {mask & nodes for mask in (*entry.preferred, *entry.others) if mask & target == target}
         if entry.nil:
-            masks.add(nodes)
+            masks.add(NUMAMask(nodes))
         yield from sorted(masks, key=lambda mask: mask.bit_count())
         return
     if entry.describes(entry.universe) and not target & ~entry.universe:

@@ -12,6 +12,7 @@ from tests.agent.cgroups.simulated_cpusets import TOP, SimulatedCpusets
 from mooring.agent.cgroups.cpuset import cpus_in_effect, is_configured, write_cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.cgroups.layout import Hierarchy
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 
 POD = f"{TOP}/kubepods/pod0a1b2c3d-0000-1111-2222-333344445555"
@@ -44,7 +45,9 @@ def cases(draw: st.DrawFn, version: int, *, whole_pods: bool) -> Case:
     if version == 2:
         groups = {path: cpus if path == TOP or draw(st.booleans()) else CPUSet() for path, cpus in groups.items()}
         groups[f"{TOP}/kubepods"] = CPUSet()
-    return Case(SimulatedCpusets(version, groups), Hierarchy(version, TOP, "cpuset"), CPUSet(draw(st.integers(1, 255))))
+    return Case(
+        SimulatedCpusets(version, groups), Hierarchy(version, TOP, "cpuset"), CPUSet(CPUMask(draw(st.integers(1, 255))))
+    )
 
 
 @pytest.mark.parametrize("version", [1, 2])

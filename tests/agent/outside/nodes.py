@@ -11,6 +11,7 @@ from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.values import AgentState, HeldPod, KnownContainer, Phase
 from mooring.agent.status.snapshot import EffectiveSet, InForce, RuntimeLink, Snapshot
+from mooring.core.bits import NO_CPUS
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
@@ -88,7 +89,7 @@ class Told:
     def _container(self, named: tuple[Pod, str]) -> KnownContainer:
         each, name = named
         node = self.kubelet.node
-        cpus = CPUSet(node.cpu.assignments.get(each.uid, {}).get(name, 0)) or node.shared_pool
+        cpus = CPUSet(node.cpu.assignments.get(each.uid, {}).get(name, NO_CPUS)) or node.shared_pool
         mems = ",".join(map(str, numa_of_blocks(node.memory.assignments.get(each.uid, {}).get(name, ()))))
         told = setting(str(cpus), mems)
         return KnownContainer(

@@ -17,6 +17,7 @@ from tests.e2e.containerd.runtime import Containerd, running
 from tests.e2e.containerd.world import World
 from tests.patience import until
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 
 MACHINE = "sockets=2 numa=2 cores=128 threads=2 memory=512Gi"
@@ -105,7 +106,7 @@ class Watch:
         ]
 
     def _common(self, one: str, other: str) -> CPUSet:
-        return CPUSet(self.world.cpus[one] & self.world.cpus[other])
+        return CPUSet(CPUMask(self.world.cpus[one] & self.world.cpus[other]))
 
     def _history(self, container: str) -> list[str]:
         """Return what OCI runtime, agent and containerd wrote down about a container."""
@@ -151,7 +152,7 @@ class Watch:
         found += [f"{one}: the agent takes it for running" for one in said.keys() - running]
         for one in running & said.keys():
             decided = CPUSet.parse(said[one]["cpus"]) or shared
-            runs = CPUSet(self.world.cpus[one])
+            runs = CPUSet(CPUMask(self.world.cpus[one]))
             record = self.node.cri.recorded_cpus(one)
             wanted = self.churn.exclusive.get(one, 0)
             if runs != decided:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from tests.e2e.containerd.wrapper import Asked, Reader, tell
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 
 EVERY = -1
@@ -103,7 +104,9 @@ class World:
             pairs += [(one, other) for other in met if one in self.exclusive]
             for owner, other in pairs:
                 if owner not in self._late and not {owner, other} & self._stray:
-                    text = f"line {number}: {other} on {CPUSet(self.cpus[owner] & self.cpus[other])} of {owner}"
+                    text = (
+                        f"line {number}: {other} on {CPUSet(CPUMask(self.cpus[owner] & self.cpus[other]))} of {owner}"
+                    )
                     self.overlaps.append(text)
 
     def _on_cpus_of(self, owner: str) -> list[str]:

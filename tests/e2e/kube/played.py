@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import or_
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Rejection
 from mooring.core.errors import KubeletCrashError
@@ -91,7 +92,7 @@ class PlayedNode:
         for uid, containers in self.kubelet.node.cpu.assignments.items():
             own = reduce(or_, containers.values(), 0)
             if own & (given | self.kubelet.node.cpu.default):
-                return f"{self.name}: {CPUSet(own)} of {uid} belong to others too"
+                return f"{self.name}: {CPUSet(CPUMask(own))} of {uid} belong to others too"
             given |= own
         return ""
 

@@ -19,7 +19,7 @@ from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.placing import waiting_placed
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState
-from mooring.core.bits import list_text
+from mooring.core.bits import CPUMask, list_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.observer import Observer
 from mooring.kubelet.kubelet import Kubelet
@@ -73,7 +73,7 @@ def _returned(state: AgentState, back: int) -> ReturnCPUs:
     """Return what gives CPUs to the groups above containers, without which the containers cannot have them."""
     wanted = DesiredSettings.now(state)
     live = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
-    return ReturnCPUs(CPUSet(back), tuple(write_of(one, wanted.of(one.uid, one.name)) for one in live))
+    return ReturnCPUs(CPUSet(CPUMask(back)), tuple(write_of(one, wanted.of(one.uid, one.name)) for one in live))
 
 
 def _said(gone: int, back: int, offline: int) -> AgentReport:

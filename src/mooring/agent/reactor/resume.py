@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.values import AgentState, KnownContainer, LastSeen, Options
 from mooring.checkpoint.cpu_file import cpu_state_text
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import StartRefusal
@@ -118,7 +119,8 @@ def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfi
     )
     # What they were judged by is gone, so that everybody who waits is asked for anew.
     held = {
-        uid: replace(one, cpu=CPUState("", 0, {}), memory=MemoryState("", {}, {})) for uid, one in state.held.items()
+        uid: replace(one, cpu=CPUState("", NO_CPUS, {}), memory=MemoryState("", {}, {}))
+        for uid, one in state.held.items()
     }
     return Resumed(replace(state, kubelet=replace(fresh, node=node), held=held))
 
@@ -164,7 +166,7 @@ def _named(texts: StateTexts) -> str:
     )
 
 
-def recoverable(state: AgentState, pod: Pod, taken: int) -> Mapping[str, int]:
+def recoverable(state: AgentState, pod: Pod, taken: int) -> Mapping[str, CPUMask]:
     """Return the CPUs that a pod's containers have on record and may keep, as masks by container.
 
     All or nothing: every running container with CPUs of its own must have as many as it asks for, none reserved, none
@@ -180,7 +182,7 @@ def recoverable(state: AgentState, pod: Pod, taken: int) -> Mapping[str, int]:
         return {}
     free = state.kubelet.node.cpu.default & settings.allocatable_cpus.mask & ~taken
     live = {one.name: one for one in state.containers_of(pod.uid)}
-    found: dict[str, int] = {}
+    found: dict[str, CPUMask] = {}
     for container in pod.containers:
         count = exclusive_cpus(pod, container, settings.pod_level)
         if not count or container.name not in live:
@@ -193,7 +195,7 @@ def recoverable(state: AgentState, pod: Pod, taken: int) -> Mapping[str, int]:
     return found
 
 
-def with_entries(kubelet: Kubelet, entries: Mapping[str, Mapping[str, int]]) -> Kubelet | None:
+def with_entries(kubelet: Kubelet, entries: Mapping[str, Mapping[str, CPUMask]]) -> Kubelet | None:
     """Return a kubelet that has started on its own state with further entries; None when it does not start on it.
 
     Args:
@@ -222,11 +224,11 @@ def with_entries(kubelet: Kubelet, entries: Mapping[str, Mapping[str, int]]) -> 
 
 def cpus_of(masks: Iterable[int]) -> str:
     """Return several masks as one CPU list."""
-    joined = 0
+    joined = NO_CPUS
     for mask in masks:
         joined |= mask
     return str(CPUSet(joined))
 
 
-def _cpus_of(container: KnownContainer) -> int:
+def _cpus_of(container: KnownContainer) -> CPUMask:
     return container.told.cpus.mask

@@ -23,6 +23,7 @@ from mooring.agent.reactor.resizing import missed, releases_resumed, resizes
 from mooring.agent.reactor.resume import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, HeldPod, LastSeen, Phase
+from mooring.core.bits import CPUMask
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Container as PodContainer
@@ -195,7 +196,7 @@ def _stand_in(state: AgentState, uid: str) -> Pod:
 
 def _taken_over(state: AgentState, waiting: Sequence[Pod], observer: Observer | None) -> Reconciled:
     """Enter CPUs that pods without entries run on already, where they may keep them."""
-    entries: dict[str, Mapping[str, int]] = {}
+    entries: dict[str, Mapping[str, CPUMask]] = {}
     taken = 0
     for pod in waiting:
         if pod.uid in state.kubelet.node.cpu.assignments or opted_out(state, pod):

@@ -13,6 +13,7 @@ from operator import or_
 
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container, ContainerKind
 from mooring.node.isolation import Isolation, cpu_isolation
@@ -82,7 +83,7 @@ def exclusive_cpus(state: AgentState, container: KnownContainer, claimed: Mappin
         container: one of it.
         claimed: what all containers have of claims; to find that out takes a look at everybody.
     """
-    of_claims = CPUSet(claimed.get(_key(container), 0))
+    of_claims = CPUSet(CPUMask(claimed.get(_key(container), 0)))
     node = state.kubelet.node
     pod, known = node.active.get(container.uid), _described(state, container)
     if pod is None or known is None:

@@ -18,6 +18,7 @@ from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer
 from mooring.agent.status.health import unready
 from mooring.agent.status.snapshot import AgentCounts, EffectiveSet, PluginFailures, Snapshot
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Pod
@@ -202,7 +203,7 @@ def _pod(seen: _Moment, pod: Pod) -> AgentPodPart:
         namespace=pod.namespace,
         name=pod.name,
         uid=pod.uid,
-        cpus=str(CPUSet(node.cpu.pods.get(pod.uid, 0))),
+        cpus=str(CPUSet(node.cpu.pods.get(pod.uid, NO_CPUS))),
         mems=_nodes(numa_of_blocks(node.memory.pods.get(pod.uid, ()))),
         containers=list(_containers(seen, pod)),
     )
@@ -218,12 +219,12 @@ def _containers(seen: _Moment, pod: Pod) -> Iterator[AgentContainerPart]:
         part = AgentContainerPart(
             name=container.name,
             sharing=cpu_isolation(node.settings, node.providers, pod, container).value,
-            cpus=str(CPUSet(node.cpu.assignments.get(pod.uid, {}).get(container.name, 0))),
+            cpus=str(CPUSet(node.cpu.assignments.get(pod.uid, {}).get(container.name, NO_CPUS))),
             mems=_nodes(numa_of_blocks(blocks)),
             mixed=str(wanted.pool) if wanted.is_mixed(pod.uid, container.name) else UNSET,
         )
         if (pod.uid, container.name) in claimed:
-            part.claimed = str(CPUSet(claimed[pod.uid, container.name]))
+            part.claimed = str(CPUSet(CPUMask(claimed[pod.uid, container.name])))
         known = by_name.get(container.name)
         if known is not None:
             _add_runtime(part, seen, known)
@@ -248,7 +249,7 @@ def _add_hotplug(part: AgentContainerPart, cpu: CPUState, uid: str) -> None:
     lost = held & cpu.offline
     if lost:
         part.lost = str(CPUSet(lost))
-    original = exchanged(held, backwards(cpu.displaced.get(uid, {})))
+    original = exchanged(CPUMask(held), backwards(cpu.displaced.get(uid, {})))
     if original != held:
         part.original = str(CPUSet(original))
 
@@ -260,10 +261,10 @@ def _add_resizing(part: AgentContainerPart, kubelet: Kubelet, uid: str, now: Mom
     policy = kubelet.settings.cpu
     baseline = cpu.baselines.get(uid, {}).get(name, held)
     if held and policy is not None and policy.resizes and baseline != held:
-        part.baseline = str(CPUSet(baseline))
+        part.baseline = str(CPUSet(CPUMask(baseline)))
     release = releases_of(cpu, uid).get(name)
     if release is not None:
-        leaving = CPUSet(held) - release.cpus
+        leaving = CPUSet(CPUMask(held)) - release.cpus
         part.pending = ScaleDownPart(str(release.cpus), str(leaving), round(release.left(now) / SECOND, 3))
     waiting = kubelet.node.waiting.get(uid)
     if waiting is not None and any(

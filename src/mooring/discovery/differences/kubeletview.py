@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from mooring.core.bits import list_text, mask_of
+from mooring.core.bits import NO_CPUS, list_text, mask_of
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import Core, MachineInfo, Node
 
@@ -95,7 +95,7 @@ def regrouping(kubelet: Mapping[int, _K], real: Mapping[int, _T]) -> Regrouping[
 
 def union(groups: Mapping[_K, Sequence[CPUSet]]) -> CPUSet:
     """Return every CPU of the given groups."""
-    mask = 0
+    mask = NO_CPUS
     for parts in groups.values():
         for part in parts:
             mask |= part.mask

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from mooring.core.bits import members
+from mooring.core.bits import CPUMask, members
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import CPUKind
 from mooring.discovery.hardware.cores import CPUS
@@ -131,7 +131,7 @@ def _speeds_by_type_and_clock(kinds: Iterable[_Kind]) -> list[int]:
 
 
 def _finished(kind: _Kind, efficiency: int) -> CPUKind:
-    return CPUKind(efficiency, CPUSet(kind.cpus), tuple(kind.infos))
+    return CPUKind(efficiency, CPUSet(CPUMask(kind.cpus)), tuple(kind.infos))
 
 
 _TOLERANCE_PERCENT: Final = 10

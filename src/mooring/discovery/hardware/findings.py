@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mooring.core.bits import list_text, mask_of
+from mooring.core.bits import CPUMask, list_text, mask_of
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import Hardware, HardwareNode
 from mooring.core.machine import Finding
@@ -30,7 +30,7 @@ def hardware_findings(tree: Tree, hardware: Hardware) -> tuple[Finding, ...]:
 
 
 def _cpu_findings(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
-    listed = CPUSet(read_list(tree, f"{CPUS}/online") or 0)
+    listed = CPUSet(CPUMask(read_list(tree, f"{CPUS}/online") or 0))
     silent = listed - hardware.online
     if silent:
         message = f"CPUs {silent} are listed as online, but tell no topology; they are left out."
@@ -64,11 +64,13 @@ def _node_findings(tree: Tree, node: HardwareNode) -> Iterator[Finding]:
     folder = f"{NODES}/node{node.id}"
     if not tree.is_dir(folder):
         return
-    mask = CPUSet(read_mask(tree, f"{folder}/cpumap") or 0)
+    mask = CPUSet(CPUMask(read_mask(tree, f"{folder}/cpumap") or 0))
     text = (tree.read(f"{folder}/cpulist") or "").strip()
     listed = parse_list(text) if text else None
     if listed is not None and listed != mask.mask:
-        message = f"cpulist ({CPUSet(listed)}) and cpumap ({mask}) of NUMA node {node.id} disagree; cpumap is believed."
+        message = (
+            f"cpulist ({list_text(listed)}) and cpumap ({mask}) of NUMA node {node.id} disagree; cpumap is believed."
+        )
         yield Finding("warning", subject, message, "MOOR-475")
     if not node.local_cpus:
         message = f"NUMA node {node.id} is local to no CPU, as far as the firmware tells."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.core.bits import members
+from mooring.core.bits import CPUMask, members
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import Hardware, HardwareCPU, HardwareNode
 from mooring.discovery.hardware.cores import CPUS, find_cpus, place_caches, place_cpu
@@ -39,10 +39,10 @@ def read_hardware(tree: Tree) -> Hardware:
     allowed = read_allowed(tree)
     return Hardware(
         cpus=_cpus(nest, online, memory.nodes, {cpu: kind.efficiency for kind in kinds for cpu in kind.cpus}),
-        online=CPUSet(online),
-        offline=CPUSet(cpus.present & ~online),
-        allowed=CPUSet(online if allowed.cpus is None else online & allowed.cpus),
-        isolated=CPUSet(_isolated(tree)),
+        online=CPUSet(CPUMask(online)),
+        offline=CPUSet(CPUMask(cpus.present & ~online)),
+        allowed=CPUSet(CPUMask(online if allowed.cpus is None else online & allowed.cpus)),
+        isolated=CPUSet(CPUMask(_isolated(tree))),
         nodes=memory.nodes,
         distances=memory.table,
         distance_nodes=memory.table_nodes,
@@ -53,7 +53,7 @@ def read_hardware(tree: Tree) -> Hardware:
         num_cores=_count(nest, "core"),
         num_packages=_count(nest, "package"),
         num_l3=_count(nest, "l3"),
-        refused=tuple((kind, CPUSet(mask)) for kind, mask in nest.refused),
+        refused=tuple((kind, CPUSet(CPUMask(mask))) for kind, mask in nest.refused),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import HardwareNode
 from mooring.discovery.hardware.kernelfiles import read_uint
@@ -86,7 +87,7 @@ def _node(tree: Tree, quirks: Quirks, node: Node, local: int, tier: str | None) 
         id=node.id,
         memory_bytes=read_total(tree, folder),
         hugepages=read_pools(tree, f"{folder}/hugepages"),
-        local_cpus=CPUSet(local),
+        local_cpus=CPUSet(CPUMask(local)),
         sysfs_cpulist=kernel_cpulist(tree, node.id),
         base_page_bytes=quirks.page_bytes,
         subtype=node.subtype or tier,
@@ -98,7 +99,7 @@ def _made_up_node(tree: Tree, quirks: Quirks, online: int) -> HardwareNode:
         id=0,
         memory_bytes=read_total(tree, "proc"),
         hugepages=read_pools(tree, "sys/kernel/mm/hugepages"),
-        local_cpus=CPUSet(online),
+        local_cpus=CPUSet(CPUMask(online)),
         sysfs_cpulist=kernel_cpulist(tree, 0),
         base_page_bytes=quirks.page_bytes,
     )

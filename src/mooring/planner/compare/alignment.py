@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from mooring.core.bits import CPUMask
 from mooring.core.topology import Topology
 
 
@@ -63,6 +64,6 @@ def alignment(topology: Topology, reserved: int, holders: Iterable[int]) -> Alig
     for cpus in holders:
         for position, elements in enumerate(levels):
             counts[position] += touched(elements, cpus) == fewest(elements, cpus.bit_count(), reserved)
-        cores += topology.core_siblings(cpus) == cpus
+        cores += topology.core_siblings(CPUMask(cpus)) == cpus
     numa, socket, l3 = counts
     return Alignment(numa, socket, l3, cores)

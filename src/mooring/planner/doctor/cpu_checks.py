@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mooring.checkpoint.contents import CPUContents
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
@@ -32,7 +33,7 @@ def check_claims(policy: StaticPolicy, state: CPUState) -> Iterator[Problem]:
                 CPU_FILE,
                 f"{_named(owner, entries)} {joined(faults)}; no claim is given CPUs like that.",
                 tuple(Holder(owner, entry) for entry in sorted(entries)),
-                CPUSet(_all(entries)),
+                CPUSet(CPUMask(_all(entries))),
             )
 
 
@@ -51,8 +52,8 @@ def _faults(policy: StaticPolicy, entries: Mapping[str, int]) -> Iterator[str]:
             yield f"has an entry whose name tells no device ({entry:.60})"
         elif not cpus:
             yield f"has no CPU {place}"
-        elif policy.rules.whole_cores and policy.topology.core_siblings(cpus) != cpus:
-            yield f"has parts of cores {place} ({CPUSet(cpus)}) under full-pcpus-only"
+        elif policy.rules.whole_cores and policy.topology.core_siblings(CPUMask(cpus)) != cpus:
+            yield f"has parts of cores {place} ({CPUSet(CPUMask(cpus))}) under full-pcpus-only"
         twice |= seen & cpus
         seen |= cpus
     if len({parts_of(entry)[:2] for entry in entries}) > 1:
@@ -227,4 +228,4 @@ def _with(held: dict[Holder, int], cpus: int) -> tuple[Holder, ...]:
 def _about(
     code: str, message: str, cpus: int, holders: tuple[Holder, ...] = (), severity: Severity = "error"
 ) -> Problem:
-    return Problem(code, severity, CPU_FILE, message, holders, CPUSet(cpus))
+    return Problem(code, severity, CPU_FILE, message, holders, CPUSet(CPUMask(cpus)))

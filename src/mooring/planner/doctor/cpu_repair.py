@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.extensions.claimed import holder_name, is_claim
@@ -119,7 +120,7 @@ def _units(policy: StaticPolicy, state: CPUState) -> dict[Holder, int]:
     return dict(sorted(units.items()))
 
 
-def _singles(policy: StaticPolicy, state: CPUState, unit: Holder) -> list[tuple[Holder, int]]:
+def _singles(policy: StaticPolicy, state: CPUState, unit: Holder) -> list[tuple[Holder, CPUMask]]:
     """Return the entries of a unit; those of a pod begin with its own set."""
     sets = state.assignments.get(unit.uid, {})
     if not _is_whole(policy, state, unit.uid):
@@ -172,7 +173,7 @@ def _state(policy: StaticPolicy, broken: CPUState, kept: Mapping[Holder, int]) -
     }
     return CPUState(
         "static",
-        _pool(policy, kept.values()),
+        CPUMask(_pool(policy, kept.values())),
         assignments,
         {uid: mask for uid, mask in broken.pods.items() if Holder(uid, "") in kept},
         {
@@ -189,7 +190,11 @@ def _releases(broken: CPUState, assignments: Mapping[str, Mapping[str, int]]) ->
     kept = {}
     for uid, releases in broken.pre_assignments.items():
         sets, baselines = assignments.get(uid, {}), broken.baselines.get(uid, {})
-        held = {name: pre for name, pre in releases.items() if pre.fits(sets.get(name, 0), baselines.get(name, 0))}
+        held = {
+            name: pre
+            for name, pre in releases.items()
+            if pre.fits(CPUMask(sets.get(name, 0)), baselines.get(name, NO_CPUS))
+        }
         if held:
             kept[uid] = held
     return kept

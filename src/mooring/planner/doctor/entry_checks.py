@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from mooring.core.bits import NO_CPUS
 from mooring.core.pod import ContainerKind, Pod, PodLevelGates
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.state import CPUState
@@ -101,7 +102,7 @@ def check_entries(
 ) -> Iterator[Problem]:
     """Hold the entries of both files against each other, and against the pods that run where they are known."""
     # A policy that is not configured has entries that count for nothing.
-    cpus = (cpu.state or CPUState("static", 0, {})) if settings.cpu is not None else None
+    cpus = (cpu.state or CPUState("static", NO_CPUS, {})) if settings.cpu is not None else None
     blocks = memory.state if settings.memory is not None else None
     if settings.memory is not None and not memory.is_there:
         blocks = MemoryState("Static", {}, {})

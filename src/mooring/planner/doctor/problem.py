@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import HIGHEST_NODE
 from mooring.explain.phrases import nodes as node_words
@@ -50,7 +51,7 @@ def cpus_text(cpus: int) -> str:
     >>> cpus_text(0b10), cpus_text(0b111)
     ('CPU 1', 'CPUs 0-2')
     """
-    return f"CPU{'s' if cpus.bit_count() > 1 else ''} {CPUSet(cpus)}"
+    return f"CPU{'s' if cpus.bit_count() > 1 else ''} {CPUSet(CPUMask(cpus))}"
 
 
 def numa_text(ids: Collection[int]) -> str:

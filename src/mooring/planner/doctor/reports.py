@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from mooring.checkpoint.contents import CPUContents, MemoryContents, cpu_contents, memory_contents
 from mooring.checkpoint.cpu_load import cpu_family
 from mooring.checkpoint.memory_load import MEMORY_FAMILY
+from mooring.core.bits import NO_CPUS
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import MemoryState
@@ -152,7 +153,7 @@ def repair_cpu(settings: Settings, report: Report[CPUState], active: Collection[
             for uid, held in sorted(state.assignments.items())
             for name, mask in sorted(held.items())
         ]
-        return Repaired(CPUState(settings.config.cpu_manager_policy, 0, {}), (*report.unnamed, *lost))
+        return Repaired(CPUState(settings.config.cpu_manager_policy, NO_CPUS, {}), (*report.unnamed, *lost))
     repair = repaired_cpu(settings.cpu, state, active)
     return Repaired(repair.state, (*report.unnamed, *repair.dropped))
 
