@@ -208,7 +208,7 @@ def test_who_leaves_gives_interrupts_back_and_names_those_that_are_somebody_else
     with leaving(node, monkeypatch, found) as runtime:
         runtime.synchronize([pod("own")], [own])
     assert (lines.cpus(24), lines.cpus(25), lines.beginning) == ("1", "2", "000000ff")
-    assert found[0].problems == ("interrupt 24 (eth0-rx): somebody else has moved it; it is left alone",)
+    assert found[0].problems == ("interrupt 24 (eth0-rx): another program has moved it; it is left alone",)
 
 
 def annotated(node: Node, wish: str, monkeypatch: pytest.MonkeyPatch, devices: frozenset[str]) -> Agent:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.agent.nri.runtime_side import RuntimeSide
-from tests.agent.test_agent_leaving import leaving
+from tests.agent.test_agent_uninstall import leaving
 from tests.agent.whole_agent import Node, pod, start, until, whole
 
 from mooring.agent.agent import Agent

@@ -122,7 +122,7 @@ class RuntimeAdapter:
             raise RefusalError(outcome.answer.text)
         self._told = frozenset(one.container_id for one in updates_of(outcome))
         if outcome.starts:
-            # Nobody waits for updates: one that failed would let who had to make room run beside the newcomer.
+            # No reply confirms updates: one that failed would leave a container on the CPUs of the new one.
             self._holder.confirm()
         return outcome
 

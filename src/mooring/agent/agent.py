@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from mooring.agent.interrupts.reconcile import InterruptReconciler
 
 VERIFYING = 10.0
-"""Seconds between two looks at all control groups."""
+"""Seconds between two checks of all control groups."""
 LIFTING = 5.0
 """Seconds after a quota was lifted for which every look is for quotas too: the kubelet writes a pod's own after it has
-resized its containers, and tells nobody (measured, kubelet v1.37.1)."""
+resized its containers, and reports it to no plugin (measured, kubelet v1.37.1)."""
 WRITING = 5.0
 """Seconds between two tries to write a folder that cannot be written."""
 _TAINTING = 2.0
@@ -159,7 +159,7 @@ class Agent:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody talks to the runtime any more, or the agent must not go on."""
+        """Whether the connection to the runtime has ended for good, or the agent must not go on."""
         return self.failure is not None or (self._thread.ident is not None and not self._thread.is_alive())
 
     def start(self) -> None:
@@ -281,7 +281,7 @@ class Agent:
     def _talk(self) -> None:
         try:
             self._run_plugin()
-        except BaseException as error:  # noqa: BLE001 - told by whoever waits for this thread
+        except BaseException as error:  # noqa: BLE001 - reported by the thread that waits for this one
             self.failure = error
 
     def _serve(self, opened: ExitStack) -> None:
@@ -387,6 +387,6 @@ def _plugin(
 
 
 def ready_fields(snapshot: Snapshot) -> Mapping[str, str]:
-    """Return what the service manager is told of how the agent is."""
+    """Return the agent's condition for the service manager."""
     reasons = unready(snapshot)
     return {"STATUS": f"not ready: {'; '.join(reasons)}" if reasons else "ready"}

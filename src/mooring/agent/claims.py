@@ -1,6 +1,6 @@
 """The agent's door for claims of dynamic resource allocation: a gRPC service on a Unix socket.
 
-A claim that is answered with CPUs stands in the journal already, and everybody else is off them.
+A claim that is answered with CPUs is in the journal already, and no other container runs on them.
 """
 
 from __future__ import annotations

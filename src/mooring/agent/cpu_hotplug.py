@@ -40,7 +40,7 @@ class OnlineCPUList:
     """Folder that stands for ``/``."""
 
     def read(self) -> CPUSet | None:
-        """Return the CPUs that are online; None where nobody can know. An empty list is none: some CPU runs this."""
+        """Return the CPUs that are online; None where that is unknown. An empty list is unknown: some CPU runs this."""
         try:
             online = CPUSet.parse((Path(self.root) / ONLINE).read_text("ascii").strip())
         except (OSError, ValueError, CPUSetSyntaxError):
@@ -58,7 +58,7 @@ _SUBJECT = b"SUBSYSTEM=cpu"
 
 
 def open_uevents() -> socket.socket | None:
-    """Return a socket that hears the kernel's events; None where there can be none."""
+    """Return a socket that receives the kernel's events; None where there can be none."""
     try:
         found = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _UEVENTS)
     except (OSError, AttributeError):
@@ -155,7 +155,7 @@ class CPUReconciler:
     """Tells the reactor which CPUs are online."""
 
     def __init__(self, root: str, machine: Machine, holder: StateHolder, options: AgentOptions, log: Any) -> None:
-        """Keep the machine's description, and look for the first time: nobody is placed on a CPU that is offline.
+        """Write the machine's description, and check for the first time: no container is placed on an offline CPU.
 
         Args:
             root: folder that stands for ``/``.
@@ -182,7 +182,7 @@ class CPUReconciler:
         self._watch.stop(patience)
 
     def online(self) -> CPUSet | None:
-        """Return the CPUs that are online now; None where nobody can know."""
+        """Return the CPUs that are online now; None where that is unknown."""
         return self._online.read()
 
     def look(self) -> None:

@@ -25,7 +25,7 @@ from mooring.manifest.kubelet_flags import KubeletFlags, kubelet_flags
 
 @dataclass(frozen=True, slots=True)
 class KubeletCheck:
-    """What a look at the kubelet came to."""
+    """Result of a check of the kubelet."""
 
     conflict: InputError | None = None
     """Why kubelet and agent cannot go on beside each other."""

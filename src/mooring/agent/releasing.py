@@ -49,7 +49,7 @@ def _released(
 
 
 def _is_taken(written: CPUSetWritten) -> bool:
-    """Tell whether a container has no more than it was left: it ended, or the kernel says so, or nobody can look."""
+    """Return whether a container has no more than it keeps: it ended, the kernel says so, or that cannot be read."""
     if written.trouble is not None:
         return written.trouble is CGroupTrouble.GONE
     return written.after is None or written.is_right

@@ -59,7 +59,7 @@ READ_WITH: Mapping[str, str] = {
     "delay": f"featureGates.{DELAY_GATE}",
     "knows_mixing": f"the extension {MIXED_CPUS}",
 }
-"""What decides how pods are read, attribute of the gates -> its name. Everybody who reads pods keeps the gates of the
+"""What decides how pods are read, attribute of the gates -> its name. All readers of pods keep the gates of the
 start, and the pods that he has read with them: an engine with others would judge pods that were half understood."""
 
 
@@ -92,7 +92,7 @@ def engine_refusal(kubelet: Kubelet, new: AgentConfiguration) -> str:
     """Return why the engine cannot go on with another configuration; an empty text when it can.
 
     It is started on the present state as a kubelet would be, and every active pod is admitted again, under the old
-    configuration and under the new one: with the new one nobody may be refused or placed elsewhere who is not with the
+    configuration and under the new one: with the new one no pod may be refused or placed elsewhere that is not with the
     old one too.
     """
     after = _restarted(kubelet, new.kubelet, new.mooring)
@@ -110,7 +110,7 @@ def engine_refusal(kubelet: Kubelet, new: AgentConfiguration) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Restarted:
-    """A node after a restart that nobody sees."""
+    """A node after a restart on a copy of the state."""
 
     node: Node
     refused: Mapping[str, str]
@@ -136,7 +136,7 @@ def _restarted(kubelet: Kubelet, config: KubeletConfig, mooring: MooringConfig) 
 
 
 def _keep_theirs(before: Node, after: Node) -> bool:
-    """Tell whether everybody keeps what he has; who had nothing may get something."""
+    """Tell whether every pod keeps what it has; a pod that had nothing may get something."""
     return (
         _kept(_flat(before.cpu.assignments), _flat(after.cpu.assignments))
         and _kept(_flat(before.memory.assignments), _flat(after.memory.assignments))
@@ -183,7 +183,7 @@ def with_configuration(
         state: under the old one.
         new: the other one.
         now: the present moment.
-        observer: hears of the engine's facts, for metrics.
+        observer: receives the engine's facts, for metrics.
     """
     same = (state.kubelet.settings.config, state.kubelet.mooring) == (new.kubelet, new.mooring)
     after = state if same and not new.mooring.plugins.plugins else _reconfigured(state, new, now)

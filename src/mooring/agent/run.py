@@ -19,7 +19,7 @@ from mooring.service.logs import LAST_LINES, Lines, open_log
 from mooring.service.notify import notify, watchdog_seconds
 
 PERIOD = 0.5
-"""Seconds between two looks at what is due."""
+"""Seconds between two checks of what is due."""
 _WAITING = 10.0
 """Seconds after which a start counts as done without a runtime; the service manager is not kept waiting."""
 
@@ -103,7 +103,7 @@ def _put_together(asked: AgentCommand, publish: StartPublisher | None, given: Se
     options = beginning.configuration.options
     log, lines = open_log(options.log_format, options.log_level)
     try:
-        # Nothing may come after it: who is stopped there would leave its sockets behind.
+        # Nothing may come after it: a stop there would leave the sockets behind.
         return _Made(beginning, Agent(beginning, log, given), log, lines)
     except BaseException:
         lines.finish(LAST_LINES)
@@ -111,7 +111,7 @@ def _put_together(asked: AgentCommand, publish: StartPublisher | None, given: Se
 
 
 def _until(agent: Agent, asks: _Asks, environment: Mapping[str, str]) -> None:
-    """Look after the agent until it is told to stop."""
+    """Run the agent's periodic work until it must stop."""
     period = watchdog_seconds(environment)
     began = barked = time.monotonic()
     is_told = False
@@ -148,7 +148,7 @@ def _signals(asks: _Asks) -> Iterator[None]:
 
     def ending(_number: int, _frame: FrameType | None) -> None:
         asks.stop.set()
-        # Before, nobody looks whether it is set: a file or a server may hold the agent for a long time.
+        # Before, nothing checks whether it is set: a file or a server may hold the agent for a long time.
         if not asks.begun.is_set():
             raise _StoppedError
 

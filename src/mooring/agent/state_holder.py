@@ -35,7 +35,7 @@ SETTLING_EACH = 0.02
 """Seconds more for each of them; measured are 5 ms, and the runtime does one after the other."""
 
 Decide: TypeAlias = Callable[[AgentState, Observer], EventOutcome]
-"""An event for the reactor: the state now and who hears of the engine's facts -> what comes of it."""
+"""An event for the reactor: the present state and the receiver of the engine's facts -> the outcome."""
 
 
 class StateHolder:
@@ -101,7 +101,7 @@ class StateHolder:
                 self._publish()
 
     def confirm(self) -> None:
-        """Return once everybody is verified who is to be after earlier events."""
+        """Return once every container is verified that must be after earlier events."""
         self._executor.checks.run_all()
 
     def show(self, **changes: Any) -> None:
@@ -120,7 +120,7 @@ class StateHolder:
                 self._publish()
 
     def problem(self, problem: str) -> None:
-        """Learn that the state folder cannot be written, from whoever tried."""
+        """Record that the state folder cannot be written."""
         with self._lock:
             self._unwritable = problem
             self._publish()
@@ -130,7 +130,7 @@ class StateHolder:
         return self._executor.cgroups.has_processes(group.cgroup, group.pid)
 
     def is_free(self, patience: float) -> bool:
-        """Tell whether the lock is to be had within some seconds: an agent that hangs does not give it."""
+        """Tell whether the lock is available within some seconds: in an agent that hangs it is not."""
         if not self._lock.acquire(timeout=patience):
             return False
         self._lock.release()

@@ -86,7 +86,7 @@ def uninstall(asked: AgentCommand) -> Uninstalled:
         problems: list[str] = []
 
         def report(finding: Finding) -> None:
-            # Without the taint it does not matter whether the cluster hears of the agent once more.
+            # Without the taint, a last report to the cluster does not matter.
             if options.fail_closed and finding.severity == "warning":
                 problems.append(f"{finding.subject}: {finding.message}")
 
@@ -135,7 +135,7 @@ def _left(beginning: Startup, state: AgentState, around: ClusterAccess) -> Unins
 def _running(
     state: AgentState, cgroups: CGroups, sandboxes: Sequence[PodSandbox], containers: Sequence[Container]
 ) -> frozenset[str]:
-    """Return who runs although the runtime does not list it."""
+    """Return what runs although the runtime does not list it."""
     found = unlisted(state, sandboxes, containers)
     return frozenset(one.id for one in found if cgroups.has_processes(one.cgroup, one.pid))
 
@@ -159,7 +159,7 @@ def _decided(
 
 
 def _written(back: Rollback, cgroups: CGroups) -> Uninstalled:
-    """Write the control groups; the runtime, which does the same, is told afterwards."""
+    """Write the control groups; the runtime, which does the same, gets its updates afterwards."""
     problems: list[str] = []
     restored = 0
     for quota in back.quotas:
@@ -190,7 +190,7 @@ class Rollback:
     """What is to be written and told, in the order of the fields."""
 
     quotas: tuple[RestoredQuota, ...]
-    """Pods before their containers: in cgroup v1 nobody may have more than the group above."""
+    """Pods before their containers: in cgroup v1 no group may have more than the group above."""
     cpusets: tuple[WriteCPUSet, ...]
     updates: tuple[ContainerUpdate, ...]
     """For the runtime's record, which would else bring the old cpuset back with the next resize."""

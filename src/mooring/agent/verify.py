@@ -1,6 +1,6 @@
 """Looking at what the kernel shows, and handing what differs to the reactor.
 
-The look at many containers happens without the lock. What seems to differ is looked at again under it, because the
+Many containers are checked without the lock. What seems to differ is checked again under it, because the
 state may have moved on meanwhile.
 """
 
@@ -27,13 +27,13 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.observer import Observer
 
 Online: TypeAlias = Callable[[], CPUSet | None]
-"""Reads which CPUs are online; None where nobody can know."""
+"""Reads which CPUs are online; None where that is unknown."""
 
 
 def verify(
     holder: StateHolder, cgroups: CGroups, container_ids: Iterable[str] | None = None, online: Online | None = None
 ) -> None:
-    """Compare the cpusets of containers with the state, and put right what differs.
+    """Compare the cpusets of containers with the state, and correct what differs.
 
     Containers whose updates are on their way are left out.
 
@@ -66,7 +66,7 @@ def verify(
 def _lasts(state: AgentState, _hear: Observer, *, found: Deviation) -> EventOutcome:
     known = state.containers.get(found.wanted.container_id)
     if known is None or write_of(known, expected(state).get(known.id, Setting())) != found.wanted:
-        # It ended, or something else was decided, while nobody held the state.
+        # It ended, or something else was decided, while the state was not locked.
         return EventOutcome(state)
     return report_deviation(state, known.id, lasting_text(found), is_known=found.found is not None)
 
@@ -81,7 +81,7 @@ def verify_quotas(holder: StateHolder, cgroups: CGroups) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SandboxCheck:
-    """What a look at the control groups of all sandboxes found."""
+    """Result of a check of the control groups of all sandboxes."""
 
     missed: frozenset[str] = frozenset()
     """Ids of sandboxes of which there was nothing."""
@@ -152,7 +152,7 @@ def _judged(
     container_id: str,
     online: Online | None,
 ) -> EventOutcome:
-    """Look once more, now that nothing moves, and have it put right."""
+    """Check once more, now that nothing changes, and have it corrected."""
     known = state.containers.get(container_id)
     if known is None or known.phase not in HAS_CGROUP or container_id in holder.in_flight():
         return outcome(state, state)

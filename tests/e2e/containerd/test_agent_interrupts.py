@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
 from tests.e2e.containerd.runtime import Containerd
-from tests.e2e.containerd.test_agent_leaving import left
+from tests.e2e.containerd.test_agent_e2e_uninstall import left
 from tests.patience import until
 
 from mooring.agent.interrupts.files import IRQFiles

@@ -1,6 +1,6 @@
 """Control groups: what the kernel lets a container use, read, written and verified.
 
-The runtime applies what the agent answers; these modules put right what the runtime cannot (a container that is just
+The runtime applies what the agent answers; these modules correct what the runtime cannot (a container that is just
 starting, the quota of a pod's group) and read back what became of it. Both versions of control groups, and both of
 them side by side. :class:`~mooring.agent.cgroups.protocol.CGroups` is what the agent needs of a node,
 :class:`~mooring.agent.cgroups.kernel.KernelCGroups` the one that writes to the kernel.

@@ -75,7 +75,7 @@ def write_cpuset(hierarchy: Hierarchy, folder: str, cpus: CPUSet, mems: CPUSet) 
     """Give a group these CPUs and NUMA nodes; an empty set leaves that file alone.
 
     Where the machine does not have all of it, the part that it has is written before the error: a container that is
-    too narrow stands in nobody's way.
+    too narrow disturbs no other container.
 
     Args:
         hierarchy: with the cpuset controller.

@@ -24,7 +24,7 @@ def written_of(done: CPUSetWritten) -> WriteOutcome:
 
 
 def lasting_text(deviation: Deviation) -> str:
-    """Return what is to be told of a deviation that nobody can mend, as it continues the container's name."""
+    """Return the text about a deviation that cannot be corrected, as it continues the container's name."""
     wanted = deviation.wanted
     if deviation.found is None:
         return unknown_text(wanted, deviation.trouble, deviation.problem)
@@ -48,14 +48,14 @@ def differing(found: Cpuset, wanted: WriteCPUSet) -> str:
 
 
 def unknown_text(wanted: WriteCPUSet, trouble: CGroupTrouble | None, problem: str) -> str:
-    """Return what is to be told where nobody knows what a container may use."""
+    """Return the text for a container whose cpuset is unknown."""
     if trouble in (CGroupTrouble.GONE, CGroupTrouble.NOT_FOUND):
         process = f"process {wanted.pid}" if wanted.pid else "no process is known"
         return (
             f"has no control group {wanted.cgroup or 'with a name'} that can be found ({process}); "
             "the agent must see the control groups and processes of the host"
         )
-    return f"has a control group that cannot be read or written: {problem or 'nobody knows why'}"
+    return f"has a control group that cannot be read or written: {problem or 'for an unknown reason'}"
 
 
 def _standing(done: CPUSetWritten) -> Compliance:

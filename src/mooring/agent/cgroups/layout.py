@@ -91,7 +91,7 @@ def find_layout(root: Path = Path("/")) -> CGroupLayout:
         root: the machine's ``/``; another folder in tests, and where the agent sees the host's files elsewhere.
 
     Raises:
-        InputError: when no cpuset controller is to be had.
+        InputError: when there is no cpuset controller.
     """
     base = str(root).rstrip("/")
     source = f"{base}/{MOUNTS}"

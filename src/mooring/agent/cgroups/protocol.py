@@ -100,7 +100,7 @@ class CGroups(Protocol):
         """Return what a container may use now; None when it has no group."""
 
     def has_group(self, cgroup: str, pid: int) -> bool:
-        """Tell whether a container or sandbox has a control group still; also where nobody can know.
+        """Tell whether a container or sandbox has a control group still; also where that is unknown.
 
         Args:
             cgroup: ``cgroups_path`` as the runtime gives it.

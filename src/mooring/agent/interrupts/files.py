@@ -94,7 +94,7 @@ class IRQFiles:
         return InterruptsFound(found, cpu_list(tree.read(_ONLINE)) or CPUSet())
 
     def balance(self, online: CPUSet) -> BalanceFound:
-        """Return what is known of irqbalance; looks at every process."""
+        """Return what is known of irqbalance; reads every process."""
         tree = self._tree()
         line = tree.read("proc/cmdline")
         return BalanceFound(read_balance(tree), kernel_words(line, online) if line is not None else None)

@@ -33,9 +33,9 @@ from mooring.planner.plan import reserved_cpus
 from mooring.service.podresources import PodResourcesClient, PodResourcesError, pods_in
 
 LOOKING = 10.0
-"""Seconds between two looks while nobody's CPUs change: devices come and go."""
+"""Seconds between two checks while no CPUs change hands: devices appear and disappear."""
 BALANCING = 60.0
-"""Seconds between two looks for irqbalance, which means a look at every process."""
+"""Seconds between two checks for irqbalance, each of which reads every process."""
 READ_ONLY = Finding(
     "warning",
     "proc/irq",
@@ -72,7 +72,7 @@ class InterruptReconciler:
         self._said: set[tuple[str, str]] = set()
 
     def look_after(self, options: AgentOptions) -> None:
-        """Have interrupts looked at when it is time to, or when somebody's CPUs have changed; waits for nothing."""
+        """Have interrupts checked when it is time to, or when a container's CPUs have changed; waits for nothing."""
         state, now = self._holder.state, time.monotonic()
         mode = _mode(state, options)
         node = state.kubelet.node
@@ -123,7 +123,7 @@ class InterruptReconciler:
             self._once("interrupts", problem)
 
     def _learn_devices(self, socket: str, pods: Mapping[str, Pod]) -> list[Finding]:
-        """Ask the kubelet what pods hold, where somebody wants his interrupts; what it told last counts meanwhile."""
+        """Ask the kubelet for devices where a pod wants its interrupts; its last answer counts meanwhile."""
         asking = [one for one in owners_of(self._holder.state.kubelet.node.cpu, pods, {}) if one.wish is Wish.OWN]
         if not asking:
             self._devices = {}
@@ -165,7 +165,7 @@ class InterruptReconciler:
     def _say_alone(self, memory: Memory) -> None:
         for number, name in memory.alone.items():
             if number not in self._memory.alone:
-                self._once(f"interrupt {number} ({name})", "somebody else has moved it; it is left alone")
+                self._once(f"interrupt {number} ({name})", "another program has moved it; it is left alone")
 
     def _say(self, sight: InterruptView) -> None:
         """Log what is in the way, and in a dry run what would be written, each once."""
@@ -173,7 +173,7 @@ class InterruptReconciler:
             self._once(finding.subject, finding.message)
         for step in sight.steps:
             if step.place is not None and step.place.why is Why.NO_ROOM:
-                self._once(f"interrupt {step.interrupt.number}", "every CPU belongs to somebody; it stays where it is")
+                self._once(f"interrupt {step.interrupt.number}", "every CPU is exclusive; it stays where it is")
         if sight.mode != IRQAffinity.DRY_RUN.value:
             return
         for step in sight.pending:
@@ -193,7 +193,7 @@ def restored_interrupts(files: IRQFiles, writer: InterruptWriter, memory: Memory
     found = files.look()
     steering = steer(writer.known(found.interrupts), memory, (), Room(found.online, CPUSet()))
     problems = [
-        f"interrupt {number} ({name}): somebody else has moved it; it is left alone"
+        f"interrupt {number} ({name}): another program has moved it; it is left alone"
         for number, name in steering.memory.alone.items()
         if number not in memory.alone
     ]
@@ -214,7 +214,7 @@ def restore_interrupts(root: str, folder: Path) -> tuple[str, ...]:
     unreadable = (journal.problem,) if journal.problem else ()
     if not memory.kept:
         return unreadable
-    ignore: Callable[[Step, InterruptTrouble | None], object] = lambda _step, _trouble: None  # noqa: E731 - nobody hears
+    ignore: Callable[[Step, InterruptTrouble | None], object] = lambda _step, _trouble: None  # noqa: E731 - not reported
     _, problems = restored_interrupts(files, InterruptWriter(files, journal, ignore), memory)
     return (*unreadable, *problems, *((journal.problem,) if journal.problem else ()))
 

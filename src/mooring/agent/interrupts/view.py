@@ -37,7 +37,7 @@ class InterruptView:
 
     @property
     def alone(self) -> tuple[Step, ...]:
-        """Those that somebody else has moved."""
+        """Those that another program has moved."""
         return tuple(one for one in self.steps if one.place is None)
 
     def count(self, why: Why) -> int:

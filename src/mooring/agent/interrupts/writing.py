@@ -24,7 +24,7 @@ class InterruptWriter:
         Args:
             files: of the kernel.
             journal: is written before them.
-            told: hears of every write.
+            told: receives every write.
         """
         self._files, self._journal, self._told = files, journal, told
         self._refused: dict[tuple[int, str], CPUSet | None] = {}

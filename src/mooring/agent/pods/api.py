@@ -33,7 +33,7 @@ class APIPods:
     """Pods of one node as the API server has them.
 
     Of each pod only what decides is kept: containers, resources, and the agent's own annotations. While the API server
-    is away, what is known stays, and nobody waits for more.
+    is not reachable, what is known stays, and no request waits for more.
     """
 
     def __init__(

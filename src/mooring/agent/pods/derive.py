@@ -12,7 +12,7 @@ What is exact and what is not (measured in real-kubernetes.md section 13):
   size. As long as it is the only one it is taken for that; when the containers together exceed the pod it is known for
   what it is.
 * Memory requests below the limit, huge pages and devices are not told. None of them matters to the CPU manager, and the
-  memory manager looks at Guaranteed pods only, whose memory requests are their limits.
+  memory manager considers Guaranteed pods only, whose memory requests are their limits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kubernetes events without a flood: what was said already is counted up, and an object is told only so much.
+"""Kubernetes events without a flood: a repeated event is counted up, and each object gets a bounded number.
 
 A pod that is held back is tried again every few seconds, for as long as it waits; each try gives the same sentence.
 """

@@ -15,7 +15,7 @@ MOST_REMEMBERED = 512
 class KnownPods:
     """Pods by uid.
 
-    The one who asks may wait for a pod that is about to become known: the kubelet's watch and the agent's get it at
+    A reader may wait for a pod that is about to become known: the kubelet's watch and the agent's get it at
     about the same time, and whose comes first is chance.
     """
 
@@ -45,7 +45,7 @@ class KnownPods:
             self._pods.pop(uid, None)
 
     def stale(self) -> None:
-        """Learn that nothing more will be heard for now: nobody waits any longer, what is known stays."""
+        """Learn that no more changes arrive for now: no reader waits any longer, what is known stays."""
         with self._changed:
             self._live = False
             self._changed.notify_all()
@@ -81,7 +81,7 @@ class KnownPods:
                 self._missed.pop(uid, None)
                 return found
             self._misses += 1
-            # Whoever asked in passing takes nothing from the one who would wait.
+            # A reader that does not wait takes nothing from one that would.
             if patience > 0:
                 self._missed[uid] = None
                 if len(self._missed) > MOST_REMEMBERED:

@@ -110,7 +110,7 @@ class StaticPods:
             return None
         if not found:
             return None
-        # What the kubelet adds when it reads the manifest, so that nobody takes the pod for one of the API server.
+        # What the kubelet adds when it reads the manifest, so that the pod is not taken for one of the API server.
         added = {key: text for key, text in sandbox.annotations.items() if key in (CONFIG_SOURCE, CONFIG_HASH)}
         annotations = {**found[0].annotations, **added}
         return replace(found[0], uid=sandbox.uid, name=sandbox.name, annotations=annotations)

@@ -41,7 +41,7 @@ def quota_of(milli: int, period: int = PERIOD) -> int:
 def milli_of_shares(shares: int) -> int | None:
     """Return the CPU request with these shares; 0 where they say nothing, None where they are at the upper bound.
 
-    Shares that no request has, because somebody else set them, count as the next smaller amount.
+    Shares that no request has, because another program set them, count as the next smaller amount.
 
     >>> milli_of_shares(1228), milli_of_shares(2), milli_of_shares(262144)
     (1200, 0, None)

@@ -104,7 +104,7 @@ def _derived(pod: Pod, name: str, asked: LinuxResources) -> Container:
 
 
 def _with(resource: str, container: Container, source: Container) -> Container:
-    """Return the container with one resource of another; a memory request that nobody tells stays."""
+    """Return the container with one resource of another; an unknown memory request stays."""
 
     def taken(own: ResourceList, theirs: ResourceList, *, stays: bool) -> ResourceList:
         if resource in theirs:

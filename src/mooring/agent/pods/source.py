@@ -75,7 +75,7 @@ class PodSources:
         return found if self.api is None else {**found, **self.api.known(others)}
 
     def wanted(self, sandbox: PodSandbox) -> Pod | None:
-        """Return the pod with the resources that it is to have, or None; nobody resizes a static pod."""
+        """Return the pod with the resources that it is to have, or None; a static pod is never resized."""
         return None if self.api is None or is_static(sandbox) else self.api.wanted(sandbox)
 
 

@@ -84,7 +84,7 @@ def set_taint(cluster: Cluster, node: str, *, present: bool) -> bool:
     """See to it that the node has, or has not, the taint; tell whether anything had to be changed.
 
     The list of taints can only be written whole, so the write carries the version that was read and fails with 409 when
-    somebody else was faster.
+    another client was faster.
 
     Raises:
         ClusterError: it failed.

@@ -1,8 +1,8 @@
 """Telling containers their CPUs: what their files say, and when.
 
 What a container is about to lose is not in its files from the moment at which that is decided. What it gets appears in
-them when it has it, so that nobody pins a thread to a CPU that is not his yet. The proposal wants the file first in
-both directions; this is a deviation from it.
+them when it has it, so that no program pins a thread to a CPU that is not its own yet. The proposal wants the file
+first in both directions; this is a deviation from it.
 
 Source: KEP-6369; spec: resize.md section 6.
 """
@@ -43,7 +43,7 @@ class Told:
     before: tuple[WriteAssigned, ...] = ()
     """Files that lose CPUs: to be written before cgroups change."""
     after: tuple[WriteCPUSet | WriteAssigned | DropAssigned, ...] = ()
-    """The others, each after a look at the cgroup that the files speak of."""
+    """The others, each after a check of the cgroup that the files speak of."""
 
 
 def is_told(state: AgentState, container: KnownContainer) -> bool:
@@ -59,7 +59,7 @@ def is_told(state: AgentState, container: KnownContainer) -> bool:
 def assigned_to(state: AgentState, uid: str, name: str, claimed: Mapping[tuple[str, str], int]) -> Assigned:
     """Return what a container has for itself alone, while a release is pending what it will have then.
 
-    A mixed one is told the shared pool besides.
+    For a mixed one the shared pool is included.
 
     Args:
         state: with the container.
@@ -155,7 +155,7 @@ def told(before: AgentState, after: AgentState, on_their_way: Collection[str]) -
 def told_anew(state: AgentState) -> Told:
     """Return a state in which it is known what all files say: what containers have on record, of what is theirs.
 
-    After a restart nobody knows what the files say, and perhaps it is too much. The record is the runtime's, from
+    After a restart it is unknown what the files say, and perhaps it is too much. The record is the runtime's, from
     before the answer that brings it up to date.
     """
     writes: list[WriteAssigned] = []

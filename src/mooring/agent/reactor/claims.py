@@ -1,6 +1,6 @@
 """Claims of dynamic resource allocation: prepared for pods, and given back.
 
-When a claim is prepared its CPUs leave the shared pool at once, so that nobody runs on them any more by the time at
+When a claim is prepared its CPUs leave the shared pool at once, so that no other container runs on them by the time at
 which its first container is created.
 """
 
@@ -27,7 +27,7 @@ def prepare_claim(
         state: before.
         asked: what is allocated to it on this node.
         pods: uids of those for which it is reserved now.
-        observer: hears of the engine's facts, for metrics.
+        observer: receives the engine's facts, for metrics.
 
     Returns:
         An outcome that is :class:`Refused` when the claim gets nothing.

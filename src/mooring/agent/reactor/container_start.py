@@ -56,7 +56,7 @@ def create_container(
         sandbox: of the pod.
         container: that is to be made.
         pod: the container's pod: the API object, the static manifest, or derived from the containers seen so far.
-        observer: hears of the engine's facts, for metrics.
+        observer: receives the engine's facts, for metrics.
         now: the present moment, from which a scale-down delay counts.
     """
     before, state = state, with_sandbox(state, sandbox)
@@ -117,7 +117,7 @@ def start_container(
         sandbox: of the pod.
         container: with the pid of its task and what the runtime has on record.
         pod: the container's pod, needed where the agent was away when the container was created.
-        observer: hears of the engine's facts, for metrics.
+        observer: receives the engine's facts, for metrics.
     """
     before, state = state, with_sandbox(state, sandbox)
     effects: tuple[Effect, ...] = ()
@@ -153,10 +153,10 @@ def _kept_in_pool(state: AgentState, container_id: str) -> tuple[AgentState, tup
 
 
 def _occasion(before: KnownContainer | None, wanted: Setting) -> Occasion:
-    """Tell a lost update from what nobody has told the runtime yet.
+    """Tell a lost update from what the runtime could not know yet.
 
-    The second is a container of whose creation nobody was told, or one for which something was decided since the last
-    reply that could have said so.
+    The second is a container whose creation the agent did not see, or one for which something was decided since the
+    last reply that could have said so.
     """
     if before is None or difference(before.missed or before.told, wanted) is not None:
         return Occasion.DECISION

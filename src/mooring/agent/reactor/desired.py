@@ -76,7 +76,7 @@ class DesiredSettings:
         usable = exclusive & ~self.kubelet.node.cpu.offline
         if usable and not self.is_mixed(uid, name):
             return CPUSet(usable)
-        # Also who has lost all of his own: the kernel lets him run somewhere, and that is to be the pool.
+        # Also one that has lost all CPUs of its own: the kernel lets it run somewhere, and that must be the pool.
         return CPUSet(usable | self.pool.mask)
 
     def is_mixed(self, uid: str, name: str) -> bool:

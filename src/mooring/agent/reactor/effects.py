@@ -140,7 +140,7 @@ class WriteAssigned:
     makes: bool
     """Whether its folder is made; a container that runs without one cannot see it anyway."""
     again: bool = False
-    """Whether files are replaced that say so already, for those who watch them."""
+    """Whether files that say so already are replaced, for programs that watch them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class DropAssigned:
 
 @dataclass(frozen=True, slots=True)
 class SweepAssigned:
-    """Remove the files of all other containers than these, after a time in which nobody saw them go."""
+    """Remove the files of all other containers than these, after a time in which the agent was not there."""
 
     told: frozenset[str]
     """Ids of containers whose files are written one by one."""

@@ -1,14 +1,15 @@
-"""What came of writing a container's cpuset: repairs, what could not be put right, and whether its program may run.
+"""Results of writing a container's cpuset: repairs, what could not be corrected, and whether its program may run.
 
 At StartContainer a container does not run unless the kernel shows that it stays within what was decided: nothing later
-could keep its program off somebody else's CPUs. On containerd a refusal fails the start, and the kubelet tries again.
+could keep its program off the CPUs of others. On containerd a refusal fails the start, and the kubelet tries again.
 CRI-O ignores it: what starts is checked at PostStartContainer (:mod:`mooring.agent.reactor.lifecycle`). The same holds
 for a group that cannot be found or read although its process lives, and on a node where none can be found no container
 starts: reason, readiness and event then say why. Not refused are containers
 
-* that have less than was decided (a CPU is offline, or a group above lacks it): they are in nobody's way, and reported;
+* that have less than was decided (a CPU is offline, or a group above lacks it): they disturb no other container, and
+  are reported;
 * whose process has ended: nothing would run, and the runtime finds out itself;
-* of a machine that is not this one, where nobody can look.
+* of a machine that is not this one, whose cgroups cannot be read.
 
 Source: wire measurements on containerd 2.1.9: an update of a container that is being made is lost without a word, a
 refused start leaves an exited container.
@@ -39,7 +40,7 @@ class Compliance(Enum):
     RIGHT = "right"
     """Exactly what is wanted."""
     WITHIN = "within"
-    """A part of it: in nobody's way."""
+    """A part of it: no other container is disturbed."""
     BEYOND = "beyond"
     """Something that it should not use."""
     UNKNOWN = "unknown"
@@ -101,7 +102,7 @@ def writes_done(outcome: EventOutcome, results: Collection[WriteOutcome]) -> Eve
 
 
 def report_deviation(state: AgentState, container_id: str, problem: str, *, is_known: bool = True) -> EventOutcome:
-    """Tell of a container whose cgroup is not as decided and could not be put right; once, until that changes.
+    """Report a container whose cgroup is not as decided and could not be corrected; once, until that changes.
 
     Args:
         state: now.
@@ -121,7 +122,7 @@ def report_deviation(state: AgentState, container_id: str, problem: str, *, is_k
 
 
 def without_deviation(state: AgentState, container_ids: Collection[str]) -> AgentState:
-    """Return the state after cgroups were seen to be as decided: what deviates again is told again."""
+    """Return the state after cgroups were found as decided: a new deviation is reported again."""
     if not any(one in state.deviating for one in container_ids):
         return state
     for one in container_ids:
@@ -133,7 +134,7 @@ def without_deviation(state: AgentState, container_ids: Collection[str]) -> Agen
 
 
 def _keeps_from_running(one: WriteOutcome) -> bool:
-    # Without a process nobody can tell one that has ended from one whose group has another name.
+    # Without a process, a container that has ended looks like one whose group has another name.
     unsure = one.standing is Compliance.ENDED and not one.write.pid
     return unsure or one.standing in (Compliance.BEYOND, Compliance.UNKNOWN)
 
@@ -154,7 +155,7 @@ def _event(state: AgentState, known: KnownContainer, reason: str, text: str) -> 
 def correct_deviation(state: AgentState, container_id: str, cpus: CPUSet, mems: CPUSet) -> EventOutcome:
     """Put a container right whose cgroup is not what it should be; what is right by now is left alone.
 
-    Whether it was repaired is told when it was written (:func:`mooring.agent.reactor.enforcement.writes_done`).
+    Whether it was corrected is reported after the write (:func:`mooring.agent.reactor.enforcement.writes_done`).
 
     Args:
         state: now.

@@ -1,8 +1,9 @@
 """CPUs that go offline and come back (extension cpu-hotplug): what becomes of containers.
 
-The kernel itself takes an offline CPU from everybody. In cgroup version 1 it takes it out of ``cpuset.cpus`` of every
-group and never gives it back; in version 2 it leaves that file alone and what is in effect follows. Here an offline CPU
-is in nobody's setting, so that what is in effect is what is wanted, and when it is back all groups are written anew.
+The kernel itself removes an offline CPU from every group. In cgroup version 1 it takes it out of ``cpuset.cpus`` of
+every group and never gives it back; in version 2 it leaves that file alone and what is in effect follows. Here an
+offline CPU is in no container's setting, so that what is in effect is what is wanted, and when it is back all groups
+are written anew.
 
 Source: kernel Documentation/admin-guide/cgroup-v1/cpusets.rst section 1.3 and 2.4, and cgroup-v2.rst; for the rest
 :mod:`mooring.node.hotplug`.
@@ -42,18 +43,18 @@ def is_news(state: AgentState, online: int) -> bool:
 
 
 def cpus_changed(state: AgentState, online: int, observer: Observer | None = None) -> EventOutcome:
-    """Bring the state in line with the CPUs that are online, and tell everybody whom it concerns.
+    """Bring the state in line with the CPUs that are online, and report to every pod that it concerns.
 
     Args:
         state: before.
         online: mask of the CPUs that are online now.
-        observer: hears of the engine's facts, for metrics.
+        observer: receives the engine's facts, for metrics.
     """
     if not is_news(state, online):
         return outcome(state, state)
     offline = known_cpus(state.kubelet.node) & ~online
     back = state.kubelet.node.cpu.offline & ~offline
-    # First what comes: what stood in for it is free for those who lose something now.
+    # CPUs that came online first: their replacements are free for containers that lose CPUs now.
     kubelet, gained = state.kubelet.online(back, observer) if back else (state.kubelet, CPUsChanged(0))
     gone = offline & ~kubelet.node.cpu.offline
     kubelet, lost = kubelet.offline(gone, observer) if gone else (kubelet, CPUsChanged(0))

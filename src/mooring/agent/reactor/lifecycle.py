@@ -28,7 +28,7 @@ EVENTS = frozenset(Event)
 
 
 def needs_pod(state: AgentState, event: Event, sandbox: PodSandbox | None, container: Container | None) -> bool:
-    """Tell whether :func:`state_change` must be given the pod: of a container whose creation nobody was asked about."""
+    """Tell whether :func:`state_change` must be given the pod: of a container whose creation the agent did not see."""
     if event not in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER) or sandbox is None or container is None:
         return False
     return container.id not in state.containers or sandbox.uid not in state.kubelet.node.active
@@ -71,7 +71,7 @@ def container_created(
 ) -> EventOutcome:
     """Learn that the runtime has a container on record: from now on it takes updates.
 
-    One whose creation nobody was asked about is placed now; a refusal comes when it starts.
+    A container whose creation the agent did not see is placed now; a refusal comes when it starts.
     """
     before, state = state, with_sandbox(state, sandbox)
     effects: tuple[Effect, ...] = ()
@@ -112,7 +112,7 @@ def container_updated(state: AgentState, sandbox: PodSandbox, container: Contain
     """Lift the pod's quota again, which a resize of the kubelet writes anew, and see to the container's cpuset.
 
     Between the answer and its deed the runtime lets other events pass. Where one of them changed what the container
-    should have, the answer was late: its cgroup is put right now, its record with the next reply.
+    should have, the answer was late: its cgroup is corrected now, its record with the next reply.
     """
     known = None if container is None else state.containers.get(container.id)
     lifts = lift_of_pod(state, sandbox.uid)
@@ -171,7 +171,7 @@ def end_gone_sandboxes(state: AgentState, sandbox_ids: Iterable[str], observer: 
     Args:
         state: now.
         sandbox_ids: where neither the sandbox nor a container of it has a control group.
-        observer: hears of the engine's facts, for metrics.
+        observer: receives the engine's facts, for metrics.
     """
     making = {one.sandbox_id for one in state.containers.values() if one.phase is Phase.CREATING}
     after = state

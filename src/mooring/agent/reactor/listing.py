@@ -2,7 +2,7 @@
 
 containerd lists neither a sandbox in state Unknown nor a container in state UNKNOWN. These are what it calls them after
 its own restart when their shim does not answer in time; their programs run on. So of what the agent knows and the list
-lacks the control groups are asked: who has processes keeps its place, and is ended when its group is gone.
+lacks the control groups are asked: a container with processes keeps its place, and is ended when its group is gone.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def listed(
     for container in containers:
         sandbox = boxes.get(container.pod_sandbox_id)
         if sandbox is None:
-            text = f"{container.name} is listed and its sandbox {container.pod_sandbox_id} is not: nobody knows its pod"
+            text = f"{container.name} is listed and its sandbox {container.pod_sandbox_id} is not: its pod is unknown"
             reports.append(AgentReport(ReportKind.CONTAINER_UNPLACED, text, "", container.id))
             continue
         before = state.containers.get(container.id)
@@ -114,7 +114,7 @@ def listed(
             claims=container.claims,
         )
     for one in _kept_containers(state, containers, running):
-        # Without its sandbox nobody would end it.
+        # Without its sandbox no event would end it.
         if one.sandbox_id in boxes:
             known[one.id] = replace(one, unlisted=True)
             text = f"{one.name} runs and the runtime does not list it; it keeps its CPUs"

@@ -105,7 +105,7 @@ def started_despite_refusal(state: AgentState, container: KnownContainer) -> tup
 
 
 def without_refusal(state: AgentState, uid: str, name: str) -> AgentState:
-    """Return the state after a container has started; the next refusal is told again."""
+    """Return the state after a container has started; the next refusal is reported again."""
     if (uid, name) not in state.unstarted:
         return state
     return replace(state, unstarted={key: why for key, why in state.unstarted.items() if key != (uid, name)})

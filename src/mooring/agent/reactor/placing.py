@@ -45,7 +45,7 @@ def place(state: AgentState, pod: Pod, container: str = "", observer: Observer |
         state: where the pod may be known already.
         pod: as a pod source knows it, or derived from the containers seen so far.
         container: the one that is about to be; a pod that was derived grows by it.
-        observer: hears of the engine's facts, for metrics.
+        observer: receives the engine's facts, for metrics.
     """
     node = state.kubelet.node
     known = node.active.get(pod.uid)
@@ -132,7 +132,7 @@ def waiting_placed(state: AgentState, observer: Observer | None = None) -> Place
     """Ask again for containers that run although they could not be placed; the kubelet will not ask for them.
 
     These are all of a pod that was refused, or those that joined a placed pod while the agent was away. Before them
-    come those who lost CPUs that are offline: what is free now may stand in. Nobody but the agent asks again for the
+    come containers that lost offline CPUs: free CPUs may replace them. Only the agent asks again for the
     eviction of a pod that runs and has to wait on.
     """
     effects: list[Effect] = []
@@ -183,7 +183,7 @@ def _asked(state: AgentState, pod: Pod, observer: Observer | None) -> tuple[Kube
 
 
 def pool_is_missed(state: AgentState, after: Kubelet, pod: Pod) -> bool:
-    """Tell whether the shared pool is empty after a decision about a pod, although somebody needs it."""
+    """Tell whether the shared pool is empty after a decision about a pod, although a container needs it."""
     if after.settings.cpu is None or effective_pool(after.node.cpu):
         return False
     if after.settings.cpu.resizes:

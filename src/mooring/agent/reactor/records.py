@@ -67,8 +67,8 @@ def believed(told: Setting, record: Setting) -> Setting:
     """Return what is on record, as far as that is known.
 
     A message is put together before the runtime's turn for it comes, so that it can be older than the last answer
-    (containerd 2.1.9 and 2.4.2, read and seen under churn). Where the two differ nobody knows, and the next reply tells
-    the container anew: to trust the older one could leave a container where it may not be any more.
+    (containerd 2.1.9 and 2.4.2, read and seen under churn). Where the two differ the record is unknown, and the next
+    reply tells the container anew: to trust the older one could leave a container where it may not be any more.
 
     >>> from mooring.core.cpuset import CPUSet
     >>> few, many = CPUSet.parse("0-3"), CPUSet.parse("0-5")

@@ -1,7 +1,7 @@
 """Resizing containers in place: asking the engine, and taking CPUs back when their delay is over.
 
 A resize that the engine refuses leaves everything as it was. CPUs that a container gives back are not free before they
-were really taken from it, so that whoever applies a release writes the container's cgroup first
+were really taken from it, so that a release writes the container's cgroup first
 (:func:`taken_back`) and spares those with which that went wrong (:func:`released`).
 
 Source: KEP-5554, KEP-6122; spec: resize.md sections 4 and 5.
@@ -106,7 +106,7 @@ def restarted(
         container: that is being created.
         pod: as a pod source knows it now.
         now: the present moment.
-        observer: hears of the engine's facts, for metrics.
+        observer: receives the engine's facts, for metrics.
     """
     known = state.kubelet.node.active.get(pod.uid)
     lived = any(
@@ -186,7 +186,7 @@ def released(
         state: before.
         now: the present moment.
         spared: pod uid and container of those that still have them.
-        observer: hears of the engine's facts, for metrics.
+        observer: receives the engine's facts, for metrics.
     """
     active = state.kubelet.node.active
     due = {(uid, name) for uid, name, _ in _due(state, now)}
@@ -201,7 +201,7 @@ def released(
 
 
 def _told_again(state: AgentState, lessened: Collection[tuple[str, str]]) -> Iterator[WriteAssigned]:
-    """Yield what makes containers look at their files although these say what they said before.
+    """Yield what makes containers read their files again although these say what they said before.
 
     Kernels before 6.2 undo the pins of all threads when a cpuset changes. Here that is later than the files, so that
     nothing else tells a program to pin its threads again.

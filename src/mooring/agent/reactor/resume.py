@@ -100,7 +100,7 @@ def resume(
 def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfig) -> Resumed | StartRefusal:
     """Return the state under another configuration, with all pods where they are; a refusal leaves the old one.
 
-    Pods that wait go on to wait. One that runs is asked for again by nobody but the agent, so it must not be forgotten.
+    Pods that wait go on to wait. Only the agent asks again for one that runs, so it must not be forgotten.
     """
     kubelet = state.kubelet
     try:
@@ -117,7 +117,7 @@ def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfi
         started=kubelet.node.started,
         stored_hints=kubelet.node.stored_hints,
     )
-    # What they were judged by is gone, so that everybody who waits is asked for anew.
+    # What they were judged by is gone, so that every waiting pod is asked for anew.
     held = {
         uid: replace(one, cpu=CPUState("", NO_CPUS, {}), memory=MemoryState("", {}, {}))
         for uid, one in state.held.items()

@@ -50,7 +50,7 @@ def unknown_pods(
 ) -> tuple[PodSandbox, ...]:
     """Return the sandboxes whose pods :func:`synchronize` must be given; its arguments.
 
-    These have containers or entries, and nobody knows their pods, or not all of their containers.
+    These have containers or entries, and their pods, or some of their containers, are unknown.
     """
     node = state.kubelet.node
     names: dict[str, set[str]] = {}
@@ -85,7 +85,7 @@ def synchronize(
         sandboxes: all of the runtime's, those that have ended too.
         containers: those that are made or run.
         pods: by uid, for :func:`unknown_pods`.
-        observer: hears of the engine's facts, for metrics.
+        observer: receives the engine's facts, for metrics.
         now: the present moment, for releases that go on or begin anew.
         running: ids of those of :func:`~mooring.agent.reactor.listing.unlisted` that have processes.
     """
@@ -120,7 +120,7 @@ def synchronize(
 
 
 def _without_gone(state: AgentState, observer: Observer | None) -> Reconciled:
-    """End pods that have no sandbox any more, and drop entries of pods that nobody knows."""
+    """End pods that have no sandbox any more, and drop entries of unknown pods."""
     uids = {one.uid for one in state.sandboxes.values()}
     effects: list[Effect] = []
     node = state.kubelet.node
@@ -266,7 +266,7 @@ def _differences(state: AgentState) -> list[Effect]:
         if not setting.cpus and state.kubelet.settings.cpu is not None:
             text = f"{one.name} runs on {one.told.cpus or 'all CPUs'}, and the shared pool is empty"
             found.append(AgentReport(ReportKind.CONTAINER_UNPLACED, text, one.uid, one.id))
-            # Nobody can stop a program that runs: whoever looks at the pod has to learn of it.
+            # A running program cannot be stopped: the event makes it visible at the pod.
             pod = state.kubelet.node.active.get(one.uid)
             found += [EventFor(pod.uid, pod.namespace, pod.name, EMPTY_SHARED_POOL, text)] if pod is not None else []
             continue

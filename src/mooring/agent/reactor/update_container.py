@@ -1,10 +1,10 @@
 """UpdateContainer: the kubelet changes sizes.
 
 With the extension exclusive-resize that is a resize, which the engine decides about; without it the CPUs stay as they
-are. The runtime takes what its client sends where nobody answers, so that CPUs and nodes are answered where the client
-names some; and where the record lacks them, which corrects a record that an update has missed. Else they are left out:
-containerd does what is answered here after it has let the next event pass, so that a list could come after a newer one
-and bring back CPUs that somebody else has by then (2.1.9 and 2.4.2, seen under churn).
+are. The runtime takes what its client sends where no plugin answers, so that CPUs and nodes are answered where the
+client names some; and where the record lacks them, which corrects a record that an update has missed. Else they are
+left out: containerd does what is answered here after it has let the next event pass, so that a list could come after a
+newer one and bring back CPUs that another container has by then (2.1.9 and 2.4.2, seen under churn).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def update_container(
         resources: what the client asks for. A CFS quota in it is overruled where it is lifted.
         target: the pod with the resources that it is to have, as the API server knows it.
         now: the present moment, from which a scale-down delay counts.
-        observer: hears of the engine's facts, for metrics.
+        observer: receives the engine's facts, for metrics.
     """
     before, state = state, with_sandbox(state, sandbox)
     known = state.containers.get(container.id)
@@ -77,7 +77,7 @@ def update_container(
 
 
 def _phase(container: Container) -> Phase:
-    """Return the phase of a container that nobody has told of; clients may update one that has ended long ago."""
+    """Return the phase of an unknown container; clients may update one that has ended long ago."""
     return _PHASES.get(container.state, Phase.RUNNING)
 
 

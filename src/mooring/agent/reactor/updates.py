@@ -1,7 +1,7 @@
 """Telling the runtime: which containers must change, by a reply or by their cgroups.
 
 An update in a reply moves the record and the cgroup of a container that runs. One that is being created misses it, one
-that is about to run may miss it; these are put right by their cgroups (containerd 2.1.9, measured).
+that is about to run may miss it; these are corrected by their cgroups (containerd 2.1.9, measured).
 
 An answer that never arrived is made up for in the same way: the runtime does not know what the state says.
 """
@@ -77,7 +77,7 @@ def refreshed(state: AgentState, skip: str = "") -> Refreshed:
 def enforced(before: AgentState, after: AgentState) -> tuple[AgentState, tuple[Effect, ...]]:
     """Return the second state, with what makes a change of the engine's state true where no reply can carry updates.
 
-    Cgroups are written at once, those that lose CPUs first, so that nobody is let onto a CPU that another still has.
+    Cgroups are written at once, those that lose CPUs first, so that no container gets a CPU that another still has.
     The runtime's record follows with the next reply.
     """
     if before.kubelet.node.providers is after.kubelet.node.providers:
@@ -128,7 +128,7 @@ def outcome(
 
     The state is written when the engine's changed or a container is new. What earlier replies changed is verified now,
     because the runtime has done it by the time of the next event; except what UpdateContainer asked for, which is seen
-    to when it is told to be done. Containers are told what has become of their CPUs.
+    to when it is told to be done. The files of containers follow their CPUs.
     """
     answer = answer or Accepted()
     told = (

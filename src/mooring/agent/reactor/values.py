@@ -89,7 +89,7 @@ class KnownContainer:
     """What its cgroup was given past the runtime, which may have something else on record; None when both are as told.
     """
     shown: Assigned | None = None
-    """What its files say; None when it has none, or nobody knows."""
+    """What its files say; None when it has none, or that is unknown."""
     claims: tuple[str, ...] = ()
     """Variables of its environment that stand for what it has of claims."""
     missed: Setting | None = None
@@ -105,7 +105,7 @@ class LastSeen:
     sandboxes: Mapping[str, PodSandbox] = field(default_factory=dict)
     """By id, without labels and annotations."""
     containers: Mapping[str, KnownContainer] = field(default_factory=dict)
-    """By id; whether they run still nobody knows."""
+    """By id; whether they still run is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class HeldPod:
 
 @dataclass(frozen=True, slots=True)
 class KnownDeviation:
-    """A container whose cgroup is not as decided, and could not be put right."""
+    """A container whose cgroup is not as decided, and could not be corrected."""
 
     text: str
     is_known: bool
@@ -138,7 +138,7 @@ class Options:
     place_while_unwritable: bool = True
     """Whether pods get CPUs and memory of their own while the agent's folder cannot be written."""
     telling: AssignedScope = AssignedScope.ANNOTATED
-    """Who is told which CPUs he has, with the extension assigned-cpuset."""
+    """Which containers get files with their CPUs, with the extension assigned-cpuset."""
     assigned_dir: str = "/run/mooring/assigned"
     """Folder of the node in which every such container has one of its own."""
     assigned_mount_path: str = "/run/mooring-assigned"

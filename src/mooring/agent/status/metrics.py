@@ -27,7 +27,7 @@ from mooring.service.http import Page
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REPLY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
-"""Seconds; a runtime waits for two unless it is told otherwise."""
+"""Seconds; a runtime waits for two by default."""
 
 
 _REPAIRS = {
@@ -35,7 +35,7 @@ _REPAIRS = {
     ReportKind.QUOTA_DEVIATION: "quota",
     ReportKind.CPUSET_DIFFERED: "record",
 }
-"""Findings that were put right -> what it was: the kernel's cpuset, its quota, or the runtime's record."""
+"""Reports of corrections -> what was corrected: the kernel's cpuset, its quota, or the runtime's record."""
 
 
 class AgentMetrics:
@@ -51,7 +51,7 @@ class AgentMetrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives this function no types
         self._provider = provider
         self.beside: Callable[[], str] = str
-        """What others have for the page, in the same format; nothing unless somebody says so."""
+        """Further metrics for the page, in the same format; none by default."""
         self._registry = CollectorRegistry()
         self.reply_seconds = Histogram(
             "mooring_agent_reply_seconds",
@@ -154,7 +154,7 @@ class _OfSnapshot(Collector):
         self._provider = provider
 
     def describe(self) -> Iterable[Metric]:
-        """Return the names without a look at the agent, which may not be ready for one."""
+        """Return the names without reading the agent, which may not be ready for that."""
         return _families(())
 
     def collect(self) -> Iterator[Metric]:

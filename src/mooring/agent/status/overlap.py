@@ -1,4 +1,4 @@
-"""Who may run on somebody else's exclusive CPUs: the one thing that must never be.
+"""Containers that may run on exclusive CPUs of others: the one thing that must never be.
 
 Held against one another are what the engine gave exclusively and what the kernel lets each container use. Where a
 cgroup was not read yet, what the runtime was told counts.
@@ -33,8 +33,9 @@ class Overlap:
 def overlaps(state: AgentState, effective: Mapping[str, CPUSet]) -> tuple[Overlap, ...]:
     """Return every overlap among containers with processes, in the order in which they were seen.
 
-    The CPUs of a container that is being made are its own already, and whoever still runs on them does nobody harm: the
-    runtime moves them before it goes on with the container, and what it misses is put right before the program runs.
+    The CPUs of a container that is being made are its own already, and a container that still runs on them does no
+    harm: the runtime moves them before it goes on with the container, and what it misses is corrected before the
+    program runs.
 
     Args:
         state: what was decided and told.
@@ -47,7 +48,7 @@ def overlaps(state: AgentState, effective: Mapping[str, CPUSet]) -> tuple[Overla
     taken = reduce(or_, exclusive.values(), 0)
     found: list[Overlap] = []
     for other in live:
-        # Nearly everybody keeps to himself: pairs are looked at only for those who do not.
+        # Nearly all containers stay within their own CPUs: only the others are compared in pairs.
         if not may_use[other.id] & taken & ~exclusive[other.id]:
             continue
         for owner in live:
@@ -76,12 +77,12 @@ def _described(state: AgentState, container: KnownContainer) -> Container | None
 
 
 def exclusive_cpus(state: AgentState, container: KnownContainer, claimed: Mapping[tuple[str, str], int]) -> CPUSet:
-    """Return the CPUs that a container shares with nobody but users of the same claims; empty when it has none.
+    """Return the CPUs that a container shares only with users of the same claims; empty when it has none.
 
     Args:
         state: what was decided.
         container: one of it.
-        claimed: what all containers have of claims; to find that out takes a look at everybody.
+        claimed: what all containers have of claims; to find that out, all containers are read.
     """
     of_claims = CPUSet(CPUMask(claimed.get(_key(container), 0)))
     node = state.kubelet.node

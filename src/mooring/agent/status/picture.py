@@ -1,6 +1,6 @@
 """The picture of a node from what its agent says: a status document, and the machine as the agent sees it.
 
-Nothing is decided here and no engine runs: whoever looks may be an older or newer program than the agent.
+Nothing is decided here and no engine runs: the program that draws may be older or newer than the agent.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def _view(machine: Machine, document: Mapping[str, Any]) -> NodeView:
 
 
 def _is_static(document: Mapping[str, Any]) -> bool:
-    """Tell whether there is a shared pool: under CPU manager policy ``none`` everybody may run everywhere."""
+    """Tell whether there is a shared pool: under CPU manager policy ``none`` every container may run everywhere."""
     cpus = document["cpus"]
     return bool(cpus["shared"] or cpus["exclusive"] or cpus["free"])
 
 
 def _owners(pod: Mapping[str, Any]) -> Iterator[CPUOwner]:
-    """Yield who of a pod holds CPUs: first the pod as a whole, then its containers in their order."""
+    """Yield the owners of CPUs in a pod: first the pod as a whole, then its containers in their order."""
     name, uid = f"{pod['namespace']}/{pod['name']}", pod["uid"]
     if pod["cpus"]:
         yield CPUOwner(name, uid, _set(pod["cpus"]), _nodes(pod["mems"]))

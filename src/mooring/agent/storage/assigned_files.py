@@ -18,14 +18,14 @@ from mooring.checkpoint.replacement import system_words
 CPUSET_FILE = "assigned.cpuset"
 MEMSET_FILE = "assigned.memset"
 SHARED_FILE = "shared.cpuset"
-"""The pool in which a mixed container may run besides; nobody else has this file."""
+"""The pool in which a mixed container may run besides; other containers do not have this file."""
 _FOLDER_MODE = 0o755
-"""Everybody may read and nobody but the owner write: a container sees it through a mount that nobody can write."""
+"""All users may read, only the owner may write: a container sees it through a read-only mount."""
 _FILE_MODE = 0o444
 
 
 class AssignedFiles:
-    """Folders of containers in one folder that is nobody else's; calls come one after another."""
+    """Folders of containers in one folder of the agent's own; calls come one after another."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -97,14 +97,14 @@ def _replace(mine: Path, name: str, text: str) -> None:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder that everybody may read, whatever the process's mask."""
+    """Make a folder that all users may read, whatever the process's mask."""
     with suppress(FileExistsError):
         folder.mkdir(_FOLDER_MODE)
         folder.chmod(_FOLDER_MODE)
 
 
 def _remove(mine: Path) -> None:
-    """Remove a container's folder; what somebody else has put into it stays."""
+    """Remove a container's folder; files of other programs in it stay."""
     with suppress(FileNotFoundError):
         names = (CPUSET_FILE, MEMSET_FILE, SHARED_FILE)
         for one in (*(mine / name for name in names), *(mine / f".{name}" for name in names)):

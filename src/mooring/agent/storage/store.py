@@ -100,7 +100,7 @@ class Store:
             folder = self.folder.resolve()
             marked = _marked(folder)
         except (OSError, RuntimeError) as error:
-            # A disk that fails does not keep the agent from running; whoever writes there says so.
+            # A disk that fails does not keep the agent from running; the first write reports it.
             if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
                 return
             problem = f"cannot be the folder of the state: {system_words(error)}"
