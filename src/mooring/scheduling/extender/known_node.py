@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from mooring.core.pod import Pod
 from mooring.publisher.objects import NodeState
@@ -93,14 +93,14 @@ class KnownNode:
         """Take a published state unless it is older than the known one; a listed state always counts.
 
         Args:
-            new: the state as it is kept.
+            new: the state as it was received.
             state: the same, read; None when it cannot be read.
             listed: whether it is from a list.
         """
         if new.version < self.state.version and not listed:
             return
         before = self.state
-        self.state = new if new.facts else replace(new, facts=before.facts)
+        self.state = new.kept(before)
         if state is None or before.mark != new.mark:
             if state is not None:
                 self._take_names(NamedPods(state))

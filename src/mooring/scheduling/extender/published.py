@@ -31,6 +31,16 @@ class PublishedState:
     heard: float = 0.0
     """When it was received last."""
 
+    def kept(self, before: PublishedState) -> PublishedState:
+        """Return this received state as it is kept after another one.
+
+        What says nothing new shares its content; what cannot be read keeps the facts of the one before.
+        """
+        if self.trouble:
+            return replace(self, facts=before.facts)
+        packed = before.packed if self.mark == before.mark else zlib.compress(self.packed, 1)
+        return replace(self, packed=packed)
+
     @property
     def is_there(self) -> bool:
         """Whether anything is published, be it readable or not."""
@@ -49,7 +59,7 @@ class PublishedState:
 
 
 def published(state: NodeState | str, version: int, now: float) -> PublishedState:
-    """Return a received state as it is kept.
+    """Return a received state, which :meth:`PublishedState.kept` compresses.
 
     Args:
         state: what it says, or why it cannot be read.
@@ -60,7 +70,7 @@ def published(state: NodeState | str, version: int, now: float) -> PublishedStat
         return PublishedState(trouble=state, version=version, heard=now)
     document = msgspec.json.encode(state_document(replace(state, sequence=0)))
     mark = blake2b(document, digest_size=16).digest()
-    return PublishedState(zlib.compress(document, 1), mark, "", state.facts, version, now)
+    return PublishedState(document, mark, "", state.facts, version, now)
 
 
 class NamedPods:
