@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mooring.checkpoint.contents import CPUContents, cpu_contents, memory_contents
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
 from mooring.checkpoint.cpu_load import CPU_FAMILIES
-from mooring.checkpoint.formats import Family
+from mooring.checkpoint.formats import FormatFamily
 from mooring.checkpoint.goscan import JSONSyntaxError, parse, parse_prefix
 from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
 from mooring.checkpoint.memory_load import MEMORY_FAMILY
@@ -43,7 +43,7 @@ MEMORY_STATES = st.builds(
 )
 
 
-def found(text: str, family: Family = CPU_FAMILY) -> Salvage:
+def found(text: str, family: FormatFamily = CPU_FAMILY) -> Salvage:
     copy = salvaged(text, family)
     assert copy is not None
     return copy

@@ -45,6 +45,13 @@ def test_a_schema_is_valid_closed_and_whole(kind: str) -> None:
             assert set(part.get("required", [])) <= set(part["properties"]), part
 
 
+def test_members_are_those_of_the_golden_file() -> None:
+    """Within a version members are added, and none is renamed, removed or moved: change the file only to add some."""
+    found = {kind: members(schema(kind)) for kind in kinds()}
+    shown = "".join(f"{kind}\n" + "".join(f"  {line}\n" for line in lines) for kind, lines in found.items())
+    assert shown == MEMBERS.read_text("utf-8")
+
+
 @pytest.mark.parametrize("kind", kinds())
 def test_each_document_names_its_version_and_kind(kind: str) -> None:
     found = schema(kind)
@@ -117,6 +124,7 @@ def test_each_class_of_a_document_is_used_once() -> None:
     assert len(set(classes)) == len(classes)
 
 
+MEMBERS = Path(__file__).parent / "golden-members.txt"
 ROOMS = (cpu_facts, offline_facts, memory_facts, device_facts, topology_facts, node_facts, plugin_facts)
 ELSEWHERE = {"declared", "choices"}
 """Fields that stand elsewhere: the pod itself, and the choices of a merge, which the story tells."""
@@ -134,6 +142,16 @@ def every_fact() -> list[type]:
     """Return what the engine reports about pods: not the start of a kubelet, nor the parts of facts."""
     own = [kind for room in ROOMS for _, kind in getmembers(room, isclass) if kind.__module__ == room.__name__]
     return [kind for kind in own if is_dataclass(kind) and kind.__name__ not in PARTS]
+
+
+def members(found: dict[str, Any]) -> list[str]:
+    """Return the members of every object of a schema in their order, those that may be absent with a question mark."""
+    objects = {found["title"]: found, **found["$defs"]}
+    return [
+        f"{name}: {' '.join(one if one in part['required'] else f'{one}?' for one in part['properties'])}"
+        for name, part in objects.items()
+        if "properties" in part
+    ]
 
 
 def _camel(name: str) -> str:

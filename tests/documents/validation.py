@@ -19,8 +19,8 @@ def validator(kind: str) -> Draft202012Validator:
 
 def complaints(kind: str, document: Any) -> list[str]:
     """Return what a schema says against a document: as text, as a struct, or as plain values read from JSON."""
-    plain = json.loads(msgspec.json.encode(document))
-    found = [f"{error.json_path}: {error.message[:200]}" for error in validator(kind).iter_errors(plain)]
-    if not found and msgspec.to_builtins(msgspec.convert(plain, document_type(kind))) != plain:
+    text = msgspec.json.encode(document)
+    found = [f"{error.json_path}: {error.message[:200]}" for error in validator(kind).iter_errors(json.loads(text))]
+    if not found and msgspec.json.encode(msgspec.json.decode(text, type=document_type(kind))) != text:
         found.append("the struct does not hold all of it, or in another order")
     return found

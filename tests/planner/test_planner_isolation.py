@@ -14,7 +14,7 @@ from mooring.discovery.cgroups import ControlGroup
 from mooring.discovery.isolation import IRQBalance, IsolationFacts
 from mooring.discovery.kernelwords import KernelWords
 from mooring.extensions.interrupts import Interrupt, Owner, Wish
-from mooring.planner.isolation.holders import Assignments, Holder
+from mooring.planner.isolation.holders import Assignments, ExclusiveHolder
 from mooring.planner.isolation.lint import lint
 
 WEB = "0a1b2c3d-0000-4111-8222-333344445555"
@@ -28,7 +28,7 @@ def cpus(text: str) -> CPUSet:
 
 
 HELD = Assignments(
-    holders=(Holder("default/web/app", WEB, cpus("2-3")),),
+    holders=(ExclusiveHolder("default/web/app", WEB, cpus("2-3")),),
     shared=cpus("0-1,4-7"),
     reserved=cpus("0"),
     pods={WEB: "default/web", OTHER: "default/other"},
@@ -87,7 +87,7 @@ def test_the_remedy_is_what_the_extension_would_write_and_what_it_could_not() ->
     told = {one.code: one.message for one in lint(with_facts(interrupts=(movable, managed)), HELD)}
     assert told["MOOR-617"] == "The agent's extension irq-affinity would move 24 (eth0) to CPU 4."
     assert told["MOOR-623"] == "The kernel places 25 (nvme0q1) itself and lets nobody move it."
-    everything = Assignments(holders=(Holder("default/web/app", WEB, cpus("2-3")),))
+    everything = Assignments(holders=(ExclusiveHolder("default/web/app", WEB, cpus("2-3")),))
     alone = replace(movable, allowed=cpus("2-3"))
     told = {one.code: one.message for one in lint(with_facts(interrupts=(alone,)), everything)}
     assert "MOOR-617" not in told
@@ -157,7 +157,7 @@ def test_a_word_that_is_no_list_is_told() -> None:
 
 def test_a_core_that_is_divided_is_told_with_the_other_owner() -> None:
     both = Assignments(
-        (Holder("default/a/c", WEB, cpus("2")), Holder("default/b/c", OTHER, cpus("3"))),
+        (ExclusiveHolder("default/a/c", WEB, cpus("2")), ExclusiveHolder("default/b/c", OTHER, cpus("3"))),
         topology=threads((0, 1), (2, 3)),
         shared=cpus("0-1"),
     )
@@ -166,14 +166,18 @@ def test_a_core_that_is_divided_is_told_with_the_other_owner() -> None:
         "default/a/c has CPU 2 on cores whose other threads belong to default/b/c.",
         "default/b/c has CPU 3 on cores whose other threads belong to default/a/c.",
     ]
-    half = Assignments((Holder("default/a/c", WEB, cpus("2")),), cpus("0-1,3"), topology=threads((0, 1), (2, 3)))
+    half = Assignments(
+        (ExclusiveHolder("default/a/c", WEB, cpus("2")),), cpus("0-1,3"), topology=threads((0, 1), (2, 3))
+    )
     assert "the shared pool" in next(one.message for one in lint(CALM, half) if one.code == "MOOR-601")
-    whole = Assignments((Holder("default/a/c", WEB, cpus("2-3")),), cpus("0-1"), topology=threads((0, 1), (2, 3)))
+    whole = Assignments(
+        (ExclusiveHolder("default/a/c", WEB, cpus("2-3")),), cpus("0-1"), topology=threads((0, 1), (2, 3))
+    )
     assert "MOOR-601" not in codes(CALM, whole)
 
 
 def test_two_containers_of_one_pod_may_share_a_core() -> None:
-    pod = (Holder("default/a/c", WEB, cpus("2")), Holder("default/a/d", WEB, cpus("3")))
+    pod = (ExclusiveHolder("default/a/c", WEB, cpus("2")), ExclusiveHolder("default/a/d", WEB, cpus("3")))
     assert "MOOR-601" not in codes(CALM, Assignments(pod, cpus("0-1"), topology=threads((0, 1), (2, 3))))
 
 

@@ -20,7 +20,7 @@ from mooring.manifest.configuration import NodeConfiguration
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.fields import Document
 from mooring.manifest.kubelet_flags import KubeletFlags
-from mooring.planner.nodearchive.collect import ClusterAnswers, Request, collect
+from mooring.planner.nodearchive.collect import ClusterAnswers, CollectRequest, collect
 from mooring.planner.nodearchive.reader import NodeArchive, about_of, open_node
 from mooring.planner.nodearchive.releases import CHANGES, release_findings
 
@@ -51,7 +51,7 @@ def opened(tmp_path: Path, files: dict[str, bytes]) -> NodeArchive:
 
 
 def test_what_is_collected_can_be_read(tmp_path: Path) -> None:
-    request = Request(node="n", kubelet="v1.36.3", config=[CONFIG], pods=[POD])
+    request = CollectRequest(node="n", kubelet="v1.36.3", config=[CONFIG], pods=[POD])
     collection = collect(tree(var__lib__kubelet__cpu_manager_state="{}"), request)
     file = tmp_path / "node.tar.gz"
     file.write_bytes(collection.packed())
@@ -67,7 +67,7 @@ def test_what_is_collected_can_be_read(tmp_path: Path) -> None:
 
 
 def test_what_an_archive_lacks_is_a_warning_unless_it_is_given_besides(tmp_path: Path) -> None:
-    node = opened(tmp_path, dict(collect(tree(), Request()).files))
+    node = opened(tmp_path, dict(collect(tree(), CollectRequest()).files))
     told = node.findings(NodeConfiguration(KubeletConfig(), MooringConfig()))
     assert [finding.message.partition(":")[0].partition(",")[0] for finding in told] == [
         "the archive has no configuration of the kubelet",
@@ -79,7 +79,7 @@ def test_what_an_archive_lacks_is_a_warning_unless_it_is_given_besides(tmp_path:
 
 
 def test_an_unpacked_archive_is_as_good(tmp_path: Path) -> None:
-    for path, data in collect(tree(), Request(config=[CONFIG])).files.items():
+    for path, data in collect(tree(), CollectRequest(config=[CONFIG])).files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(data)
     assert open_node(str(tmp_path)).configuration() is not None
@@ -89,7 +89,7 @@ def test_the_running_kubelets_own_answer_comes_first() -> None:
     told = ClusterAnswers(
         configz={"kubeletconfig": {"maxPods": 7, "tlsCertFile": "x"}}, pods={"kind": "List", "items": [POD]}
     )
-    collection = collect(tree(), Request(cluster=told, flags=KubeletFlags(fields={"maxPods": 9})))
+    collection = collect(tree(), CollectRequest(cluster=told, flags=KubeletFlags(fields={"maxPods": 9})))
     assert json.loads(collection.files["kubelet/config.json"])["maxPods"] == 7
     assert {part.name: part.origin for part in collection.about.parts}["pods"] == "kubectl"
 
@@ -101,7 +101,7 @@ def test_drop_ins_of_a_kubelet_are_merged_in_the_order_of_their_names() -> None:
         k="featureGates: {A: true}",
     )
     flags = KubeletFlags(config="/k", config_dir="/d")
-    document = json.loads(collect(root, Request(flags=flags)).files["kubelet/config.json"])
+    document = json.loads(collect(root, CollectRequest(flags=flags)).files["kubelet/config.json"])
     assert (document["maxPods"], document["featureGates"]) == (3, {"A": True, "B": True})
 
 
@@ -115,26 +115,28 @@ def test_drop_ins_of_a_kubelet_are_merged_in_the_order_of_their_names() -> None:
     ids=["absent", "damaged", "list"],
 )
 def test_a_configuration_that_cannot_be_had_is_missing_with_the_reason(files: dict[str, str], missing: str) -> None:
-    (part,) = (part for part in collect(tree(**files), Request()).about.parts if part.name == "configuration")
+    (part,) = (part for part in collect(tree(**files), CollectRequest()).about.parts if part.name == "configuration")
     assert part.files == 0
     assert missing in part.missing or part.missing.startswith("/var/lib/kubelet/config.yaml: ")
 
 
 def test_flags_alone_are_no_configuration_when_the_file_cannot_be_had() -> None:
     flags = KubeletFlags(config="/gone.yaml", fields={"maxPods": 1})
-    (part,) = (part for part in collect(tree(), Request(flags=flags)).about.parts if part.name == "configuration")
+    (part,) = (
+        part for part in collect(tree(), CollectRequest(flags=flags)).about.parts if part.name == "configuration"
+    )
     assert (part.files, part.missing) == (0, "/gone.yaml is not there")
 
 
 def test_a_kubelet_without_a_file_has_its_defaults_and_flags() -> None:
     root = tree(**{"var__lib__kubelet__config.yaml": "maxPods: 1"})
-    document = json.loads(collect(root, Request(flags=KubeletFlags())).files["kubelet/config.json"])
+    document = json.loads(collect(root, CollectRequest(flags=KubeletFlags())).files["kubelet/config.json"])
     assert "maxPods" not in document
 
 
 def test_what_is_no_computer_is_refused() -> None:
     with pytest.raises(InputError, match="has no sys/devices/system/cpu"):
-        collect(ArchiveTree("x", {"etc/passwd": b""}), Request())
+        collect(ArchiveTree("x", {"etc/passwd": b""}), CollectRequest())
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,7 @@ def test_another_archive_is_refused_in_one_line(tmp_path: Path, files: dict[str,
 
 @pytest.mark.parametrize("target", ["/etc/hostname", "../../../../etc/hostname", "../mooring-node/pods.json"])
 def test_links_out_of_an_archive_lead_nowhere(tmp_path: Path, target: str) -> None:
-    files = dict(collect(tree(), Request(config=[CONFIG])).files)
+    files = dict(collect(tree(), CollectRequest(config=[CONFIG])).files)
     file = tmp_path / "node.tar.gz"
     links = dict.fromkeys(("pods.json", "kubelet/cpu_manager_state", "mooring/devices.json"), target)
     file.write_bytes(archive_bytes("mooring-node", files, links))
@@ -199,7 +201,7 @@ def test_what_an_archive_says_of_itself_is_read_again() -> None:
     st.one_of(st.binary(max_size=60), st.text(max_size=40).map(str.encode)),
 )
 def test_whatever_stands_in_an_archive_it_is_read_or_refused(tmp_path: Path, path: str, data: bytes) -> None:
-    files = {**collect(tree(), Request(config=[CONFIG], pods=[POD])).files, path: data}
+    files = {**collect(tree(), CollectRequest(config=[CONFIG], pods=[POD])).files, path: data}
     try:
         node = opened(tmp_path, files)
         node.state()

@@ -14,7 +14,7 @@ from functools import lru_cache
 from mooring.checkpoint.canonical import canonical_data
 from mooring.checkpoint.checksum import legacy_checksum
 from mooring.checkpoint.cpu_file import cpu_state_text, initial_cpu_text
-from mooring.checkpoint.formats import Created, Family, LoadRefusal, OlderFormat, read_checkpoint
+from mooring.checkpoint.formats import Created, FormatFamily, LoadRefusal, OlderFormat, read_checkpoint
 from mooring.checkpoint.gotypes import GoValue
 from mooring.checkpoint.structures import CPU_DATA, CPU_DATA_WITH_RELEASES, CPU_LEGACY_NAME, CPU_V2, CPU_V3, CPU_V4
 from mooring.core.bits import NO_CPUS, CPUMask
@@ -179,13 +179,15 @@ def _v2_accepted_without_pod_level(value: dict[str, GoValue]) -> bool:
 
 _V3 = OlderFormat(CPU_V3, _v3_accepted)
 CPU_FAMILIES = {
-    True: Family("cpu manager", "v4", CPU_V4, CPU_DATA, (_V3, OlderFormat(CPU_V2, _v2_accepted))),
-    False: Family("cpu manager", "v4", CPU_V4, CPU_DATA, (_V3, OlderFormat(CPU_V2, _v2_accepted_without_pod_level))),
+    True: FormatFamily("cpu manager", "v4", CPU_V4, CPU_DATA, (_V3, OlderFormat(CPU_V2, _v2_accepted))),
+    False: FormatFamily(
+        "cpu manager", "v4", CPU_V4, CPU_DATA, (_V3, OlderFormat(CPU_V2, _v2_accepted_without_pod_level))
+    ),
 }
 """The formats of ``cpu_manager_state``, by whether PodLevelResourceManagers is on."""
 
 
-def cpu_family(*, pod_level: bool, releases: bool) -> Family:
+def cpu_family(*, pod_level: bool, releases: bool) -> FormatFamily:
     """Return the formats of ``cpu_manager_state`` as a kubelet with these features reads them."""
     family = CPU_FAMILIES[pod_level]
     return replace(family, data=CPU_DATA_WITH_RELEASES) if releases else family

@@ -37,7 +37,7 @@ class OlderFormat:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class FormatFamily:
     """All formats of one manager's state file that kubelet v1.37.1 reads."""
 
     noun: str
@@ -52,7 +52,7 @@ class Family:
     """The older formats, newest first."""
 
 
-def read_checkpoint(text: str, family: Family) -> dict[str, GoValue] | str:
+def read_checkpoint(text: str, family: FormatFamily) -> dict[str, GoValue] | str:
     """Return the members of the first format that fits, or the kubelet's error text.
 
     Args:
@@ -77,7 +77,7 @@ def read_checkpoint(text: str, family: Family) -> dict[str, GoValue] | str:
     return _read_older(document, family)
 
 
-def _read_data(outer: dict[str, GoValue], family: Family) -> dict[str, GoValue] | str:
+def _read_data(outer: dict[str, GoValue], family: FormatFamily) -> dict[str, GoValue] | str:
     """Return the decoded data of the newest format. Decoding comes before the comparison of checksums."""
     try:
         document = parse(outer["data"].encode())
@@ -89,7 +89,7 @@ def _read_data(outer: dict[str, GoValue], family: Family) -> dict[str, GoValue] 
     return data.value if data_checksum(outer["data"]) == outer["dataChecksum"] else CORRUPTED
 
 
-def _read_older(document: JSONValue, family: Family) -> dict[str, GoValue] | str:
+def _read_older(document: JSONValue, family: FormatFamily) -> dict[str, GoValue] | str:
     problem = CORRUPTED
     for older in family.older:
         read = decode(document, older.structure, fresh(older.structure))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mooring.checkpoint.canonical import canonical_data
 from mooring.checkpoint.checksum import legacy_checksum
-from mooring.checkpoint.formats import Created, Family, LoadRefusal, OlderFormat, read_checkpoint
+from mooring.checkpoint.formats import Created, FormatFamily, LoadRefusal, OlderFormat, read_checkpoint
 from mooring.checkpoint.gotypes import GoValue
 from mooring.checkpoint.memory_file import initial_memory_text, memory_state_text
 from mooring.checkpoint.structures import MEMORY_DATA, MEMORY_LEGACY_NAME, MEMORY_V1, MEMORY_V2, MEMORY_V3
@@ -128,7 +128,7 @@ def _v1_accepted(value: dict[str, GoValue]) -> bool:
     return value["checksum"] in (0, legacy_checksum(MEMORY_V1, value, MEMORY_LEGACY_NAME))
 
 
-MEMORY_FAMILY = Family(
+MEMORY_FAMILY = FormatFamily(
     "memory manager",
     "v3",
     MEMORY_V3,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mooring.checkpoint.checksum import data_checksum
-from mooring.checkpoint.formats import Family, bytes_of
+from mooring.checkpoint.formats import FormatFamily, bytes_of
 from mooring.checkpoint.gojson import decode, quoted
 from mooring.checkpoint.goscan import JSONNumber, JSONObject, JSONValue, parse_prefix, unquote
 from mooring.checkpoint.structures import fresh
@@ -43,7 +43,7 @@ class Salvage:
     """Nothing of it is cut off."""
 
 
-def salvaged(text: str, family: Family, *, intact: bool = False) -> Salvage | None:
+def salvaged(text: str, family: FormatFamily, *, intact: bool = False) -> Salvage | None:
     """Return the best copy of the state, or None when nothing can be read.
 
     Of an intact file it is the copy that the kubelet goes by, ``data`` where there is one. Else a trusted copy comes
@@ -63,7 +63,7 @@ def salvaged(text: str, family: Family, *, intact: bool = False) -> Salvage | No
     )
 
 
-def _copies(raw: bytes, family: Family) -> Iterator[Salvage]:
+def _copies(raw: bytes, family: FormatFamily) -> Iterator[Salvage]:
     outer = parse_prefix(raw, DEPTH)
     document = outer.value
     data, checksum = _data_of(document, family) if outer.whole else _raw_data(raw)
@@ -76,7 +76,7 @@ def _copies(raw: bytes, family: Family) -> Iterator[Salvage]:
         yield Salvage(document, in_data=False, trusted=_has_checksum(document, family), whole=outer.whole)
 
 
-def _data_of(document: JSONValue, family: Family) -> tuple[str, int]:
+def _data_of(document: JSONValue, family: FormatFamily) -> tuple[str, int]:
     if not isinstance(document, JSONObject):
         return "", 0
     value = decode(document, family.newest, fresh(family.newest)).value
@@ -96,7 +96,7 @@ def _says_something(document: JSONObject) -> bool:
     )
 
 
-def _has_checksum(document: JSONObject, family: Family) -> bool:
+def _has_checksum(document: JSONObject, family: FormatFamily) -> bool:
     """Tell whether an older format's checksum is there and right; a 0, which any text can have, proves nothing."""
     for older in family.older:
         read = decode(document, older.structure, fresh(older.structure))

@@ -24,7 +24,7 @@ from mooring.discovery.files import FolderTree, LiveTree, open_tree
 from mooring.discovery.tree import Tree
 from mooring.manifest.documents import load_documents
 from mooring.manifest.kubelet_flags import KubeletFlags, kubelet_flags
-from mooring.planner.nodearchive.collect import KUBELET_ROOT, ClusterAnswers, Collection, Request, collect
+from mooring.planner.nodearchive.collect import KUBELET_ROOT, ClusterAnswers, Collection, CollectRequest, collect
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def collection_of(options: CollectOptions) -> Collection:
         version = _installed_version()
     return collect(
         tree,
-        Request(
+        CollectRequest(
             node=name,
             kubelet=version,
             kubelet_root=_kubelet_root(tree, options.kubelet_root) or (flags.root_dir if flags else "") or KUBELET_ROOT,

@@ -6,9 +6,6 @@ same form, None stands for "no mask". The JSON Schema of a fact follows from the
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -158,6 +155,11 @@ def _struct(kind: type) -> type[Struct]:
 
 def _descriptions(kind: type) -> dict[str, str]:
     """Return the texts below the fields of a dataclass."""
+    # Only for schemas: documents need none of these.
+    import ast  # noqa: PLC0415
+    import inspect  # noqa: PLC0415
+    import textwrap  # noqa: PLC0415
+
     [body] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(body, ast.ClassDef)  # noqa: S101 - for mypy: it is the source of a class
     found = {}

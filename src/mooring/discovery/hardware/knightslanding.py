@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mooring.discovery.hardware.nesting import Nest
-from mooring.discovery.hardware.numanodes import Node
+from mooring.discovery.hardware.numanodes import MemoryNode
 
 _CLUSTER_RANK: Final = 100
 _DDR_BANDWIDTH: Final = 90_000
@@ -27,13 +27,13 @@ _Table = Sequence[Sequence[int]]
 class Layout:
     """How the nodes of one processor belong together."""
 
-    pairs: tuple[tuple[Node, Node | None], ...]
+    pairs: tuple[tuple[MemoryNode, MemoryNode | None], ...]
     """Each node of ordinary memory with its on-package memory (MCDRAM), where that is a node."""
     has_memory_cache: bool
     """The MCDRAM serves as a cache of the ordinary memory: hwloc shows an L3, which the cores do not have."""
 
 
-def find_layout(nodes: Sequence[Node], count: int, distances: _Table | None) -> Layout | None:
+def find_layout(nodes: Sequence[MemoryNode], count: int, distances: _Table | None) -> Layout | None:
     """Work out the mode from the nodes; None when they fit none, and every node is then taken as it is.
 
     ``count`` is how many nodes the kernel lists: a node that could not be read spoils the pattern.
@@ -93,8 +93,8 @@ def _occurrences(distances: _Table) -> list[tuple[int, int]]:
 
 
 def _pairs(
-    nodes: Sequence[Node], distances: _Table, *, to_ddr: int, to_mcdram: int
-) -> tuple[tuple[Node, Node], ...] | None:
+    nodes: Sequence[MemoryNode], distances: _Table, *, to_ddr: int, to_mcdram: int
+) -> tuple[tuple[MemoryNode, MemoryNode], ...] | None:
     """Pair each ordinary node with the MCDRAM at its own distance; node 0 is always ordinary memory."""
     half = len(nodes) // 2
     ddr = [0, *(column for column, value in enumerate(distances[0]) if value == to_ddr)][:half]

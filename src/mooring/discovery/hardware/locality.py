@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mooring.discovery.hardware.nesting import Nest
-from mooring.discovery.hardware.numanodes import NODES, Node
+from mooring.discovery.hardware.numanodes import NODES, MemoryNode
 from mooring.discovery.tree import Tree
 
 MEMORY_RANK: Final = 1001
@@ -23,8 +23,8 @@ _Table = Sequence[Sequence[int]]
 
 
 def find_localities(
-    tree: Tree, nodes: Sequence[Node], ids: Sequence[int], distances: _Table | None, *, use_initiators: bool
-) -> tuple[Node, ...]:
+    tree: Tree, nodes: Sequence[MemoryNode], ids: Sequence[int], distances: _Table | None, *, use_initiators: bool
+) -> tuple[MemoryNode, ...]:
     """Grow each node's CPUs to its locality and return the nodes in the order in which hwloc inserts them.
 
     ``ids`` are the columns of ``distances``. Nodes with CPUs of their own come first, and an initiator or neighbour
@@ -62,7 +62,7 @@ def initiator_folder(tree: Tree, number: int) -> str:
     return folder if tree.is_dir(folder) else f"{NODES}/node{number}/access0/initiators"
 
 
-def _initiators(tree: Tree, node: Node, nodes: Sequence[Node]) -> int:
+def _initiators(tree: Tree, node: MemoryNode, nodes: Sequence[MemoryNode]) -> int:
     """Return the CPUs of the node's initiators."""
     found = (_INITIATOR.match(name) for name in tree.names(initiator_folder(tree, node.id)))
     numbers = {int(match[1]) for match in found if match}
@@ -73,7 +73,7 @@ def _initiators(tree: Tree, node: Node, nodes: Sequence[Node]) -> int:
     return cpus
 
 
-def _nearest(node: Node, nodes: Sequence[Node], ids: Sequence[int], distances: _Table) -> int:
+def _nearest(node: MemoryNode, nodes: Sequence[MemoryNode], ids: Sequence[int], distances: _Table) -> int:
     """Return the CPUs of the nearest other nodes; none when all are equally far, or one is as near as the node."""
     row = dict(zip(ids, distances[ids.index(node.id)], strict=True))
     others = [other for other in nodes if other is not node]

@@ -20,7 +20,7 @@ from mooring.discovery.hardware.locality import attach, find_localities, initiat
 from mooring.discovery.hardware.nesting import Nest
 from mooring.discovery.hardware.numanodes import (
     NODES,
-    Node,
+    MemoryNode,
     kernel_cpulist,
     list_nodes,
     read_distances,
@@ -36,7 +36,7 @@ Table = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class HardwareMemory:
     """What is known about memory."""
 
     nodes: tuple[HardwareNode, ...]
@@ -46,7 +46,7 @@ class Memory:
     table: Table | None = None
 
 
-def read_memory(tree: Tree, quirks: Quirks, online: int, nest: Nest) -> Memory:
+def read_memory(tree: Tree, quirks: Quirks, online: int, nest: Nest) -> HardwareMemory:
     """Read the nodes and enter their localities into ``nest``, which holds the CPU side already.
 
     Where the kernel tells of no usable node, hwloc makes up one, node 0, with all CPUs and all memory.
@@ -54,7 +54,7 @@ def read_memory(tree: Tree, quirks: Quirks, online: int, nest: Nest) -> Memory:
     listed = list_nodes(tree)
     nodes = read_nodes(tree, listed, quirks)
     if not nodes:
-        return Memory((_made_up_node(tree, quirks, online),))
+        return HardwareMemory((_made_up_node(tree, quirks, online),))
     table = read_distances(tree, listed)
     if quirks.is_knights_landing:
         ordered, speeds = _knights_landing(nodes, listed, table, nest)
@@ -70,18 +70,18 @@ def read_memory(tree: Tree, quirks: Quirks, online: int, nest: Nest) -> Memory:
         _node(tree, quirks, node, local[node.id], tiers.get(node.id))
         for node in sorted(ordered, key=lambda node: node.id)
     )
-    return Memory(finished, *_restricted(table, listed, [node.id for node in finished]))
+    return HardwareMemory(finished, *_restricted(table, listed, [node.id for node in finished]))
 
 
 def _knights_landing(
-    nodes: Sequence[Node], listed: Sequence[int], table: Table | None, nest: Nest
-) -> tuple[tuple[Node, ...], Mapping[int, Speed]]:
+    nodes: Sequence[MemoryNode], listed: Sequence[int], table: Table | None, nest: Nest
+) -> tuple[tuple[MemoryNode, ...], Mapping[int, Speed]]:
     layout = find_layout(nodes, len(listed), table)
     bandwidths = place_layout(layout, nest) if layout is not None else {}
     return tuple(nodes), {number: Speed(bandwidth) for number, bandwidth in bandwidths.items()}
 
 
-def _node(tree: Tree, quirks: Quirks, node: Node, local: int, tier: str | None) -> HardwareNode:
+def _node(tree: Tree, quirks: Quirks, node: MemoryNode, local: int, tier: str | None) -> HardwareNode:
     folder = f"{NODES}/node{node.id}"
     return HardwareNode(
         id=node.id,
@@ -143,7 +143,7 @@ def read_speed(tree: Tree, number: int) -> Speed:
     return Speed(*means)
 
 
-def name_tiers(nodes: Sequence[Node], speeds: Mapping[int, Speed]) -> dict[int, str]:
+def name_tiers(nodes: Sequence[MemoryNode], speeds: Mapping[int, Speed]) -> dict[int, str]:
     """Return DRAM or HBM by node id, for the nodes where it can be told.
 
     ``speeds`` holds the nodes whose speed is known; ``nodes`` are in hwloc's order.
@@ -159,9 +159,9 @@ def name_tiers(nodes: Sequence[Node], speeds: Mapping[int, Speed]) -> dict[int, 
     return {node.id: "DRAM" for node in slow} | {node.id: "HBM" for node in fast}
 
 
-def _tiers(nodes: Sequence[Node], speeds: Mapping[int, Speed]) -> list[list[Node]]:
+def _tiers(nodes: Sequence[MemoryNode], speeds: Mapping[int, Speed]) -> list[list[MemoryNode]]:
     """Split the nodes, fastest first, wherever two neighbours differ in a figure that both tell."""
-    tiers: list[list[Node]] = []
+    tiers: list[list[MemoryNode]] = []
     for node in sorted(nodes, key=lambda node: -_bandwidth(node, speeds)):
         if not tiers or _differ(speeds.get(tiers[-1][-1].id, Speed()), speeds.get(node.id, Speed())):
             tiers.append([])
@@ -174,5 +174,5 @@ def _differ(one: Speed, other: Speed) -> bool:
     return any(min(pair) and max(pair) / min(pair) > _THRESHOLD for pair in pairs)
 
 
-def _bandwidth(node: Node, speeds: Mapping[int, Speed]) -> int:
+def _bandwidth(node: MemoryNode, speeds: Mapping[int, Speed]) -> int:
     return speeds.get(node.id, Speed()).bandwidth

@@ -28,7 +28,7 @@ _GPUS: Final = "proc/driver/nvidia/gpus"
 
 
 @dataclass(slots=True)
-class Node:
+class MemoryNode:
     """One node while its locality is being found out."""
 
     id: int
@@ -47,7 +47,7 @@ def list_nodes(tree: Tree) -> tuple[int, ...]:
     return tuple(sorted({int(match[1]) for match in found if match and int(match[1]) <= HIGHEST_ID}))
 
 
-def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[Node]:
+def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[MemoryNode]:
     """Read the nodes with their own CPUs; what has no ``cpumap`` or overlaps an earlier node is left out.
 
     hwloc takes an overlap for a mistake of the firmware (8em64t-2s2ca2c-buggynuma: eight nodes claim all CPUs) and
@@ -56,21 +56,21 @@ def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[Node]:
     HWLOC_DEBUG_ALLOW_OVERLAPPING_NODE_CPUSETS, and the recorded answer does (fakeheterocpunuma). With ``numa=fake``
     overlaps are normal.
     """
-    nodes: list[Node] = []
+    nodes: list[MemoryNode] = []
     taken = 0
     folders = set(tree.names(NODES))
     for number in ids:
         cpus = read_mask(tree, f"{NODES}/node{number}/cpumap") if f"node{number}" in folders else None
         if cpus is None:
             continue
-        if cpus & taken and not quirks.has_fake_numa and not _is_level_above(tree, Node(number, cpus), nodes):
+        if cpus & taken and not quirks.has_fake_numa and not _is_level_above(tree, MemoryNode(number, cpus), nodes):
             continue
         taken |= cpus
-        nodes.append(Node(number, cpus))
+        nodes.append(MemoryNode(number, cpus))
     return _mark_gpu_memory(tree, nodes, quirks)
 
 
-def _is_level_above(tree: Tree, node: Node, earlier: Sequence[Node]) -> bool:
+def _is_level_above(tree: Tree, node: MemoryNode, earlier: Sequence[MemoryNode]) -> bool:
     """Tell whether ``node`` is larger than each earlier node that it overlaps and holds it whole, and links agree."""
     inside = [other for other in earlier if other.cpus & node.cpus]
     return all(other.cpus & ~node.cpus == 0 and other.cpus != node.cpus for other in inside) and all(
@@ -79,7 +79,7 @@ def _is_level_above(tree: Tree, node: Node, earlier: Sequence[Node]) -> bool:
     )
 
 
-def _mark_gpu_memory(tree: Tree, nodes: list[Node], quirks: Quirks) -> list[Node]:
+def _mark_gpu_memory(tree: Tree, nodes: list[MemoryNode], quirks: Quirks) -> list[MemoryNode]:
     """Recognise nodes that are the memory of an NVIDIA GPU; on POWER hwloc hides them.
 
     Their locality is the GPU's, which only the PCI part of sysfs tells.

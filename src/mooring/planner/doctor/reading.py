@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mooring.checkpoint.contents import Unreadable
-from mooring.checkpoint.formats import CORRUPTED, Family, bytes_of, describe_format, read_checkpoint
+from mooring.checkpoint.formats import CORRUPTED, FormatFamily, bytes_of, describe_format, read_checkpoint
 from mooring.checkpoint.goscan import JSONObject, parse_prefix
 from mooring.checkpoint.salvage import DEPTH, Salvage, containers_in, member, salvaged, unknown_members
 from mooring.checkpoint.structures import DATA_MEMBERS, MEMBERS
@@ -41,7 +41,7 @@ class Reading:
     """What is wrong with the text."""
 
 
-def read(file: str, text: str, family: Family) -> Reading:
+def read(file: str, text: str, family: FormatFamily) -> Reading:
     """Read the text of a state file and say what is wrong with it as a text."""
     answer = read_checkpoint(text, family)
     salvage = salvaged(text, family, intact=isinstance(answer, dict))
@@ -100,7 +100,7 @@ def _is_by_container_id(document: JSONObject) -> bool:
     return any(isinstance(value, str) for _, value in entries.members)
 
 
-def _newer(file: str, text: str, salvage: Salvage | None, family: Family) -> Iterator[Problem]:
+def _newer(file: str, text: str, salvage: Salvage | None, family: FormatFamily) -> Iterator[Problem]:
     """Say which members a newer kubelet, or somebody's hand, has put there."""
     outer = parse_prefix(bytes_of(text), DEPTH)
     names = unknown_members(outer.value, MEMBERS) if outer.whole and isinstance(outer.value, JSONObject) else []

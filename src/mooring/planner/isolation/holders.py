@@ -40,7 +40,7 @@ def named(things: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class ExclusiveHolder:
     """One container with CPUs of its own, or one pod with a partition."""
 
     label: str
@@ -53,7 +53,7 @@ class Holder:
 class Assignments:
     """What the kubelet has given to whom."""
 
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[ExclusiveHolder, ...] = ()
     shared: CPUSet = field(default_factory=CPUSet)
     reserved: CPUSet = field(default_factory=CPUSet)
     pods: Mapping[str, str] | None = None
@@ -97,9 +97,9 @@ def assignments_of(plan: Plan) -> Assignments:
         return Assignments()
     state = kubelet.node.cpu
     pods = {answer.pod.uid: f"{answer.pod.namespace}/{answer.pod.name}" for answer in plan.answers}
-    holders = [Holder(pods.get(uid, uid), uid, CPUSet(mask)) for uid, mask in state.pods.items()]
+    holders = [ExclusiveHolder(pods.get(uid, uid), uid, CPUSet(mask)) for uid, mask in state.pods.items()]
     holders += [
-        Holder(_label(uid, name, pods), pod_of(uid), CPUSet(mask))
+        ExclusiveHolder(_label(uid, name, pods), pod_of(uid), CPUSet(mask))
         for uid, containers in state.assignments.items()
         if uid not in state.pods
         for name, mask in containers.items()

@@ -58,7 +58,7 @@ class ClusterAnswers:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CollectRequest:
     """What somebody wants collected."""
 
     node: str = ""
@@ -96,7 +96,7 @@ class Collection:
         return archive_bytes(TOP, self.files, self.links, self.folders)
 
 
-def collect(tree: Tree, request: Request) -> Collection:
+def collect(tree: Tree, request: CollectRequest) -> Collection:
     """Collect a node.
 
     Raises:
@@ -166,7 +166,7 @@ def _states(tree: Tree, root: str, unread: dict[str, str]) -> Found:
     return Found(files, root, missing)
 
 
-def _pods(request: Request) -> Found:
+def _pods(request: CollectRequest) -> Found:
     documents: Iterable[object] = request.pods
     origin = "--pods"
     if not request.pods:

@@ -22,7 +22,7 @@ _STATIC: Final = "static"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ReleaseChange:
     """One difference between 1.36 and 1.37 that can change a placement, an admission or a start."""
 
     area: str
@@ -39,55 +39,55 @@ class Change:
 
 
 CHANGES: Final = (
-    Change(
+    ReleaseChange(
         "re-admission with full-pcpus-only",
         "checks whole cores before it looks for the CPUs that a pod has already, so a running pod can be refused",
         "keeps the CPUs that a pod has",
         frozenset({"full-pcpus-only"}),
         cpu=True,
     ),
-    Change(
+    ReleaseChange(
         "align-by-socket with distribute-cpus-across-numa",
         "lets each option ignore the other",
         "prefers NUMA nodes of one socket to all others",
         frozenset({"align-by-socket", "distribute-cpus-across-numa"}),
         cpu=True,
     ),
-    Change(
+    ReleaseChange(
         "shares of distribute-cpus-across-numa",
         "takes equal shares as computed",
         "takes from a NUMA node no more than it can give; other CPUs on five and more nodes",
         frozenset({"distribute-cpus-across-numa"}),
         cpu=True,
     ),
-    Change(
+    ReleaseChange(
         "resize of a running pod",
         "allocates and gives hints as for a new pod",
         "leaves CPUs and memory as they are assigned",
     ),
-    Change(
+    ReleaseChange(
         "resize with exclusive CPUs",
         "defers a resize that changes their number under restricted and single-numa-node",
         "accepts it and keeps the CPUs",
         gate="InPlacePodVerticalScalingExclusiveCPUs",
         cpu=True,
     ),
-    Change(
+    ReleaseChange(
         "CPU state files of version 1",
         "reads them",
         "does not start on them",
     ),
-    Change(
+    ReleaseChange(
         "CPU state files with pod entries",
         "takes them for damaged while PodLevelResourceManagers is off",
         "reads them and ignores the entries",
     ),
-    Change(
+    ReleaseChange(
         "empty spec.resources of a pod",
         "lets it decide the QoS class",
         "lets it decide only where it sets CPU, memory or huge pages",
     ),
-    Change(
+    ReleaseChange(
         "resize of emptyDir volumes in memory",
         "allows it",
         "calls it infeasible",
@@ -131,7 +131,7 @@ def _release(match: re.Match[str]) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _matters(change: Change, config: KubeletConfig) -> bool:
+def _matters(change: ReleaseChange, config: KubeletConfig) -> bool:
     if change.cpu and config.cpu_manager_policy != _STATIC:
         return False
     on = {name for name, value in config.cpu_manager_policy_options.items() if value == "true"}
