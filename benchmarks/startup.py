@@ -17,7 +17,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 
@@ -70,6 +72,7 @@ class Runtime:
 
     path: Path
     registered: threading.Event = field(default_factory=threading.Event)
+    """Set when the plugin has introduced itself."""
     at_registration: float = 0.0
     watched: Watched | None = None
 
@@ -80,7 +83,10 @@ class Runtime:
 
     def accept(self) -> None:
         """Take the plugin's connection."""
-        trunk, _ = self._listener.accept()
+        self.talk(self._listener.accept()[0])
+
+    def talk(self, trunk: socket.socket) -> None:
+        """Talk to the plugin at the other end."""
         connection = Connection(trunk)
         self._server = Server(connection, RUNTIME_CONNECTION, self._take)
         self._client = Client(connection, PLUGIN_CONNECTION)
@@ -117,32 +123,73 @@ def command(words: Sequence[str]) -> tuple[float, float]:
     return min(cpu for cpu, _ in found), min(wall for _, wall in found)
 
 
-def agent(python: str, *, idle: bool) -> dict[str, float]:
-    """Run an agent and return its figures."""
+def agent(python: str, *, idle: bool = False, given: bool = False) -> dict[str, float]:
+    """Run an agent and return its figures.
+
+    Args:
+        python: runs it.
+        idle: whether it is watched while nothing happens.
+        given: whether the runtime starts it, and gives it a connection.
+    """
     with tempfile.TemporaryDirectory(prefix="mooring-") as name:
         folder = Path(name)
         runtime = Runtime(folder / "nri.sock")
         (folder / "agent.yaml").write_text(CONFIGURATION.format(folder=folder), encoding="utf-8")
         words = [python, "-m", "mooring", "agent", "--config", str(folder / "agent.yaml"), "--machine", MACHINE]
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment())
+        variables, ours, theirs = environment(), *socket.socketpair()
+        if given:
+            variables |= {"NRI_PLUGIN_SOCKET": str(theirs.fileno()), "NRI_PLUGIN_IDX": "50"}
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(words, stdout=log, stderr=log, env=variables, pass_fds=[theirs.fileno()])
+        theirs.close()
         runtime.watched = Watched(process.pid)
         try:
-            runtime.accept()
+            if given:
+                runtime.talk(ours)
+            else:
+                runtime.accept()
             runtime.registered.wait(60)
             runtime.call("Configure", runtime_name="containerd", runtime_version="v2.4.2", request_timeout=2000)
             runtime.call("Synchronize")
             found = {"registered": runtime.at_registration, "synchronized": runtime.watched.cpu()}
             if idle:
-                time.sleep(SETTLING)
-                settled = runtime.watched.cpu()
-                found["started"] = settled
-                time.sleep(IDLE)
-                found["idle"] = (runtime.watched.cpu() - settled) / IDLE
-                found["resident"] = runtime.watched.resident()
+                found |= watched(runtime.watched, folder)
         finally:
             process.terminate()
             process.wait()
     return found
+
+
+def watched(process: Watched, folder: Path) -> dict[str, float]:
+    """Return the figures of an agent that does nothing, after everything that it serves was asked for once."""
+    log, port = folder / "log", 0
+    time.sleep(SETTLING)
+    for inode in Path(f"/proc/{process.pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
+        words = inode.split()
+        if words[3] == "0A" and any(_is_socket(one, words[9]) for one in Path(f"/proc/{process.pid}/fd").iterdir()):
+            port = int(words[1].split(":")[1], 16)
+    assert port, log.read_text(encoding="utf-8")
+    before = process.resident()
+    for path in ("/healthz", "/readyz", "/metrics"):
+        with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+            connection.request("GET", path)
+            assert connection.getresponse().read()
+    with closing(HTTPConnection("agent", timeout=60)) as connection:
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(str(folder / "status.sock"))
+        connection.request("GET", "/status")
+        assert connection.getresponse().read()
+    time.sleep(SETTLING)
+    settled = process.cpu()
+    time.sleep(IDLE)
+    return {"idle": (process.cpu() - settled) / IDLE, "untouched": before, "resident": process.resident()}
+
+
+def _is_socket(descriptor: Path, inode: str) -> bool:
+    try:
+        return str(descriptor.readlink()) == f"socket:[{inode}]"
+    except OSError:
+        return False
 
 
 def main(python: str) -> None:
@@ -157,12 +204,14 @@ def main(python: str) -> None:
         say(f"{name:34}{cpu * 1e3:8.0f}{cpu / nothing:7.1f}{wall * 1e3:9.0f}\n")
     cpu, wall = command([python, "-m", "mooring", *plan])
     say(f"{'mooring plan (README)':34}{cpu * 1e3:8.0f}{cpu / nothing:7.1f}{wall * 1e3:9.0f}\n")
-    runs = [agent(python, idle=number == 0) for number in range(ROUNDS)]
-    for name in ("registered", "synchronized"):
-        cpu = median(run[name] for run in runs)
-        say(f"{f'mooring agent until {name}':34}{cpu * 1e3:8.0f}{cpu / nothing:7.1f}\n")
-    say(f"{'mooring agent until idle':34}{runs[0]['started'] * 1e3:8.0f}{runs[0]['started'] / nothing:7.1f}\n")
-    say(f"agent: resident {runs[0]['resident']:.1f} MB, idle {runs[0]['idle'] * 100:.3f} % of a core\n")
+    for given, kind in ((False, "agent"), (True, "agent started by runtime")):
+        runs = [agent(python, given=given) for _ in range(ROUNDS)]
+        for name in ("registered", "synchronized"):
+            cpu = median(run[name] for run in runs)
+            say(f"{f'{kind}: {name}':34}{cpu * 1e3:8.0f}{cpu / nothing:7.1f}\n")
+    found = agent(python, idle=True)
+    say(f"agent: resident {found['untouched']:.1f} MB, {found['resident']:.1f} MB after clients of all pages; ")
+    say(f"idle {found['idle'] * 100:.3f} % of a core\n")
 
 
 if __name__ == "__main__":

@@ -60,13 +60,13 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_without_the_packages_of_the_extra_one_line_names_the_missing_one_and_the_remedy(file: Path) -> None:
-    with mock.patch.dict(sys.modules, {"grpc": None, "mooring.agent.run": None}):
+    with mock.patch.dict(sys.modules, {"prometheus_client": None, "mooring.agent.run": None}):
         sys.modules.pop("mooring.agent.run")
-        sys.modules.pop("mooring.service.grpc_socket", None)
+        sys.modules.pop("mooring.agent.status.metrics", None)
         answer = mooring("agent", "--config", file)
     assert answer.code == 2
     assert answer.complaint == (
-        "mooring: mooring agent: the package grpc is missing; "
+        "mooring: mooring agent: the package prometheus_client is missing; "
         "install its packages: pip install '.[agent]' in a clone of Mooring"
     )
 

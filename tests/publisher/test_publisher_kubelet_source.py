@@ -90,6 +90,15 @@ class RunningKubelet:
         self.now += 10
 
 
+def serving(path: Path, provider: RunningKubelet) -> PodResourcesService:
+    """Serve as a kubelet does, whose socket stays the same: the agent's is replaced when the first client connects."""
+    service = PodResourcesService(str(path), provider, Log("test"))
+    client = PodResourcesClient(str(path))
+    client.listed()
+    client.close()
+    return service
+
+
 @pytest.fixture
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKubelet]:
     root = tmp_path_factory.mktemp("k")
@@ -99,7 +108,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKubelet
     assert start.kubelet is not None
     one = RunningKubelet(root, start.kubelet.with_devices(DeviceState(DEVICES)))
     one.write()
-    service = PodResourcesService(str(one.socket), one, Log("test"))
+    service = serving(one.socket, one)
     yield one
     service.close()
 
@@ -251,7 +260,7 @@ def test_configuration_is_read_again_when_the_kubelet_starts_anew_and_not_before
     running.now += 100
     assert looking.look() is first
     other = running.root / "other.sock"
-    service = PodResourcesService(str(other), running, Log("test"))
+    service = serving(other, running)
     other.replace(running.socket)
     running.now += 100
     seen = looking.look()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +37,7 @@ class Lines:
 
 def echo(asked: Any) -> Message:
     if asked.text == "refuse":
-        raise CallRefusedError(grpc.StatusCode.NOT_FOUND, "not here")
+        raise CallRefusedError("NOT_FOUND", "not here")
     if asked.text == "break":
         raise ZeroDivisionError
     return TEXT(text=asked.text)
@@ -48,7 +51,7 @@ def lines() -> Lines:
 @pytest.fixture
 def channel(tmp_path: Path, lines: Lines) -> Iterator[grpc.Channel]:
     path = str(tmp_path / "echo.sock")
-    served = GRPCSocket(path, SERVICE, {"Echo": Method(TEXT, echo)}, lines, what="echoes", option="echoSocket")
+    served = GRPCSocket(path, SERVICE, {"Echo": Method(TEXT, echo)}, lines)
     with grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as opened:
         yield opened
     served.close()
@@ -91,3 +94,32 @@ def test_a_defect_is_told_to_caller_and_log(channel: grpc.Channel, lines: Lines)
     assert [(line["event"], line["method"]) for line in lines.found] == [
         ("internal error; the gRPC request was refused", f"{SERVICE}/Echo")
     ]
+
+
+def test_until_a_client_connects_grpc_is_not_imported(tmp_path: Path) -> None:
+    code = (
+        "import sys; from mooring.service.grpc_socket import *; "
+        f"socket = GRPCSocket({str(tmp_path / 's')!r}, 'a.B', {{}}, None); "
+        "found = {'asyncio', 'grpc', 'ssl'} & set(sys.modules); socket.close(); sys.exit(str(found or ''))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=TIMEOUT)
+    assert done.stderr.strip() == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_clients_that_were_there_first_are_served_as_long_as_they_stay(channel: grpc.Channel, tmp_path: Path) -> None:
+    path = str(tmp_path / "echo.sock")
+    hello = TEXT(text="hello").SerializeToString()
+    assert ask(channel, hello) == hello
+    options = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(f"unix:{path}", options) as other:
+        assert ask(other, hello) == hello
+    assert [ask(channel, hello) for _ in range(20)] == [hello] * 20
+
+
+def test_closing_does_not_wait_for_a_client(tmp_path: Path) -> None:
+    served = GRPCSocket(str(tmp_path / "s"), SERVICE, {}, Lines())
+    end = threading.Thread(target=served.close, daemon=True)
+    end.start()
+    end.join(TIMEOUT)
+    assert not end.is_alive()

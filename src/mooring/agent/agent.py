@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mooring.agent.adapter import RuntimeAdapter
+from mooring.agent.claims import ClaimsService
 from mooring.agent.configuration_watch import ConfigurationReloader
 from mooring.agent.cpu_hotplug import CPUReconciler
 from mooring.agent.executor import Executor, WorkQueue
@@ -20,9 +21,10 @@ from mooring.agent.listening import Listener
 from mooring.agent.node_kubelet import KubeletWatch
 from mooring.agent.node_lock import NodeLock
 from mooring.agent.nri.errors import ConnectionLostError
-from mooring.agent.nri.plugin import connect_to, run_given_plugin, run_plugin
+from mooring.agent.nri.plugin import StopSignal, connect_to, run_given_plugin, run_plugin
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.options import choices_of
+from mooring.agent.podresources import PodResourcesService
 from mooring.agent.pods.cluster import announce, open_cluster_access
 from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.agent.reactor.hotplug import is_watched
@@ -46,7 +48,6 @@ from mooring.manifest.defaults import PodGates
 from mooring.node.metrics import Metrics, fold
 from mooring.service.clock import present_moment
 from mooring.service.http import serve_tcp, serve_unix
-from mooring.service.sockets import socket_path
 
 if TYPE_CHECKING:
     from mooring.agent.interrupts.reconcile import InterruptReconciler
@@ -83,7 +84,7 @@ class Agent:
         self._log, self._given, self._cgroups, self._root = log, given, beginning.cgroups, beginning.root
         self._options = options = beginning.configuration.options
         self._closing = ExitStack()
-        self._stopping = threading.Event()
+        self._stopping = StopSignal()
         self.failure: BaseException | None = None
         """What the plugin's thread died of, or why the agent must not go on."""
         with ExitStack() as opened:
@@ -163,11 +164,7 @@ class Agent:
         return self.failure is not None or (self._thread.ident is not None and not self._thread.is_alive())
 
     def start(self) -> None:
-        """Begin to talk to the runtime; where the node is to be tainted meanwhile, the taint comes first.
-
-        Raises:
-            InputError: there can be no socket for claims or PodResources.
-        """
+        """Begin to talk to the runtime; where the node is to be tainted meanwhile, the taint comes first."""
         self.work.start()
         if self._cpus is not None:
             self._cpus.start()
@@ -175,7 +172,6 @@ class Agent:
             self._taint(present=True)
             self._around.outward.wait_until_tried(_TAINTING)
         self._thread.start()
-        self._serve_grpc()
 
     def reload(self) -> None:
         """Read the configuration at the next look, whether its files have changed or not."""
@@ -293,26 +289,10 @@ class Agent:
             server = serve_tcp(options.metrics_address, pages)
             opened.callback(server.close)
             self.metrics_address = server.address
-        for path in filter(None, (options.pod_resources_socket, options.claims_socket)):
-            socket_path(path)
-
-    def _serve_grpc(self) -> None:
-        """Serve PodResources and claims; gRPC is imported when the runtime has the agent already.
-
-        Raises:
-            InputError: there can be no such socket.
-        """
-        options = self._options
         if options.pod_resources_socket:
-            from mooring.agent.podresources import PodResourcesService  # noqa: PLC0415 - as said above
-
-            served = PodResourcesService(options.pod_resources_socket, self._published, self._log)
-            self._closing.callback(served.close)
+            opened.callback(PodResourcesService(options.pod_resources_socket, self._published, self._log).close)
         if options.claims_socket:
-            from mooring.agent.claims import ClaimsService  # noqa: PLC0415 - as said above
-
-            claims = ClaimsService(options.claims_socket, self._published, self.holder, self._log)
-            self._closing.callback(claims.close)
+            opened.callback(ClaimsService(options.claims_socket, self._published, self.holder, self._log).close)
 
     def _look_after_interrupts(self) -> None:
         # Late: most nodes leave interrupts alone, and the words for findings come with it.
@@ -378,7 +358,7 @@ def _plugin(
     options: PluginOptions,
     listener: Listener,
     connect: Callable[[], socket.socket],
-    stopping: threading.Event,
+    stopping: StopSignal,
 ) -> Callable[[], object]:
     """Return what talks to the runtime until the agent stops; over a given connection until that ends."""
     if given is not None:

@@ -56,7 +56,7 @@ class ClaimsService:
             "Unprepare": _method("Unprepare", self._unprepare),
             "Node": _method("Node", lambda _request: node_message(self._provider.snapshot())),
         }
-        self._socket = GRPCSocket(path, SERVICE, methods, log, what="claims", option="claimsSocket")
+        self._socket = GRPCSocket(path, SERVICE, methods, log)
 
     def close(self) -> None:
         """Stop serving and remove the socket's name."""

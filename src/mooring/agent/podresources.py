@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import grpc
-from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from msgspec import to_builtins
 
@@ -45,7 +43,7 @@ class PodResourcesService:
             "Get": self._method("GetPodResources", _one),
             "GetAllocatableResources": self._method("AllocatableResources", _allocatable),
         }
-        self._socket = GRPCSocket(path, SERVICE, methods, log, what="the PodResources API", option="podResourcesSocket")
+        self._socket = GRPCSocket(path, SERVICE, methods, log)
 
     def close(self) -> None:
         """Stop serving and remove the socket's name."""
@@ -55,12 +53,14 @@ class PodResourcesService:
         response = MESSAGES[f"{name}Response"]
 
         def answer(asked: Message) -> Message:
+            from google.protobuf.json_format import ParseDict  # noqa: PLC0415 - late, as gRPC itself
+
             state = self._provider.snapshot().state
             if state is None:
-                raise CallRefusedError(grpc.StatusCode.UNAVAILABLE, "the agent has no state yet")
+                raise CallRefusedError("UNAVAILABLE", "the agent has no state yet")
             content = make(state.kubelet.node, asked)
             if content is None:
-                raise CallRefusedError(grpc.StatusCode.UNKNOWN, _not_found(asked))
+                raise CallRefusedError("UNKNOWN", _not_found(asked))
             return ParseDict(content, response())
 
         return Method(MESSAGES[f"{name}Request"], answer)

@@ -20,7 +20,8 @@ from google.protobuf.message import Message
 
 from mooring.core.errors import MooringError
 from mooring.dra.driver import ClaimName, Driver
-from mooring.service.grpc_socket import GRPCSocket, Limits, Method
+from mooring.service.grpc_server import serve_at_once
+from mooring.service.grpc_socket import Limits, Method
 from mooring.service.protobuf import build_messages
 
 _LIMITS: Final = Limits(threads=4, waiting=64, grace=2.0)
@@ -47,18 +48,17 @@ class Plugin:
         """Set when the kubelet has taken the driver."""
         self._endpoint = str(plugin_folder / "dra.sock")
         with ExitStack() as opened:
-            opened.callback(self._served(self._endpoint, DRA_SERVICE, self._dra()).close)
+            opened.callback(self._served(self._endpoint, DRA_SERVICE, self._dra()))
             place = str(registry / f"{driver.name}-reg.sock")
-            opened.callback(self._served(place, REGISTRATION_SERVICE, self._registration()).close)
+            opened.callback(self._served(place, REGISTRATION_SERVICE, self._registration()))
             self._closing = opened.pop_all()
 
     def close(self) -> None:
         """Stop serving and remove the sockets' names."""
         self._closing.close()
 
-    def _served(self, path: str, service: str, methods: Mapping[str, Method]) -> GRPCSocket:
-        what = "the kubelet's plugin interface"
-        return GRPCSocket(path, service, methods, self._log, what=what, option="--kubelet-root", limits=_LIMITS)
+    def _served(self, path: str, service: str, methods: Mapping[str, Method]) -> Callable[[], object]:
+        return serve_at_once(path, service, methods, self._log, _LIMITS, "check --kubelet-root")
 
     def _dra(self) -> Mapping[str, Method]:
         return {

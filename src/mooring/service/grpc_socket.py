@@ -1,21 +1,32 @@
 """A gRPC service on a Unix socket, whose name appears when it can be asked and goes with it.
 
-A peer that may connect may also send bytes that are no message. That is one line in the log and an error for the peer:
-neither a traceback nor an event of the daemon.
+gRPC takes 13 MB of memory and three threads that wake up several times a second. Most agents are never asked, so it is
+imported when the first client connects. Then gRPC's own socket replaces the one that was there, and what the first
+clients send is relayed to it.
 """
 
 from __future__ import annotations
 
+import select
+import socket
+import threading
 from collections.abc import Callable, Mapping
-from concurrent import futures
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
-
-import grpc
-from google.protobuf.message import DecodeError, Message
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from mooring.core.errors import InputError
 from mooring.service import sockets
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+_PIECE = 64 * 1024
+_PATIENCE = 5.0
+"""Seconds for a thread that ends."""
+
+Code: TypeAlias = Literal["INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND", "UNAVAILABLE", "UNKNOWN"]
+"""Status codes of gRPC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +56,9 @@ class CallRefusedError(Exception):
         text: for the caller.
     """
 
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
-        self.code, self.text = code, text
+    def __init__(self, code: Code, text: str) -> None:
+        self.code: Code = code
+        self.text = text
         super().__init__(text)
 
 
@@ -54,15 +66,7 @@ class GRPCSocket:
     """Serves until it is closed."""
 
     def __init__(
-        self,
-        path: str,
-        service: str,
-        methods: Mapping[str, Method],
-        log: Any,
-        *,
-        what: str,
-        option: str,
-        limits: Limits | None = None,
+        self, path: str, service: str, methods: Mapping[str, Method], log: Any, *, limits: Limits | None = None
     ) -> None:
         """Begin to serve.
 
@@ -71,73 +75,59 @@ class GRPCSocket:
             service: full name of the service.
             methods: by name.
             log: of the daemon.
-            what: is served, in words.
-            option: names the path in the configuration.
             limits: of requests at once.
 
         Raises:
             InputError: there can be no such socket.
         """
-        limits = limits or Limits()
-        place = sockets.socket_path(path)
-        first = sockets.beside(place)
-        self._path, self._grace = path, limits.grace
-        workers = futures.ThreadPoolExecutor(limits.threads, service)
-        self._server = grpc.server(workers, maximum_concurrent_rpcs=limits.waiting)
-        handlers = {name: _handler(f"{service}/{name}", method, log) for name, method in methods.items()}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        try:
-            self._server.add_insecure_port(f"unix:{first}")
-            self._server.start()
-            sockets.put_in_place(first, place)
-        except (OSError, RuntimeError) as error:
-            self._server.stop(None)
-            sockets.remove(str(first))
-            problem = f"{what} cannot be served there: {error}"
-            raise InputError(problem, source=path, remedy=f"check {option}") from None
+        self._path, self._service, self._methods, self._log = path, service, methods, log
+        self._limits = limits or Limits()
+        self._serving = ExitStack()
+        self._listener = sockets.listening(path)
+        self._closing, self._close = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="grpc-socket", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Stop serving and remove the socket's name."""
-        # gRPC removes nothing: the socket has another name than the one it was made with.
+        with suppress(OSError):
+            self._close.send(b"x")
+        self._thread.join(_PATIENCE)
         sockets.remove(self._path)
-        self._server.stop(self._grace).wait()
+        self._serving.close()
+        for one in (self._listener, self._closing, self._close):
+            one.close()
 
+    def _run(self) -> None:
+        ready, _, _ = select.select([self._listener, self._closing], [], [])
+        if self._closing in ready:
+            return
+        from mooring.service.grpc_server import serve  # noqa: PLC0415 - late, as the module says
 
-@dataclass(frozen=True, slots=True)
-class _Malformed:
-    """Bytes of a peer that are no message."""
-
-    problem: str
-
-
-def _handler(name: str, method: Method, log: Any) -> grpc.RpcMethodHandler[Message, Message]:
-    def read(data: bytes) -> Any:
-        # An exception here would be logged by gRPC itself, with a traceback.
         try:
-            return method.request.FromString(data)
-        except DecodeError as error:
-            return _Malformed(f"{len(data)} bytes are no {method.request.DESCRIPTOR.name}: {error}")
-
-    def called(asked: Any, context: grpc.ServicerContext) -> Message:
-        if isinstance(asked, _Malformed):
-            log.warning("a malformed gRPC request was refused", method=name, problem=asked.problem)
-            _abort(context, grpc.StatusCode.INVALID_ARGUMENT, asked.problem)
-        try:
-            return method.answer(asked)
-        except CallRefusedError as refused:
-            code, text = refused.code, refused.text
-        except Exception as error:
-            log.exception("internal error; the gRPC request was refused", method=name)
-            code, text = grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}"
-        _abort(context, code, text)
-
-    return grpc.unary_unary_rpc_method_handler(called, request_deserializer=read, response_serializer=_serialized)
+            end = serve(self._path, self._service, self._methods, self._log, self._limits)
+        except (InputError, OSError, RuntimeError) as error:
+            self._log.error("a gRPC service cannot be served", service=self._service, problem=str(error))
+            self._listener.close()
+            return
+        self._serving.callback(end)
+        # Connections that were made before the name was replaced; there will be no others.
+        self._listener.setblocking(False)
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=_relay, args=(client, self._path), name="grpc-relay", daemon=True).start()
 
 
-def _serialized(message: Message) -> bytes:
-    return message.SerializeToString()
-
-
-def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, text: str) -> NoReturn:
-    context.abort(code, text)
-    raise AssertionError("abort does not return")
+def _relay(client: socket.socket, path: str) -> None:
+    """Pass on what a client and the server behind a path send each other, until one of them ends."""
+    with client, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server, suppress(OSError):
+        client.setblocking(True)
+        server.connect(path)
+        other = {client: server, server: client}
+        while True:
+            for one in select.select([client, server], [], [])[0]:
+                data = one.recv(_PIECE)
+                if not data:
+                    return
+                other[one].sendall(data)

@@ -15,7 +15,7 @@ from tests.patience import until
 from mooring.agent.nri import plugin
 from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError, MisuseError, RemoteError
 from mooring.agent.nri.out_of_band import update_by_synchronizing
-from mooring.agent.nri.plugin import connect_to, given_by, run_given_plugin, run_plugin
+from mooring.agent.nri.plugin import StopSignal, connect_to, given_by, run_given_plugin, run_plugin
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.ttrpc import Server
 from mooring.agent.nri.types import ContainerUpdate, LinuxResources
@@ -41,7 +41,7 @@ class Runtimes:
 
 
 def test_after_each_loss_the_plugin_comes_back_and_the_pauses_grow_until_it_was_synchronized() -> None:
-    runtimes, stop, handler, observer = Runtimes(down=3), threading.Event(), Pinning(), Listening()
+    runtimes, stop, handler, observer = Runtimes(down=3), StopSignal(), Pinning(), Listening()
     pauses: list[float] = []
     thread = threading.Thread(
         target=run_plugin,
@@ -69,7 +69,7 @@ def test_after_each_loss_the_plugin_comes_back_and_the_pauses_grow_until_it_was_
 
 
 def test_pauses_have_an_upper_limit() -> None:
-    stop, pauses = threading.Event(), list[float]()
+    stop, pauses = StopSignal(), list[float]()
 
     def wait(seconds: float) -> None:
         pauses.append(seconds)
@@ -83,7 +83,6 @@ def test_pauses_have_an_upper_limit() -> None:
 def test_a_runtime_that_says_nothing_for_long_is_asked_and_kept_while_it_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(plugin, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(plugin, "QUIET_SECONDS", 0.0)
     asked: queue.SimpleQueue[float | None] = queue.SimpleQueue()
     ping = Session.ping
@@ -93,7 +92,7 @@ def test_a_runtime_that_says_nothing_for_long_is_asked_and_kept_while_it_answers
         asked.put(timeout)
 
     monkeypatch.setattr(Session, "ping", noted)
-    runtimes, stop, observer = Runtimes(), threading.Event(), Listening()
+    runtimes, stop, observer = Runtimes(), StopSignal(), Listening()
     thread = threading.Thread(
         target=run_plugin, args=(runtimes.connect, Pinning(), OPTIONS, observer, stop), daemon=True
     )
@@ -108,19 +107,18 @@ def test_a_runtime_that_says_nothing_for_long_is_asked_and_kept_while_it_answers
 
 
 def test_a_runtime_that_no_longer_answers_is_given_up_and_connected_to_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(plugin, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(plugin, "PATIENCE_SECONDS", 0.01)
     # Nobody answers a question that no runtime knows.
     monkeypatch.setattr(Server, "refuse", lambda *_: None)
-    runtimes, stop, observer = Runtimes(), threading.Event(), Listening()
+    runtimes, stop, observer = Runtimes(), StopSignal(), Listening()
     run_plugin(runtimes.connect, Pinning(), OPTIONS, observer, stop, wait=lambda _: stop.set())
     assert [type(told[1]) for told in observer.told] == [CallTimeoutError]
     runtimes.made.get(timeout=TIMEOUT).close()
 
 
 def test_a_refused_registration_is_told_and_tried_again() -> None:
-    stop, observer = threading.Event(), Listening()
+    stop, observer = StopSignal(), Listening()
     runtimes = Runtimes(refuse_registration="invalid plugin index")
     run_plugin(runtimes.connect, Pinning(), OPTIONS, observer, stop, wait=lambda _: stop.set())
     assert [type(told[1]) for told in observer.told] == [RemoteError]

@@ -12,7 +12,7 @@ from tests.patience import until
 
 from mooring.agent.nri.errors import NRIError, RefusalError
 from mooring.agent.nri.observer import LostAnswer, Observer, Runtime
-from mooring.agent.nri.plugin import connect_to, run_plugin
+from mooring.agent.nri.plugin import StopSignal, connect_to, run_plugin
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import (
     Container,
@@ -116,7 +116,7 @@ class Noting(Observer):
 @contextlib.contextmanager
 def plugged(socket: Path, handler: Watching, options: PluginOptions | None = None) -> Iterator[Noting]:
     """Run a plugin until the end of the block; inside, it is synchronized."""
-    stop, observer = threading.Event(), Noting()
+    stop, observer = StopSignal(), Noting()
     thread = threading.Thread(
         target=run_plugin,
         args=(lambda: connect_to(str(socket)), handler, options or PluginOptions(budget=5.0), observer, stop),

@@ -24,7 +24,7 @@ from tests.e2e.containerd.plugin import Noting, Watching, plugged
 from tests.e2e.containerd.runtime import Containerd
 from tests.patience import until
 
-from mooring.agent.nri.plugin import connect_to, run_plugin
+from mooring.agent.nri.plugin import StopSignal, connect_to, run_plugin
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import Container, Event, PodSandbox
 
@@ -44,7 +44,7 @@ class SlowAtRemovals(Watching):
 @contextlib.contextmanager
 def connecting(node: Containerd) -> Iterator[Noting]:
     """Connect a second plugin, which may or may not be synchronized some day."""
-    stop, observer = threading.Event(), Noting()
+    stop, observer = StopSignal(), Noting()
     options = PluginOptions(name="second", index="60", budget=5.0)
     thread = threading.Thread(
         target=run_plugin, args=(lambda: connect_to(str(node.nri_socket)), Watching(), options, observer, stop)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -18,14 +17,38 @@ from mooring.agent.nri.types import Handler
 
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0
-POLL_SECONDS = 0.2
-"""How long a stop can go unnoticed while no request comes."""
-
 _CONNECT_SECONDS = 5.0
 QUIET_SECONDS = 30.0
 """How long a runtime may say nothing before it is asked whether it is there."""
 PATIENCE_SECONDS = 10.0
 """How long its answer to that may take."""
+
+
+class StopSignal:
+    """Ends a plugin, whatever its thread waits for."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._wake: Callable[[], None] | None = None
+
+    def set(self) -> None:
+        """End it; from any thread."""
+        self._event.set()
+        wake = self._wake
+        if wake is not None:
+            wake()
+
+    def is_set(self) -> bool:
+        """Return whether it is to end."""
+        return self._event.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for some seconds or until it is to end; return whether it is."""
+        return self._event.wait(seconds)
+
+    def wakes(self, call: Callable[[], None]) -> None:
+        """Name what is called when it is to end, in place of what was named before."""
+        self._wake = call
 
 
 def connect_to(path: str) -> socket.socket:
@@ -77,7 +100,7 @@ def given_by(environment: Mapping[str, str], options: PluginOptions | None = Non
     return session
 
 
-def serve(session: Session, stop: threading.Event, *, may_ask: bool = False) -> None:
+def serve(session: Session, stop: StopSignal, *, may_ask: bool = False) -> None:
     """Register and answer requests until the connection is lost or ``stop`` is set; closes the session.
 
     Args:
@@ -93,13 +116,10 @@ def serve(session: Session, stop: threading.Event, *, may_ask: bool = False) -> 
     try:
         if not session.registered:
             session.register()
-        heard = time.monotonic()
+        stop.wakes(session.wake)
         while not stop.is_set():
-            if session.step(POLL_SECONDS):
-                heard = time.monotonic()
-            elif may_ask and time.monotonic() - heard >= QUIET_SECONDS:
+            if not session.step(QUIET_SECONDS) and may_ask and not stop.is_set():
                 session.ping(PATIENCE_SECONDS)
-                heard = time.monotonic()
     finally:
         session.close()
 
@@ -109,7 +129,7 @@ def run_plugin(
     handler: Handler,
     options: PluginOptions,
     observer: Observer,
-    stop: threading.Event,
+    stop: StopSignal,
     *,
     wait: Callable[[float], object] | None = None,
 ) -> None:
@@ -146,7 +166,7 @@ def run_given_plugin(session: Session, handler: Handler, options: PluginOptions,
     """Serve on the connection that the runtime gave, once; return why it ended. The runtime does not start it again."""
     session.attach(handler, options, observer)
     try:
-        serve(session, threading.Event())
+        serve(session, StopSignal())
     except NRIError as why:
         observer.disconnected(why, 0.0)
         return why

@@ -60,6 +60,13 @@ class _Job:
     turn: Turn
 
 
+class _Wake:
+    """Among the requests: nothing is asked, but the caller has something to do."""
+
+
+_WAKE = _Wake()
+
+
 class Session:
     """One connection of a plugin to a runtime."""
 
@@ -76,7 +83,7 @@ class Session:
         """
         self._options = options
         self._observer = observer or Observer()
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | _Wake | None] = queue.SimpleQueue()
         self._deadlines = Deadlines()
         self._connection = Connection(trunk)
         self._dispatcher = (
@@ -134,12 +141,18 @@ class Session:
             job = self._jobs.get(timeout=timeout)
         except queue.Empty:
             return False
+        if isinstance(job, _Wake):
+            return False
         if job is None or self._connection.lost is not None:
             # Who asked is gone. What the requests were about is told again by the next Synchronize.
             self._jobs.put(None)
             raise self._connection.lost or ConnectionLostError("closed by this side")
         self._work(job, self._dispatcher)
         return True
+
+    def wake(self) -> None:
+        """Let :meth:`step` return at once, from any thread."""
+        self._jobs.put(_WAKE)
 
     def ping(self, timeout: float | None = None) -> None:
         """Wait until the runtime has read everything that was sent so far.

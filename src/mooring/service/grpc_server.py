@@ -1,0 +1,116 @@
+"""gRPC's own part of a service on a Unix socket.
+
+A peer that may connect may also send bytes that are no message. That is one line in the log and an error for the peer:
+neither a traceback nor an event of the daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent import futures
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from mooring.core.errors import InputError
+from mooring.service import sockets
+from mooring.service.grpc_socket import CallRefusedError, Code, Limits, Method
+
+
+def serve(path: str, service: str, methods: Mapping[str, Method], log: Any, limits: Limits) -> Callable[[], object]:
+    """Serve on a socket that replaces what has the name now; return what ends that.
+
+    Raises:
+        OSError: the socket cannot be made.
+        RuntimeError: as above.
+    """
+    place = Path(path)
+    first = sockets.beside(place)
+    workers = futures.ThreadPoolExecutor(limits.threads, service)
+    server = grpc.server(workers, maximum_concurrent_rpcs=limits.waiting)
+    handlers = {name: _handler(f"{service}/{name}", method, log) for name, method in methods.items()}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    try:
+        server.add_insecure_port(f"unix:{first}")
+        server.start()
+        sockets.put_in_place(first, place)
+    except (OSError, RuntimeError):
+        server.stop(None)
+        sockets.remove(str(first))
+        raise
+    return lambda: server.stop(limits.grace).wait()
+
+
+def serve_at_once(
+    path: str, service: str, methods: Mapping[str, Method], log: Any, limits: Limits, remedy: str
+) -> Callable[[], object]:
+    """Serve on a new socket, for a client that takes the appearance of its name for the start of the service.
+
+    Args:
+        path: of the socket.
+        service: full name of the service.
+        methods: by name.
+        log: of the daemon.
+        limits: of requests at once.
+        remedy: for a socket that cannot be made.
+
+    Returns:
+        What ends it and removes the name.
+
+    Raises:
+        InputError: there can be no such socket.
+    """
+    sockets.socket_path(path)
+    try:
+        end = serve(path, service, methods, log, limits)
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"no socket can be made there: {error}", source=path, remedy=remedy) from None
+
+    def close() -> None:
+        sockets.remove(path)
+        end()
+
+    return close
+
+
+@dataclass(frozen=True, slots=True)
+class _Malformed:
+    """Bytes of a peer that are no message."""
+
+    problem: str
+
+
+def _handler(name: str, method: Method, log: Any) -> grpc.RpcMethodHandler[Message, Message]:
+    def read(data: bytes) -> Any:
+        # An exception here would be logged by gRPC itself, with a traceback.
+        try:
+            return method.request.FromString(data)
+        except DecodeError as error:
+            return _Malformed(f"{len(data)} bytes are no {method.request.DESCRIPTOR.name}: {error}")
+
+    def called(asked: Any, context: grpc.ServicerContext) -> Message:
+        if isinstance(asked, _Malformed):
+            log.warning("a malformed gRPC request was refused", method=name, problem=asked.problem)
+            _abort(context, "INVALID_ARGUMENT", asked.problem)
+        try:
+            return method.answer(asked)
+        except CallRefusedError as refused:
+            code, text = refused.code, refused.text
+        except Exception as error:
+            log.exception("internal error; the gRPC request was refused", method=name)
+            code, text = "INTERNAL", f"internal error: {type(error).__name__}"
+        _abort(context, code, text)
+
+    return grpc.unary_unary_rpc_method_handler(called, request_deserializer=read, response_serializer=_serialized)
+
+
+def _serialized(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _abort(context: grpc.ServicerContext, code: Code, text: str) -> NoReturn:
+    context.abort(grpc.StatusCode[code], text)
+    raise AssertionError("abort does not return")
