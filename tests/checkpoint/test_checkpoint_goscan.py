@@ -82,6 +82,7 @@ def test_text_cut_off(data: bytes, expected: str) -> None:
         (b"{} x", "'x' after top-level value"),
         (b'"a\nb"', "'\\n' in string literal"),
         (b'"\\x"', "'x' in string escape code"),
+        (b'"\\ug124"', "'g' in \\u hexadecimal character escape"),
         (b'"\\u12g4"', "'g' in \\u hexadecimal character escape"),
         (b"-a", "'a' in numeric literal"),
         (b"1.e5", "'e' after decimal point in numeric literal"),
