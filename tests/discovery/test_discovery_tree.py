@@ -213,9 +213,12 @@ def test_a_too_large_archive_file_is_refused_unread(tmp_path: Path) -> None:
         open_tree(path)
 
 
-def test_a_too_large_file_of_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [5001, 100_000])
+def test_a_too_large_file_of_a_folder_is_refused(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree_module, "MAX_FILE_BYTES", 5000)
-    (tmp_path / "large").write_bytes(bytes(100_000))
+    (tmp_path / "large").write_bytes(bytes(size))
+    (tmp_path / "largest").write_text("x" * 5000)
+    assert FolderTree(str(tmp_path)).read("largest") == "x" * 5000
     with pytest.raises(InputError, match="larger than 5000 bytes"):
         FolderTree(str(tmp_path)).read("large")
 
