@@ -82,6 +82,7 @@ def test_flow_style_yaml_is_no_json_but_is_read(tmp_path: Path) -> None:
         ("f.yaml", b"\x7fELF\x02\x01\x01\0\0", "NUL character"),
         ("f.yaml", b"\x1f\x8b\x08\0", "not UTF-8 text"),
         ("f.json", b'{"a": 1, "a": 2}', "the key 'a' appears twice in one object; keep one of them"),
+        ("f.json", b'{"b": 0, "a": 1, "a": 2}', "the key 'a' appears twice in one object; keep one of them"),
         ("f.json", b'{"a": NaN}', "NaN is not a number that JSON knows"),
         ("f.json", b'{"a": 1e400}', "the number 1e400 is too large"),
         ("f.json", b'{"a": ' + b"9" * 5000 + b"}", "a number has too many digits"),
