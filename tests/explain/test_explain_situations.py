@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.explain.situations import (
     FOUR_CACHES,
@@ -21,6 +23,9 @@ from tests.explain.situations import (
 from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet
+from mooring.core.machine import Machine
+from mooring.core.machineinfo import Core, MachineInfo
+from mooring.core.machineinfo import Node as NUMANode
 from mooring.core.pod import Container, ContainerKind
 from mooring.cpumanager.facts import CPUPinningFailed, PodShareCut, WholeCoresChecked
 from mooring.devicemanager.facts import DevicesTaken
@@ -117,6 +122,15 @@ def test_an_odd_number_of_cpus_is_refused_under_every_policy(name: str) -> None:
     assert (story.why.code, story.reason) == ("MOOR-121", "SMTAlignmentError")
     assert isinstance(checked, WholeCoresChecked)
     assert (checked.need, checked.group, checked.passed) == (3, 2, False)
+
+
+def test_where_cores_differ_the_size_that_counts_is_called_the_average() -> None:
+    threads = ((0, 1, 2, 3), (4, 5), (6, 7), (8, 9))
+    cores = tuple(Core(number, own, 0) for number, own in enumerate(threads))
+    uneven = Machine("uneven", MachineInfo(10, 1, 2**34, (NUMANode(0, 2**34, cores=cores),)))
+    config = replace(policy("none", full_pcpus_only="true"), reserved_system_cpus="4-5")
+    story = told(planned(config, [simple("odd", "3")], uneven))
+    assert "whole cores of 2 (the average of this machine's cores): request 2 or 4." in story.why.sentence
 
 
 def test_too_few_whole_cores_are_counted() -> None:
