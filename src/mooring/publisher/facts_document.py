@@ -80,7 +80,7 @@ def facts_document(facts: NodeFacts) -> dict[str, Any]:
     """Return the NodeFacts object."""
     content = _content(facts)
     packed = b64encode(zlib.compress(content, 9)).decode()
-    return new_object(FACTS, sha256(content).hexdigest(), spec={"encoding": _ENCODING, "content": packed})
+    return new_object(FACTS, sha256(content).hexdigest(), spec=msgspec.to_builtins(_FactsSpec(_ENCODING, packed)))
 
 
 def facts_of(document: object) -> NodeFacts:
@@ -107,7 +107,7 @@ def facts_of(document: object) -> NodeFacts:
 
 
 def _content(facts: NodeFacts) -> bytes:
-    content = {
+    content: dict[str, object] = {
         "machine": machine_info_document(essential(facts.machine)),
         "kubelet": kubelet_document(facts.config),
         "mooring": mooring_document(facts.mooring),
@@ -117,9 +117,8 @@ def _content(facts: NodeFacts) -> bytes:
     return msgspec.json.encode(content, order="sorted")
 
 
-def _cpus(facts: CPUFacts) -> dict[str, Any]:
-    kinds = [{"efficiency": kind.efficiency, "cpus": str(kind.cpus)} for kind in facts.kinds]
-    return {"kinds": kinds, "isolated": str(facts.isolated)}
+def _cpus(facts: CPUFacts) -> _CPUs:
+    return _CPUs(tuple(_CoreKind(kind.efficiency, str(kind.cpus)) for kind in facts.kinds), str(facts.isolated))
 
 
 def _cpu_facts(name: str, cpus: _CPUs) -> CPUFacts:

@@ -6,11 +6,12 @@ Beside them stands what a person or a simple program may want to know, in the st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType, to_builtins
 
 from mooring.core.bits import list_text
 from mooring.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
@@ -34,10 +35,14 @@ class ExclusiveCPUs:
     """Now."""
 
 
+# What is written is what is read; readers take more: members that are left out, and null for an unknown node.
+
+
 class _Device(msgspec.Struct):
     id: str
-    numa: list[_NodeId] | None = None
-    healthy: bool = True
+    numa: list[_NodeId] | UnsetType | None = UNSET
+    healthy: bool | UnsetType = UNSET
+    """Left out for a healthy device."""
 
 
 class _Resource(msgspec.Struct):
@@ -53,17 +58,17 @@ class _Held(msgspec.Struct):
 
 
 class _Pod(msgspec.Struct):
-    name: str
     namespace: str
-    uid: str = ""
+    name: str
+    uid: str | UnsetType = UNSET
 
 
 class _Files(msgspec.Struct):
-    cpu: str | None = None
-    memory: str | None = None
+    cpu: str | UnsetType | None = UNSET
+    memory: str | UnsetType | None = UNSET
 
 
-class _StandIn(msgspec.Struct):
+class _Replacement(msgspec.Struct):
     pod: str
     lost: _CPU
     by: _CPU
@@ -76,8 +81,9 @@ class _StateSpec(msgspec.Struct):
     devices: list[_Resource] = []
     held: list[_Held] = []
     pods: list[_Pod] = []
-    offline: str = ""
-    displaced: list[_StandIn] = []
+    offline: str | UnsetType = UNSET
+    """Left out, with ``displaced``, on a node whose CPUs are all online."""
+    displaced: list[_Replacement] | UnsetType = UNSET
 
 
 class _State(msgspec.Struct):
@@ -91,21 +97,22 @@ def state_document(state: NodeState, exclusive: ExclusiveCPUs | None = None) -> 
         state: the state.
         exclusive: what its status says; None where it cannot be known.
     """
-    files = {
-        name: text for name, text in (("cpu", state.files.cpu), ("memory", state.files.memory)) if text is not None
-    }
-    spec = {
-        "facts": state.facts,
-        "sequence": state.sequence,
-        "files": files,
-        "devices": [
-            {"resource": resource, "devices": [_device_document(device) for device in devices]}
-            for resource, devices in state.devices.devices.items()
-        ],
-        "held": list(_held_documents(state.devices.held)),
-        "pods": [_pod_document(pod) for pod in state.pods],
-        **_offline_document(state),
-    }
+    hotplug = bool(state.offline or state.displaced)
+    spec = to_builtins(
+        _StateSpec(
+            facts=state.facts,
+            sequence=state.sequence,
+            files=_Files(_present(state.files.cpu), _present(state.files.memory)),
+            devices=[
+                _Resource(resource, [_written_device(device) for device in devices])
+                for resource, devices in state.devices.devices.items()
+            ],
+            held=list(_held(state.devices.held)),
+            pods=[_Pod(pod.namespace, pod.name, pod.uid or UNSET) for pod in state.pods],
+            offline=list_text(state.offline) if hotplug else UNSET,
+            displaced=list(_replacements(state.displaced)) if hotplug else UNSET,
+        )
+    )
     if exclusive is None:
         return new_object(STATE, state.node, spec=spec)
     counts = {"allocatable": exclusive.allocatable, "available": exclusive.available}
@@ -127,12 +134,12 @@ def state_of(document: object) -> NodeState:
     return NodeState(
         node=name,
         facts=spec.facts,
-        files=StateTexts(spec.files.cpu, spec.files.memory),
+        files=StateTexts(_text(spec.files.cpu), _text(spec.files.memory)),
         devices=DeviceState(devices, held),
-        pods=tuple(PodKey(pod.namespace, pod.name, pod.uid) for pod in spec.pods),
+        pods=tuple(PodKey(pod.namespace, pod.name, pod.uid or "") for pod in spec.pods),
         sequence=spec.sequence,
-        offline=_offline(spec.offline),
-        displaced=_displaced(spec.displaced),
+        offline=_offline(spec.offline or ""),
+        displaced=_displaced(spec.displaced or []),
     )
 
 
@@ -143,43 +150,38 @@ def _offline(text: str) -> int:
         raise InputError(str(error), field="spec.offline") from None
 
 
-def _displaced(found: list[_StandIn]) -> dict[str, dict[int, int]]:
+def _displaced(found: list[_Replacement]) -> dict[str, dict[int, int]]:
     displaced: dict[str, dict[int, int]] = {}
     for one in found:
         displaced.setdefault(one.pod, {})[one.lost] = one.by
     return displaced
 
 
-def _offline_document(state: NodeState) -> dict[str, Any]:
-    """Return what there is to say of offline CPUs; nothing on most nodes."""
-    if not state.offline and not state.displaced:
-        return {}
-    stand_ins = [
-        {"pod": pod, "lost": lost, "by": by}
-        for pod, pairs in sorted(state.displaced.items())
-        for lost, by in sorted(pairs.items())
-    ]
-    return {"offline": list_text(state.offline), "displaced": stand_ins}
+def _replacements(displaced: Mapping[str, Mapping[int, int]]) -> Iterator[_Replacement]:
+    for pod, pairs in sorted(displaced.items()):
+        for lost, by in sorted(pairs.items()):
+            yield _Replacement(pod, lost, by)
+
+
+def _text(found: str | UnsetType | None) -> str | None:
+    return None if found is UNSET else found
+
+
+def _present(text: str | None) -> str | UnsetType:
+    return UNSET if text is None else text
 
 
 def _device(found: _Device) -> Device:
-    return Device(found.id, None if found.numa is None else tuple(found.numa), found.healthy)
+    numa = None if found.numa is UNSET or found.numa is None else tuple(found.numa)
+    return Device(found.id, numa, healthy=found.healthy is not False)
 
 
-def _device_document(device: Device) -> dict[str, Any]:
-    document: dict[str, Any] = {"id": device.id}
-    if device.numa is not None:
-        document["numa"] = list(device.numa)
-    return document if device.healthy else {**document, "healthy": False}
+def _written_device(device: Device) -> _Device:
+    return _Device(device.id, UNSET if device.numa is None else list(device.numa), UNSET if device.healthy else False)
 
 
-def _held_documents(held: Holdings) -> Iterator[dict[str, Any]]:
+def _held(held: Holdings) -> Iterator[_Held]:
     for pod, containers in sorted(held.items()):
         for container, resources in sorted(containers.items()):
             for resource, ids in sorted(resources.items()):
-                yield {"pod": pod, "container": container, "resource": resource, "ids": sorted(ids)}
-
-
-def _pod_document(pod: PodKey) -> dict[str, Any]:
-    named = {"namespace": pod.namespace, "name": pod.name}
-    return {**named, "uid": pod.uid} if pod.uid else named
+                yield _Held(pod, container, resource, sorted(ids))
