@@ -42,10 +42,12 @@ def planned(question: Question) -> Plan:
     return plan
 
 
-def last_answer(plan: Plan) -> tuple[Kubelet, Answer]:
+def last_answer(question: Question, plan: Plan) -> tuple[Kubelet, Answer]:
     """Return the kubelet before the last pod was asked, and the answer."""
     assume(plan.answers and not plan.unasked and not plan.answers[-1].running)
-    return plan.trace[-2], plan.answers[-1]
+    before = plan.trace[-2]
+    # Before the first new pod CPUs go offline.
+    return before.offline(question.offline.mask)[0] if question.offline else before, plan.answers[-1]
 
 
 def verdict(decision: Decision) -> object:
@@ -93,7 +95,7 @@ def test_a_comparison_decides_as_the_plan(question: Question) -> None:
 @given(questions_anywhere())
 def test_capacity_decides_about_one_more_pod_as_the_plan(question: Question) -> None:
     assume(PLUGINS not in question.mooring.extensions)
-    _, answer = last_answer(planned(question))
+    _, answer = last_answer(question, planned(question))
     capacity = capacity_of(Subject(answer.pod, replace(question, pods=question.pods[:-1])), limit=1)
     assume(capacity.can_be_asked)
     event(f"admitted {answer.admitted}")
@@ -153,7 +155,7 @@ def test_a_replay_decides_as_the_plan_until_the_node_resources_check_refuses(que
 @LAW
 @given(questions_anywhere())
 def test_the_agent_decides_as_the_managers_of_the_plan(question: Question) -> None:
-    before, answer = last_answer(planned(question))
+    before, answer = last_answer(question, planned(question))
     assume(not answer.decision.reason.startswith("OutOf"))
     state = AgentState(before)
     placed = place(state, answer.pod)
@@ -170,7 +172,7 @@ def test_the_agent_decides_as_the_managers_of_the_plan(question: Question) -> No
 @LAW
 @given(questions_anywhere())
 def test_the_extender_decides_as_the_plan(question: Question) -> None:
-    before, answer = last_answer(planned(question))
+    before, answer = last_answer(question, planned(question))
     before = before.settled()
     assume(not set(opened_for(question).others) - {pod.uid for pod in question.pods})
     facts = NodeFacts(question.machine.info, question.config, question.mooring)

@@ -7,9 +7,8 @@ A text is made when it is first read, so that a search through thousands of kube
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.checkpoint.memory_file import memory_state_text
@@ -38,22 +37,24 @@ class StateTexts:
 class DeferredText:
     """The text of a state, made when it is first read."""
 
-    __slots__ = ("_make", "_text")
+    __slots__ = ("_made", "_settings", "_state")
 
-    def __init__(self, make: Callable[[], str]) -> None:
-        """Defer a text.
+    def __init__(self, settings: Settings, state: CPUState | MemoryState) -> None:
+        """Defer the text of a state.
 
         Args:
-            make: returns the same text whenever it is called; it is called once at most.
+            settings: of the node.
+            state: of the CPU manager or of the memory manager.
         """
-        self._make: Callable[[], str] | None = make
-        self._text = ""
+        self._settings, self._state = settings, state
+        self._made: str | None = None
 
     def read(self) -> str:
         """Return the text."""
-        if self._make is not None:
-            self._text, self._make = self._make(), None
-        return self._text
+        if self._made is None:
+            state, settings = self._state, self._settings
+            self._made = cpu_text(settings, state) if isinstance(state, CPUState) else memory_text(settings, state)
+        return self._made
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DeferredText) and self.read() == other.read()
@@ -104,7 +105,8 @@ class Kubelet:
 
         Sums may be larger than that, of a caller that cannot know whether other pods have left yet.
         """
-        return replace(self, requests=Requests(self.node.active, amounts))
+        requests = Requests(self.node.active, amounts)
+        return Kubelet(self.info, self.mooring, self.node, self.cpu_file, self.memory_file, requests)
 
     def admit(self, pod: Pod, observer: Observer | None = None) -> tuple[Kubelet, Decision]:
         """Let the managers decide about a pod, start the containers of an admitted one, and write the files."""
@@ -227,9 +229,9 @@ class Kubelet:
         cpu_file, memory_file = self.cpu_file, self.memory_file
         # Every setter of the kubelet writes the file, and every setter here makes a new value.
         if after.cpu is not before.cpu:
-            cpu_file = DeferredText(partial(cpu_text, node.settings, after.cpu))
+            cpu_file = DeferredText(node.settings, after.cpu)
         if after.memory is not before.memory:
-            memory_file = DeferredText(partial(memory_text, node.settings, after.memory))
+            memory_file = DeferredText(node.settings, after.memory)
         return Kubelet(self.info, self.mooring, node, cpu_file, memory_file, self.requests)
 
 

@@ -88,12 +88,18 @@ def after_removal(
 
 def _stale(assignments: Mapping[str, Mapping[str, object]], active: Mapping[str, Pod]) -> list[tuple[str, str]]:
     # A claim is no pod's: it stays until it is released (node.claims). Hidden threads stay as long as their container.
-    return sorted(
-        (uid, container)
-        for uid, containers in assignments.items()
-        for container in containers
-        if not is_claim(uid) and (pod_of(uid) not in active or not _has(active[pod_of(uid)], container))
-    )
+    stale = []
+    for uid, containers in assignments.items():
+        # Almost all owners are active pods, which is found out at once.
+        pod = active.get(uid)
+        if pod is None:
+            if is_claim(uid):
+                continue
+            pod = active.get(pod_of(uid))
+        for container in containers:
+            if pod is None or not _has(pod, container):
+                stale.append((uid, container))  # noqa: PERF401 - asked for each manager at each admission
+    return sorted(stale)
 
 
 def _has(pod: Pod, name: str) -> bool:
