@@ -129,6 +129,7 @@ def test_a_slice_has_at_most_128_devices_and_all_have_one_generation() -> None:
     assert [len(one["spec"]["devices"]) for one in made] == [128, 128]
     assert {one["spec"]["pool"]["resourceSliceCount"] for one in made} == {2}
     assert newest_generation(made) == 7
+    assert newest_generation([]) == 0
     assert made[0]["metadata"]["ownerReferences"][0]["uid"] == "node-uid"
     [empty] = slices("cpu.example", "n", [], 1)
     assert empty["spec"]["devices"] == []

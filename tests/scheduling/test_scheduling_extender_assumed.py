@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.scheduling.extender_cluster import NODE, World, facts_with, guaranteed, started
 
 from mooring.core.config import ReservedMemory
+from mooring.scheduling.assumed import courses
 from mooring.scheduling.extender.known_node import SETTLING
 from mooring.scheduling.extender.outlook import BEFORE_US, UNSETTLED
 from mooring.scheduling.extender.pods import Seen
@@ -249,3 +251,17 @@ def test_where_too_much_comes_and_goes_nothing_is_promised(world: World) -> None
     world.hear(len(world.events))
     assert world.view.outlook(NODE).trouble == UNSETTLED
     assert not world.wants(guaranteed("next", 1))
+
+
+def test_every_subset_of_the_leaving_pods_may_be_gone() -> None:
+    base = started(KINDS["single"])
+    freed = {}
+    for cpus, uid in enumerate(("a", "b", "c"), 1):
+        base, decision = base.admit(guaranteed(uid, cpus))
+        assert decision.admitted
+        freed[uid] = sum(base.node.cpu.assignments[uid].values())
+    found = courses("digest", base, freed, [])
+    assert found is not None
+    pools = [base.node.cpu.default | sum(gone) for size in range(4) for gone in combinations(freed.values(), size)]
+    assert found[0] == base
+    assert sorted(course.node.cpu.default for course in found) == sorted(pools)
