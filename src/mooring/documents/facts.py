@@ -45,6 +45,8 @@ _CPUs = NewType("_CPUs", int)
 _Nodes = NewType("_Nodes", int)
 _Signed = NewType("_Signed", int)
 
+_UNITS: Final = {"CPUMask": _CPUs, "NUMAMask": _Nodes}
+"""The engine's masks are plain integers at run time; here their names mean what they mean to mypy."""
 _CPU_SETS: Final = frozenset(
     {
         *("after", "available", "before", "candidates", "cpus", "current", "first", "held", "hidden", "kept", "lost"),
@@ -172,7 +174,7 @@ def _descriptions(kind: type) -> dict[str, str]:
 @cache
 def _forms(kind: type) -> tuple[tuple[str, str, _Form], ...]:
     """Return the fields of a fact: their names, those of their members, and how their values are written."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, localns=_UNITS)
     names = [one.name for one in fields(kind) if one.name not in _ELSEWHERE]
     return tuple((name, _member(name), _form(_meant(kind.__name__, name, hints[name]))) for name in names)
 
