@@ -67,9 +67,7 @@ def test_every_account_that_writes_objects_of_nodes_has_a_policy_in_force(rights
         # Not of a node.
         ("mooring-prune", "mooring.dev", "nodefacts"),
         ("mooring-extender", "", "pods/binding"),
-        # Confined by Kubernetes: devices of its own driver, on its own node.
-        ("mooring-dra", "resource.k8s.io", "resourceclaims"),
-        ("mooring-dra", "resource.k8s.io", "resourceclaims/status"),
+        # What Kubernetes asks for beside resourceclaims/status.
         ("mooring-dra", "resource.k8s.io", "resourceclaims/driver"),
         ("mooring-dra", "resource.k8s.io", "resourceclaims/binding"),
     }

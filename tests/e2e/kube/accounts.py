@@ -156,15 +156,19 @@ class Deployed:
         }
         return EventSubject("Pod", name, self.api.create_pod(content)["metadata"]["uid"], "default")
 
-    def claim(self, *, allocated: bool) -> dict[str, Any]:
-        """Create a claim, allocated to the own node's driver or not."""
+    def claim(self, *, allocated: bool, node: str = "") -> dict[str, Any]:
+        """Create a claim, allocated to the own node's driver or not; with a node immediate allocation on it."""
         request = {"name": "cpus", "exactly": {"deviceClassName": "mooring-cpu"}}
         made = self.api.post(
             CLAIMS,
             {
                 "apiVersion": "resource.k8s.io/v1",
                 "kind": "ResourceClaim",
-                "metadata": {"name": f"claim-{uuid4().hex[:8]}", "namespace": "default"},
+                "metadata": {
+                    "name": f"claim-{uuid4().hex[:8]}",
+                    "namespace": "default",
+                    **({"annotations": {"mooring/allocate": "immediate", "mooring/node": node}} if node else {}),
+                },
                 "spec": {"devices": {"requests": [request]}},
             },
         )
@@ -433,7 +437,7 @@ def describe_claim(deployed: Deployed, account: str) -> None:
 
 def allocate_claim(deployed: Deployed, account: str) -> None:
     with objects_of(deployed, account) as objects:
-        objects.allocate(deployed.claim(allocated=False), allocation())
+        objects.allocate(deployed.claim(allocated=False, node=OWN), allocation())
 
 
 FACTS, STATES = f"{OURS}/nodefacts", f"{OURS}/nodestates"

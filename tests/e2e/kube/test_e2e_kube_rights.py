@@ -15,11 +15,13 @@ from tests.e2e.kube.accounts import (
     ALL_RIGHTS,
     BARE,
     CALLS,
+    CLAIMS,
     NAMESPACE,
     OTHER,
     OWN,
     RIGHTS,
     Deployed,
+    allocation,
     an_event,
     deploy,
     forget_pods,
@@ -35,7 +37,7 @@ from mooring.agent.pods.accounts import connector
 from mooring.agent.pods.events import EventSubject
 from mooring.agent.pods.writes import TAINT, evict_pod, set_taint, write_event
 from mooring.publisher.writing import apply
-from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
+from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_of, configuration_of
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 SENSITIVE = (
@@ -80,9 +82,16 @@ def wait_for_policies(made: Deployed) -> None:
         "mooring-agent-events": lambda way: write_event(way, an_event(1), OTHER, datetime.now(UTC)),
         "mooring-agent-publish": lambda way: apply(way.http, node_state(OTHER)),
         "mooring-publish": lambda way: apply(way.http, node_state(OTHER)),
+        "mooring-dra": lambda way: protect(way, made.claim(allocated=False, node=OTHER)),
     }
     for account, request in requests.items():
         until(partial(is_denied, partial(request, made.way(account))), f"the policy of {account} is in force")
+
+
+def protect(way: Cluster, claim: dict[str, Any]) -> None:
+    """Add the finalizer of allocated claims, as immediate allocation does first."""
+    finalizers = {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}
+    check_response(way.http.patch(f"{CLAIMS}/{claim['metadata']['name']}", json=finalizers, headers=MERGE))
 
 
 def is_denied(request: Callable[[], object]) -> bool:
@@ -197,6 +206,38 @@ def test_publishing_accounts_publish_their_own_node_only(account: str, deployed:
     for content in (node_state(OTHER), topology(OTHER)):
         with pytest.raises(ClusterError, match="publishes its own node only"):
             apply(deployed.way(account).http, content)
+
+
+@pytest.mark.parametrize("node", [OTHER, ""], ids=["another node", "no node"])
+def test_the_driver_allocates_claims_of_its_own_node_only(node: str, deployed: Deployed) -> None:
+    claim = deployed.claim(allocated=False, node=node)
+    path, way = f"{CLAIMS}/{claim['metadata']['name']}", deployed.way("mooring-dra")
+    finalizer = {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}
+    for where, content, why in (
+        (path, finalizer, "adds its finalizer to claims of its own node"),
+        (f"{path}/status", {"status": {"allocation": allocation()}}, "allocates claims of its own node only"),
+    ):
+        response = way.http.patch(where, json=content, headers=MERGE)
+        assert response.status_code in DENIED
+        assert why in response.text
+    assert "allocation" not in deployed.api.get(path).get("status", {})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"metadata": {"labels": {"a": "b"}}},
+        {"metadata": {"annotations": {"a": "b"}}},
+        {"metadata": {"finalizers": ["some/body"]}},
+    ],
+    ids=str,
+)
+def test_the_driver_writes_no_other_part_of_a_claim(content: dict[str, Any], deployed: Deployed) -> None:
+    claim = deployed.claim(allocated=False, node=OWN)
+    path = f"{CLAIMS}/{claim['metadata']['name']}"
+    response = deployed.way("mooring-dra").http.patch(path, json=content, headers=MERGE)
+    assert response.status_code in DENIED
+    assert "the driver" in response.text
 
 
 @pytest.mark.parametrize("account", [one for one in RIGHTS.accounts() if "agent" in one and "pods" not in one])
