@@ -36,7 +36,8 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 from mooring.core.pod import Pod
-from mooring.extensions.claimed import claim_of, owner_of
+from mooring.extensions.claimed import claim_of
+from mooring.extensions.owners import claim_key
 from mooring.node.claims import Claim, Share
 from mooring.service.claims_messages import MESSAGES
 
@@ -166,7 +167,7 @@ def test_cpus_of_a_claim_are_its_users_own() -> None:
 
 def test_no_claim_is_answered_that_cannot_be_written_where_the_operator_wants_that() -> None:
     before = small_state(options=Options(place_while_unwritable=False))
-    made = unwritten(before, prepare_claim(before, TWO, ["p"]), owner_of("u-1"), "read-only")
+    made = unwritten(before, prepare_claim(before, TWO, ["p"]), claim_key("u-1"), "read-only")
     assert isinstance(made.answer, Refused)
     assert made.state.kubelet is before.kubelet
 

@@ -22,7 +22,7 @@ from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
 from mooring.explain.story import Story
 from mooring.explain.tree import walk
-from mooring.extensions.claimed import entry_of, owner_of
+from mooring.extensions.owners import claim_key, entry_of
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.planner.explanation import explain
@@ -43,7 +43,8 @@ def claims_state(**held: int) -> CPUState:
     """Return a state in which claims, by name, hold CPUs."""
     taken = reduce(int.__or__, held.values(), 0)
     entries = {
-        owner_of(f"uid-{name}"): {entry_of("shop", name, "numa0", "fast"): CPUMask(cpus)} for name, cpus in held.items()
+        claim_key(f"uid-{name}"): {entry_of("shop", name, "numa0", "fast"): CPUMask(cpus)}
+        for name, cpus in held.items()
     }
     return CPUState("static", CPUMask(0b1111 & ~taken), entries)
 

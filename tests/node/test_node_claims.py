@@ -8,7 +8,8 @@ from tests.node.nodes import config, machine
 from mooring.core.bits import CPUMask, list_text
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
-from mooring.extensions.claimed import claim_of, claims_of, is_claim, owner_of
+from mooring.extensions.claimed import claim_of, claims_of
+from mooring.extensions.owners import OwnerKind, claim_key, state_owner
 from mooring.kubelet.adoption import held_by_others
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
@@ -152,5 +153,5 @@ def test_claims_are_no_pods_of_which_somebody_forgot_the_manifest() -> None:
 
 
 def test_owners_of_claims_are_told_from_pods() -> None:
-    assert is_claim(owner_of("u1"))
-    assert not is_claim("u1")
+    assert state_owner(claim_key("u1")).kind is OwnerKind.CLAIM
+    assert state_owner("u1").kind is not OwnerKind.CLAIM

@@ -13,7 +13,8 @@ from tests.laws.strategies_whole_node import configurations, hardware, pods
 from mooring.core.bits import CPUMask
 from mooring.core.config import MooringConfig
 from mooring.core.topology import Topology
-from mooring.extensions.claimed import HeldClaim, claims_of, is_claim
+from mooring.extensions.claimed import HeldClaim, claims_of
+from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.node.claims import Claim, Share, claimable
@@ -109,7 +110,12 @@ class PodsAndClaims(RuleBasedStateMachine):
                 claimed |= share.cpus
         pods = reduce(
             or_,
-            (mask for uid, sets in state.assignments.items() if not is_claim(uid) for mask in sets.values()),
+            (
+                mask
+                for uid, sets in state.assignments.items()
+                if state_owner(uid).kind is not OwnerKind.CLAIM
+                for mask in sets.values()
+            ),
             reduce(or_, state.pods.values(), 0),
         )
         assert not claimed & (pods | state.default | policy.reserved)

@@ -12,9 +12,9 @@ from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod, QoS
 from mooring.cpumanager.state import CPUState
-from mooring.extensions.claimed import owner_of
 from mooring.extensions.interrupt_owners import owners_of
 from mooring.extensions.interrupts import ANNOTATION, Interrupt, Owner, Place, Room, Why, Wish, place, union, wish_of
+from mooring.extensions.owners import claim_key
 from mooring.extensions.steering import NEW, Kept, Memory, Steering, steer, written
 
 CPUS = range(8)
@@ -229,7 +229,7 @@ def test_owners_are_pods_with_all_their_containers_and_claims_with_the_word_of_t
     state = CPUState(
         "static",
         CPUMask(0b1),
-        {"a": {"x": CPUMask(0b10), "y": CPUMask(0b100)}, "b": {"x": CPUMask(0b1000)}, owner_of("1-2"): claim},
+        {"a": {"x": CPUMask(0b10), "y": CPUMask(0b100)}, "b": {"x": CPUMask(0b1000)}, claim_key("1-2"): claim},
         {"b": CPUMask(0b1_1000)},
     )
     pods = {"a": pod("a", "own"), "b": pod("b", "what")}

@@ -20,7 +20,8 @@ from mooring.core.quantity import Quantity
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.discovery.compact import parse_compact
 from mooring.discovery.loader import load_machine
-from mooring.extensions.hidden import hidden_of_pod, is_hidden, pod_of
+from mooring.extensions.hidden import hidden_of_pod
+from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.manifest.mooring_config import plugin_choice
@@ -101,8 +102,8 @@ def breaks(node: Node) -> Iterator[str]:
     of_pod: dict[str, CPUMask] = {}
     for owner, sets in state.assignments.items():
         for cpus in sets.values():
-            of_pod[pod_of(owner)] = of_pod.get(pod_of(owner), 0) | cpus
-        if is_hidden(owner) and pod_of(owner) not in state.assignments:
+            of_pod[state_owner(owner).root] = of_pod.get(state_owner(owner).root, 0) | cpus
+        if state_owner(owner).kind is OwnerKind.HIDDEN and state_owner(owner).root not in state.assignments:
             yield f"{owner} has no pod"
     owned = 0
     for uid, cpus in of_pod.items():

@@ -18,7 +18,8 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.core.plugins import PluginChoice
 from mooring.core.pod import ContainerKind, Pod
 from mooring.cpumanager.requests import exclusive_cpus
-from mooring.extensions.hidden import hidden_of, pod_of
+from mooring.extensions.hidden import hidden_of
+from mooring.extensions.owners import state_owner
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.node import Decision, Node
@@ -32,7 +33,7 @@ def ownership_breaks(node: Node) -> Iterator[str]:
     held = dict[str, CPUMask]()
     for owner, sets in node.cpu.assignments.items():
         for cpus in sets.values():
-            held[pod_of(owner)] = held.get(pod_of(owner), 0) | cpus
+            held[state_owner(owner).root] = held.get(state_owner(owner).root, 0) | cpus
     owned = 0
     for uid, cpus in held.items():
         if cpus & owned:
@@ -144,7 +145,7 @@ class Story(RuleBasedStateMachine):
         uid = data.draw(st.sampled_from(sorted(self.node.active)))
         held = self.node.cpu.assignments.get(uid, {})
         self.kubelet, removal = self.kubelet.remove(uid)
-        assert uid not in {pod_of(owner) for owner in self.node.cpu.assignments}
+        assert uid not in {state_owner(owner).root for owner in self.node.cpu.assignments}
         assert all(cpus & ~removal.released.mask == 0 for cpus in held.values())
 
     @rule()

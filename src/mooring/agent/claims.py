@@ -23,7 +23,8 @@ from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.observer import Observer
 from mooring.discovery.machineinfo_json import machine_info_document
-from mooring.extensions.claimed import HeldClaim, claim_of, claims_of, owner_of
+from mooring.extensions.claimed import HeldClaim, claim_of, claims_of
+from mooring.extensions.owners import claim_key
 from mooring.node.claims import Claim, Share, claimable
 from mooring.service.claims_messages import MESSAGES, SERVICE
 from mooring.service.grpc_socket import GRPCSocket, Method
@@ -74,7 +75,7 @@ class ClaimsService:
         def decide(state: AgentState, hear: Observer) -> EventOutcome:
             return prepare_claim(state, asked, pods, hear)
 
-        outcome = self._holder.apply(decide, owner_of(asked.uid))
+        outcome = self._holder.apply(decide, claim_key(asked.uid))
         held = claim_of(outcome.state.kubelet.node.cpu, asked.uid)
         if isinstance(outcome.answer, Refused) or held is None:
             return response(reason=outcome.answer.text if isinstance(outcome.answer, Refused) else NOT_READY)  # type: ignore[no-any-return]

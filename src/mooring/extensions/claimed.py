@@ -19,8 +19,7 @@ from operator import or_
 
 from mooring.core.bits import CPUMask
 from mooring.cpumanager.state import CPUState
-
-_PREFIX = "claim:"
+from mooring.extensions.owners import OwnerKind, claim_key, parts_of, state_owner
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,50 +49,19 @@ class HeldClaim:
         return CPUMask(reduce(or_, (share.cpus for share in self.shares), 0))
 
 
-def owner_of(uid: str) -> str:
-    """Return the owner under which a claim stands in the state."""
-    return f"{_PREFIX}{uid}"
-
-
-def is_claim(owner: str) -> bool:
-    """Tell whether an owner is a claim and no pod.
-
-    >>> is_claim(owner_of("1-2")), is_claim("8d9ca6bb-72a7-4a5f-8d85-38a0c7b6b4a9")
-    (True, False)
-    """
-    return owner.startswith(_PREFIX)
-
-
-def entry_of(namespace: str, name: str, device: str, request: str) -> str:
-    """Return the name of a share's entry; only a request can have a slash of its own."""
-    return f"{namespace}/{name}/{device}/{request}"
-
-
 def claims_of(state: CPUState) -> dict[str, HeldClaim]:
     """Return the claims of a state by uid, in the state's order."""
     return {
-        owner.removeprefix(_PREFIX): _claim(owner.removeprefix(_PREFIX), entries)
-        for owner, entries in state.assignments.items()
-        if is_claim(owner) and entries
+        owner.uid: _claim(owner.uid, entries)
+        for key, entries in state.assignments.items()
+        if (owner := state_owner(key)).kind is OwnerKind.CLAIM and entries
     }
 
 
 def claim_of(state: CPUState, uid: str) -> HeldClaim | None:
     """Return a claim; None when it has nothing."""
-    entries = state.assignments.get(owner_of(uid))
+    entries = state.assignments.get(claim_key(uid))
     return _claim(uid, entries) if entries else None
-
-
-def holder_name(owner: str, entry: str) -> str:
-    """Return how people are told who holds CPUs for a claim's share.
-
-    >>> holder_name("claim:1-2", "shop/cpus/numa0/fast")
-    'claim shop/cpus (fast)'
-    """
-    namespace, name, _, request = parts_of(entry)
-    if not name:
-        return f"claim {owner.removeprefix(_PREFIX)}"
-    return f"claim {namespace}/{name} ({request})"
 
 
 def _claim(uid: str, entries: Mapping[str, CPUMask]) -> HeldClaim:
@@ -102,9 +70,3 @@ def _claim(uid: str, entries: Mapping[str, CPUMask]) -> HeldClaim:
         namespace, name, device, request = parts_of(entry)
         shares.append(HeldShare(request, device, entries[entry]))
     return HeldClaim(uid, namespace, name, tuple(shares))
-
-
-def parts_of(entry: str) -> tuple[str, str, str, str]:
-    """Return namespace, name, device and request; of an entry that nobody here wrote: all of it as the request."""
-    parts = entry.split("/", 3)
-    return (parts[0], parts[1], parts[2], parts[3]) if len(parts) == 4 else ("", "", "", entry)

@@ -1,8 +1,7 @@
-"""Hidden threads: CPUs that nobody gets because they share a core with somebody's CPUs.
+"""Hidden threads: CPUs that nothing runs on because they share a core with a container's CPUs.
 
-They stand in the state as an owner of their own beside the pod's, so that one ledger says of every CPU whose it is, and
-the state file in the kubelet's format keeps them, as it does claims (:mod:`mooring.extensions.claimed`). They come and
-go with the container's CPUs. A kubelet that knows nothing of them gives them back as those of an unknown pod.
+They stand in the state as an owner of their own beside the pod (:mod:`mooring.extensions.owners`), and are released
+with the container's CPUs. A kubelet that knows nothing of them releases them as those of an unknown pod.
 
 >>> state = with_hidden(CPUState("static", 0b1100, {"uid": {"app": 0b01}}), "uid", "app", 0b100)
 >>> state.default, hidden_of(state, "uid", "app")
@@ -16,41 +15,17 @@ from dataclasses import replace
 
 from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.cpumanager.state import CPUState
-
-_PREFIX = "hidden:"
-
-
-def is_hidden(owner: str) -> bool:
-    """Tell whether an owner of the state stands for hidden threads and is no pod."""
-    return owner.startswith(_PREFIX)
-
-
-def pod_of(owner: str) -> str:
-    """Return the uid of the pod whose hidden threads an owner stands for; of a pod its own.
-
-    >>> pod_of("hidden:1-2"), pod_of("1-2")
-    ('1-2', '1-2')
-    """
-    return owner.removeprefix(_PREFIX)
-
-
-def hidden_name(owner: str, container: str, pod: str = "") -> str:
-    """Return how to call hidden threads: after the pod's name where it is known, else its uid.
-
-    >>> hidden_name("hidden:1-2", "app", "default/web")
-    'default/web/app (hidden siblings)'
-    """
-    return f"{pod or pod_of(owner)}/{container} (hidden siblings)"
+from mooring.extensions.owners import hidden_key
 
 
 def hidden_of(state: CPUState, pod: str, container: str) -> CPUMask:
     """Return the mask of the threads that are hidden for a container."""
-    return state.assignments.get(_PREFIX + pod, {}).get(container, NO_CPUS)
+    return state.assignments.get(hidden_key(pod), {}).get(container, NO_CPUS)
 
 
 def hidden_of_pod(state: CPUState, pod: str) -> Mapping[str, CPUMask]:
     """Return the mask of the threads that are hidden for each container of a pod that has any."""
-    return state.assignments.get(_PREFIX + pod, {})
+    return state.assignments.get(hidden_key(pod), {})
 
 
 def hidden_for(state: CPUState, pod: str, cpus: CPUMask) -> CPUMask:
@@ -62,7 +37,7 @@ def hidden_for(state: CPUState, pod: str, cpus: CPUMask) -> CPUMask:
     mask = kept = NO_CPUS
     for own in held.values():
         kept |= own & ~cpus
-    for container, hidden in state.assignments.get(_PREFIX + pod, {}).items():
+    for container, hidden in state.assignments.get(hidden_key(pod), {}).items():
         if held.get(container, NO_CPUS) & cpus:
             mask |= hidden
         else:
@@ -74,7 +49,7 @@ def with_hidden(state: CPUState, pod: str, container: str, hidden: CPUMask) -> C
     """Return the state with threads hidden for a container; without any, the state itself."""
     if not hidden:
         return state
-    owner = _PREFIX + pod
+    owner = hidden_key(pod)
     entries = {**state.assignments.get(owner, {}), container: hidden}
     return replace(state, default=state.default & ~hidden, assignments={**state.assignments, owner: entries})
 
@@ -84,7 +59,7 @@ def without_hidden(state: CPUState, pod: str, container: str) -> CPUState:
 
     Its hidden threads are the pool's again, but for those that others of the pod have or hide.
     """
-    owner = _PREFIX + pod
+    owner = hidden_key(pod)
     entries = state.assignments.get(owner, {})
     if container not in entries:
         return state

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from mooring.core.bits import CPUMask
+from mooring.core.bits import NO_CPUS
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
-from mooring.extensions.claimed import claims_of, is_claim
-from mooring.extensions.hidden import pod_of
+from mooring.extensions.claimed import claims_of
 from mooring.extensions.interrupts import Owner, Wish, wish_of
+from mooring.extensions.owners import OwnerKind, state_owner
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
 
@@ -56,23 +56,23 @@ def owners_of(
         users: uids of the pods of each claim, by its uid.
     """
     found: list[Owner] = []
-    held = {uid: containers for uid, containers in state.assignments.items() if not is_claim(uid)}
+    held = {
+        uid: containers for uid, containers in state.assignments.items() if state_owner(uid).kind is not OwnerKind.CLAIM
+    }
     for uid in dict.fromkeys((*state.pods, *held)):
-        cpus = state.pods.get(uid, 0)
+        cpus = state.pods.get(uid, NO_CPUS)
         for mask in held.get(uid, {}).values():
             cpus |= mask
         if cpus:
             # Threads that are hidden for a pod want what it wants: an interrupt there slows the same core.
-            pod = pod_of(uid)
-            found.append(
-                Owner(_label(pod, pods), CPUSet(CPUMask(cpus)), _wish(pod, pods), devices.get(pod, frozenset()))
-            )
+            pod = state_owner(uid).uid
+            found.append(Owner(_label(pod, pods), CPUSet(cpus), _wish(pod, pods), devices.get(pod, frozenset())))
     for claim in claims_of(state).values():
         uids = (users or {}).get(claim.uid, frozenset())
         wishes = {_wish(uid, pods) for uid in uids}
         wish = wishes.pop() if len(wishes) == 1 else Wish.AVOID
         theirs = frozenset(address for uid in uids for address in devices.get(uid, frozenset()))
-        found.append(Owner(f"claim {claim.namespace}/{claim.name}", CPUSet(CPUMask(claim.cpus)), wish, theirs))
+        found.append(Owner(f"claim {claim.namespace}/{claim.name}", CPUSet(claim.cpus), wish, theirs))
     return tuple(found)
 
 

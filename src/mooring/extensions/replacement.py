@@ -17,10 +17,9 @@ from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.extensions.choosing import usable_cpus
-from mooring.extensions.claimed import is_claim
 from mooring.extensions.cpu_resize import taken_around
-from mooring.extensions.hidden import is_hidden
 from mooring.extensions.offline import backwards, effective_pool, exchanged, sets_of, with_exchange
+from mooring.extensions.owners import OwnerKind, state_owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +91,10 @@ def _stand_ins(
     """Return pairs of a CPU that is given up and one that stands in for it, or why there are none."""
     if rule == NEVER:
         return "cpuHotplug.replace is never"
-    if is_claim(owner):
+    kind = state_owner(owner).kind
+    if kind is OwnerKind.CLAIM:
         return "a claim keeps the CPUs of its device, which its containers were told"
-    if is_hidden(owner):
+    if kind is OwnerKind.HIDDEN:
         return "nobody runs on hidden threads"
     lost = cpus & state.offline
     if policy.rules.whole_cores:

@@ -14,8 +14,7 @@ from mooring.core.machine import Finding, Machine
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.devicemanager.state import Device, DeviceState
-from mooring.extensions.claimed import is_claim
-from mooring.extensions.hidden import is_hidden
+from mooring.extensions.owners import state_owner
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import Start, start_on
 from mooring.node import Node
@@ -90,7 +89,7 @@ def held_by_others(node: Node, known: Collection[str]) -> dict[str, Held]:
             tuple(memory.get(uid, {})),
         )
         for uid in dict.fromkeys([*cpus, *memory])
-        if uid not in known and not is_claim(uid) and not is_hidden(uid)
+        if uid not in known and state_owner(uid).is_pods
     }
 
 

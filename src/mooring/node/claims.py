@@ -21,8 +21,9 @@ from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.take import take
-from mooring.extensions.claimed import HeldClaim, claim_of, entry_of, owner_of
+from mooring.extensions.claimed import HeldClaim, claim_of
 from mooring.extensions.offline import effective_pool
+from mooring.extensions.owners import claim_key, entry_of
 from mooring.extensions.release import release as release_cpus
 from mooring.node.node import Node
 
@@ -101,7 +102,7 @@ def claim(node: Node, asked: Claim, observer: Observer | None = None) -> tuple[N
 
 def release(node: Node, uid: str, observer: Observer | None = None) -> Node:
     """Return the node after a claim gave back everything; the same node when it had nothing."""
-    policy, owner = node.settings.cpu, owner_of(uid)
+    policy, owner = node.settings.cpu, claim_key(uid)
     entries = node.cpu.assignments.get(owner)
     if policy is None or entries is None:
         return node
@@ -163,13 +164,13 @@ def _is_to_be_had(policy: StaticPolicy, share: Share, free: CPUMask) -> bool:
 
 
 def _with_entry(state: CPUState, asked: Claim, share: Share, taken: CPUMask) -> CPUState:
-    owner = owner_of(asked.uid)
+    owner = claim_key(asked.uid)
     entry = entry_of(asked.namespace, asked.name, share.device, share.request)
     entries = {**state.assignments.get(owner, {}), entry: taken}
     return replace(state, default=state.default & ~taken, assignments={**state.assignments, owner: entries})
 
 
 def _tell(observer: Observer, asked: Claim, state: CPUState) -> None:
-    owner = owner_of(asked.uid)
+    owner = claim_key(asked.uid)
     for entry, cpus in sorted(state.assignments[owner].items()):
         observer(CPUsAssigned(owner, entry, cpus, state.held))

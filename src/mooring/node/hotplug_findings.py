@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from mooring.core.bits import list_text
 from mooring.core.machine import Finding
-from mooring.extensions.claimed import holder_name, is_claim
-from mooring.extensions.hidden import is_hidden
 from mooring.extensions.offline import BrokenSet, DisplacedSet, broken_sets, displaced_sets, effective_pool
+from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.node.node import Node
 
 
@@ -19,7 +18,7 @@ def hotplug_findings(node: Node) -> list[Finding]:
 
 def _broken(node: Node) -> Iterator[Finding]:
     for one in broken_sets(node.cpu):
-        if is_hidden(one.pod):
+        if state_owner(one.pod).kind is OwnerKind.HIDDEN:
             continue
         message = f"has CPUs {list_text(one.cpus)}, of which {_offline(one.lost)}: it runs on the others meanwhile"
         if one.lost == one.cpus:
@@ -58,9 +57,6 @@ def _pool(node: Node) -> Iterator[Finding]:
 
 
 def _name(node: Node, one: BrokenSet | DisplacedSet) -> str:
-    """Return how people are told who has a set."""
-    if is_claim(one.pod):
-        return holder_name(one.pod, one.container)
+    """Return how findings name the owner of a set."""
     pod = node.active.get(one.pod)
-    name = f"{pod.namespace}/{pod.name}" if pod is not None else one.pod
-    return f"{name}/{one.container}" if one.container else name
+    return state_owner(one.pod, one.container).label(f"{pod.namespace}/{pod.name}" if pod is not None else "")

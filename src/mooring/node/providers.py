@@ -16,8 +16,7 @@ from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Reusable
 from mooring.devicemanager.allocation import drop_stale
 from mooring.devicemanager.state import DeviceState, ReusableDevices
-from mooring.extensions.claimed import is_claim
-from mooring.extensions.hidden import pod_of
+from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.extensions.release import release
 from mooring.memorymanager.pod_restore import without_orphans as without_orphaned_memory
 from mooring.memorymanager.reuse import ReusableMemory
@@ -87,18 +86,19 @@ def after_removal(
 
 
 def _stale(assignments: Mapping[str, Mapping[str, object]], active: Mapping[str, Pod]) -> list[tuple[str, str]]:
-    # A claim is no pod's: it stays until it is released (node.claims). Hidden threads stay as long as their container.
-    stale = []
-    for uid, containers in assignments.items():
+    stale: list[tuple[str, str]] = []
+    for key, containers in assignments.items():
         # Almost all owners are active pods, which is found out at once.
-        pod = active.get(uid)
+        pod = active.get(key)
         if pod is None:
-            if is_claim(uid):
+            owner = state_owner(key)
+            # Claims stay until they are released (node.claims), hidden threads as long as their container.
+            if owner.kind is OwnerKind.CLAIM:
                 continue
-            pod = active.get(pod_of(uid))
+            pod = active.get(owner.uid)
         for container in containers:
             if pod is None or not _has(pod, container):
-                stale.append((uid, container))  # noqa: PERF401 - asked for each manager at each admission
+                stale.append((key, container))  # noqa: PERF401 - asked for each manager at each admission
     return sorted(stale)
 
 

@@ -10,8 +10,8 @@ from mooring.core.machine import Machine
 from mooring.core.moment import Moment
 from mooring.core.topology import Topology
 from mooring.explain.phrases import nodes_of
-from mooring.extensions.claimed import holder_name, is_claim
-from mooring.extensions.hidden import hidden_name, hidden_of, is_hidden, pod_of
+from mooring.extensions.hidden import hidden_of
+from mooring.extensions.owners import state_owner
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.isolation import Isolation, cpu_isolation
 from mooring.node.node import numa_of_blocks
@@ -98,9 +98,10 @@ def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:
     pods = {answer.pod.uid: answer.pod for answer in plan.answers}
     state, memory = kubelet.node.cpu, kubelet.node.memory
     for uid in dict.fromkeys([*state.pods, *state.assignments]):
-        pod = pods.get(pod_of(uid))
+        root = state_owner(uid).root
+        pod = pods.get(root)
         held = state.assignments.get(uid, {})
-        name = f"{pod.namespace}/{pod.name}" if pod is not None else pod_of(uid)
+        name = f"{pod.namespace}/{pod.name}" if pod is not None else root
         if uid in state.pods:
             blocks = memory.pods.get(uid, ())
             yield CPUOwner(name, uid, CPUSet(state.pods[uid]), numa_of_blocks(blocks))
@@ -110,14 +111,8 @@ def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:
                 blocks = memory.assignments.get(uid, {}).get(container, ())
                 pre = state.pre_assignments.get(uid, {}).get(container)
                 leaving = CPUSet(held[container] & ~pre.cpus) if pre is not None else NO_CPUS
-                label = _label(uid, container, name)
-                yield CPUOwner(label, pod_of(uid), CPUSet(held[container]), numa_of_blocks(blocks), leaving)
-
-
-def _label(uid: str, container: str, pod: str) -> str:
-    if is_claim(uid):
-        return holder_name(uid, container)
-    return hidden_name(uid, container, pod) if is_hidden(uid) else f"{pod}/{container}"
+                label = state_owner(uid, container).label(name)
+                yield CPUOwner(label, root, CPUSet(held[container]), numa_of_blocks(blocks), leaving)
 
 
 def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:

@@ -14,7 +14,7 @@ from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Persist
 from mooring.agent.reactor.placing import STATE_UNWRITABLE, text_of
 from mooring.agent.reactor.values import AgentState, KnownContainer
 from mooring.core.decision import Rejection
-from mooring.extensions.claimed import is_claim
+from mooring.extensions.owners import OwnerKind, state_owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,10 @@ def unwritten(before: AgentState, outcome: EventOutcome, uid: str, problem: str)
     own = outcome.state.kubelet.node.cpu.assignments.get(uid, {})
     had = before.kubelet.node.cpu.assignments.get(uid, {})
     # An answer to a creation, to an update that makes a container grow, or to a claim that had nothing.
-    grows = any(had.get(name, 0 if is_claim(uid) else cpus) & cpus != cpus for name, cpus in own.items())
+    grows = any(
+        had.get(name, 0 if state_owner(uid).kind is OwnerKind.CLAIM else cpus) & cpus != cpus
+        for name, cpus in own.items()
+    )
     is_given = isinstance(outcome.answer, Adjusted) or grows
     if outcome.state.options.place_while_unwritable or not is_given:
         return replace(outcome, effects=(report, *rest))

@@ -29,8 +29,7 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Container as PodContainer
 from mooring.core.pod import Pod, QoS
 from mooring.cpumanager.requests import exclusive_cpus
-from mooring.extensions.claimed import is_claim
-from mooring.extensions.hidden import is_hidden
+from mooring.extensions.owners import state_owner
 from mooring.memorymanager.requests import container_requests
 
 
@@ -127,7 +126,7 @@ def _without_gone(state: AgentState, observer: Observer | None) -> Reconciled:
     entries = [*node.cpu.assignments, *node.memory.assignments, *node.active, *state.held, *state.remembered]
     for uid in dict.fromkeys(entries):
         # Hidden threads go with their container.
-        if uid in uids or is_claim(uid) or is_hidden(uid):
+        if uid in uids or not state_owner(uid).is_pods:
             continue
         cpus = cpus_of(node.cpu.assignments.get(uid, {}).values())
         held = f"; CPUs {cpus} came back" if cpus else ""

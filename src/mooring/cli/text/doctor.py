@@ -12,7 +12,7 @@ from rich.text import Text
 from mooring.cli.terminal import text_for
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
-from mooring.extensions.claimed import holder_name, is_claim
+from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.planner.doctor.diagnosis import NOT_LOOKED_AT, Diagnosis, FileDiagnosis, FileRepair
 from mooring.planner.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
 from mooring.planner.doctor.problem import Holder, Problem, cpus_text
@@ -105,8 +105,9 @@ def _problem_lines(problems: Sequence[Problem], indent: int = 2) -> Iterator[Ren
 
 
 def _name(holder: Holder, pods: Mapping[str, Pod]) -> str:
-    if is_claim(holder.uid):
-        return clean(holder_name(holder.uid, holder.container))
+    owner = state_owner(holder.uid, holder.container)
+    if owner.kind is OwnerKind.CLAIM:
+        return clean(owner.label())
     pod = pods.get(holder.uid)
     parts = [f"{pod.namespace}/{pod.name}" if pod is not None else holder.uid, holder.container]
     return clean("/".join(part for part in parts if part))

@@ -14,8 +14,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
 from mooring.explain.phrases import count, joined
-from mooring.extensions.claimed import is_claim, parts_of
-from mooring.extensions.hidden import pod_of
+from mooring.extensions.owners import OwnerKind, parts_of, state_owner
 from mooring.node.start import CPU_FILE
 from mooring.planner.doctor.problem import Holder, Problem, Severity, cpus_text
 
@@ -25,7 +24,7 @@ BAD_CLAIM = "MOOR-323"
 def check_claims(policy: StaticPolicy, state: CPUState) -> Iterator[Problem]:
     """Yield one problem for each claim with entries that no claim is given."""
     for owner, entries in sorted(state.assignments.items()):
-        faults = list(_faults(policy, entries)) if is_claim(owner) else []
+        faults = list(_faults(policy, entries)) if state_owner(owner).kind is OwnerKind.CLAIM else []
         if faults:
             yield Problem(
                 BAD_CLAIM,
@@ -203,7 +202,7 @@ def _shared_entries(held: dict[Holder, int]) -> Iterator[Problem]:
     """Find CPUs of more than one pod. Containers of one pod may share: an init container leaves its CPUs to the app."""
     of_pod: dict[str, int] = {}
     for holder, mask in held.items():
-        pod = pod_of(holder.uid)
+        pod = state_owner(holder.uid).root
         of_pod[pod] = of_pod.get(pod, 0) | mask
     seen = twice = 0
     for mask in of_pod.values():
@@ -211,7 +210,7 @@ def _shared_entries(held: dict[Holder, int]) -> Iterator[Problem]:
         seen |= mask
     if twice:
         who = _with(held, twice)
-        owner = "pod or claim" if any(is_claim(holder.uid) for holder in who) else "pod"
+        owner = "pod or claim" if any(state_owner(holder.uid).kind is OwnerKind.CLAIM for holder in who) else "pod"
         yield _about(
             HELD_TWICE,
             f"More than one {owner} holds {cpus_text(twice)}. The kubelet does not look for this and starts, and none "

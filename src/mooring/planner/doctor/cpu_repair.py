@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState, PreAssignment
-from mooring.extensions.claimed import holder_name, is_claim
-from mooring.extensions.hidden import pod_of
+from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.planner.doctor.problem import Holder, cpus_text
 
 
@@ -38,11 +37,20 @@ def in_order(wanted: Mapping[Holder, int], active: Collection[str]) -> list[Hold
 
     def against(holder: Holder) -> int:
         mask = wanted[holder]
-        return sum(1 for other, cpus in wanted.items() if cpus & mask and pod_of(other.uid) != pod_of(holder.uid))
+        return sum(
+            1
+            for other, cpus in wanted.items()
+            if cpus & mask and state_owner(other.uid).root != state_owner(holder.uid).root
+        )
 
     return sorted(
         wanted,
-        key=lambda holder: (pod_of(holder.uid) not in active, against(holder), -wanted[holder].bit_count(), holder),
+        key=lambda holder: (
+            state_owner(holder.uid).root not in active,
+            against(holder),
+            -wanted[holder].bit_count(),
+            holder,
+        ),
     )
 
 
@@ -85,7 +93,7 @@ def repaired_cpu(policy: StaticPolicy, broken: CPUState, active: Collection[str]
     # Fewer entries always go together where more do, so that taking up one after the other misses none.
     kept: dict[Holder, int] = {}
     # A claim stays until it is given back, and so it is as little stale as a running pod.
-    claims = {holder.uid for holder in fitting if is_claim(holder.uid)}
+    claims = {holder.uid for holder in fitting if state_owner(holder.uid).kind is OwnerKind.CLAIM}
     for holder in in_order(fitting, {*active, *claims}):
         why = _obstacle(policy, kept, holder, fitting[holder])
         if why:
@@ -143,13 +151,14 @@ def _is(cpus: int) -> str:
 def _obstacle(policy: StaticPolicy, kept: Mapping[Holder, int], holder: Holder, cpus: int) -> str:
     """Return why an entry cannot stay beside those that are kept; empty when it can."""
     for other, held in kept.items():
-        if held & cpus and pod_of(other.uid) != pod_of(holder.uid):
+        if held & cpus and state_owner(other.uid).root != state_owner(holder.uid).root:
             return f"{_who(other)} holds {cpus_text(held & cpus)} too"
     return "" if _pool(policy, [*kept.values(), cpus]) else "no CPU would be left for the shared pool"
 
 
 def _who(holder: Holder) -> str:
-    return holder_name(holder.uid, holder.container) if is_claim(holder.uid) else f"pod {pod_of(holder.uid)}"
+    owner = state_owner(holder.uid, holder.container)
+    return owner.label() if owner.kind is OwnerKind.CLAIM else f"pod {owner.uid}"
 
 
 def _pool(policy: StaticPolicy, masks: Collection[int]) -> int:
@@ -162,7 +171,7 @@ def _pool(policy: StaticPolicy, masks: Collection[int]) -> int:
 def _state(policy: StaticPolicy, broken: CPUState, kept: Mapping[Holder, int]) -> CPUState:
     def stays(uid: str, name: str) -> bool:
         # Hidden threads go with their container.
-        pod = pod_of(uid)
+        pod = state_owner(uid).root
         own = Holder(pod, "" if _is_whole(policy, broken, pod) else name) in kept
         return own and (pod == uid or Holder(uid, name) in kept)
 

@@ -14,8 +14,7 @@ from mooring.core.decision import StartRefusal
 from mooring.core.errors import KubeletCrashError
 from mooring.cpumanager.state import CPUState
 from mooring.explain.remedies import refusal_code, remedy
-from mooring.extensions.claimed import is_claim
-from mooring.extensions.hidden import is_hidden
+from mooring.extensions.owners import state_owner
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.memorymanager.state import MemoryState
@@ -214,7 +213,7 @@ def _with_own(report: Report[State], found: list[Problem]) -> Report[State]:
 def _said(report: Report[CPUState] | Report[MemoryState], words: str) -> FileDiagnosis:
     state = report.state
     entries = state.assignments if state is not None else {}
-    containers = sum(len(held) for uid, held in entries.items() if not is_claim(uid) and not is_hidden(uid))
+    containers = sum(len(held) for uid, held in entries.items() if state_owner(uid).is_pods)
     return FileDiagnosis(report.file, report.format, words, report.problems, containers)
 
 

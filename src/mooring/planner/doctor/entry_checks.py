@@ -13,8 +13,7 @@ from mooring.core.pod import ContainerKind, Pod, PodLevelGates
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.explain.phrases import count
-from mooring.extensions.claimed import is_claim
-from mooring.extensions.hidden import is_hidden, pod_of
+from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings
 from mooring.node.start import CPU_FILE, MEMORY_FILE
@@ -123,7 +122,7 @@ def check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:
     holders = tuple(
         Holder(uid, name)
         for uid, held in sorted(cpu.assignments.items())
-        if held and not memory.assignments.get(uid) and not is_claim(uid) and not is_hidden(uid)
+        if held and not memory.assignments.get(uid) and state_owner(uid).is_pods
         for name in sorted(held)
     )
     if holders:
@@ -142,9 +141,9 @@ def _stale(cpu: CPUState | None, memory: MemoryState | None, active: Mapping[str
     stale: dict[Holder, None] = {}
     for state in (cpu, memory):
         for uid, held in (state.assignments if state is not None else {}).items():
-            pod = active.get(pod_of(uid))
+            pod = active.get(state_owner(uid).root)
             known = {container.name for container in pod.containers} if pod is not None else set()
-            if not is_claim(uid):
+            if state_owner(uid).kind is not OwnerKind.CLAIM:
                 stale |= dict.fromkeys(Holder(uid, name) for name in held if name not in known)
     if stale:
         yield Problem(

@@ -9,10 +9,9 @@ from mooring.core.config import IRQ_AFFINITY
 from mooring.core.cpuset import CPUSet
 from mooring.core.topology import Topology
 from mooring.explain.phrases import joined
-from mooring.extensions.claimed import holder_name, is_claim
-from mooring.extensions.hidden import hidden_name, is_hidden, pod_of
 from mooring.extensions.interrupt_owners import owners_of, pci_addresses
 from mooring.extensions.interrupts import Owner
+from mooring.extensions.owners import state_owner
 from mooring.planner.plan import Plan, reserved_cpus
 
 NAMED = 4
@@ -82,14 +81,6 @@ class Assignments:
         return [holder.label for holder in self.holders if holder.cpus & cpus]
 
 
-def _label(uid: str, container: str, pods: Mapping[str, str]) -> str:
-    if is_claim(uid):
-        return holder_name(uid, container)
-    if is_hidden(uid):
-        return hidden_name(uid, container, pods.get(pod_of(uid), ""))
-    return f"{pods.get(uid, uid)}/{container}"
-
-
 def assignments_of(plan: Plan) -> Assignments:
     """Return the assignments after a plan; none when the kubelet would not start."""
     kubelet = plan.kubelet
@@ -99,7 +90,7 @@ def assignments_of(plan: Plan) -> Assignments:
     pods = {answer.pod.uid: f"{answer.pod.namespace}/{answer.pod.name}" for answer in plan.answers}
     holders = [ExclusiveHolder(pods.get(uid, uid), uid, CPUSet(mask)) for uid, mask in state.pods.items()]
     holders += [
-        ExclusiveHolder(_label(uid, name, pods), pod_of(uid), CPUSet(mask))
+        ExclusiveHolder((owner := state_owner(uid, name)).label(pods.get(owner.uid, "")), owner.root, CPUSet(mask))
         for uid, containers in state.assignments.items()
         if uid not in state.pods
         for name, mask in containers.items()
