@@ -143,7 +143,7 @@ class SimulatedAgent:
         if is_news(self.state, online):
             self._done(cpus_changed(self.state, online), "")
 
-    def look_after(self) -> None:
+    def reconcile(self) -> None:
         """Take back CPUs whose delay is over, and tell what containers got since; as the agent does twice a second."""
         now = self.world.now
         if is_due(self.state, now):

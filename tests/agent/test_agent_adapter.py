@@ -196,11 +196,11 @@ def test_an_agent_whose_state_is_held_up_has_no_heartbeat(node: Node, monkeypatc
     hanging = threading.Thread(target=lambda: agent.holder.apply(decide))
     hanging.start()
     held.wait(TIMEOUT)
-    agent.look_after()
+    agent.reconcile()
     assert beats == []
     release.set()
     hanging.join(TIMEOUT)
-    agent.look_after()
+    agent.reconcile()
     assert beats == ["beat"]
 
 
@@ -215,14 +215,14 @@ def test_another_policy_in_the_file_is_taken_up_while_containers_run(
     file.write_text(file.read_text() + "onRejection: evict\nlogLevel: error\n", encoding="utf-8")
     with caplog.at_level(logging.WARNING, "test"):
         agent.reload()
-        agent.look_after()
+        agent.reconcile()
     said = [line for line in caplog.records if "instead of evicted" in line.getMessage()]
     assert [line.__dict__["fields"]["about"] for line in said] == ["onRejection"]
     assert agent.snapshot.configuration.generation == 2
     assert agent.holder.state.options.evict
     file.write_text(file.read_text().replace('"0"', '"0-1"'), encoding="utf-8")
     agent.reload()
-    agent.look_after()
+    agent.reconcile()
     assert agent.snapshot.configuration.generation == 2
     assert agent.snapshot.configuration.refusal
     assert node.cpus(own) == "1-2"
@@ -241,7 +241,7 @@ def test_what_the_engine_refuses_at_the_last_moment_is_not_said_to_be_in_force(
     more = file.read_text().replace('"0"', '"0-1"') + "onRejection: evict\nperContainerMetrics: true\n"
     file.write_text(more, encoding="utf-8")
     agent.reload()
-    agent.look_after()
+    agent.reconcile()
     shown = agent.snapshot.configuration
     assert shown.generation == 1
     assert "reserved" in shown.refusal
@@ -260,6 +260,6 @@ def test_an_extension_that_changes_how_pods_are_read_is_not_taken_up_by_half(nod
     more = "---\nkind: MooringConfiguration\napiVersion: mooring/v1alpha1\nextensions: [mixed-cpus, assigned-cpuset]\n"
     file.write_text(file.read_text() + more, encoding="utf-8")
     agent.reload()
-    agent.look_after()
+    agent.reconcile()
     assert agent.snapshot.configuration.refusal.startswith("the extension mixed-cpus needs a restart: ")
     assert not agent.holder.state.kubelet.mooring.extensions

@@ -84,19 +84,19 @@ def test_the_taint_is_there_before_the_agent_connects_and_goes_when_it_is_ready_
     monkeypatch.setattr("mooring.agent.agent.connect_to", connect)
     agent = agent_in(cluster, node, "failClosed: true")
     runtime = node.listening.next()
-    agent.look_after()
+    agent.reconcile()
     assert when_connecting == [[THEIRS, OURS]]
     runtime.synchronize()
     until(lambda: agent.snapshot.runtime.synchronized, "everything is told")
-    agent.look_after()
+    agent.reconcile()
     until(lambda: cluster.taints == [THEIRS], "the taint is gone")
     runtime.close()
     until(lambda: not agent.snapshot.runtime.connected, "the runtime is away")
-    agent.look_after()
+    agent.reconcile()
     until(lambda: OURS in cluster.taints, "the taint is back")
     connected(node)
     until(lambda: agent.snapshot.runtime.synchronized, "everything is told again")
-    agent.look_after()
+    agent.reconcile()
     until(lambda: OURS not in cluster.taints, "the taint is gone again")
     node.agents.remove(agent)
     agent.close()
@@ -107,14 +107,14 @@ def test_an_agent_that_cannot_taint_connects_all_the_same(cluster: FaultInjector
     cluster.fail(f"GET /api/v1/nodes/{NODE}", *[Fault(503)] * 3)
     agent = agent_in(cluster, node, "failClosed: true")
     node.listening.next()
-    agent.look_after()
+    agent.reconcile()
     until(lambda: cluster.taints == [OURS], "the wish is tried until it is so")
 
 
 def test_without_fail_closed_nobody_touches_the_node(cluster: FaultInjector, node: Node) -> None:
     agent = agent_in(cluster, node)
     connected(node)
-    agent.look_after()
+    agent.reconcile()
     node.agents.remove(agent)
     agent.close()
     assert not cluster.asked(f"GET /api/v1/nodes/{NODE}")
@@ -147,11 +147,11 @@ def test_the_agent_lives_through_an_api_server_that_is_away_at_the_start_and_awa
     assert placed(agent, "uid-early") == {"first": "1-2"}, "derived from what the runtime tells"
     with FaultInjector(node=NODE, port=port) as cluster:
         cluster.put(with_init("known"))
-        until(lambda: agent._around.api is not None and agent._around.api.is_live, "pods are heard of")
+        until(lambda: agent.cluster.api is not None and agent.cluster.api.is_live, "pods are heard of")
         runtime.create(in_shop("known"), called("known", "first", 2))
         assert placed(agent, "uid-known") == {"first": "3-4", "app": "3-4"}
         assert placed(agent, "uid-early") == {"first": "1-2"}
-    until(lambda: agent._around.api is not None and not agent._around.api.is_live, "the server is missed")
+    until(lambda: agent.cluster.api is not None and not agent.cluster.api.is_live, "the server is missed")
     runtime.create(in_shop("known"), called("known", "app", 2))
     assert placed(agent, "uid-known") == {"first": "3-4", "app": "3-4"}, "what was known stays"
     runtime.create(in_shop("late"), called("late", "first", 1))
@@ -159,7 +159,7 @@ def test_the_agent_lives_through_an_api_server_that_is_away_at_the_start_and_awa
     with FaultInjector(node=NODE, port=port) as cluster:
         cluster.put(pod_object("known"))
         cluster.put(pod_object("new", "1"))
-        until(lambda: agent._around.api is not None and agent._around.api.is_live, "pods are heard of again")
+        until(lambda: agent.cluster.api is not None and agent.cluster.api.is_live, "pods are heard of again")
         runtime.create(in_shop("new"), called("new", "app", 1))
         assert placed(agent, "uid-new") == {"app": "6"}
 
@@ -185,7 +185,7 @@ def test_a_rejected_pod_is_evicted_and_the_cluster_is_told_why(cluster: FaultInj
 
 def all_is_tried(agent: Agent) -> ClusterWriter:
     """Wait until the agent has told the cluster everything that it wanted to so far, or has tried to."""
-    writer = agent._around.outward
+    writer = agent.cluster.outward
     assert isinstance(writer, ClusterWriter)
     passed_on = threading.Event()
     agent.work.put(passed_on.set)
@@ -208,7 +208,7 @@ def test_an_eviction_that_failed_for_a_while_is_asked_for_again_at_the_next_try(
             runtime.create(in_shop("wide"), called("wide", "app", 8))
 
     retried()
-    writer = agent._around.outward
+    writer = agent.cluster.outward
     assert isinstance(writer, ClusterWriter)
     until(lambda: len(cluster.asked(path)) == MOST_TRIES and not writer._evictions, "it is given up")
     retried()

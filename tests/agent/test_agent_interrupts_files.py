@@ -35,7 +35,7 @@ def test_masks_are_written_as_they_are_read(ids: frozenset[int]) -> None:
 def test_interrupts_are_seen_with_their_devices(tmp_path: Path) -> None:
     made_up_interrupts(tmp_path)
     (tmp_path / "proc/irq/26/smp_affinity_list").chmod(0o444)
-    looked = IRQFiles(str(tmp_path)).look()
+    looked = IRQFiles(str(tmp_path)).read()
     assert [(one.number, one.name, str(one.allowed), one.device, one.managed) for one in looked.interrupts] == [
         (NEW, "default_smp_affinity", "0-7", "", False),
         (24, "eth0-rx", "0-7", "0000:03:00.1", False),
@@ -49,7 +49,7 @@ def test_the_kernels_own_word_on_a_managed_interrupt_counts(tmp_path: Path) -> N
     made = made_up_interrupts(tmp_path)
     made.put("sys/kernel/debug/irq/irqs/26", "handler: x\ndstate: 0x1\n  IRQD_AFFINITY_MANAGED")
     made.put("sys/kernel/debug/irq/irqs/24", "handler: x\ndstate: 0x1")
-    looked = IRQFiles(str(tmp_path)).look()
+    looked = IRQFiles(str(tmp_path)).read()
     assert [one.number for one in looked.interrupts if one.managed] == [26]
 
 
@@ -148,12 +148,12 @@ def test_what_the_kernel_refuses_is_not_tried_again_and_not_remembered_as_moved(
     writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes)
     memory = Memory()
     for _ in range(3):
-        _, memory = writer.carry_out(steer(writer.known(files.look().interrupts), memory, HELD, ROOM))
+        _, memory = writer.carry_out(steer(writer.known(files.read().interrupts), memory, HELD, ROOM))
     assert told == [(NEW, None), (24, InterruptTrouble.MANAGED), (25, InterruptTrouble.REFUSED)]
     assert set(memory.kept) == {NEW}
     other = (Owner("web", cpus("2-4")),)
     made.move(25, "2")
-    writer.carry_out(steer(writer.known(files.look().interrupts), memory, other, ROOM))
+    writer.carry_out(steer(writer.known(files.read().interrupts), memory, other, ROOM))
     assert (26, None) not in told[:3]
     assert [number for number, _ in told[3:]] == [NEW, 26]
 
@@ -161,11 +161,11 @@ def test_what_the_kernel_refuses_is_not_tried_again_and_not_remembered_as_moved(
 def test_another_device_under_a_refused_number_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = made_up_interrupts(tmp_path)
     writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, {24: InterruptTrouble.MANAGED})
-    writer.carry_out(steer(writer.known(files.look().interrupts), Memory(), HELD, ROOM))
+    writer.carry_out(steer(writer.known(files.read().interrupts), Memory(), HELD, ROOM))
     made.add(24, "eth9")
     monkeypatch.undo()
     told.clear()
-    writer.carry_out(steer(writer.known(files.look().interrupts), Memory(), HELD, ROOM))
+    writer.carry_out(steer(writer.known(files.read().interrupts), Memory(), HELD, ROOM))
     assert (24, None) in told
 
 
@@ -173,7 +173,7 @@ def test_without_a_memory_on_the_disk_nothing_is_moved(tmp_path: Path, monkeypat
     made = made_up_interrupts(tmp_path)
     (tmp_path / "state").write_text("no folder")
     writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, {})
-    _, memory = writer.carry_out(steer(files.look().interrupts, Memory(), HELD, ROOM))
+    _, memory = writer.carry_out(steer(files.read().interrupts, Memory(), HELD, ROOM))
     assert (made.cpus(24), made.cpus(25), told, memory) == ("0-7", "2", [], Memory())
 
 
@@ -181,7 +181,7 @@ def test_read_only_files_end_a_look_at_the_first(tmp_path: Path, monkeypatch: py
     made_up_interrupts(tmp_path)
     noes = dict.fromkeys((NEW, 24, 25, 26), InterruptTrouble.UNWRITABLE)
     writer, told, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes)
-    _, memory = writer.carry_out(steer(files.look().interrupts, Memory(), HELD, ROOM))
+    _, memory = writer.carry_out(steer(files.read().interrupts, Memory(), HELD, ROOM))
     assert told == [(NEW, InterruptTrouble.UNWRITABLE)]
     assert writer.unwritable
     assert memory == Memory()
@@ -189,7 +189,7 @@ def test_read_only_files_end_a_look_at_the_first(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.skipif(not Path("/proc/irq/default_smp_affinity").is_file(), reason="this machine shows no interrupts")
 def test_the_interrupts_of_this_machine_can_be_read() -> None:
-    looked = IRQFiles().look()
+    looked = IRQFiles().read()
     assert looked.online
     assert looked.interrupts[0].number == NEW
     for one in looked.interrupts:

@@ -63,7 +63,7 @@ def ended(node: Node) -> None:
 def looked(agent: Agent) -> Any:
     """Let the agent look, and return what it shows then."""
     before = agent.snapshot.interrupts
-    agent.look_after()
+    agent.reconcile()
     until(lambda: agent.snapshot.interrupts is not before, "interrupts were looked at")
     return agent.snapshot.interrupts
 
@@ -117,7 +117,7 @@ def test_the_document_is_as_its_schema_says(node: Node, lines: MadeUpInterrupts)
     lines.move(24, "1")
     lines.put("proc/90/comm", "irqbalance")
     agent = node.agents[-1]
-    agent._interrupts.look(agent._options)  # type: ignore[union-attr]
+    agent._interrupts.check(agent._options)  # type: ignore[union-attr]
     document = node.status
     assert document["interrupts"]["moved"]
     assert document["interrupts"]["leftAlone"]
@@ -130,7 +130,7 @@ def test_without_the_extension_nobody_looks(node: Node, lines: MadeUpInterrupts)
     runtime = node.listening.next()
     runtime.synchronize()
     start(node, runtime, "own", 2)
-    agent.look_after()
+    agent.reconcile()
     assert "interrupts" not in node.status
     ended(node)
     assert lines.cpus(24) == "0-7"
@@ -160,7 +160,7 @@ def test_an_agent_after_a_kill_knows_what_was_there_before(node: Node, lines: Ma
 def test_an_extension_that_was_switched_off_gives_back(node: Node, lines: MadeUpInterrupts) -> None:
     moved(node)
     ended(node)
-    agent_with(node, ON, extension="").look_after()
+    agent_with(node, ON, extension="").reconcile()
     until(lambda: lines.cpus(25) == "2" and lines.beginning == "000000ff", "interrupts are where they were")
 
 
@@ -168,7 +168,7 @@ def test_after_a_boot_the_memory_is_of_no_use(node: Node, lines: MadeUpInterrupt
     moved(node)
     ended(node)
     lines.put("proc/sys/kernel/random/boot_id", "boot-2")
-    agent_with(node, ON, extension="").look_after()
+    agent_with(node, ON, extension="").reconcile()
     ended(node)
     assert lines.cpus(25) == "0"
 
@@ -178,7 +178,7 @@ def test_what_somebody_else_has_moved_stays_his(node: Node, lines: MadeUpInterru
     agent = node.agents[-1]
     lines.move(24, "1")
     agent.verify_all()
-    agent._interrupts.look(agent._options)  # type: ignore[union-attr]
+    agent._interrupts.check(agent._options)  # type: ignore[union-attr]
     assert lines.cpus(24) == "1"
     assert [row["number"] for row in node.status["interrupts"]["leftAlone"]] == [24]
     assert "mooring_agent_interrupts_left_alone 1.0" in agent.metrics.text()

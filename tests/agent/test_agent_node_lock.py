@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.agent.whole_agent import Node, start, until
 
-from mooring.agent.node_lock import NodeLock
+from mooring.agent.node.lock import NodeLock
 from mooring.agent.status.health import unready
 
 
@@ -24,12 +24,12 @@ def test_a_second_agent_with_another_state_folder_waits_and_neither_is_ready(nod
     first = node.agent()
     runtime = node.listening.next()
     runtime.synchronize()
-    first.look_after()
+    first.reconcile()
     until(lambda: unready(first.snapshot) == (), "the first agent is ready")
     other = second.agent()
     try:
         for agent, socket in ((first, node.folder / "nri.sock"), (other, second.folder / "nri.sock")):
-            agent.look_after()
+            agent.reconcile()
             text = f"another agent of this node uses the runtime's socket {socket}: stop one of the two"
             assert text in unready(agent.snapshot)
         start(node, runtime, "own", 2)
@@ -39,7 +39,7 @@ def test_a_second_agent_with_another_state_folder_waits_and_neither_is_ready(nod
         other_runtime = node.listening.next()
         other_runtime.synchronize()
         until(lambda: other.snapshot.runtime.synchronized, "the second agent has taken over")
-        other.look_after()
+        other.reconcile()
         assert unready(other.snapshot) == ()
     finally:
         other.close()

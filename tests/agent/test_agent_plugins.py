@@ -116,12 +116,12 @@ def test_a_reload_makes_plugins_anew_or_is_refused(node: Node) -> None:
     before.choice.watch.give_up("good")
     assert node.status["plugins"][0]["givenUp"]
     agent.reload()
-    agent.look_after()
+    agent.reconcile()
     assert node.status["configuration"]["generation"] == 2
     assert not node.status["plugins"][0]["givenUp"]
     file = node.folder / "agent.yaml"
     file.write_text(file.read_text(encoding="utf-8").replace("plugins: [good]", "plugins: [nobody]"), encoding="utf-8")
     agent.reload()
-    agent.look_after()
+    agent.reconcile()
     assert "the plugin 'nobody' is not installed" in node.status["configuration"]["refusal"]
     assert [one["name"] for one in node.status["plugins"]] == ["good"]

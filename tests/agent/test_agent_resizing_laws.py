@@ -155,7 +155,7 @@ class ResizedLives(RuleBasedStateMachine):
         if self.connected:
             self.agent.steps_to_live = dies
             with suppress(KilledError):
-                self.agent.look_after()
+                self.agent.reconcile()
             if self.agent.steps_to_live is not None and self.agent.steps_to_live < 0:
                 self.runtime.plugin = None
             self.agent.steps_to_live = None
@@ -181,7 +181,7 @@ class ResizedLives(RuleBasedStateMachine):
         self.runtime.stuck.clear()
         self.time_passes(9 * SECOND, None)
         self.agent.next_reply()
-        self.agent.look_after()
+        self.agent.reconcile()
         state = self.agent.state
         assert not state.kubelet.node.cpu.pre_assignments
         assert not owes(state)

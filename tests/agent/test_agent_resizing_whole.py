@@ -65,7 +65,7 @@ def test_a_container_grows_is_told_and_gives_back_after_its_delay(node: Node) ->
     assert seen["pending"]["secondsLeft"] <= 0.3
 
     def is_back() -> bool:
-        agent.look_after()
+        agent.reconcile()
         return node.cpus(own) == "1-2" and node.cpus(shared) == "0,3-7"
 
     until(is_back, "the CPUs are back in the pool")
@@ -99,13 +99,13 @@ def test_what_the_kernel_does_not_take_back_stays_with_its_container(node: Node)
     file.unlink()
     file.mkdir()
     until(lambda: container(node, "own")["pending"]["secondsLeft"] == 0, "the delay is over")
-    agent.look_after()
+    agent.reconcile()
     assert (container(node, "own")["cpus"], node.cpus(shared)) == ("1-4", "0,5-7")
     file.rmdir()
     file.write_text("1-4\n", encoding="ascii")
 
     def is_back() -> bool:
-        agent.look_after()
+        agent.reconcile()
         return node.cpus(own) == "1-2" and node.cpus(shared) == "0,3-7"
 
     until(is_back, "the CPUs are back in the pool")
@@ -120,7 +120,7 @@ def test_a_growth_after_which_nothing_is_heard_is_told_a_little_later(node: Node
     node.write(own.id, own.cgroups_path, update.linux.resources.cpu.cpus)
 
     def is_told() -> bool:
-        agent.look_after()
+        agent.reconcile()
         return told(node, "own")[0] == "1-4"
 
     until(is_told, "the files say what the container got")

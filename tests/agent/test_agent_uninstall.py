@@ -77,7 +77,7 @@ def test_a_quota_that_the_kubelet_writes_after_a_resize_is_lifted_at_the_next_lo
     runtime.synchronize()
     start(node, runtime, "own", 2)
     with_quota(node, "/pods/own")
-    agent.look_after()
+    agent.reconcile()
     until(lambda: quota(node, "/pods/own").split()[0] in {"max", "-1"}, "the pod's quota is lifted")
 
 

@@ -18,7 +18,7 @@ from mooring.agent.status.snapshot import RuntimeLink
 
 
 class Listener(Observer):
-    """Hears of connections, answers and losses; in the plugin's thread, but for :meth:`look`."""
+    """Hears of connections, answers and losses; in the plugin's thread, but for :meth:`check`."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Listener(Observer):
             self._log.warning("runtime disconnected", why=str(why), retry_in=retry_in)
             self._show(connected=False, synchronized=False, since=time.time())
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Say once that the runtime lets the agent wait too long; to be called now and then, from one other thread."""
         waiting = self._waiting
         if waiting is None or self._link.silent or self._clock() - waiting < SILENCE:

@@ -121,7 +121,7 @@ def _until(agent: Agent, asks: _Asks, environment: Mapping[str, str]) -> None:
             asks.reload.clear()
             _reloaded(agent, environment)
         else:
-            agent.look_after()
+            agent.reconcile()
         now = time.monotonic()
         if not is_told and (agent.listener.synchronized_once.is_set() or now - began > _WAITING):
             is_told = True
@@ -138,7 +138,7 @@ def _reloaded(agent: Agent, environment: Mapping[str, str]) -> None:
     """Take up the configuration, between the two words with which the service manager wants that framed."""
     notify({"RELOADING": "1", "MONOTONIC_USEC": str(time.monotonic_ns() // 1000)}, environment)
     agent.reload()
-    agent.look_after()
+    agent.reconcile()
     notify({"READY": "1"}, environment)
 
 

@@ -19,7 +19,7 @@ from mooring.agent.cgroups.layout import find_layout
 from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.cgroups.unseen import UnseenCGroups
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
-from mooring.agent.node_kubelet import KubeletFinder
+from mooring.agent.node.kubelet import KubeletFinder
 from mooring.agent.options import overridden
 from mooring.checkpoint.replacement import write_together
 from mooring.checkpoint.store import make_folder, read_state_file

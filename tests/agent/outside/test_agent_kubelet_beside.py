@@ -14,7 +14,7 @@ from tests.agent.nri.runtime_side import TIMEOUT
 from tests.agent.whole_agent import Node, start
 
 from mooring.agent.agent import Agent
-from mooring.agent.node_kubelet import REASON, KubeletCheck
+from mooring.agent.node.kubelet import REASON, KubeletCheck
 from mooring.agent.pods.cluster import NoCluster
 from mooring.agent.run import run_agent
 from mooring.agent.startup import AgentCommand
@@ -35,19 +35,19 @@ def conflict(look: KubeletCheck) -> str:
 def test_a_static_kubelet_that_comes_later_is_seen_by_its_flags(processes: Processes) -> None:
     beside = processes.beside()
     assert beside.flags() is None
-    assert beside.look("") == KubeletCheck()
+    assert beside.check("") == KubeletCheck()
     processes.start(40, "--cpu-manager-policy=static")
-    assert conflict(beside.look("")).startswith("the kubelet's command line: cpuManagerPolicy: is static on this node")
-    assert conflict(beside.look("")), "as long as it is there"
+    assert conflict(beside.check("")).startswith("the kubelet's command line: cpuManagerPolicy: is static on this node")
+    assert conflict(beside.check("")), "as long as it is there"
     processes.end(40)
-    assert beside.look("") == KubeletCheck()
+    assert beside.check("") == KubeletCheck()
 
 
 def test_reading_the_configuration_meanwhile_does_not_hide_it(processes: Processes) -> None:
     beside = processes.beside()
     processes.start(40, "--memory-manager-policy=Static")
     assert beside.flags() is not None
-    assert conflict(beside.look("")).startswith("the kubelet's command line: memoryManagerPolicy: is Static")
+    assert conflict(beside.check("")).startswith("the kubelet's command line: memoryManagerPolicy: is Static")
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["another-file-is-named", "no-file-is-named"])
@@ -57,7 +57,8 @@ def test_it_is_seen_by_the_file_that_it_reads(named: bool, processes: Processes,
     other.write_text(KUBELET, encoding="utf-8")
     beside = processes.beside()
     processes.start(40, "--config", str(file))
-    assert conflict(beside.look(str(other) if named else "")).startswith(f"{file}: cpuManagerPolicy: is static on this")
+    found = beside.check(str(other) if named else "")
+    assert conflict(found).startswith(f"{file}: cpuManagerPolicy: is static on this")
 
 
 def test_a_file_that_changes_counts_when_the_kubelet_has_read_it(processes: Processes, tmp_path: Path) -> None:
@@ -65,31 +66,31 @@ def test_a_file_that_changes_counts_when_the_kubelet_has_read_it(processes: Proc
     file.write_text(KUBELET, encoding="utf-8")
     beside = processes.beside()
     processes.start(40, "--config", str(file))
-    assert beside.look("") == KubeletCheck()
+    assert beside.check("") == KubeletCheck()
     file.write_text(KUBELET + "cpuManagerPolicy: static\n", encoding="utf-8")
-    assert beside.look("") == KubeletCheck()
+    assert beside.check("") == KubeletCheck()
     processes.end(40)
     processes.start(41, "--config", str(file))
-    assert conflict(beside.look("")).startswith(f"{file}: cpuManagerPolicy")
+    assert conflict(beside.check("")).startswith(f"{file}: cpuManagerPolicy")
 
 
 def test_a_file_that_cannot_be_read_is_left_to_the_kubelet(processes: Processes, tmp_path: Path) -> None:
     beside = processes.beside()
     processes.start(40, "--config", str(tmp_path / "none.yaml"))
-    assert beside.look(str(tmp_path / "neither.yaml")) == KubeletCheck()
+    assert beside.check(str(tmp_path / "neither.yaml")) == KubeletCheck()
 
 
 def test_one_that_stays_is_not_looked_for_again_and_one_that_is_restarted_is(processes: Processes) -> None:
     beside = processes.beside()
     processes.start(40, "--v=2")
-    assert beside.look("") == KubeletCheck()
+    assert beside.check("") == KubeletCheck()
     before = processes.listings
     for _ in range(5):
-        assert beside.look("") == KubeletCheck()
+        assert beside.check("") == KubeletCheck()
     assert processes.listings == before
     processes.end(40)
     processes.start(41, "--v=2", "--cpu-manager-policy=static")
-    assert conflict(beside.look(""))
+    assert conflict(beside.check(""))
 
 
 def test_other_words_about_the_node_are_a_reason_to_read_the_configuration_anew(
@@ -100,28 +101,28 @@ def test_other_words_about_the_node_are_a_reason_to_read_the_configuration_anew(
     beside = processes.beside()
     assert beside.flags() is None
     processes.start(40, "--reserved-cpus=0-1")
-    assert beside.look(str(file)).is_told_otherwise
+    assert beside.check(str(file)).is_told_otherwise
     beside.flags()
     processes.end(40)
     processes.start(41, "--reserved-cpus=0-1", "--v=4")
-    assert beside.look(str(file)) == KubeletCheck(), "it was told the same"
+    assert beside.check(str(file)) == KubeletCheck(), "it was told the same"
     processes.end(41)
     processes.start(42)
-    assert beside.look("") == KubeletCheck(), "nothing is taken from a kubelet whose file nobody named"
+    assert beside.check("") == KubeletCheck(), "nothing is taken from a kubelet whose file nobody named"
 
 
 def test_a_program_with_the_kubelet_in_it_is_told(processes: Processes) -> None:
     beside = processes.beside()
     processes.start(40, name="k3s-server")
-    assert beside.look("") == KubeletCheck(embedding="k3s-server")
+    assert beside.check("") == KubeletCheck(embedding="k3s-server")
 
 
 def look_every(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.agent.node_kubelet.PERIOD", seconds)
+    monkeypatch.setattr("mooring.agent.node.kubelet.PERIOD", seconds)
 
 
 def is_over_after_a_look(agent: Agent) -> bool:
-    agent.look_after()
+    agent.reconcile()
     return agent.is_over
 
 
@@ -171,7 +172,7 @@ def test_the_flags_of_a_kubelet_that_came_later_are_taken_up(
     agent = node.agent(f"kubeletConfig: {file}")
     node.listening.next()
     processes.start(40, "--max-pods=70")
-    agent.look_after()
+    agent.reconcile()
     assert agent.snapshot.configuration.generation == 2
     assert agent.holder.state.kubelet.settings.config.max_pods == 70
 

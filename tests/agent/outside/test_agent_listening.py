@@ -53,7 +53,7 @@ class Around:
     def later(self, listener: Listener, seconds: float) -> bool:
         """Let time go by and return whether the runtime counts as silent then."""
         self.now += seconds
-        listener.look()
+        listener.check()
         return bool(self.links) and self.links[-1].silent
 
 

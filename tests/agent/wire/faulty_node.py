@@ -231,11 +231,11 @@ def faulty_node(manners: Manners) -> Iterator[FaultyNode]:
     agent = Agent(Startup(load(), load, load_machine(MACHINE), RuntimeCGroups(wired), "edge-7"), log)
     over = threading.Event()
 
-    def look_after() -> None:
+    def reconcile() -> None:
         while not over.wait(0.1):
-            agent.look_after()
+            agent.reconcile()
 
-    caretaker = threading.Thread(target=look_after, name="caretaker", daemon=True)
+    caretaker = threading.Thread(target=reconcile, name="caretaker", daemon=True)
     made = FaultyNode(wired, proxy, agent, Kubelet(wired), log)
     try:
         agent.start()

@@ -32,7 +32,7 @@ from mooring.extensions.steering import steer
 folder, number, closed = Path(sys.argv[1]), int(sys.argv[2]), CPUSet.parse(sys.argv[3])
 files = IRQFiles()
 journal = InterruptJournal(folder, files.boot())
-looked = files.look()
+looked = files.read()
 one = [each for each in looked.interrupts if each.number == number]
 steering = steer(one, journal.read(), [Owner("pod", closed)], Room(looked.online, CPUSet()))
 Writer(files, journal, lambda step, trouble: None).carry_out(steering)
@@ -51,7 +51,7 @@ def quiet() -> Iterator[Interrupt]:
     """An interrupt that may be moved and may use several CPUs; it is put back whatever happens."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    looked = FILES.look()
+    looked = FILES.read()
     may_move = [
         one
         for one in looked.interrupts
@@ -66,8 +66,8 @@ def quiet() -> Iterator[Interrupt]:
 
 
 def test_whoever_moved_an_interrupt_and_was_killed_is_made_up_for(quiet: Interrupt, tmp_path: Path) -> None:
-    closed = CPUSet.of(next(iter(quiet.allowed & FILES.look().online)))
-    others = {one.number: one.allowed for one in FILES.look().interrupts if one.number != quiet.number}
+    closed = CPUSet.of(next(iter(quiet.allowed & FILES.read().online)))
+    others = {one.number: one.allowed for one in FILES.read().interrupts if one.number != quiet.number}
     ended = subprocess.run(
         [sys.executable, "-c", DIES, str(tmp_path), str(quiet.number), str(closed)], check=False, timeout=60
     )
@@ -77,11 +77,11 @@ def test_whoever_moved_an_interrupt_and_was_killed_is_made_up_for(quiet: Interru
     assert restore_interrupts("/", tmp_path) == ()
     assert allowed(quiet.number) == quiet.allowed
     assert InterruptJournal(tmp_path, FILES.boot()).read() == Memory()
-    assert {one.number: one.allowed for one in FILES.look().interrupts if one.number != quiet.number} == others
+    assert {one.number: one.allowed for one in FILES.read().interrupts if one.number != quiet.number} == others
 
 
 def test_what_somebody_else_has_written_meanwhile_stays(quiet: Interrupt, tmp_path: Path) -> None:
-    first, second, *_ = quiet.allowed & FILES.look().online
+    first, second, *_ = quiet.allowed & FILES.read().online
     subprocess.run([sys.executable, "-c", DIES, str(tmp_path), str(quiet.number), str(first)], check=False, timeout=60)
     assert first not in allowed(quiet.number)
     assert FILES.write(quiet.number, CPUSet.of(first)) is None
@@ -93,7 +93,7 @@ def test_what_somebody_else_has_written_meanwhile_stays(quiet: Interrupt, tmp_pa
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_an_interrupt_that_the_kernel_manages_refuses() -> None:
-    managed = [one for one in FILES.look().interrupts if one.managed]
+    managed = [one for one in FILES.read().interrupts if one.managed]
     if not managed:
         pytest.skip("this machine has no managed interrupt")
     assert FILES.write(managed[0].number, managed[0].allowed) is InterruptTrouble.MANAGED

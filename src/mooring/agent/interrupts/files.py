@@ -84,7 +84,7 @@ class IRQFiles:
         """Return what tells one boot from another; empty when nothing does."""
         return (self._tree().read(BOOT) or "").strip()
 
-    def look(self) -> InterruptsFound:
+    def read(self) -> InterruptsFound:
         """Return the interrupts as they are now; none where there is no /proc/irq."""
         tree = self._tree()
         found = read_interrupts(tree, file_modes(self.root)) or ()

@@ -71,7 +71,7 @@ class InterruptReconciler:
         self._devices: Mapping[str, frozenset[str]] = {}
         self._said: set[tuple[str, str]] = set()
 
-    def look_after(self, options: AgentOptions) -> None:
+    def reconcile(self, options: AgentOptions) -> None:
         """Have interrupts checked when it is time to, or when a container's CPUs have changed; waits for nothing."""
         state, now = self._holder.state, time.monotonic()
         mode = _mode(state, options)
@@ -85,10 +85,10 @@ class InterruptReconciler:
         if not self._is_working:
             self._is_working = True
             self._worker.start()
-        if self._worker.put(partial(self.look, options)):
+        if self._worker.put(partial(self.check, options)):
             self._looked, self._basis = now, basis
 
-    def look(self, options: AgentOptions) -> None:
+    def check(self, options: AgentOptions) -> None:
         """Look at all interrupts and put them where they belong, or say where that is."""
         with self._lock:
             state = self._holder.state
@@ -101,7 +101,7 @@ class InterruptReconciler:
             pods = {**state.remembered, **state.kubelet.node.active}
             problems = self._learn_devices(options.kubelet_pod_resources, pods)
             owners = owners_of(state.kubelet.node.cpu, pods, self._devices, state.claim_users)
-            found = self._files.look()
+            found = self._files.read()
             room = Room(found.online, reserved_cpus(state.kubelet))
             steering = steer(self._writer.known(found.interrupts), self._memory, owners, room)
             self._say_alone(steering.memory)
@@ -190,7 +190,7 @@ class InterruptReconciler:
 
 def restored_interrupts(files: IRQFiles, writer: InterruptWriter, memory: Memory) -> tuple[Memory, tuple[str, ...]]:
     """Put interrupts back where they were; return what is still remembered, and what is not as before."""
-    found = files.look()
+    found = files.read()
     steering = steer(writer.known(found.interrupts), memory, (), Room(found.online, CPUSet()))
     problems = [
         f"interrupt {number} ({name}): another program has moved it; it is left alone"

@@ -56,7 +56,7 @@ class KubeletFinder:
         self._told = {} if flags is None else flags.fields
         return flags
 
-    def look(self, kubelet_config: str) -> KubeletCheck:
+    def check(self, kubelet_config: str) -> KubeletCheck:
         """Look whether there is another kubelet, and whether the agent may run beside it.
 
         Args:
@@ -120,7 +120,7 @@ class KubeletWatch:
         """Look at the next call, whether it is time to or not."""
         self._next = -math.inf
 
-    def look(self, now: float, options: AgentOptions) -> None:
+    def check(self, now: float, options: AgentOptions) -> None:
         """Look when it is time to.
 
         Args:
@@ -130,7 +130,7 @@ class KubeletWatch:
         if now < self._next:
             return
         self._next = now + PERIOD
-        found = self._beside.look(options.kubelet_config)
+        found = self._beside.check(options.kubelet_config)
         if found.conflict is not None and self.conflict is None:
             self.conflict = found.conflict
             self._log.error("the agent stops: the kubelet manages CPUs or memory itself", why=str(found.conflict))

@@ -168,7 +168,7 @@ class CPUReconciler:
         self._strange = CPUSet()
         if problem := keep_machine(Path(options.state_dir), machine):
             log.warning("the description of the machine cannot be written", problem=problem)
-        self.look()
+        self.check()
         self._watch = CPUWatch(self._watched, options.online_cpus_interval_ns / 1e9)
 
     def start(self) -> None:
@@ -185,7 +185,7 @@ class CPUReconciler:
         """Return the CPUs that are online now; None where that is unknown."""
         return self._online.read()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Look once, and have done what follows."""
         found = self.online()
         if found is None:
@@ -197,7 +197,7 @@ class CPUReconciler:
 
     def _watched(self) -> None:
         try:
-            self.look()
+            self.check()
         except Exception as error:  # noqa: BLE001 - without this thread no CPU would ever be missed
             self._log.error("internal error", exc_info=error)
 
