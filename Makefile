@@ -139,8 +139,9 @@ $(SITE)/.installed: requirements-site.lock
 	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-site.lock
 	@touch $(SITE)/.installed
 
-site: $(SITE)/.installed
+site: $(SITE)/.installed $(STAMP)
 	$(SITE)/bin/python scripts/build_site.py
+	$(BIN)/python -m mooring.documents.schemas build/site/schemas
 
 pictures: $(STAMP)
 	$(BIN)/python scripts/draw_pictures.py
