@@ -13,8 +13,8 @@ from mooring.core.pod import Pod
 from mooring.planner.capacity.capacity import ADMITTED, capacity_of
 from mooring.planner.capacity.replicas import Subject, replica
 from mooring.planner.changes.change import applied
-from mooring.planner.changes.course import holding
 from mooring.planner.changes.nearest import nearest_changes
+from mooring.planner.changes.outcome import holding
 from mooring.planner.changes.removal import AGAIN, PodMove, PodRemoval
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.planner.recordings import recorded
 
-from mooring.planner.replay.agreement import ABSENT, Difference, differences
+from mooring.planner.replay.agreement import ABSENT, FieldDifference, differences
 
 Path = tuple[str | int, ...]
 
@@ -86,7 +86,7 @@ def field_name(path: Path) -> str:
     return text
 
 
-def names_its_place(found: list[Difference], path: Path) -> bool:
+def names_its_place(found: list[FieldDifference], path: Path) -> bool:
     """Tell whether a difference points at the path, or at the whole value that is shown there."""
     return any(field_name(path).startswith(difference.field) for difference in found)
 
@@ -124,7 +124,7 @@ def test_every_dropped_field_is_found(name: str) -> None:
             if field in NOTES:
                 continue
             answer = {known: value for known, value in outcome.items() if known != field}
-            assert Difference(field, outcome[field], ABSENT) in differences(outcome, answer)
+            assert FieldDifference(field, outcome[field], ABSENT) in differences(outcome, answer)
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name != "admission-config-errors.jsonl.gz"])
@@ -133,11 +133,11 @@ def test_missing_and_additional_steps_are_found(name: str) -> None:
         steps = outcome.get("steps", [])
         for index in range(len(steps)):
             answer = {**outcome, "steps": steps[:index]}
-            expected = [Difference(f"steps[{at}]", steps[at], ABSENT) for at in range(index, len(steps))]
+            expected = [FieldDifference(f"steps[{at}]", steps[at], ABSENT) for at in range(index, len(steps))]
             assert differences(outcome, answer) == expected
         if steps:
             longer = {**outcome, "steps": [*steps, steps[-1]]}
-            assert differences(outcome, longer) == [Difference(f"steps[{len(steps)}]", ABSENT, steps[-1])]
+            assert differences(outcome, longer) == [FieldDifference(f"steps[{len(steps)}]", ABSENT, steps[-1])]
 
 
 def test_a_missing_readmission_is_found() -> None:
@@ -153,8 +153,8 @@ def test_one_cpu_and_one_hint_are_pointed_at() -> None:
     outcome = {"steps": [{"containers": {"c0": {"cpus": "1-2", "mems": ""}}, "hints": {"c0": {"cpu": []}}}]}
     answer = {"steps": [{"containers": {"c0": {"cpus": "1,3", "mems": ""}}, "hints": {"c0": {"cpu": None}}}]}
     assert differences(outcome, answer) == [
-        Difference("steps[0].containers.c0.cpus", "1-2", "1,3"),
-        Difference("steps[0].hints.c0.cpu", [], None),
+        FieldDifference("steps[0].containers.c0.cpus", "1-2", "1,3"),
+        FieldDifference("steps[0].hints.c0.cpu", [], None),
     ]
 
 
@@ -176,7 +176,9 @@ def test_fields_that_were_not_recorded_are_not_compared() -> None:
 def test_a_start_that_should_have_failed_is_found() -> None:
     outcome = {"startError": "no", "startErrorStage": "start"}
     assert [difference.field for difference in differences(outcome, {"start": {}})] == ["startError", "startErrorStage"]
-    assert differences({"start": {"sharedPool": "0"}}, outcome) == [Difference("start", {"sharedPool": "0"}, ABSENT)]
+    assert differences({"start": {"sharedPool": "0"}}, outcome) == [
+        FieldDifference("start", {"sharedPool": "0"}, ABSENT)
+    ]
 
 
 JSON = st.recursive(
@@ -231,7 +233,7 @@ def test_nothing_else_about_gate_messages_may_differ(text: str) -> None:
 def test_any_recorded_alternative_of_a_refusal_will_do_and_no_other() -> None:
     outcome = {"startError": "a", "startErrorAlternatives": ["b", "a"], "nondeterministic": ["startError"]}
     assert differences(outcome, {"startError": "b"}) == []
-    assert differences(outcome, {"startError": "c"}) == [Difference("startError", "a", "c")]
+    assert differences(outcome, {"startError": "c"}) == [FieldDifference("startError", "a", "c")]
 
 
 def memory_state(*blocks: dict[str, Any], checksum: int = 1, policy: str = "Static", pod: str = "u") -> str:
@@ -278,7 +280,7 @@ def test_memory_blocks_of_a_container_may_come_in_any_order(field: str) -> None:
 )
 def test_nothing_else_about_memory_state_may_differ(field: str, text: str) -> None:
     state = memory_state(MEMORY, HUGE)
-    assert differences({field: state}, {field: text}) == [Difference(field, state, text)]
+    assert differences({field: state}, {field: text}) == [FieldDifference(field, state, text)]
 
 
 def test_the_order_of_memory_blocks_is_no_excuse_for_the_cpu_state() -> None:

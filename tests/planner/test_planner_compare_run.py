@@ -22,7 +22,7 @@ from mooring.planner.compare.alignment import Alignment
 from mooring.planner.compare.combinations import ALL_OPTIONS, Dimension, option_sets
 from mooring.planner.compare.comparison import MEASURES, Comparison, rank_key
 from mooring.planner.compare.comparison_document import comparison_document
-from mooring.planner.compare.measures import Measures, Outcome
+from mooring.planner.compare.measures import Measures, VariantOutcome
 from mooring.planner.compare.run import compare
 from mooring.planner.compare.stranded import Stranded
 from mooring.planner.compare.variant import Variant, changes_between
@@ -205,7 +205,7 @@ def test_any_number_of_processes_gives_the_same_answer(monkeypatch: pytest.Monke
 def test_an_interrupt_ends_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     processes = started(monkeypatch)
 
-    def interrupted(outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+    def interrupted(outcomes: Iterable[VariantOutcome]) -> Iterator[VariantOutcome]:
         yield next(iter(outcomes))
         assert [process.poll() for process in processes] == [None, None]
         raise StopWatchingError
@@ -220,7 +220,7 @@ def test_an_interrupt_ends_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_workers_that_are_killed_change_nothing_in_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     processes = started(monkeypatch)
 
-    def killed(outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+    def killed(outcomes: Iterable[VariantOutcome]) -> Iterator[VariantOutcome]:
         for number, outcome in enumerate(outcomes):
             yield outcome
             if number == 0:

@@ -21,7 +21,7 @@ from mooring.memorymanager.replay import replayed
 from mooring.memorymanager.state import Block, MemoryState
 from mooring.node.settings import Settings, build_settings
 from mooring.planner.doctor.diagnosis import Diagnosis, diagnose
-from mooring.planner.doctor.problem import Holder
+from mooring.planner.doctor.problem import EntryHolder
 from mooring.planner.question import Question
 
 
@@ -77,7 +77,7 @@ def test_two_pods_with_one_cpu_are_an_error_although_the_kubelet_starts() -> Non
     )
     assert found.refusal is None
     assert severities(found)["MOOR-312"] == "error"
-    assert [dropped.holder for dropped in found.repairs[0].dropped] == [Holder("v", "a")]
+    assert [dropped.holder for dropped in found.repairs[0].dropped] == [EntryHolder("v", "a")]
 
 
 def test_containers_of_one_pod_may_share() -> None:
@@ -113,7 +113,7 @@ def test_a_group_of_unlike_nodes_crashes_the_kubelet_and_loses_its_entry() -> No
     assert found.refusal is not None
     assert "the kubelet crashes" in found.refusal.message
     assert severities(found) == {"MOOR-337": "error"}
-    assert [dropped.holder for dropped in found.repairs[0].dropped] == [Holder("u", "a")]
+    assert [dropped.holder for dropped in found.repairs[0].dropped] == [EntryHolder("u", "a")]
 
 
 def test_a_null_node_is_told_as_a_crash() -> None:
@@ -149,13 +149,13 @@ def test_a_running_container_with_another_number_of_cpus_is_a_warning_and_is_ref
         CPUState("static", CPUMask(0b0011), {"u": {"a": CPUMask(0b1100)}}), config=strict, active=(pod("u", 1),)
     )
     assert severities(found) == {"MOOR-343": "warning", "MOOR-344": "warning"}
-    assert found.afterwards[Holder("u", "a")].refused == "TopologyAffinityError"
+    assert found.afterwards[EntryHolder("u", "a")].refused == "TopologyAffinityError"
 
 
 def test_a_running_container_without_an_entry_is_told_what_it_gets() -> None:
     found = looked_at(CPUState("static", CPUMask(0b1111), {}), config=NO_MEMORY, active=(pod("u", 2),))
     assert severities(found) == {"MOOR-342": "warning"}
-    assert found.afterwards[Holder("u", "a")].cpus == "2-3"
+    assert found.afterwards[EntryHolder("u", "a")].cpus == "2-3"
 
 
 def test_a_machine_with_other_nodes_types_and_reservations_is_told_in_each() -> None:

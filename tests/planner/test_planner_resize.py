@@ -18,7 +18,7 @@ from mooring.manifest.pods import pod_from_object
 from mooring.manifest.steps import Amounts, Resizing, resized_pod
 from mooring.planner.question import Question
 from mooring.planner.resize.asked import Wanted, wanted
-from mooring.planner.resize.resize import Resized, resize_of
+from mooring.planner.resize.resize import ResizeAnswer, resize_of
 from mooring.planner.resize.resize_document import resize_document
 
 CPUS = "InPlacePodVerticalScalingExclusiveCPUs"
@@ -38,7 +38,7 @@ def pod(name: str, *cpus: str, memory: str = "1Gi", **resources: Any) -> Pod:
 
 def ask(
     name: str, *pods: Pod, config: KubeletConfig = ALIGNED, mooring: MooringConfig = EXTENDED, **given: str
-) -> Resized:
+) -> ResizeAnswer:
     question = Question(MACHINE, config, mooring, pods)
     return resize_of(
         question, name, [one for resource, text in given.items() for one in wanted(resource, text.split())]

@@ -1,6 +1,6 @@
 """The one way to ask a kubelet about a pod: its managers, the node resources check, and the start of containers.
 
-Callers differ in two things only, and say so with an argument (:class:`Asking`): whether what a refused pod had been
+Callers differ in two things only, and say so with an argument (:class:`AdmitMode`): whether what a refused pod had been
 given stays, and whether the node resources check is made. A kubelet that would crash and an admission that would never
 end are values.
 
@@ -25,7 +25,7 @@ from mooring.node.resources import check_amounts, pod_requests
 from mooring.node.settings import Settings
 
 
-class Asking(Enum):
+class AdmitMode(Enum):
     """How a kubelet is asked about a pod."""
 
     ADMISSION = "admission"
@@ -63,7 +63,7 @@ class AdmitResult:
 def admit(
     kubelet: Kubelet,
     pod: Pod,
-    asking: Asking = Asking.ADMISSION,
+    mode: AdmitMode = AdmitMode.ADMISSION,
     *,
     running: bool = False,
     observer: Observer | None = None,
@@ -73,7 +73,7 @@ def admit(
     Args:
         kubelet: before.
         pod: may be active already, where it was adopted from the state files.
-        asking: what of a refused pod stays, and what is checked.
+        mode: what of a refused pod stays, and what is checked.
         running: whether the pod ran when the kubelet started, so that it is admitted again and its containers run.
         observer: receives what the engine found.
     """
@@ -82,14 +82,14 @@ def admit(
     if result.never_returns:
         return after, result
     if not result.admitted:
-        return (kubelet if asking is Asking.TRIAL else _without_requests(after, kubelet, pod)), result
-    if asking is Asking.MANAGERS:
+        return (kubelet if mode is AdmitMode.TRIAL else _without_requests(after, kubelet, pod)), result
+    if mode is AdmitMode.MANAGERS:
         return (after if running else after.start_containers(pod.uid, observer)), result
     used, wanted = _used_without(kubelet, pod), pod_requests(pod)
     refused = out_of(wanted, used, len(after.node.active) - 1, after.settings)
     if refused is not None:
         result = AdmitResult(pod, replace(result.decision, admitted=False, rejection=refused), after, refused)
-        if asking is Asking.TRIAL:
+        if mode is AdmitMode.TRIAL:
             return kubelet, result
         return replace(after, node=after.node.withdraw(pod.uid, refused, observer)).counting(used), result
     if not running:
@@ -117,7 +117,7 @@ def decide(kubelet: Kubelet, pod: Pod, *, running: bool = False, observer: Obser
 
 
 def readmit(
-    kubelet: Kubelet, pods: Iterable[Pod], asking: Asking = Asking.ADMISSION, observer: Observer | None = None
+    kubelet: Kubelet, pods: Iterable[Pod], mode: AdmitMode = AdmitMode.ADMISSION, observer: Observer | None = None
 ) -> tuple[Kubelet, tuple[AdmitResult, ...]]:
     """Ask a kubelet that has just started about the pods that run already, one after another.
 
@@ -125,7 +125,7 @@ def readmit(
     """
     results: list[AdmitResult] = []
     for pod in pods:
-        kubelet, result = admit(kubelet, pod, asking, running=True, observer=observer)
+        kubelet, result = admit(kubelet, pod, mode, running=True, observer=observer)
         results.append(result)
         if result.never_returns:
             break

@@ -17,7 +17,7 @@ from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError, KubeletCrashError
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
-from mooring.kubelet.admit import AdmitResult, Asking, admit, readmit, without
+from mooring.kubelet.admit import AdmitMode, AdmitResult, admit, readmit, without
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.start import restart_kubelet
 from mooring.manifest.scenario import Admit, Remove, Restart
@@ -56,14 +56,14 @@ class EventResult:
 
 
 def after_event(
-    kubelet: Kubelet, event: Event, asking: Asking = Asking.ADMISSION, observer: Observer | None = None
+    kubelet: Kubelet, event: Event, mode: AdmitMode = AdmitMode.ADMISSION, observer: Observer | None = None
 ) -> tuple[Kubelet, EventResult]:
     """Let one thing happen to a node.
 
     Args:
         kubelet: before.
         event: what happens.
-        asking: how the kubelet is asked about pods.
+        mode: how the kubelet is asked about pods.
         observer: receives what the engine found.
 
     Raises:
@@ -72,12 +72,12 @@ def after_event(
     try:
         match event:
             case Admit(pod) | Readmit(pod):
-                kubelet, result = admit(kubelet, pod, asking, running=isinstance(event, Readmit), observer=observer)
+                kubelet, result = admit(kubelet, pod, mode, running=isinstance(event, Readmit), observer=observer)
                 return kubelet, EventResult((result,))
             case Remove(uid):
                 return ended(kubelet, uid, observer), EventResult()
             case Restart(config):
-                return _restarted(kubelet, config, asking, observer)
+                return _restarted(kubelet, config, mode, observer)
             case Offline(cpus):
                 kubelet, change = kubelet.offline(cpus.mask, observer)
                 return kubelet, EventResult(cpus=change)
@@ -102,12 +102,12 @@ def ended(kubelet: Kubelet, uid: str, observer: Observer | None = None) -> Kubel
 
 
 def _restarted(
-    kubelet: Kubelet, config: KubeletConfig | None, asking: Asking, observer: Observer | None
+    kubelet: Kubelet, config: KubeletConfig | None, mode: AdmitMode, observer: Observer | None
 ) -> tuple[Kubelet, EventResult]:
     start = restart_kubelet(kubelet, config)
     if start.kubelet is None:
         return kubelet, EventResult(refusal=start.refusal)
-    after, results = readmit(start.kubelet, kubelet.node.active.values(), asking, observer)
+    after, results = readmit(start.kubelet, kubelet.node.active.values(), mode, observer)
     return after, EventResult(results)
 
 

@@ -9,7 +9,7 @@ from mooring.core.pod import Pod
 from mooring.explain.chapters import Circumstances
 from mooring.explain.reason import Reason
 from mooring.explain.why import why, why_crash, why_out_of
-from mooring.kubelet.admit import AdmitResult, Asking, admit
+from mooring.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.node import Decision
 from mooring.planner.offline_cpus import with_left_out
@@ -62,11 +62,11 @@ class Answer:
 
 
 def answered(
-    kubelet: Kubelet, pod: Pod, asking: Asking = Asking.ADMISSION, *, running: bool = False
+    kubelet: Kubelet, pod: Pod, mode: AdmitMode = AdmitMode.ADMISSION, *, running: bool = False
 ) -> tuple[Kubelet, Answer]:
     """Ask a kubelet about one pod, and say why it answers what it does."""
     facts: list[object] = []
-    after, result = admit(kubelet, pod, asking, running=running, observer=facts.append)
+    after, result = admit(kubelet, pod, mode, running=running, observer=facts.append)
     return after, answer_of(result, after, facts, running=running)
 
 

@@ -17,7 +17,7 @@ from mooring.explain.reason import Reason
 from mooring.explain.remarks import all_remarks
 from mooring.explain.story import ClaimsInvolved, Story
 from mooring.extensions.claimed import HeldClaim, claims_of
-from mooring.kubelet.admit import Asking, admit
+from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.facts import AdmissionBegun, StaleStateRemoved
 from mooring.planner.answering import Answer
@@ -159,4 +159,4 @@ def _in_the_way(answer: Answer, before: Kubelet, held: tuple[HeldClaim, ...]) ->
 def _is_admitted(answer: Answer, before: Kubelet, without: Iterable[HeldClaim]) -> bool:
     for claim in without:
         before = before.release(claim.uid)
-    return admit(before, answer.pod, Asking.TRIAL, running=answer.running)[1].admitted
+    return admit(before, answer.pod, AdmitMode.TRIAL, running=answer.running)[1].admitted

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from mooring.core.pod import Pod
-from mooring.kubelet.admit import Asking, added, admit, out_of
+from mooring.kubelet.admit import AdmitMode, added, admit, out_of
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.resources import pod_requests
 from mooring.publisher.restored import holds
@@ -72,7 +72,7 @@ def _admitted(course: _Course, entry: Pending) -> list[_Course]:
     kubelet, pod = course.kubelet, entry.pod
     if pod.uid in kubelet.node.active:
         return [course]
-    after, result = admit(kubelet, pod, Asking.MANAGERS)
+    after, result = admit(kubelet, pod, AdmitMode.MANAGERS)
     if result.crash:
         return [course]
     if not result.admitted:

@@ -16,7 +16,7 @@ from mooring.core.pod import Pod, ResourceList
 from mooring.devicemanager.state import DeviceState
 from mooring.explain.chapters import Circumstances
 from mooring.explain.why import why, why_crash, why_out_of
-from mooring.kubelet.admit import Asking, admit, decide, out_of
+from mooring.kubelet.admit import AdmitMode, admit, decide, out_of
 from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.state import MemoryTable
 from mooring.node import Decision, Node
@@ -141,7 +141,7 @@ def predicted(kubelet: Kubelet, pod: Pod) -> tuple[Kubelet, Prediction]:
     Returns:
         The kubelet with the pod, its containers started; of no use when it is refused.
     """
-    after, result = admit(kubelet, pod, Asking.MANAGERS)
+    after, result = admit(kubelet, pod, AdmitMode.MANAGERS)
     if result.admitted:
         return after, ADMITTED
     if result.crash:

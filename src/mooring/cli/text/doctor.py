@@ -15,7 +15,7 @@ from mooring.core.pod import Pod
 from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.planner.doctor.diagnosis import NOT_LOOKED_AT, Diagnosis, FileDiagnosis, FileRepair
 from mooring.planner.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
-from mooring.planner.doctor.problem import Holder, Problem, cpus_text
+from mooring.planner.doctor.problem import EntryHolder, Problem, cpus_text
 from mooring.render.console import STYLES, Breaking
 from mooring.render.wording import clean, plural
 
@@ -104,7 +104,7 @@ def _problem_lines(problems: Sequence[Problem], indent: int = 2) -> Iterator[Ren
         yield Padding(Text.assemble(mark, f": {clean(problem.message)}"), (0, 0, 0, indent))
 
 
-def _name(holder: Holder, pods: Mapping[str, Pod]) -> str:
+def _name(holder: EntryHolder, pods: Mapping[str, Pod]) -> str:
     owner = state_owner(holder.uid, holder.container)
     if owner.kind is OwnerKind.CLAIM:
         return clean(owner.label())
@@ -115,11 +115,11 @@ def _name(holder: Holder, pods: Mapping[str, Pod]) -> str:
 
 def _rows(diagnosis: Diagnosis, pods: Mapping[str, Pod]) -> list[tuple[str, str, str]]:
     """Return container, problems and what becomes of it, for everybody whom a problem concerns."""
-    codes: dict[Holder, list[str]] = {}
+    codes: dict[EntryHolder, list[str]] = {}
     for problem in diagnosis.all_problems:
         for holder in problem.holders:
             codes.setdefault(holder, []).append(problem.code)
-    lost: dict[Holder, list[str]] = {}
+    lost: dict[EntryHolder, list[str]] = {}
     for repair in diagnosis.repairs:
         for dropped in repair.dropped:
             lost.setdefault(dropped.holder, []).append(f"loses {dropped.held}: {dropped.why}")
@@ -138,7 +138,7 @@ def _rows(diagnosis: Diagnosis, pods: Mapping[str, Pod]) -> list[tuple[str, str,
     ]
 
 
-def _afterwards(diagnosis: Diagnosis, holder: Holder, codes: Collection[str], *, lost: bool) -> Iterator[str]:
+def _afterwards(diagnosis: Diagnosis, holder: EntryHolder, codes: Collection[str], *, lost: bool) -> Iterator[str]:
     after = diagnosis.afterwards.get(holder)
     if after is not None and after.refused:
         yield f"its pod is refused at the start: {after.refused}"

@@ -9,10 +9,10 @@ from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove,
 from mooring.manifest.steps import Offline, Online, Resizing
 from mooring.planner.doctor.problem import cpus_text
 from mooring.planner.outcome import span_text
-from mooring.planner.replay.file import Outcome
+from mooring.planner.replay.file import ReplayOutcome
 
 
-def replay_lines(outcome: Outcome) -> Iterator[str]:
+def replay_lines(outcome: ReplayOutcome) -> Iterator[str]:
     """Yield the lines of one answer: the scenario, then each step."""
     case, answer = outcome.case, outcome.answer
     if isinstance(case, MergeCase):

@@ -18,7 +18,7 @@ from mooring.manifest.steps import Amounts
 from mooring.node.resize import Resize
 from mooring.planner.outcome import span_text
 from mooring.planner.picture import plan_view, policies
-from mooring.planner.resize.resize import Largest, Resized
+from mooring.planner.resize.resize import Largest, ResizeAnswer
 from mooring.render.console import Breaking
 from mooring.render.tables import numa_table
 from mooring.render.wording import clean, plural
@@ -30,14 +30,14 @@ _KEPT = (
 )
 
 
-def resize_text(resized: Resized, *, wide: bool, to: str) -> str:
+def resize_text(resized: ResizeAnswer, *, wide: bool, to: str) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``."""
     if resized.plan.kubelet is None:
         return plan_text(resized.plan, wide=wide, to=to)
     return text_for(Group(*_parts(resized, width_for(to), wide=wide)), to)
 
 
-def _parts(resized: Resized, width: int, *, wide: bool) -> Iterator[RenderableType]:
+def _parts(resized: ResizeAnswer, width: int, *, wide: bool) -> Iterator[RenderableType]:
     plan, answer = resized.plan, resized.answer
     if plan.kubelet is None:
         return
@@ -66,18 +66,18 @@ def _parts(resized: Resized, width: int, *, wide: bool) -> Iterator[RenderableTy
         yield numa_table(view, width)
 
 
-def _not_running(resized: Resized) -> Iterator[RenderableType]:
+def _not_running(resized: ResizeAnswer) -> Iterator[RenderableType]:
     standing = resized.standing
     yield Text(f"{_name(resized)} does not run, so that it cannot be resized.", "bold")
     if standing is not None and not standing.admitted:
         yield Padding(Text(f"{clean(standing.why)} [{standing.code}]"), _INDENT)
 
 
-def _name(resized: Resized) -> str:
+def _name(resized: ResizeAnswer) -> str:
     return clean(f"{resized.pod.namespace}/{resized.pod.name}")
 
 
-def _headline(resized: Resized, answer: Resize) -> str:
+def _headline(resized: ResizeAnswer, answer: Resize) -> str:
     asked = "; ".join(
         f"{name} {' '.join(f'{resource} {amount}' for resource, amount in amounts.requests.items())}"
         for name, amounts in resized.asked.containers.items()
@@ -88,7 +88,7 @@ def _headline(resized: Resized, answer: Resize) -> str:
     return f"{subject}: {'accepted' if answer.accepted else 'nothing changes'}."
 
 
-def _table(resized: Resized, answer: Resize, *, wide: bool) -> Table:
+def _table(resized: ResizeAnswer, answer: Resize, *, wide: bool) -> Table:
     """Return one row for each container that is resized; with ``wide`` for all of them."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name in ("container", "asks", "CPUs now", "CPUs then", "at first"):
@@ -127,7 +127,7 @@ def _cpus(cpus: CPUSet) -> str:
     return f"{len(cpus)}: {cpus}" if cpus else "shared"
 
 
-def _releases(resized: Resized, answer: Resize) -> Iterator[str]:
+def _releases(resized: ResizeAnswer, answer: Resize) -> Iterator[str]:
     """Say which CPUs go back later."""
     for name, release in answer.releases.items():
         kept = answer.containers[name].cpus
@@ -143,7 +143,7 @@ def _named(cpus: CPUSet) -> str:
     return f"CPU{'s' if len(cpus) > 1 else ''} {cpus}"
 
 
-def _sizes(resized: Resized) -> Iterator[str]:
+def _sizes(resized: ResizeAnswer) -> Iterator[str]:
     for name, largest in resized.largest.items():
         sizes = list(_size(largest))
         if sizes:

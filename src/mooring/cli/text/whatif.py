@@ -23,9 +23,9 @@ from mooring.planner.changes.difference import (
     LEFT,
     REJECTED,
     UNASKED,
-    Difference,
-    Outcome,
-    Place,
+    ContainerPlace,
+    PodDifference,
+    PodOutcome,
     differences,
 )
 from mooring.planner.changes.search import Proposal
@@ -80,7 +80,7 @@ def _policies(before: Plan, after: Plan) -> Iterator[RenderableType]:
         yield Text(f"before: {old}", STYLES["quiet"])
 
 
-def _side_by_side(changed: Sequence[Difference]) -> Table:
+def _side_by_side(changed: Sequence[PodDifference]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
     for heading in ("", "before", "after"):
         table.add_column(heading)
@@ -95,14 +95,14 @@ def _side_by_side(changed: Sequence[Difference]) -> Table:
     return table
 
 
-def _verdict(outcome: Outcome) -> Text:
+def _verdict(outcome: PodOutcome) -> Text:
     text = _STATES[outcome.state]
     if outcome.reason:
         text += f": {clean(outcome.reason)}"
     return Text(text, STYLES["" if outcome.runs or outcome.state == ABSENT else "title"])
 
 
-def _place(place: Place | None) -> RenderableType:
+def _place(place: ContainerPlace | None) -> RenderableType:
     if place is None:
         return Text("")
     parts = [str(place.cpus) or "shared pool"]

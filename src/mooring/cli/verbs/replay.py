@@ -16,7 +16,7 @@ from mooring.cli.output import NO, YES, write_answer
 from mooring.cli.progress import Watched
 
 if TYPE_CHECKING:
-    from mooring.planner.replay.file import Outcome
+    from mooring.planner.replay.file import ReplayOutcome
 
 EPILOG = """\b
 Examples:
@@ -79,7 +79,7 @@ class _Tally:
     def __init__(self) -> None:
         self._scenarios = self._agreeing = self._differing = self._unsupported = 0
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: ReplayOutcome) -> None:
         """Count one answer."""
         self._scenarios += 1
         self._differing += bool(outcome.differences)
@@ -103,7 +103,7 @@ class _Tally:
         return ", ".join(parts)
 
 
-def _lines(outcome: Outcome, *, answers: bool) -> Iterator[str]:
+def _lines(outcome: ReplayOutcome, *, answers: bool) -> Iterator[str]:
     """Yield what people should know: the answer if wanted, differences, and why a scenario is not supported."""
     if answers:
         from mooring.cli.text.replay import replay_lines  # noqa: PLC0415 - not for comparing

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from mooring.core.pod import Pod
 from mooring.explain.chapters import Circumstances
-from mooring.kubelet.admit import Asking
+from mooring.kubelet.admit import AdmitMode
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.start import emptied
 from mooring.planner.answering import Answer, answered
 from mooring.planner.capacity.eviction import Eviction, evictions
 from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
-from mooring.planner.capacity.probes import Place, placed
+from mooring.planner.capacity.probes import PodPlace, placed
 from mooring.planner.capacity.replicas import Count, Replica, Subject, count_replicas, default_limit
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.plan_findings import device_findings
@@ -89,7 +89,7 @@ def capacity_of(subject: Subject, limit: int | None = None) -> Capacity:
     on_empty = placed(empty, pod) if empty is not None else None
     fewest = max(len(on_empty.nodes), 1) if on_empty is not None else 1
     count = count_replicas(now, pod, limit, fewest)
-    stopped = answered(count.after, count.refused, Asking.TRIAL)[1] if count.refused is not None else None
+    stopped = answered(count.after, count.refused, AdmitMode.TRIAL)[1] if count.refused is not None else None
     return Capacity(
         shape=pod,
         plan=plan,
@@ -128,7 +128,7 @@ def _with_replicas(plan: Plan, count: Count, stopped: Answer | None) -> Plan:
     )
 
 
-def _advice(running: Sequence[Pod], count: Count, on_empty: Place | None, fewest: int) -> Iterator[Advice]:
+def _advice(running: Sequence[Pod], count: Count, on_empty: PodPlace | None, fewest: int) -> Iterator[Advice]:
     """Yield the advice for the first replica that is not aligned, and for the one that is refused."""
     spread = next((number for number, one in enumerate(count.replicas, 1) if not one.aligned), 0)
     if spread and count.before_spread is not None:

@@ -17,14 +17,14 @@ from mooring.core.quantity import Quantity
 from mooring.core.topology import Topology
 from mooring.devicemanager.state import Device
 from mooring.explain.phrases import nodes_of
-from mooring.kubelet.admit import Asking, admit
+from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Decision
 from mooring.topologymanager.merge import NONE
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PodPlace:
     """What an admitted pod has to itself, over all of its containers."""
 
     cpus: CPUSet = field(default_factory=CPUSet)
@@ -39,7 +39,7 @@ class Place:
         """The NUMA nodes that it touches. A device counts only when none of its nodes is among them already.
 
         >>> gpu = Device("gpu", (1, 2))
-        >>> Place(cpu_nodes=(2,), devices={"gpu": (gpu,)}).nodes, Place(devices={"gpu": (gpu,)}).nodes
+        >>> PodPlace(cpu_nodes=(2,), devices={"gpu": (gpu,)}).nodes, PodPlace(devices={"gpu": (gpu,)}).nodes
         ((2,), (1,))
         """
         touched = mask_of(node for node in (*self.cpu_nodes, *self.memory_nodes) if node >= 0)
@@ -55,7 +55,7 @@ class Place:
         return near and set(self.cpu_nodes) | set(self.memory_nodes) <= {node}
 
 
-def place_of(decision: Decision, topology: Topology | None) -> Place:
+def place_of(decision: Decision, topology: Topology | None) -> PodPlace:
     """Return where an admitted pod lies.
 
     Args:
@@ -67,7 +67,7 @@ def place_of(decision: Decision, topology: Topology | None) -> Place:
     for placement in decision.containers.values():
         cpus |= placement.cpus
         memory.update(placement.mems)
-    return Place(
+    return PodPlace(
         cpus,
         tuple(nodes_of(topology, cpus.mask)) if topology is not None else (),
         tuple(sorted(memory)),
@@ -75,9 +75,9 @@ def place_of(decision: Decision, topology: Topology | None) -> Place:
     )
 
 
-def placed(kubelet: Kubelet, pod: Pod) -> Place | None:
+def placed(kubelet: Kubelet, pod: Pod) -> PodPlace | None:
     """Return where a pod would be put; None when it would not be admitted, for whatever reason."""
-    _, result = admit(kubelet, pod, Asking.TRIAL)
+    _, result = admit(kubelet, pod, AdmitMode.TRIAL)
     return place_of(result.decision, kubelet.settings.topology) if result.admitted else None
 
 
@@ -95,7 +95,7 @@ MEMORY = "memory"
 GUIDE = "mooring.probe/numa"
 """A resource with one device near one NUMA node: whoever asks for it is led there by the merging of hints."""
 
-Probe = Callable[[int], Place | None]
+Probe = Callable[[int], PodPlace | None]
 """Where a pod with so much of the resource would be put; None when it would not be admitted."""
 
 
@@ -118,7 +118,7 @@ def probe_anywhere(kubelet: Kubelet, resource: str) -> Probe:
     """Return the probe that goes wherever the kubelet puts it."""
 
     @cache
-    def probe(amount: int) -> Place | None:
+    def probe(amount: int) -> PodPlace | None:
         return placed(kubelet, probe_pod(resource, amount, guided=False))
 
     return probe
@@ -148,7 +148,7 @@ def can_guide(kubelet: Kubelet) -> bool:
     return kubelet.settings.topology_policy != NONE
 
 
-def _if_on(place: Place | None, node: int) -> Place | None:
+def _if_on(place: PodPlace | None, node: int) -> PodPlace | None:
     return place if place is not None and place.lies_on(node) else None
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
-from mooring.kubelet.admit import Asking, admit
+from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import pod_from_object
 from mooring.node import Decision
-from mooring.planner.capacity.probes import Place, place_of
+from mooring.planner.capacity.probes import PodPlace, place_of
 from mooring.planner.question import Question
 
 SHAPE = "--shape"
@@ -149,7 +149,7 @@ class Replica:
 
     pod: Pod
     decision: Decision
-    place: Place
+    place: PodPlace
     aligned: bool
     """Whether it touches no more NUMA nodes than it would on an empty node."""
 
@@ -190,7 +190,7 @@ def count_replicas(kubelet: Kubelet, pod: Pod, limit: int, fewest_nodes: int) ->
     before_spread: Kubelet | None = None
     for number in range(1, limit + 1):
         one = replica(pod, number, kubelet.node.active)
-        after, result = admit(kubelet, one, Asking.TRIAL)
+        after, result = admit(kubelet, one, AdmitMode.TRIAL)
         if not result.admitted:
             return Count(tuple(found), kubelet, one, before_spread)
         place = place_of(result.decision, kubelet.settings.topology)

@@ -29,7 +29,7 @@ class PodRef:
         return self.shown
 
 
-class Stage(IntEnum):
+class ChangeStage(IntEnum):
     """When a change is made among several; within a stage they are made as they are given."""
 
     NODE = 0
@@ -47,7 +47,7 @@ class Change(Protocol):
     """Its name in documents."""
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> ChangeStage:
         """When it is made among several changes."""
 
     @property

@@ -19,7 +19,7 @@ from mooring.documents.changes import (
 from mooring.documents.parts import finding_parts
 from mooring.planner.changes.change import Change, sentence
 from mooring.planner.changes.cost import Cost
-from mooring.planner.changes.difference import Difference, Outcome, Place, differences
+from mooring.planner.changes.difference import ContainerPlace, PodDifference, PodOutcome, differences
 from mooring.planner.changes.search import Proposal
 from mooring.planner.outcome import placement_part
 from mooring.planner.plan import Plan
@@ -99,12 +99,12 @@ def proposal_part(proposal: Proposal, question: Question) -> ProposalPart:
     )
 
 
-def _difference(difference: Difference) -> DifferencePart:
+def _difference(difference: PodDifference) -> DifferencePart:
     pod = difference.pod
     return DifferencePart(pod.uid, pod.namespace, pod.name, _outcome(difference.before), _outcome(difference.after))
 
 
-def _outcome(outcome: Outcome) -> OutcomePart:
+def _outcome(outcome: PodOutcome) -> OutcomePart:
     return OutcomePart(
         state=outcome.state,
         reason=outcome.reason,
@@ -115,5 +115,5 @@ def _outcome(outcome: Outcome) -> OutcomePart:
     )
 
 
-def _place(place: Place) -> OutcomePlacePart:
+def _place(place: ContainerPlace) -> OutcomePlacePart:
     return OutcomePlacePart(str(place.cpus), ",".join(map(str, place.mems)), list(place.devices))

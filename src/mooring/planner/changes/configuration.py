@@ -12,7 +12,7 @@ from mooring.core.errors import InputError
 from mooring.core.kubelet_gates import KUBELET_GATES
 from mooring.cpumanager.options import OPTION_GROUPS
 from mooring.manifest.fields import nearest
-from mooring.planner.changes.change import Stage, two_parts
+from mooring.planner.changes.change import ChangeStage, two_parts
 from mooring.planner.question import Question
 from mooring.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
 
@@ -49,9 +49,9 @@ class ConfigField:
     value: str
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> ChangeStage:
         """With the other changes of the node."""
-        return Stage.NODE
+        return ChangeStage.NODE
 
     @property
     def target(self) -> str:
@@ -85,9 +85,9 @@ class PolicyOption:
     """Empty to leave the option out."""
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> ChangeStage:
         """With the other changes of the node."""
-        return Stage.NODE
+        return ChangeStage.NODE
 
     @property
     def target(self) -> str:
@@ -130,9 +130,9 @@ class FeatureGate:
     on: bool
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> ChangeStage:
         """With the other changes of the node."""
-        return Stage.NODE
+        return ChangeStage.NODE
 
     @property
     def target(self) -> str:
@@ -164,9 +164,9 @@ class FreshState:
     """``cpu`` or ``memory``."""
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> ChangeStage:
         """With the other changes of the node."""
-        return Stage.NODE
+        return ChangeStage.NODE
 
     @property
     def target(self) -> str:

@@ -25,7 +25,7 @@ from mooring.planner.changes.configuration import (
     PolicyOption,
 )
 from mooring.planner.changes.cost import NOTHING, of_settings
-from mooring.planner.changes.course import Course, begin, followed
+from mooring.planner.changes.outcome import QueueOutcome, begin, followed
 from mooring.planner.changes.search import Proposal, Search, cheaper, plus, proposal
 from mooring.planner.question import Question
 from mooring.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
@@ -84,7 +84,7 @@ def _restart(changes: tuple[Change, ...]) -> dict[str, int]:
 
 def _asked_again(
     question: Question, changes: tuple[Change, ...], uid: str, expected: frozenset[str]
-) -> tuple[tuple[Change, ...], Course] | None:
+) -> tuple[tuple[Change, ...], QueueOutcome] | None:
     """Ask the whole question with the changes, and with as few state files deleted as the kubelet needs to start."""
     for deleted in DELETIONS:
         if any(getattr(question.files, change.manager) is None for change in deleted):

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mooring.core.errors import InputError
 from mooring.devicemanager.state import Device
-from mooring.planner.changes.change import Stage, two_parts
+from mooring.planner.changes.change import ChangeStage, two_parts
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.search import Proposal, Search, cheaper
 from mooring.planner.question import Entry, Question, pods_in
@@ -24,9 +24,9 @@ class MoreDevices:
     node: int
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> ChangeStage:
         """With the other changes of the node."""
-        return Stage.NODE
+        return ChangeStage.NODE
 
     @property
     def target(self) -> str:

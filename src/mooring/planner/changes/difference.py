@@ -19,7 +19,7 @@ ABSENT = "absent"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ContainerPlace:
     """What one container holds."""
 
     container: str
@@ -33,7 +33,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PodOutcome:
     """What becomes of a pod in one of the plans."""
 
     state: str
@@ -45,7 +45,7 @@ class Outcome:
     """Of what became of the pod, such as ``MOOR-101``; empty for pods that were not asked."""
     why: str = ""
     """One sentence in plain words; empty for admitted pods, whose placement says it."""
-    places: tuple[Place, ...] = ()
+    places: tuple[ContainerPlace, ...] = ()
     """Of an admitted pod."""
 
     @property
@@ -55,13 +55,13 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PodDifference:
     """A pod before and after."""
 
     pod: Pod
     """As it is after, where it is there."""
-    before: Outcome
-    after: Outcome
+    before: PodOutcome
+    after: PodOutcome
 
     @property
     def is_none(self) -> bool:
@@ -70,14 +70,14 @@ class Difference:
         return (one.state, one.reason, one.places) == (other.state, other.reason, other.places)
 
 
-def differences(before: Plan, after: Plan) -> tuple[Difference, ...]:
+def differences(before: Plan, after: Plan) -> tuple[PodDifference, ...]:
     """Return all pods of both plans, in the order of the first and then of the second."""
     old, new = _outcomes(before), _outcomes(after)
-    absent = Outcome(ABSENT)
+    absent = PodOutcome(ABSENT)
     pods = {pod.uid: pod for pod in (*_pods(before), *_pods(after))}
     latest = {pod.uid: pod for pod in _pods(after)}
     return tuple(
-        Difference(latest.get(uid, pod), old.get(uid, absent), new.get(uid, absent)) for uid, pod in pods.items()
+        PodDifference(latest.get(uid, pod), old.get(uid, absent), new.get(uid, absent)) for uid, pod in pods.items()
     )
 
 
@@ -85,26 +85,28 @@ def _pods(plan: Plan) -> list[Pod]:
     return [*(answer.pod for answer in plan.answers), *plan.unasked]
 
 
-def _outcomes(plan: Plan) -> dict[str, Outcome]:
+def _outcomes(plan: Plan) -> dict[str, PodOutcome]:
     found = {answer.pod.uid: _outcome(plan, answer) for answer in plan.answers}
-    return found | {pod.uid: Outcome(UNASKED) for pod in plan.unasked}
+    return found | {pod.uid: PodOutcome(UNASKED) for pod in plan.unasked}
 
 
-def _outcome(plan: Plan, answer: Answer) -> Outcome:
+def _outcome(plan: Plan, answer: Answer) -> PodOutcome:
     if answer.crash:
-        return Outcome(CRASH, code=answer.code, why=answer.why)
+        return PodOutcome(CRASH, code=answer.code, why=answer.why)
     if answer.decision.endless is not None:
-        return Outcome(ENDLESS, code=answer.code, why=answer.why)
+        return PodOutcome(ENDLESS, code=answer.code, why=answer.why)
     if not answer.admitted:
-        return Outcome(REJECTED, answer.decision.reason, answer.code, answer.why)
-    return Outcome(LEFT if answer.pod.uid in plan.left else ADMITTED, code=answer.code, places=_places(answer))
+        return PodOutcome(REJECTED, answer.decision.reason, answer.code, answer.why)
+    return PodOutcome(LEFT if answer.pod.uid in plan.left else ADMITTED, code=answer.code, places=_places(answer))
 
 
-def _places(answer: Answer) -> tuple[Place, ...]:
+def _places(answer: Answer) -> tuple[ContainerPlace, ...]:
     decision = answer.decision
-    whole = (Place("", decision.pod.cpus, decision.pod.mems),) if decision.pod.cpus or decision.pod.mems else ()
+    whole = (
+        (ContainerPlace("", decision.pod.cpus, decision.pod.mems),) if decision.pod.cpus or decision.pod.mems else ()
+    )
     return whole + tuple(
-        Place(
+        ContainerPlace(
             name,
             placement.cpus,
             placement.mems,

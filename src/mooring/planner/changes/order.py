@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mooring.core.errors import InputError
 from mooring.manifest.scenario import Admit
-from mooring.planner.changes.change import PodRef, Stage
+from mooring.planner.changes.change import ChangeStage, PodRef
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.naming import find_pod, listed, named_pair, pair_text, refs
 from mooring.planner.changes.search import Proposal, Search, cheaper
@@ -29,9 +29,9 @@ class EarlierTurn:
     """The pod that is asked next; without it the pod is the first of all that are yet to be admitted."""
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> ChangeStage:
         """When the pods are as they are asked, and before any ends."""
-        return Stage.ORDER
+        return ChangeStage.ORDER
 
     @property
     def target(self) -> str:

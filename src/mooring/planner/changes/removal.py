@@ -15,10 +15,10 @@ from mooring.kubelet.admit import admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.scenario import Admit
 from mooring.node.resources import allocatable, pod_requests
-from mooring.planner.changes.change import PodRef, Stage
+from mooring.planner.changes.change import ChangeStage, PodRef
 from mooring.planner.changes.cost import Cost, of_removed
-from mooring.planner.changes.course import Course, without
 from mooring.planner.changes.naming import find_pods, listed, named_pair, pair_text, refs
+from mooring.planner.changes.outcome import QueueOutcome, without
 from mooring.planner.changes.search import Proposal, Search
 from mooring.planner.question import Question
 
@@ -43,9 +43,9 @@ class PodRemoval:
     """The pod that is asked next."""
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> ChangeStage:
         """Last; pods that are not asked at all before the others."""
-        return Stage.ABSENCE if self.before is None else Stage.END
+        return ChangeStage.ABSENCE if self.before is None else ChangeStage.END
 
     @property
     def target(self) -> str:
@@ -76,9 +76,9 @@ class PodMove:
     before: PodRef | None = None
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> ChangeStage:
         """Last; pods that are not asked before the others."""
-        return Stage.ABSENCE if self.before is None else Stage.END
+        return ChangeStage.ABSENCE if self.before is None else ChangeStage.END
 
     @property
     def target(self) -> str:
@@ -191,7 +191,7 @@ def _removed(search: Search, pods: Sequence[Pod]) -> tuple[PodRemoval, ...]:
     return tuple(PodRemoval(search.names[pod.uid], search.names[search.pod.uid]) for pod in pods)
 
 
-def _course_without(search: Search, pods: Sequence[Pod]) -> Course | None:
+def _course_without(search: Search, pods: Sequence[Pod]) -> QueueOutcome | None:
     """Return what becomes of all others when pods end; None when that does not help."""
     uids = [pod.uid for pod in pods]
     kubelet = without(search.kubelet, uids)

@@ -12,7 +12,7 @@ from mooring.core.quantity import Quantity
 from mooring.manifest.defaults import PodGates, qos_of
 from mooring.manifest.quantities import resource_list
 from mooring.manifest.validation import check_containers_fit, check_pod_resources, check_resources
-from mooring.planner.changes.change import PodRef, Stage, two_parts
+from mooring.planner.changes.change import ChangeStage, PodRef, two_parts
 from mooring.planner.changes.naming import find_containers, names_of, pods_of, refs
 from mooring.planner.question import Question
 
@@ -38,9 +38,9 @@ class Amount:
     amount: Quantity
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> ChangeStage:
         """After the changes of the node, whose gates decide about the QoS class."""
-        return Stage.AMOUNT
+        return ChangeStage.AMOUNT
 
     @property
     def target(self) -> str:

@@ -17,8 +17,8 @@ from mooring.node.resources import pod_requests
 from mooring.node.settings import Settings
 from mooring.planner.changes.change import Change, PodRef, applied, sentence
 from mooring.planner.changes.cost import Cost
-from mooring.planner.changes.course import Course, begin, followed, holding
 from mooring.planner.changes.naming import refs
+from mooring.planner.changes.outcome import QueueOutcome, begin, followed, holding
 from mooring.planner.question import Entry, Question, Queue, pods_in
 
 
@@ -50,7 +50,7 @@ class Search:
     """Index of the pod in the queue."""
     queue: Queue
     """What happens, in order."""
-    course: Course
+    course: QueueOutcome
     """The question answered as it is."""
     expected: frozenset[str]
     """Uids of the pods that are to be admitted afterwards: the pod, and all that are admitted without a change."""
@@ -107,7 +107,7 @@ class Search:
         *,
         without: Collection[str] = (),
         back: Iterable[str] = (),
-    ) -> Course | None:
+    ) -> QueueOutcome | None:
         """Answer the question with changes; None when a pod that is expected is not admitted.
 
         Args:
@@ -132,7 +132,7 @@ class Search:
             (kubelet, queue), leaving = begun, changed.leaving
         return followed(kubelet, queue, leaving, expected)
 
-    def touched(self, course: Course) -> int:
+    def touched(self, course: QueueOutcome) -> int:
         """Return how many of the earlier pods got something else in another course, in which they are."""
         return sum(
             1
@@ -141,7 +141,7 @@ class Search:
             and holding(course.decisions[pod.uid]) != holding(self.course.decisions[pod.uid])
         )
 
-    def proposal(self, changes: tuple[Change, ...], cost: Cost, course: Course) -> Proposal:
+    def proposal(self, changes: tuple[Change, ...], cost: Cost, course: QueueOutcome) -> Proposal:
         """Return changes as a proposal."""
         return proposal(self.question, changes, cost, course.decisions[self.pod.uid])
 

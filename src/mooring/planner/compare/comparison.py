@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from mooring.core.decision import StartRefusal
-from mooring.planner.compare.measures import Measures, Outcome
+from mooring.planner.compare.measures import Measures, VariantOutcome
 from mooring.planner.compare.trace import Trace
 from mooring.planner.compare.variant import Variant
 
@@ -41,7 +41,7 @@ class Result:
     """A variant and what became of it."""
 
     variant: Variant
-    outcome: Outcome
+    outcome: VariantOutcome
 
     @property
     def is_yes(self) -> bool:
@@ -104,7 +104,7 @@ class Comparison:
         return tuple(f"{namespace}/{name}" for namespace, name in names if (namespace, name) not in running)
 
 
-def ranked(trace: Trace, variants: Sequence[Variant], outcomes: Iterable[Outcome], by: str) -> Comparison:
+def ranked(trace: Trace, variants: Sequence[Variant], outcomes: Iterable[VariantOutcome], by: str) -> Comparison:
     """Put the variants in order.
 
     A combination with which the kubelet would not start, for another reason than the state files, is no variant and is

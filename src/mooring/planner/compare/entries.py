@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mooring.core.config import KubeletConfig, with_defaults
 from mooring.core.machine import Machine
 from mooring.planner.compare.comparison import Comparison, Result
-from mooring.planner.compare.variant import Change, options_on
+from mooring.planner.compare.variant import SettingChange, options_on
 from mooring.topologymanager.merge import NONE
 
 
@@ -45,14 +45,14 @@ def reasons_words(rejected: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in ordered)
 
 
-def change_words(change: Change) -> str:
+def change_words(change: SettingChange) -> str:
     """Return one change, such as ``topologyManagerPolicy: none instead of restricted``.
 
-    >>> change_words(Change("topologyManagerScope", "pod", "container"))
+    >>> change_words(SettingChange("topologyManagerScope", "pod", "container"))
     'topologyManagerScope: container instead of pod'
-    >>> change_words(Change("cpuManagerPolicyOptions.full-pcpus-only", "", "true"))
+    >>> change_words(SettingChange("cpuManagerPolicyOptions.full-pcpus-only", "", "true"))
     'cpuManagerPolicyOptions.full-pcpus-only: true'
-    >>> change_words(Change("cpuManagerPolicyOptions.full-pcpus-only", "true", ""))
+    >>> change_words(SettingChange("cpuManagerPolicyOptions.full-pcpus-only", "true", ""))
     'without cpuManagerPolicyOptions.full-pcpus-only: true'
     """
     if not change.after:

@@ -17,7 +17,7 @@ from mooring.memorymanager.state import Block, NodeState
 from mooring.planner.compare.alignment import Alignment, alignment, touched
 from mooring.planner.compare.stranded import Stranded, stranded_cpus
 from mooring.planner.compare.trace import Trace
-from mooring.planner.compare.trial import Admission, Trial, run_trial
+from mooring.planner.compare.trial import Trial, TrialAdmission, run_trial
 from mooring.planner.compare.variant import Variant
 from mooring.planner.outcome import held_devices
 
@@ -93,7 +93,7 @@ def measure(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> Measures:
     )
 
 
-def _rejected(new: Sequence[Admission], ended: str, asked: int) -> dict[str, int]:
+def _rejected(new: Sequence[TrialAdmission], ended: str, asked: int) -> dict[str, int]:
     """Count the reasons, the kubelet's own in the order of the alphabet."""
     reasons = sorted(one.decision.reason for one in new if not one.decision.admitted)
     unanswered = asked - len(new)
@@ -104,7 +104,7 @@ def _rejected(new: Sequence[Admission], ended: str, asked: int) -> dict[str, int
     return {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
 
 
-def _beyond(admission: Admission, nodes: Mapping[int, NodeState]) -> int:
+def _beyond(admission: TrialAdmission, nodes: Mapping[int, NodeState]) -> int:
     """Return how many NUMA nodes more than needed the memory of a pod's containers is bound to."""
     return sum(
         len({node for block in blocks for node in block.numa}) - max(_needed(block, nodes) for block in blocks)
@@ -146,7 +146,7 @@ def _told(trial: Trial) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class VariantOutcome:
     """What became of a variant."""
 
     measures: Measures
@@ -158,11 +158,11 @@ class Outcome:
     """Set when the kubelet would not start, at first or again."""
 
 
-def judge(trace: Trace, variant: Variant, shapes: Sequence[Pod]) -> Outcome:
+def judge(trace: Trace, variant: Variant, shapes: Sequence[Pod]) -> VariantOutcome:
     """Run a variant through the trace and measure what comes of it."""
     trial = run_trial(trace, variant)
     new = [admission for admission in trial.admissions if not admission.running]
     # Where plugins order the pods, none of them is there twice.
     places = {pod.uid: place for place, pod in enumerate(trace.pods)} if trace.waits else {}
     admitted = frozenset(places.get(one.pod.uid, place) for place, one in enumerate(new) if one.decision.admitted)
-    return Outcome(measure(trace, trial, shapes), digest(trial), admitted, trial.refusal)
+    return VariantOutcome(measure(trace, trial, shapes), digest(trial), admitted, trial.refusal)

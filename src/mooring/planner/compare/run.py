@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mooring.planner.compare.comparison import Comparison, ranked
-from mooring.planner.compare.measures import Outcome
+from mooring.planner.compare.measures import VariantOutcome
 from mooring.planner.compare.trace import Trace, shapes
 from mooring.planner.compare.variant import Variant
 from mooring.planner.compare.workers import Bench, outcomes_of
@@ -15,7 +15,7 @@ from mooring.planner.compare.workers import Bench, outcomes_of
 FEW = 4000
 """Steps of all trials together below which starting workers costs more than it saves."""
 
-Watch = Callable[[Iterable[Outcome]], Iterable[Outcome]]
+Watch = Callable[[Iterable[VariantOutcome]], Iterable[VariantOutcome]]
 """Lets somebody watch the outcomes pass by."""
 
 
@@ -44,5 +44,5 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _here(bench: Bench) -> Iterator[Outcome]:
+def _here(bench: Bench) -> Iterator[VariantOutcome]:
     return (bench.outcome(position) for position in range(len(bench.variants)))

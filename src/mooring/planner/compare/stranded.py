@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from mooring.core.pod import ContainerKind, Pod
 from mooring.cpumanager.policy import available_cpus
-from mooring.kubelet.admit import Asking, added, admit
+from mooring.kubelet.admit import AdmitMode, added, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Node
 from mooring.node.resources import check_amounts, pod_requests
@@ -67,7 +67,7 @@ def filled(kubelet: Kubelet, shapes: Iterable[Pod]) -> Kubelet:
         copies = 0
         while check_amounts(wanted, used, 0, reservation, NO_LIMIT) is None:
             copies += 1
-            after, result = admit(kubelet, replace(shape, uid=f"filling-{number}-{copies}"), Asking.MANAGERS)
+            after, result = admit(kubelet, replace(shape, uid=f"filling-{number}-{copies}"), AdmitMode.MANAGERS)
             if not result.admitted or after.node.cpu.default == kubelet.node.cpu.default:
                 break
             kubelet, used = after, added(used, wanted)

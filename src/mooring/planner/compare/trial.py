@@ -27,7 +27,7 @@ ENDLESS = "endless"
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class TrialAdmission:
     """The answer for one pod."""
 
     pod: Pod
@@ -44,7 +44,7 @@ class Admission:
 class Trial:
     """What became of a variant."""
 
-    admissions: tuple[Admission, ...]
+    admissions: tuple[TrialAdmission, ...]
     kubelet: Kubelet | None
     """The kubelet in the end, when it has given back what refused pods had been given; None when it does not run."""
     refusal: StartRefusal | None = None
@@ -61,7 +61,7 @@ def run_trial(trace: Trace, variant: Variant) -> Trial:
     ).start
     if start.kubelet is None:
         return Trial((), None, start.refusal)
-    kubelet, admissions = start.kubelet, list[Admission]()
+    kubelet, admissions = start.kubelet, list[TrialAdmission]()
     for event in (*(Readmit(pod) for pod in trace.active), *trace.steps_on(start.kubelet)):
         running = not isinstance(event, Admit)
         kubelet, result = after_event(kubelet, event)
@@ -74,12 +74,12 @@ def run_trial(trace: Trace, variant: Variant) -> Trial:
     return Trial(tuple(admissions), kubelet.settled())
 
 
-def _admission(result: AdmitResult, *, running: bool) -> Admission:
+def _admission(result: AdmitResult, *, running: bool) -> TrialAdmission:
     pod, decision = result.pod, result.decision
     if not decision.admitted:
-        return Admission(pod, decision, running)
+        return TrialAdmission(pod, decision, running)
     blocks = result.decided.node.memory.assignments.get(pod.uid, {})
-    return Admission(pod, decision, running, tuple(_exclusive(result.decided, pod)), blocks)
+    return TrialAdmission(pod, decision, running, tuple(_exclusive(result.decided, pod)), blocks)
 
 
 def _exclusive(kubelet: Kubelet, pod: Pod) -> Iterator[str]:

@@ -13,7 +13,7 @@ from mooring.topologymanager.options import MAX_ALLOWABLE
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """One setting that departs from the configuration which a variant was made from."""
 
     field: str
@@ -36,7 +36,7 @@ class Variant:
     mooring: MooringConfig = field(default_factory=MooringConfig)
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
     """Resource -> devices of the node's device plugins."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SettingChange, ...] = ()
     """What was changed in the configuration that was given; empty for a configuration as it was given."""
 
     @property
@@ -45,19 +45,19 @@ class Variant:
         return not self.changes
 
 
-def changes_between(before: KubeletConfig, after: KubeletConfig) -> tuple[Change, ...]:
+def changes_between(before: KubeletConfig, after: KubeletConfig) -> tuple[SettingChange, ...]:
     """Return the settings in which two configurations depart, by the kubelet's names.
 
     An option given as false counts as one that is not given.
 
     >>> one = KubeletConfig(cpu_manager_policy_options={"full-pcpus-only": "true"})
     >>> changes_between(one, KubeletConfig(topology_manager_policy="restricted"))  # doctest: +NORMALIZE_WHITESPACE
-    (Change(field='cpuManagerPolicyOptions.full-pcpus-only', before='true', after=''),
-     Change(field='topologyManagerPolicy', before='none', after='restricted'))
+    (SettingChange(field='cpuManagerPolicyOptions.full-pcpus-only', before='true', after=''),
+     SettingChange(field='topologyManagerPolicy', before='none', after='restricted'))
     """
     left, right = _flat(before), _flat(after)
     return tuple(
-        Change(name, left.get(name, ""), right.get(name, ""))
+        SettingChange(name, left.get(name, ""), right.get(name, ""))
         for name in sorted({*left, *right})
         if left.get(name, "") != right.get(name, "")
     )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import IO, Self
 
 from mooring.core.pod import Pod
-from mooring.planner.compare.measures import Outcome, judge
+from mooring.planner.compare.measures import VariantOutcome, judge
 from mooring.planner.compare.trace import Trace
 from mooring.planner.compare.variant import Variant
 
@@ -32,7 +32,7 @@ class Bench:
     shapes: tuple[Pod, ...]
     """Of the pods in the trace."""
 
-    def outcome(self, position: int) -> Outcome:
+    def outcome(self, position: int) -> VariantOutcome:
         """Run one variant through the trace."""
         return judge(self.trace, self.variants[position], self.shapes)
 
@@ -62,7 +62,7 @@ def share(position: int, workers: int) -> int:
     return (position * GOLDEN % 2**32) * workers >> 32
 
 
-def outcomes_of(bench: Bench, workers: int) -> Iterator[Outcome]:
+def outcomes_of(bench: Bench, workers: int) -> Iterator[VariantOutcome]:
     """Yield the outcome of every variant in order; the workers end when nobody listens any more."""
     count = len(bench.variants)
     dealt = [share(position, workers) for position in range(count)]
@@ -80,7 +80,7 @@ def outcomes_of(bench: Bench, workers: int) -> Iterator[Outcome]:
             yield outcome
 
 
-def _read(pipe: IO[bytes] | None) -> Outcome | None:
+def _read(pipe: IO[bytes] | None) -> VariantOutcome | None:
     """Return the next outcome of a worker, or None when there will be no more."""
     if pipe is None:
         return None
@@ -88,7 +88,7 @@ def _read(pipe: IO[bytes] | None) -> Outcome | None:
         found = pickle.load(pipe)  # noqa: S301 - written by a process that this one started
     except (EOFError, OSError, pickle.UnpicklingError):
         return None
-    return found if isinstance(found, Outcome) else None
+    return found if isinstance(found, VariantOutcome) else None
 
 
 class _Worker:

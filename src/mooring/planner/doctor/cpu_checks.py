@@ -16,7 +16,7 @@ from mooring.cpumanager.state import CPUState
 from mooring.explain.phrases import count, joined
 from mooring.extensions.owners import OwnerKind, parts_of, state_owner
 from mooring.node.start import CPU_FILE
-from mooring.planner.doctor.problem import Holder, Problem, Severity, cpus_text
+from mooring.planner.doctor.problem import EntryHolder, Problem, Severity, cpus_text
 
 BAD_CLAIM = "MOOR-323"
 
@@ -31,7 +31,7 @@ def check_claims(policy: StaticPolicy, state: CPUState) -> Iterator[Problem]:
                 "warning",
                 CPU_FILE,
                 f"{_named(owner, entries)} {joined(faults)}; no claim is given CPUs like that.",
-                tuple(Holder(owner, entry) for entry in sorted(entries)),
+                tuple(EntryHolder(owner, entry) for entry in sorted(entries)),
                 CPUSet(CPUMask(_all(entries))),
             )
 
@@ -80,11 +80,11 @@ POOL_RESERVED_ONLY = "MOOR-318"
 CPUS_OFFLINE = "MOOR-319"
 
 
-def holdings(state: CPUState, *, pods: bool) -> dict[Holder, int]:
+def holdings(state: CPUState, *, pods: bool) -> dict[EntryHolder, int]:
     """Return the CPUs of every entry; ``pods`` says whether sets of whole pods count."""
-    held = {Holder(uid, name): mask for uid, sets in state.assignments.items() for name, mask in sets.items()}
+    held = {EntryHolder(uid, name): mask for uid, sets in state.assignments.items() for name, mask in sets.items()}
     if pods:
-        held |= {Holder(uid, ""): mask for uid, mask in state.pods.items()}
+        held |= {EntryHolder(uid, ""): mask for uid, mask in state.pods.items()}
     return dict(sorted(held.items()))
 
 
@@ -131,7 +131,7 @@ def check_cpu_state(policy: StaticPolicy, contents: CPUContents, offline: int = 
     yield from check_claims(policy, state)
 
 
-def _lost(code: str, gone: int, held: dict[Holder, int], pool: int) -> Problem:
+def _lost(code: str, gone: int, held: dict[EntryHolder, int], pool: int) -> Problem:
     """Say who has CPUs that are not among those of the machine."""
     who = _with(held, gone)
     whose = f"{count(len(who), 'container')} and the shared pool" if gone & pool else ""
@@ -152,7 +152,7 @@ def _they(cpus: int) -> str:
     return "it is" if cpus.bit_count() == 1 else "they are"
 
 
-def _pool_problems(policy: StaticPolicy, pool: int, held: dict[Holder, int], used: int) -> Iterator[Problem]:
+def _pool_problems(policy: StaticPolicy, pool: int, held: dict[EntryHolder, int], used: int) -> Iterator[Problem]:
     overlap = pool & used
     if overlap:
         stops = any(mask & pool for holder, mask in held.items() if holder.container)
@@ -198,7 +198,7 @@ def _pool_problems(policy: StaticPolicy, pool: int, held: dict[Holder, int], use
         )
 
 
-def _shared_entries(held: dict[Holder, int]) -> Iterator[Problem]:
+def _shared_entries(held: dict[EntryHolder, int]) -> Iterator[Problem]:
     """Find CPUs of more than one pod. Containers of one pod may share: an init container leaves its CPUs to the app."""
     of_pod: dict[str, int] = {}
     for holder, mask in held.items():
@@ -220,11 +220,11 @@ def _shared_entries(held: dict[Holder, int]) -> Iterator[Problem]:
         )
 
 
-def _with(held: dict[Holder, int], cpus: int) -> tuple[Holder, ...]:
+def _with(held: dict[EntryHolder, int], cpus: int) -> tuple[EntryHolder, ...]:
     return tuple(holder for holder, mask in held.items() if mask & cpus)
 
 
 def _about(
-    code: str, message: str, cpus: int, holders: tuple[Holder, ...] = (), severity: Severity = "error"
+    code: str, message: str, cpus: int, holders: tuple[EntryHolder, ...] = (), severity: Severity = "error"
 ) -> Problem:
     return Problem(code, severity, CPU_FILE, message, holders, CPUSet(CPUMask(cpus)))

@@ -17,10 +17,10 @@ from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.extensions.owners import OwnerKind, state_owner
-from mooring.planner.doctor.problem import Holder, cpus_text
+from mooring.planner.doctor.problem import EntryHolder, cpus_text
 
 
-def in_order(wanted: Mapping[Holder, int], active: Collection[str]) -> list[Holder]:
+def in_order(wanted: Mapping[EntryHolder, int], active: Collection[str]) -> list[EntryHolder]:
     """Return the entries in the order in which they are kept, as far as they go together.
 
     Entries of active pods come first, because stale ones are dropped by the kubelet anyway. Then those that stand
@@ -30,12 +30,12 @@ def in_order(wanted: Mapping[Holder, int], active: Collection[str]) -> list[Hold
         wanted: CPUs of each entry.
         active: uids of running pods, where they are known.
 
-    >>> one, two, both = Holder("a", "c"), Holder("b", "c"), Holder("c", "c")
+    >>> one, two, both = EntryHolder("a", "c"), EntryHolder("b", "c"), EntryHolder("c", "c")
     >>> [holder.uid for holder in in_order({one: 0b001, two: 0b100, both: 0b111}, ())]
     ['a', 'b', 'c']
     """
 
-    def against(holder: Holder) -> int:
+    def against(holder: EntryHolder) -> int:
         mask = wanted[holder]
         return sum(
             1
@@ -58,7 +58,7 @@ def in_order(wanted: Mapping[Holder, int], active: Collection[str]) -> list[Hold
 class Dropped:
     """An entry that a repair gives up."""
 
-    holder: Holder
+    holder: EntryHolder
     held: str
     """What it held, in words."""
     why: str
@@ -82,7 +82,7 @@ def repaired_cpu(policy: StaticPolicy, broken: CPUState, active: Collection[str]
         active: uids of running pods, where they are known.
     """
     units = _units(policy, broken)
-    dropped: dict[Holder, str] = {}
+    dropped: dict[EntryHolder, str] = {}
     fitting = {}
     for holder, cpus in units.items():
         why = _misfit(policy, cpus)
@@ -91,7 +91,7 @@ def repaired_cpu(policy: StaticPolicy, broken: CPUState, active: Collection[str]
         else:
             fitting[holder] = cpus
     # Fewer entries always go together where more do, so that taking up one after the other misses none.
-    kept: dict[Holder, int] = {}
+    kept: dict[EntryHolder, int] = {}
     # A claim stays until it is given back, and so it is as little stale as a running pod.
     claims = {holder.uid for holder in fitting if state_owner(holder.uid).kind is OwnerKind.CLAIM}
     for holder in in_order(fitting, {*active, *claims}):
@@ -115,25 +115,25 @@ def _is_whole(policy: StaticPolicy, state: CPUState, uid: str) -> bool:
     return policy.gates.managers and uid in state.pods
 
 
-def _units(policy: StaticPolicy, state: CPUState) -> dict[Holder, int]:
+def _units(policy: StaticPolicy, state: CPUState) -> dict[EntryHolder, int]:
     """Return the CPUs of everything that is kept or given up as one."""
-    units: dict[Holder, int] = {}
+    units: dict[EntryHolder, int] = {}
     for uid, sets in state.assignments.items():
         for name, mask in sets.items():
-            unit = Holder(uid, "" if _is_whole(policy, state, uid) else name)
+            unit = EntryHolder(uid, "" if _is_whole(policy, state, uid) else name)
             units[unit] = units.get(unit, 0) | mask
     if policy.gates.managers:
         for uid, mask in state.pods.items():
-            units[Holder(uid, "")] = units.get(Holder(uid, ""), 0) | mask
+            units[EntryHolder(uid, "")] = units.get(EntryHolder(uid, ""), 0) | mask
     return dict(sorted(units.items()))
 
 
-def _singles(policy: StaticPolicy, state: CPUState, unit: Holder) -> list[tuple[Holder, CPUMask]]:
+def _singles(policy: StaticPolicy, state: CPUState, unit: EntryHolder) -> list[tuple[EntryHolder, CPUMask]]:
     """Return the entries of a unit; those of a pod begin with its own set."""
     sets = state.assignments.get(unit.uid, {})
     if not _is_whole(policy, state, unit.uid):
         return [(unit, sets[unit.container])]
-    containers = [(Holder(unit.uid, name), mask) for name, mask in sorted(sets.items())]
+    containers = [(EntryHolder(unit.uid, name), mask) for name, mask in sorted(sets.items())]
     return containers or [(unit, state.pods[unit.uid])]
 
 
@@ -148,7 +148,7 @@ def _is(cpus: int) -> str:
     return "is" if cpus.bit_count() == 1 else "are"
 
 
-def _obstacle(policy: StaticPolicy, kept: Mapping[Holder, int], holder: Holder, cpus: int) -> str:
+def _obstacle(policy: StaticPolicy, kept: Mapping[EntryHolder, int], holder: EntryHolder, cpus: int) -> str:
     """Return why an entry cannot stay beside those that are kept; empty when it can."""
     for other, held in kept.items():
         if held & cpus and state_owner(other.uid).root != state_owner(holder.uid).root:
@@ -156,7 +156,7 @@ def _obstacle(policy: StaticPolicy, kept: Mapping[Holder, int], holder: Holder, 
     return "" if _pool(policy, [*kept.values(), cpus]) else "no CPU would be left for the shared pool"
 
 
-def _who(holder: Holder) -> str:
+def _who(holder: EntryHolder) -> str:
     owner = state_owner(holder.uid, holder.container)
     return owner.label() if owner.kind is OwnerKind.CLAIM else f"pod {owner.uid}"
 
@@ -168,12 +168,12 @@ def _pool(policy: StaticPolicy, masks: Collection[int]) -> int:
     return pool
 
 
-def _state(policy: StaticPolicy, broken: CPUState, kept: Mapping[Holder, int]) -> CPUState:
+def _state(policy: StaticPolicy, broken: CPUState, kept: Mapping[EntryHolder, int]) -> CPUState:
     def stays(uid: str, name: str) -> bool:
         # Hidden threads go with their container.
         pod = state_owner(uid).root
-        own = Holder(pod, "" if _is_whole(policy, broken, pod) else name) in kept
-        return own and (pod == uid or Holder(uid, name) in kept)
+        own = EntryHolder(pod, "" if _is_whole(policy, broken, pod) else name) in kept
+        return own and (pod == uid or EntryHolder(uid, name) in kept)
 
     assignments = {
         uid: held
@@ -184,7 +184,7 @@ def _state(policy: StaticPolicy, broken: CPUState, kept: Mapping[Holder, int]) -
         "static",
         CPUMask(_pool(policy, kept.values())),
         assignments,
-        {uid: mask for uid, mask in broken.pods.items() if Holder(uid, "") in kept},
+        {uid: mask for uid, mask in broken.pods.items() if EntryHolder(uid, "") in kept},
         {
             uid: held
             for uid, sets in broken.baselines.items()

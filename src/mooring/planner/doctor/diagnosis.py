@@ -23,8 +23,8 @@ from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.doctor.cpu_repair import Dropped
 from mooring.planner.doctor.entry_checks import check_entries, check_hidden_pods, check_pod_entries
 from mooring.planner.doctor.lines import changes
-from mooring.planner.doctor.problem import Holder, Problem
-from mooring.planner.doctor.release import CURRENT, POD_LEVEL_GATE, Release
+from mooring.planner.doctor.problem import EntryHolder, Problem
+from mooring.planner.doctor.release import CURRENT, POD_LEVEL_GATE, StateFileRelease
 from mooring.planner.doctor.reports import (
     Repaired,
     Report,
@@ -82,7 +82,7 @@ class Diagnosis:
     """Everything that the doctor has to say."""
 
     question: Question
-    release: Release
+    release: StateFileRelease
     refusal: StartRefusal | None
     """Why the kubelet does not start on the files as they are."""
     files: tuple[FileDiagnosis, ...]
@@ -90,7 +90,7 @@ class Diagnosis:
     """What is about more than one file, or none."""
     repairs: tuple[FileRepair, ...]
     """For the files that are to be replaced; verified: the kubelet starts on them."""
-    afterwards: Mapping[Holder, Afterwards]
+    afterwards: Mapping[EntryHolder, Afterwards]
     """For running containers, where pods were given."""
 
     @property
@@ -114,7 +114,7 @@ class Diagnosis:
         return remedy(self.refusal) if self.refusal is not None and self.is_blocked else ""
 
 
-def diagnose(question: Question, release: Release = CURRENT) -> Diagnosis:
+def diagnose(question: Question, release: StateFileRelease = CURRENT) -> Diagnosis:
     """Look at the state files of a question.
 
     Args:
@@ -181,7 +181,7 @@ def _words(refusal: StartRefusal | None, base: StartRefusal | None) -> str:
     return "" if refusal is None or refusal == base else refusal.message
 
 
-def _blocked(question: Question, release: Release, refusal: StartRefusal) -> Diagnosis:
+def _blocked(question: Question, release: StateFileRelease, refusal: StartRefusal) -> Diagnosis:
     present = ((CPU_FILE, question.files.cpu), (MEMORY_FILE, question.files.memory))
     files = tuple(FileDiagnosis(name, NOT_LOOKED_AT if text is not None else "", "", (), 0) for name, text in present)
     return Diagnosis(question, release, refusal, files, (_before_the_files(refusal),), (), {})
@@ -218,7 +218,7 @@ def _said(report: Report[CPUState] | Report[MemoryState], words: str) -> FileDia
 
 
 def _repairs(
-    settings: Settings, release: Release, ask: Question, cpu: Report[CPUState], memory: Report[MemoryState]
+    settings: Settings, release: StateFileRelease, ask: Question, cpu: Report[CPUState], memory: Report[MemoryState]
 ) -> tuple[FileRepair, ...]:
     """Return what is to be written, when the kubelet starts on it."""
     active = {pod.uid for pod in ask.active}

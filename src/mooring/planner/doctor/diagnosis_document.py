@@ -19,7 +19,7 @@ from mooring.documents.diagnosis import (
 from mooring.documents.parts import finding_parts
 from mooring.planner.doctor.cpu_repair import Dropped
 from mooring.planner.doctor.diagnosis import Diagnosis, FileDiagnosis, FileRepair
-from mooring.planner.doctor.problem import Holder, Problem
+from mooring.planner.doctor.problem import EntryHolder, Problem
 
 
 def diagnosis_document(
@@ -54,7 +54,7 @@ def diagnosis_document(
     )
 
 
-def _names(holder: Holder, pods: Mapping[str, Pod]) -> tuple[str, str, str, str]:
+def _names(holder: EntryHolder, pods: Mapping[str, Pod]) -> tuple[str, str, str, str]:
     """Return the uid of an entry, namespace and name of its pod, and its container."""
     pod = pods.get(holder.uid)
     return holder.uid, pod.namespace if pod is not None else "", pod.name if pod is not None else "", holder.container

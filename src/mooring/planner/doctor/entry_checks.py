@@ -17,7 +17,7 @@ from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings
 from mooring.node.start import CPU_FILE, MEMORY_FILE
-from mooring.planner.doctor.problem import Holder, Problem
+from mooring.planner.doctor.problem import EntryHolder, Problem
 from mooring.planner.doctor.reports import Report
 
 POD_ENTRIES_IGNORED = "MOOR-320"
@@ -40,7 +40,7 @@ def check_pod_entries(cpu: CPUState | None, memory: MemoryState | None, settings
     for file, state in ((CPU_FILE, cpu), (MEMORY_FILE, memory)):
         if state is None or not state.pods:
             continue
-        holders = tuple(Holder(uid, "") for uid in sorted(state.pods))
+        holders = tuple(EntryHolder(uid, "") for uid in sorted(state.pods))
         if not settings.pod_level.managers:
             yield Problem(
                 POD_ENTRIES_IGNORED,
@@ -68,7 +68,7 @@ def check_pod_entries(cpu: CPUState | None, memory: MemoryState | None, settings
             CPU_FILE,
             "The file has baselines, and InPlacePodVerticalScalingExclusiveCPUs is off: the kubelet ignores them, and "
             "its next write loses them. They decide nothing.",
-            tuple(Holder(uid, name) for uid, held in sorted(cpu.baselines.items()) for name in sorted(held)),
+            tuple(EntryHolder(uid, name) for uid, held in sorted(cpu.baselines.items()) for name in sorted(held)),
         )
 
 
@@ -84,7 +84,7 @@ def check_hidden_pods(
         seen: what the older kubelet sees of it.
     """
     known = seen.pods if seen is not None else {}
-    hidden = tuple(Holder(uid, "") for uid in sorted(whole.pods if whole is not None else ()) if uid not in known)
+    hidden = tuple(EntryHolder(uid, "") for uid in sorted(whole.pods if whole is not None else ()) if uid not in known)
     if hidden:
         yield Problem(
             POD_ENTRIES_IGNORED,
@@ -120,7 +120,7 @@ def check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:
     Pods with memory only are in order, because a fraction of a CPU is never exclusive.
     """
     holders = tuple(
-        Holder(uid, name)
+        EntryHolder(uid, name)
         for uid, held in sorted(cpu.assignments.items())
         if held and not memory.assignments.get(uid) and state_owner(uid).is_pods
         for name in sorted(held)
@@ -138,13 +138,13 @@ def check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:
 
 
 def _stale(cpu: CPUState | None, memory: MemoryState | None, active: Mapping[str, Pod]) -> Iterator[Problem]:
-    stale: dict[Holder, None] = {}
+    stale: dict[EntryHolder, None] = {}
     for state in (cpu, memory):
         for uid, held in (state.assignments if state is not None else {}).items():
             pod = active.get(state_owner(uid).root)
             known = {container.name for container in pod.containers} if pod is not None else set()
             if state_owner(uid).kind is not OwnerKind.CLAIM:
-                stale |= dict.fromkeys(Holder(uid, name) for name in held if name not in known)
+                stale |= dict.fromkeys(EntryHolder(uid, name) for name in held if name not in known)
     if stale:
         yield Problem(
             STALE,
@@ -172,9 +172,9 @@ def _cpu_counts(cpu: CPUState, active: Mapping[str, Pod], gates: PodLevelGates, 
             if need and not held and container.kind is ContainerKind.INIT:
                 continue  # it may have ended long ago
             if need and not held:
-                lacking.append(Holder(uid, container.name))
+                lacking.append(EntryHolder(uid, container.name))
             elif need not in (held.bit_count(), _promised(cpu, uid, container.name)):
-                other.append(Holder(uid, container.name))
+                other.append(EntryHolder(uid, container.name))
     if lacking:
         yield Problem(
             NO_ENTRY,

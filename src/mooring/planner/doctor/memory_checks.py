@@ -20,7 +20,7 @@ from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.start import start
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
 from mooring.node.start import MEMORY_FILE
-from mooring.planner.doctor.problem import Holder, Problem, Severity, numa_text
+from mooring.planner.doctor.problem import EntryHolder, Problem, Severity, numa_text
 
 NODES_DIFFER = "MOOR-330"
 TYPES_DIFFER = "MOOR-331"
@@ -36,14 +36,14 @@ OVERCOMMITTED = "MOOR-339"
 Nodes = Mapping[int, NodeState]
 
 
-def counted(policy: MemoryPolicy, state: MemoryState) -> dict[Holder, tuple[Block, ...]]:
+def counted(policy: MemoryPolicy, state: MemoryState) -> dict[EntryHolder, tuple[Block, ...]]:
     """Return the blocks that count: of a pod as a whole where it has some (KEP-5526), else of its containers."""
-    found: dict[Holder, tuple[Block, ...]] = {}
+    found: dict[EntryHolder, tuple[Block, ...]] = {}
     for uid, containers in sorted(state.assignments.items()):
         if policy.gates.managers and uid in state.pods:
-            found[Holder(uid, "")] = state.pods[uid]
+            found[EntryHolder(uid, "")] = state.pods[uid]
         else:
-            found |= {Holder(uid, name): blocks for name, blocks in sorted(containers.items())}
+            found |= {EntryHolder(uid, name): blocks for name, blocks in sorted(containers.items())}
     return found
 
 
@@ -170,8 +170,8 @@ def _emptied(real: Nodes) -> dict[int, NodeState]:
     }
 
 
-def _block_problems(machine: Nodes, held: Mapping[Holder, tuple[Block, ...]]) -> Iterator[Problem]:
-    lost: dict[Holder, set[str]] = {}
+def _block_problems(machine: Nodes, held: Mapping[EntryHolder, tuple[Block, ...]]) -> Iterator[Problem]:
+    lost: dict[EntryHolder, set[str]] = {}
     for holder, blocks in held.items():
         for block in blocks:
             for node in block.numa:
@@ -197,7 +197,7 @@ def _block_problems(machine: Nodes, held: Mapping[Holder, tuple[Block, ...]]) ->
         )
 
 
-def _overcommitted(machine: Nodes, held: Mapping[Holder, tuple[Block, ...]]) -> list[str]:
+def _overcommitted(machine: Nodes, held: Mapping[EntryHolder, tuple[Block, ...]]) -> list[str]:
     """Return where blocks of one set of nodes sum up to more than these nodes can give away."""
     sums: dict[tuple[tuple[int, ...], str], int] = {}
     for blocks in held.values():
@@ -221,7 +221,7 @@ def _about(
     code: str,
     message: str,
     *,
-    holders: tuple[Holder, ...] = (),
+    holders: tuple[EntryHolder, ...] = (),
     nodes: list[int] | tuple[int, ...] = (),
     severity: Severity = "error",
 ) -> Problem:

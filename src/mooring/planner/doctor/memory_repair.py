@@ -22,7 +22,7 @@ from mooring.memorymanager.replay import Containers, replayed
 from mooring.memorymanager.start import start
 from mooring.memorymanager.state import Block, MemoryState, NodeState
 from mooring.planner.doctor.cpu_repair import Dropped
-from mooring.planner.doctor.problem import Holder, numa_text
+from mooring.planner.doctor.problem import EntryHolder, numa_text
 
 Thing = TypeVar("Thing")
 Nodes = Mapping[int, NodeState]
@@ -107,7 +107,7 @@ def repaired_memory(policy: MemoryPolicy, broken: MemoryState, active: Collectio
     return MemoryRepair(
         state,
         tuple(
-            Dropped(Holder(unit.uid, name), blocks_text(blocks), dropped[unit])
+            Dropped(EntryHolder(unit.uid, name), blocks_text(blocks), dropped[unit])
             for unit in sorted(dropped)
             for name, blocks in sorted(broken.assignments[unit.uid].items())
             if unit.container in ("", name)
@@ -116,8 +116,8 @@ def repaired_memory(policy: MemoryPolicy, broken: MemoryState, active: Collectio
 
 
 def _taken_up(
-    policy: MemoryPolicy, broken: MemoryState, kept: frozenset[Holder], waiting: Sequence[Holder]
-) -> frozenset[Holder]:
+    policy: MemoryPolicy, broken: MemoryState, kept: frozenset[EntryHolder], waiting: Sequence[EntryHolder]
+) -> frozenset[EntryHolder]:
     """Return ``kept`` with the waiting entries that it can bear, the first of them before the others.
 
     All are tried at once, then halves: nearly every file needs one start, and one bad entry a few more.
@@ -140,14 +140,14 @@ def blocks_text(blocks: Blocks) -> str:
     return joined([f"{size(block.size)} of {block.type} on {numa_text(block.numa)}" for block in blocks]) or "no memory"
 
 
-def _units(policy: MemoryPolicy, state: MemoryState) -> dict[Holder, Blocks]:
+def _units(policy: MemoryPolicy, state: MemoryState) -> dict[EntryHolder, Blocks]:
     """Return the blocks of everything that is kept or given up as one. Only pods with containers count."""
-    units: dict[Holder, Blocks] = {}
+    units: dict[EntryHolder, Blocks] = {}
     for uid, containers in sorted(state.assignments.items()):
         if policy.gates.managers and uid in state.pods:
-            units[Holder(uid, "")] = state.pods[uid]
+            units[EntryHolder(uid, "")] = state.pods[uid]
         else:
-            units |= {Holder(uid, name): blocks for name, blocks in sorted(containers.items())}
+            units |= {EntryHolder(uid, name): blocks for name, blocks in sorted(containers.items())}
     return units
 
 
@@ -161,7 +161,7 @@ def _misfit(machine: Mapping[int, NodeState], blocks: Blocks) -> str:
     return ""
 
 
-def _started(policy: MemoryPolicy, broken: MemoryState, kept: Collection[Holder]) -> MemoryState | None:
+def _started(policy: MemoryPolicy, broken: MemoryState, kept: Collection[EntryHolder]) -> MemoryState | None:
     """Return the state with these entries, or None when the kubelet does not start on it."""
     whole = policy.gates.managers
     assignments = {
@@ -171,11 +171,11 @@ def _started(policy: MemoryPolicy, broken: MemoryState, kept: Collection[Holder]
             held := {
                 name: blocks
                 for name, blocks in containers.items()
-                if Holder(uid, "" if whole and uid in broken.pods else name) in kept
+                if EntryHolder(uid, "" if whole and uid in broken.pods else name) in kept
             }
         )
     }
-    pods = {uid: blocks for uid, blocks in broken.pods.items() if Holder(uid, "") in kept}
+    pods = {uid: blocks for uid, blocks in broken.pods.items() if EntryHolder(uid, "") in kept}
     charged = [
         (pods[uid],) if whole and uid in pods else tuple(assignments[uid][name] for name in sorted(assignments[uid]))
         for uid in sorted(assignments)

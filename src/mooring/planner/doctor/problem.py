@@ -17,7 +17,7 @@ Severity: TypeAlias = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Holder:
+class EntryHolder:
     """An entry of a state file."""
 
     uid: str
@@ -37,7 +37,7 @@ class Problem:
     """Name of the state file; empty when it is about more than one."""
     message: str
     """One or two sentences."""
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[EntryHolder, ...] = ()
     """Entries that it concerns."""
     cpus: CPUSet = CPUSet()  # noqa: RUF009 - frozen
     """CPUs that it is about."""

@@ -15,7 +15,7 @@ from mooring.checkpoint.salvage import DEPTH, Salvage, containers_in, member, sa
 from mooring.checkpoint.structures import DATA_MEMBERS, MEMBERS
 from mooring.core.gotext import quote
 from mooring.explain.phrases import count, joined
-from mooring.planner.doctor.problem import Holder, Problem
+from mooring.planner.doctor.problem import EntryHolder, Problem
 
 NOT_JSON = "MOOR-301"
 WRONG_TYPE = "MOOR-302"
@@ -142,7 +142,7 @@ def unreadable_problems(file: str, entries: tuple[Unreadable, ...], *, what: str
         yield Problem(BAD_CPU_LIST, "error", file, f"The shared pool is no {what}: {quote(pool[0].text)}.")
     if rest:
         shown = joined([quote(one.text) for one in rest[:3]]) + (" and others" if len(rest) > 3 else "")
-        holders = tuple(Holder(one.uid, one.container) for one in rest)
+        holders = tuple(EntryHolder(one.uid, one.container) for one in rest)
         yield Problem(
             BAD_CPU_LIST, "error", file, f"{count(len(rest), 'container')} without a readable {what}: {shown}.", holders
         )

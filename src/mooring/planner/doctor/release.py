@@ -28,7 +28,7 @@ BASELINE_GATE = "InPlacePodVerticalScalingExclusiveCPUs"
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class StateFileRelease:
     """A release of the kubelet, as far as its state files go."""
 
     name: str
@@ -79,13 +79,13 @@ def _without(text: str | None, hidden: set[str]) -> str | None:
         return text
 
 
-CURRENT = Release("1.37", writes_data=True, knows_pods=True)
-RELEASES: Mapping[str, Release] = {
+CURRENT = StateFileRelease("1.37", writes_data=True, knows_pods=True)
+RELEASES: Mapping[str, StateFileRelease] = {
     release.name: release
     for release in (
         CURRENT,
-        Release("1.36", writes_data=False, knows_pods=True),
-        Release("1.35", writes_data=False, knows_pods=False),
+        StateFileRelease("1.36", writes_data=False, knows_pods=True),
+        StateFileRelease("1.35", writes_data=False, knows_pods=False),
     )
 }
 """By name; the last one stands for everything before it."""

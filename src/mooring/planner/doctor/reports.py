@@ -19,7 +19,7 @@ from mooring.planner.doctor.cpu_checks import check_cpu_state
 from mooring.planner.doctor.cpu_repair import Dropped, repaired_cpu
 from mooring.planner.doctor.memory_checks import check_memory_state
 from mooring.planner.doctor.memory_repair import blocks_text, repaired_memory
-from mooring.planner.doctor.problem import Holder, Problem, cpus_text
+from mooring.planner.doctor.problem import EntryHolder, Problem, cpus_text
 from mooring.planner.doctor.reading import OLD_FORMAT, Reading, policy_problem, read, unreadable_problems
 
 State = TypeVar("State", CPUState, MemoryState)
@@ -74,15 +74,16 @@ def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report
         # A kubelet does not see them.
         contents = replace(contents, state=replace(contents.state, pre_assignments={}))
     problems = [*reading.problems, *_cpu_problems(settings, reading, contents, offline)]
-    ids = tuple(Holder("", one.container) for one in contents.by_id)
+    ids = tuple(EntryHolder("", one.container) for one in contents.by_id)
     problems = [replace(one, holders=ids) if one.code == OLD_FORMAT else one for one in problems]
     unnamed = [
-        Dropped(Holder(one.uid, one.container), "CPUs that cannot be read", "its CPU list cannot be read")
+        Dropped(EntryHolder(one.uid, one.container), "CPUs that cannot be read", "its CPU list cannot be read")
         for one in contents.unreadable
         if one.uid or one.container
     ]
     unnamed += [
-        Dropped(Holder("", one.container), _held_by_id(one.text), "the entry names no pod") for one in contents.by_id
+        Dropped(EntryHolder("", one.container), _held_by_id(one.text), "the entry names no pod")
+        for one in contents.by_id
     ]
     return Report(CPU_FILE, reading.format, tuple(problems), contents.state, _is_trusted(reading), tuple(unnamed))
 
@@ -124,7 +125,7 @@ def memory_report(settings: Settings, text: str | None) -> Report[MemoryState]:
         return Report(MEMORY_FILE, reading.format, problems, trusted=False)
     contents = memory_contents(reading.salvage)
     unnamed = tuple(
-        Dropped(Holder(one.uid, one.container), "memory that cannot be read", "its blocks cannot be read")
+        Dropped(EntryHolder(one.uid, one.container), "memory that cannot be read", "its blocks cannot be read")
         for one in contents.unreadable
     )
     found = (*reading.problems, *_memory_problems(settings, reading, contents))
@@ -149,7 +150,7 @@ def repair_cpu(settings: Settings, report: Report[CPUState], active: Collection[
     if settings.cpu is None:
         why = "under policy none nobody has CPUs for itself"
         lost = [
-            Dropped(Holder(uid, name), cpus_text(mask), why)
+            Dropped(EntryHolder(uid, name), cpus_text(mask), why)
             for uid, held in sorted(state.assignments.items())
             for name, mask in sorted(held.items())
         ]
@@ -166,7 +167,7 @@ def repair_memory(settings: Settings, report: Report[MemoryState], active: Colle
     if settings.memory is None:
         why = "under policy None no memory is promised"
         lost = [
-            Dropped(Holder(uid, name), blocks_text(blocks), why)
+            Dropped(EntryHolder(uid, name), blocks_text(blocks), why)
             for uid, held in sorted(state.assignments.items())
             for name, blocks in sorted(held.items())
         ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.explain.phrases import count, joined
-from mooring.planner.doctor.problem import Holder, Problem
+from mooring.planner.doctor.problem import EntryHolder, Problem
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 
@@ -24,21 +24,21 @@ class Afterwards:
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class RestartEffect:
     """What a start does to the running pods."""
 
-    containers: Mapping[Holder, Afterwards] = field(default_factory=dict)
+    containers: Mapping[EntryHolder, Afterwards] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
 
-def restarted(question: Question) -> Restart:
+def restarted(question: Question) -> RestartEffect:
     """Start the kubelet on the files of a question and admit its active pods again."""
     if not question.active:
-        return Restart()
+        return RestartEffect()
     plan = make_plan(replace(question, pods=()))
     if plan.refusal is not None:
-        return Restart()
-    found: dict[Holder, Afterwards] = {}
+        return RestartEffect()
+    found: dict[EntryHolder, Afterwards] = {}
     refused = []
     for answer in plan.answers:
         decision = answer.decision
@@ -46,9 +46,9 @@ def restarted(question: Question) -> Restart:
         for container in answer.pod.containers:
             placement = decision.containers.get(container.name)
             cpus = str(placement.cpus) if placement is not None and not reason else ""
-            found[Holder(answer.pod.uid, container.name)] = Afterwards(cpus, reason)
+            found[EntryHolder(answer.pod.uid, container.name)] = Afterwards(cpus, reason)
         if reason:
-            found[Holder(answer.pod.uid, "")] = Afterwards("", reason)
+            found[EntryHolder(answer.pod.uid, "")] = Afterwards("", reason)
             refused.append((answer.pod.uid, reason))
     problems: tuple[Problem, ...] = ()
     if refused:
@@ -60,7 +60,7 @@ def restarted(question: Question) -> Restart:
                 "",
                 f"The kubelet refuses {count(len(refused), 'running pod')} when it admits them again after the start: "
                 f"{reasons}.",
-                tuple(Holder(uid, "") for uid, _ in refused),
+                tuple(EntryHolder(uid, "") for uid, _ in refused),
             ),
         )
-    return Restart(found, problems)
+    return RestartEffect(found, problems)

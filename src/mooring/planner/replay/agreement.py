@@ -29,7 +29,7 @@ _GATE_WORDS = re.compile(r", |[\[\]]")
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FieldDifference:
     """One field in which an answer departs from the recording."""
 
     field: str
@@ -43,19 +43,19 @@ ABSENT = "(absent)"
 """Stands for a field that one side lacks."""
 
 
-def differences(recorded: Mapping[str, Any], answered: Mapping[str, Any]) -> list[Difference]:
+def differences(recorded: Mapping[str, Any], answered: Mapping[str, Any]) -> list[FieldDifference]:
     """Return every recorded field in which the answer departs; fields that were not recorded are not compared."""
     return list(_fields(recorded, answered, recorded))
 
 
 def _fields(
     recorded: Mapping[str, Any], answered: Mapping[str, Any], expect: Mapping[str, Any]
-) -> Iterator[Difference]:
+) -> Iterator[FieldDifference]:
     for name, value in recorded.items():
         if name in ("nondeterministic", "startErrorAlternatives"):
             continue
         if name not in answered:
-            yield Difference(name, value, ABSENT)
+            yield FieldDifference(name, value, ABSENT)
         elif name in ("steps", "readmitted") and isinstance(value, list) and isinstance(answered[name], list):
             yield from _items(name, value, answered[name], expect)
         elif name in ("pods", "retried") and isinstance(value, Mapping) and isinstance(answered[name], Mapping):
@@ -67,30 +67,30 @@ def _fields(
             yield from _leaves(name, value, answered[name])
 
 
-def _items(name: str, recorded: list[Any], answered: list[Any], expect: Mapping[str, Any]) -> Iterator[Difference]:
+def _items(name: str, recorded: list[Any], answered: list[Any], expect: Mapping[str, Any]) -> Iterator[FieldDifference]:
     for position, value in enumerate(recorded):
         field = f"{name}[{position}]"
         if position >= len(answered):
-            yield Difference(field, value, ABSENT)
+            yield FieldDifference(field, value, ABSENT)
         elif value is not None:
             yield from _part(field, value, answered[position], expect)
     for position in range(len(recorded), len(answered)):
-        yield Difference(f"{name}[{position}]", ABSENT, answered[position])
+        yield FieldDifference(f"{name}[{position}]", ABSENT, answered[position])
 
 
-def _part(name: str, recorded: Any, answered: Any, expect: Mapping[str, Any]) -> Iterator[Difference]:
+def _part(name: str, recorded: Any, answered: Any, expect: Mapping[str, Any]) -> Iterator[FieldDifference]:
     if not (isinstance(recorded, Mapping) and isinstance(answered, Mapping)):
         if recorded != answered:
-            yield Difference(name, recorded, answered)
+            yield FieldDifference(name, recorded, answered)
         return
     for difference in _fields(recorded, answered, expect):
-        yield Difference(f"{name}.{difference.field}", difference.recorded, difference.answered)
+        yield FieldDifference(f"{name}.{difference.field}", difference.recorded, difference.answered)
 
 
-def _leaves(name: str, recorded: Any, answered: Any) -> Iterator[Difference]:
+def _leaves(name: str, recorded: Any, answered: Any) -> Iterator[FieldDifference]:
     """Point at the innermost members that differ, so that a person sees one CPU set and not a whole mapping."""
     if not (isinstance(recorded, Mapping) and isinstance(answered, Mapping)):
-        yield Difference(name, recorded, answered)
+        yield FieldDifference(name, recorded, answered)
         return
     for member in sorted({*recorded, *answered}):
         left, right = recorded.get(member, ABSENT), answered.get(member, ABSENT)

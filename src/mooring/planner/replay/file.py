@@ -14,20 +14,20 @@ from mooring.core.errors import InputError
 from mooring.core.machineinfo import MachineInfo
 from mooring.manifest.documents import STANDARD_INPUT
 from mooring.manifest.scenario import MergeCase, Scenario, load_scenarios
-from mooring.planner.replay.agreement import Difference, differences
+from mooring.planner.replay.agreement import FieldDifference, differences
 from mooring.planner.replay.scenario import replay_merge, replay_scenario
 from mooring.planner.scenario_machines import load_machines, machine_files, machines_for
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     """The answer to one line."""
 
     case: Scenario | MergeCase
     """What was asked."""
     answer: dict[str, Any]
     """``{"id", "expect"}``, ``{"id", "result"}`` or ``{"id", "unsupported"}``."""
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[FieldDifference, ...] = ()
     compared: bool = False
     """Whether there was a recording to compare with, and it was."""
 
@@ -44,7 +44,7 @@ class Outcome:
 
 def replay_file(
     file: str | os.PathLike[str], machines: Sequence[str | os.PathLike[str]] = (), *, compare: bool = False
-) -> Iterator[Outcome]:
+) -> Iterator[ReplayOutcome]:
     """Replay every line of a file.
 
     Args:
@@ -73,18 +73,18 @@ def replay_file(
             raise InputError(error.problem, source=place, field=error.field, remedy=error.remedy) from None
 
 
-def _merged(case: MergeCase, *, compare: bool) -> Outcome:
+def _merged(case: MergeCase, *, compare: bool) -> ReplayOutcome:
     answer = replay_merge(case)
     if not (compare and case.result):
-        return Outcome(case, answer)
-    return Outcome(case, answer, tuple(differences({"result": case.result}, answer)), compared=True)
+        return ReplayOutcome(case, answer)
+    return ReplayOutcome(case, answer, tuple(differences({"result": case.result}, answer)), compared=True)
 
 
-def _replayed(case: Scenario, known: dict[str, MachineInfo], *, compare: bool) -> Outcome:
+def _replayed(case: Scenario, known: dict[str, MachineInfo], *, compare: bool) -> ReplayOutcome:
     answer = replay_scenario(case, machines_for(case, known))
     if not (compare and case.expect and "expect" in answer):
-        return Outcome(case, answer)
-    return Outcome(case, answer, tuple(differences(case.expect, answer["expect"])), compared=True)
+        return ReplayOutcome(case, answer)
+    return ReplayOutcome(case, answer, tuple(differences(case.expect, answer["expect"])), compared=True)
 
 
 def _name(file: str, number: int) -> str:

@@ -19,7 +19,7 @@ from mooring.core.errors import InputError, KubeletCrashError, UnsupportedError
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment
 from mooring.devicemanager.state import DeviceState
-from mooring.kubelet.admit import AdmitResult, Asking, readmit
+from mooring.kubelet.admit import AdmitMode, AdmitResult, readmit
 from mooring.kubelet.events import after_event, check_known
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
@@ -114,7 +114,7 @@ class _Run:
         start["allocatableCPUs"] = str(self._timeline.kubelet.settings.allocatable_cpus)
         outcome: dict[str, Any] = {"start": start}
         if self._scenario.active:
-            kubelet, results = readmit(self._timeline.kubelet, self._scenario.active, Asking.MANAGERS)
+            kubelet, results = readmit(self._timeline.kubelet, self._scenario.active, AdmitMode.MANAGERS)
             self._timeline = Timeline.of(kubelet)
             start["readmitted"] = self._readmission_fields(results)
             start["afterReadmission"] = _start_fields(kubelet)
@@ -163,7 +163,7 @@ class _Run:
         return {**fields, **change_fields(self._timeline.kubelet.node, result.cpus)}
 
     def _admit(self, timeline: Timeline, step: Admit) -> dict[str, Any] | None:
-        kubelet, outcome = after_event(timeline.kubelet, step, Asking.MANAGERS)
+        kubelet, outcome = after_event(timeline.kubelet, step, AdmitMode.MANAGERS)
         result = _returned(outcome.admissions[0])
         if result.never_returns:
             self._endless = True
@@ -216,7 +216,7 @@ class _Run:
             self._timeline = None
             return {**_refusal_fields(start.refusal), **state_fields(start.files)}
         fields: dict[str, Any] = {"start": _start_fields(start.kubelet)}
-        kubelet, results = readmit(start.kubelet, pods, Asking.MANAGERS)
+        kubelet, results = readmit(start.kubelet, pods, AdmitMode.MANAGERS)
         if boot is not None:
             for uid in kubelet.node.active:
                 kubelet = kubelet.start_containers(uid)

@@ -38,7 +38,7 @@ class Largest:
 
 
 @dataclass(frozen=True, slots=True)
-class Resized:
+class ResizeAnswer:
     """The answer."""
 
     plan: Plan
@@ -83,7 +83,7 @@ class Resized:
         return next((one for one in self.plan.answers if one.pod.uid == self.pod.uid), None)
 
 
-def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> Resized:
+def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> ResizeAnswer:
     """Admit the pods of a question, then resize one of them.
 
     Args:
@@ -101,11 +101,11 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> Resized
     gates = PodGates.of(question.config.feature_gates, question.mooring.extensions)
     changed = resized_pod(pod, wanted, gates)
     if plan.kubelet is None or pod.uid not in plan.kubelet.node.active:
-        return Resized(plan, pod, wanted)
+        return ResizeAnswer(plan, pod, wanted)
     kubelet = plan.kubelet
     before = resize_state(kubelet.node, pod.uid).containers
     after, answer = kubelet.resize(changed)
-    return Resized(
+    return ResizeAnswer(
         plan,
         pod,
         wanted,

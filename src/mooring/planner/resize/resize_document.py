@@ -16,10 +16,10 @@ from mooring.documents.resize import (
 )
 from mooring.manifest.steps import Amounts
 from mooring.node.resize import Resize
-from mooring.planner.resize.resize import Largest, Resized
+from mooring.planner.resize.resize import Largest, ResizeAnswer
 
 
-def resize_document(resized: Resized) -> ResizeDocument:
+def resize_document(resized: ResizeAnswer) -> ResizeDocument:
     """Return the document."""
     plan, pod, answer, reason = resized.plan, resized.pod, resized.answer, resized.reason
     standing = resized.standing
@@ -48,7 +48,7 @@ def resize_document(resized: Resized) -> ResizeDocument:
     )
 
 
-def _container(resized: Resized, pod: Pod, name: str, answer: Resize | None) -> ResizedContainerPart:
+def _container(resized: ResizeAnswer, pod: Pod, name: str, answer: Resize | None) -> ResizedContainerPart:
     container = next(one for one in pod.containers if one.name == name)
     release = answer.releases.get(name) if answer is not None else None
     pending = None
@@ -66,7 +66,7 @@ def _container(resized: Resized, pod: Pod, name: str, answer: Resize | None) -> 
     )
 
 
-def _now(resized: Resized) -> Moment:
+def _now(resized: ResizeAnswer) -> Moment:
     if resized.after is None:
         raise AssertionError("what is pending was decided by a kubelet")
     return resized.after.node.moment

@@ -9,7 +9,7 @@ from itertools import combinations
 import msgspec
 
 from mooring.core.pod import Pod
-from mooring.kubelet.admit import Asking, admit
+from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.scheduling.extender.deciding import Decider, NodeVerdict
 from mooring.scheduling.extender.outlook import Outlook, kubelets_of
@@ -154,7 +154,7 @@ def _admitted_without(kubelets: Iterable[Kubelet], victims: Sequence[str], shape
     """Tell whether a pod is admitted in every way that things can have gone, once the victims have left."""
     for kubelet in kubelets:
         left = kubelet.without([uid for uid in victims if uid in kubelet.node.active])
-        if not admit(left, shape.pod, Asking.TRIAL)[1].admitted:
+        if not admit(left, shape.pod, AdmitMode.TRIAL)[1].admitted:
             return False
     return True
 

@@ -13,7 +13,7 @@ from mooring.cpumanager.policy import available_cpus
 from mooring.kubelet.admit import decide
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Node
-from mooring.planner.capacity.probes import CPU, Place, place_of, probe_pod
+from mooring.planner.capacity.probes import CPU, PodPlace, place_of, probe_pod
 
 HIGHEST = 10
 """The scheduler's highest score of an extender."""
@@ -126,7 +126,7 @@ def largest_aligned(kubelet: Kubelet, topology: Topology, available: int) -> int
     return 0
 
 
-def _placed(kubelet: Kubelet, cpus: int) -> Place | None:
+def _placed(kubelet: Kubelet, cpus: int) -> PodPlace | None:
     result = decide(kubelet, probe_pod(CPU, cpus, guided=False))
     return place_of(result.decision, kubelet.settings.topology) if result.admitted else None
 

@@ -21,7 +21,7 @@ Holding = tuple[Placement, tuple[tuple[Placement, tuple[str, ...]], ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class QueueOutcome:
     """A question, answered: every pod's verdict, and the kubelet before each entry of the queue."""
 
     before: tuple[Kubelet, ...]
@@ -48,7 +48,7 @@ def begin(question: Question) -> tuple[Kubelet, Queue] | StartRefusal:
 
 def followed(
     kubelet: Kubelet, queue: Queue, leaving: Mapping[str, Sequence[str]], expected: Collection[str] = ()
-) -> Course | None:
+) -> QueueOutcome | None:
     """Let a queue happen.
 
     Args:
@@ -75,7 +75,7 @@ def followed(
         if result.is_last:
             break
     unasked = {pod.uid for pod in pods_in(queue[len(before) :])}
-    return None if unasked.intersection(expected) else Course(tuple(before), decisions, kubelet)
+    return None if unasked.intersection(expected) else QueueOutcome(tuple(before), decisions, kubelet)
 
 
 def without(kubelet: Kubelet, uids: Iterable[str]) -> Kubelet:
