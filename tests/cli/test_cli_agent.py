@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from tests.cli.command import mooring
@@ -60,14 +59,16 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_without_the_packages_of_the_extra_one_line_names_the_missing_one_and_the_remedy(file: Path) -> None:
-    with mock.patch.dict(sys.modules, {"prometheus_client": None, "mooring.agent.run": None}):
-        sys.modules.pop("mooring.agent.run")
-        sys.modules.pop("mooring.agent.status.metrics", None)
-        answer = mooring("agent", "--config", file)
-    assert answer.code == 2
-    assert answer.complaint == (
+    code = (
+        "import sys; sys.modules['prometheus_client'] = None; "
+        "from mooring.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    )
+    words = [sys.executable, "-c", code, "agent", "--config", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
         "mooring: mooring agent: the package prometheus_client is missing; "
-        "install its packages: pip install '.[agent]' in a clone of Mooring"
+        "install its packages: pip install '.[agent]' in a clone of Mooring\n"
     )
 
 
