@@ -110,7 +110,7 @@ def test_a_signal_ends_the_agent_with_code_0_and_takes_its_sockets_away(file: Pa
     with subprocess.Popen(words, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if b"the runtime is not connected" in line:
+            if b"runtime disconnected" in line:
                 break
         status = ask_status(str(file.parent / "status.sock"))
         assert status["reasons"] == ["the runtime is not connected"]
@@ -119,7 +119,7 @@ def test_a_signal_ends_the_agent_with_code_0_and_takes_its_sockets_away(file: Pa
         process.send_signal(sign)
         rest = process.stderr.read().decode()
     assert process.returncode == 0
-    assert "the agent ends" in rest.splitlines()[-1]
+    assert "agent stopped" in rest.splitlines()[-1]
     heard = [manager.recv(4096)]
     while heard[-1] != b"STOPPING=1":
         heard.append(manager.recv(4096))
