@@ -10,7 +10,7 @@ from tests.agent.simulated_runtime import KilledError, Runtime
 
 from mooring.agent.nri.errors import RefusalError
 from mooring.agent.nri.types import Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox
-from mooring.agent.reactor.assigned import owes
+from mooring.agent.reactor.assigned import are_files_behind
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.desired import expected, nodes_of, set_of
 from mooring.agent.reactor.effects import (
@@ -34,7 +34,7 @@ from mooring.agent.reactor.lifecycle import needs_pod, state_change, stop_contai
 from mooring.agent.reactor.listing import unlisted
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.records import messages_of
-from mooring.agent.reactor.resizing import is_due, released, taken_back
+from mooring.agent.reactor.resizing import is_due, reclaiming_writes, released
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
@@ -149,15 +149,15 @@ class SimulatedAgent:
         if is_due(self.state, now):
             spared = {
                 owner
-                for owner, writes in taken_back(self.state, now).items()
+                for owner, writes in reclaiming_writes(self.state, now).items()
                 if any(one.container_id in self.runtime.stuck for one in writes)
             }
-            for owner, writes in taken_back(self.state, now).items():
+            for owner, writes in reclaiming_writes(self.state, now).items():
                 for one in writes if owner not in spared else ():
                     self.runtime.write_cgroup(one.container_id, str(one.cpus), nodes_of(one.mems))
                     self._step()
             self._done(released(self.state, now, spared), "")
-        if owes(self.state):
+        if are_files_behind(self.state):
             self._done(outcome(self.state, self.state), "")
 
     def verify_all(self) -> None:

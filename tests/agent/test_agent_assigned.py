@@ -14,7 +14,7 @@ from tests.agent.small_node import container, guaranteed, running, sandbox, shar
 from tests.agent.test_agent_resizing import update
 
 from mooring.agent.nri.types import Event, LinuxResources, Mount
-from mooring.agent.reactor.assigned import owes
+from mooring.agent.reactor.assigned import are_files_behind
 from mooring.agent.reactor.claims import prepare_claim
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import (
@@ -132,7 +132,7 @@ def test_cpus_of_claims_are_among_a_containers_own() -> None:
             outcome = state_change(after, event, annotated("a"), live)
             after = outcome.state
             assert not says(outcome), "nothing has changed"
-        assert not owes(after)
+        assert not are_files_behind(after)
 
 
 def test_an_id_that_is_no_name_of_a_folder_gets_no_files() -> None:

@@ -10,7 +10,7 @@ from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import AgentReport, ReportKind, WriteCPUSet
 from mooring.agent.reactor.lifecycle import end_gone_sandboxes
-from mooring.agent.reactor.records import as_asked
+from mooring.agent.reactor.records import as_requested
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.core.bits import list_text
@@ -51,6 +51,6 @@ def test_a_sandbox_in_which_a_container_is_being_made_stays() -> None:
 def test_a_container_is_derived_from_what_its_creation_asked_for() -> None:
     state = create_container(small_state(), sandbox("a"), container("a"), guaranteed("a", "1")).state
     record = container("a", resources=LinuxResources(cpus="1", quota=-1))
-    assert as_asked(state, [record])[0].resources == container("a").resources
+    assert as_requested(state, [record])[0].resources == container("a").resources
     stranger = container("b", resources=LinuxResources(quota=-1))
-    assert as_asked(state, [stranger]) == [stranger]
+    assert as_requested(state, [stranger]) == [stranger]

@@ -17,7 +17,7 @@ from mooring.agent.reactor.effects import Persist, SweepAssigned, WriteAssigned,
 from mooring.agent.reactor.enforcement import correct_deviation
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome
-from mooring.agent.reactor.resizing import released, taken_back
+from mooring.agent.reactor.resizing import reclaiming_writes, released
 from mooring.agent.reactor.resume import reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import update_container
@@ -210,7 +210,7 @@ def test_a_release_leaves_it_the_pool() -> None:
     for count in (4, 2):
         found = update_container(state, place_of(mixing("m")), container("m"), sizes(count), None, START)
         state = state_change(found.state, Event.POST_UPDATE_CONTAINER, place_of(mixing("m")), container("m")).state
-    [write] = taken_back(state, LATE)["m", "main"]
+    [write] = reclaiming_writes(state, LATE)["m", "main"]
     assert str(write.cpus) == "0-2,5-7"
     assert str(DesiredSettings.now(released(state, LATE).state).of("m", "main").cpus) == "0-7"
 
@@ -229,7 +229,7 @@ def test_after_a_restart_it_gets_both_again_and_its_files_say_no_more_than_it_ha
     assert str(DesiredSettings.now(found.state).of("m", "main").cpus) == "0-7"
     says = [one.assigned for one in found.effects if isinstance(one, WriteAssigned) and one.container_id == "m-main-0"]
     assert says[0] == assigned("1-2", "0", "0,3-4")
-    assert str(found.state.containers["m-main-0"].told.cpus) == "0-7"
+    assert str(found.state.containers["m-main-0"].record.cpus) == "0-7"
 
 
 # Files.

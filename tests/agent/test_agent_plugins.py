@@ -14,7 +14,7 @@ from tests.plugins.installed_plugins import install
 
 from mooring.agent.agent import Agent
 from mooring.agent.nri.types import Event, LinuxResources
-from mooring.agent.reactor.placing import ended, place, waiting_placed
+from mooring.agent.reactor.placing import place, place_waiting, without_pod
 from mooring.agent.reactor.resume import resume
 from mooring.agent.reactor.values import AgentState, KnownContainer, Phase
 from mooring.cli.text.status import status_text
@@ -98,12 +98,12 @@ def waiting(names: list[str]) -> AgentState:
             f"{uid}-main-0", f"sandbox-{uid}-0", uid, "main", Phase.RUNNING, setting("", ""), LinuxResources()
         )
         state = placed.state.with_container(known)
-    return ended(state, "a")
+    return without_pod(state, "a")
 
 
 @pytest.mark.parametrize(("names", "first"), [([], "b"), (["good"], "b"), (["backwards"], "c")])
 def test_pods_that_wait_are_asked_for_in_the_order_of_plugins(names: list[str], first: str) -> None:
-    after = waiting_placed(waiting(names)).state
+    after = place_waiting(waiting(names)).state
     assert list(after.kubelet.node.active) == [first]
     assert set(after.held) == {"b", "c"} - {first}
 

@@ -23,7 +23,7 @@ from mooring.agent.reactor.effects import (
 )
 from mooring.agent.reactor.lifecycle import end_sandbox, state_change, stop_container
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
-from mooring.agent.reactor.resizing import is_due, released, taken_back
+from mooring.agent.reactor.resizing import is_due, reclaiming_writes, released
 from mooring.agent.reactor.resume import Stored
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import update_container
@@ -66,7 +66,7 @@ def update(
     target: Pod | None = None,
     place: PodSandbox | None = None,
 ) -> EventOutcome:
-    before = state.containers[f"{uid}-{name}-0"].told
+    before = state.containers[f"{uid}-{name}-0"].record
     told = container(
         uid, name, pid=99, resources=replace(asked, cpus=str(before.cpus), mems=str(before.mems), quota=-1)
     )
@@ -169,7 +169,7 @@ def test_neither_another_boot_nor_a_clock_that_stands_releases_anything() -> Non
 
 def test_cpus_are_taken_from_the_container_before_others_get_them() -> None:
     state = shrinking()
-    assert taken_back(state, LATE) == {("a", "main"): (cpuset_write("a-main-0", 99, "", "1-2", "0"),)}
+    assert reclaiming_writes(state, LATE) == {("a", "main"): (cpuset_write("a-main-0", 99, "", "1-2", "0"),)}
     found = released(state, LATE)
     writes = [effect for effect in found.effects if isinstance(effect, WriteCPUSet)]
     assert {one.container_id: str(one.cpus) for one in writes} == {"a-main-0": "1-2", "s-main-0": "0,3-7"}
@@ -358,10 +358,12 @@ def again(state: AgentState, now: Moment, *, sizes_of: dict[str, LinuxResources]
     fresh = resizable(state.kubelet.settings.config, Stored(journal.texts, journal.pods))
     live = [
         replace(
-            running(one.uid, one.name, str(one.told.cpus), str(one.told.mems)),
+            running(one.uid, one.name, str(one.record.cpus), str(one.record.mems)),
             resources=(sizes_of or {}).get(
                 one.uid,
-                replace(sizes(2) if one.uid == "a" else one.asked, cpus=str(one.told.cpus), mems=str(one.told.mems)),
+                replace(
+                    sizes(2) if one.uid == "a" else one.asked, cpus=str(one.record.cpus), mems=str(one.record.mems)
+                ),
             ),
         )
         for one in state.containers.values()

@@ -20,7 +20,7 @@ from tests.agent.small_node import guaranteed, shared
 
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.pods.quotas import shares_of
-from mooring.agent.reactor.assigned import owes
+from mooring.agent.reactor.assigned import are_files_behind
 from mooring.agent.reactor.values import AssignedScope, Options
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import Core, MachineInfo, Node
@@ -184,7 +184,7 @@ class ResizedLives(RuleBasedStateMachine):
         self.agent.reconcile()
         state = self.agent.state
         assert not state.kubelet.node.cpu.pre_assignments
-        assert not owes(state)
+        assert not are_files_behind(state)
         assert not [*differences(self.runtime, self.agent)]
         for container in self._own():
             made = self.runtime.processes[container]

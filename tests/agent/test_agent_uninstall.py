@@ -156,7 +156,8 @@ def test_memory_nodes_come_back_where_they_were_narrowed_and_nowhere_else() -> N
     pods = {one.uid: one for one in (guaranteed("a", "2"), shared("s"))}
     containers = [listed("a", cpus="1-2", mems="0"), listed("s", cpus="0,3-7"), listed("x")]
     state = synchronize(small_state(), [sandbox("a"), sandbox("s"), sandbox("x")], containers, pods).state
-    untouched = replace(state.containers["x-main-0"], told=replace(state.containers["x-main-0"].told, cpus=cpus("")))
+    known = state.containers["x-main-0"]
+    untouched = replace(known, record=replace(known.record, cpus=cpus("")))
     back = rollback(state.with_container(untouched), {})
     assert [(one.container_id, one.resources) for one in back.updates] == [
         ("a-main-0", LinuxResources(cpus="0-7", mems="0-1", quota=200_000, period=100_000)),

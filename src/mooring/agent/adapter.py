@@ -13,7 +13,7 @@ from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
 from mooring.agent.reactor.listing import unlisted
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
-from mooring.agent.reactor.records import as_asked, messages_of
+from mooring.agent.reactor.records import as_requested, messages_of
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import answer_lost
@@ -62,7 +62,7 @@ class RuntimeAdapter:
         known = None if self._pods is None else PodsAtHand(self._pods.known(unknown))
         specs = {
             one.uid: self._found(
-                known, one, None, as_asked(state, [each for each in containers if each.pod_sandbox_id == one.id])
+                known, one, None, as_requested(state, [each for each in containers if each.pod_sandbox_id == one.id])
             )
             for one in unknown
         }

@@ -28,7 +28,7 @@ from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.resume import Resumed, resume
-from mooring.agent.releasing import release, tell_late
+from mooring.agent.releasing import release, update_late_files
 from mooring.agent.services import serve, start_publisher
 from mooring.agent.startup import Startup
 from mooring.agent.state_holder import StateHolder
@@ -188,7 +188,7 @@ class Agent:
         release(self.holder, self._cgroups, present_moment())
         flying = self.holder.state.unverified
         if not self.holder.in_flight():
-            tell_late(self.holder)
+            update_late_files(self.holder)
         if flying != self._settled and not self.holder.in_flight():
             # No event came that would have had the last answer verified.
             self._settled = flying

@@ -7,9 +7,9 @@ from functools import partial
 
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten
-from mooring.agent.reactor.assigned import owes
+from mooring.agent.reactor.assigned import are_files_behind
 from mooring.agent.reactor.outcomes import EventOutcome
-from mooring.agent.reactor.resizing import is_due, released, taken_back
+from mooring.agent.reactor.resizing import is_due, reclaiming_writes, released
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.state_holder import StateHolder
@@ -29,9 +29,9 @@ def release(holder: StateHolder, cgroups: CGroups, now: Moment) -> None:
         holder.apply(partial(_released, cgroups=cgroups, now=now, complain=holder.complain))
 
 
-def tell_late(holder: StateHolder) -> None:
+def update_late_files(holder: StateHolder) -> None:
     """Let files say what containers got by an answer after which no event came."""
-    if owes(holder.state):
+    if are_files_behind(holder.state):
         holder.apply(lambda state, _hear: outcome(state, state))
 
 
@@ -39,7 +39,7 @@ def _released(
     state: AgentState, hear: Observer, *, cgroups: CGroups, now: Moment, complain: Callable[[str, str], None]
 ) -> EventOutcome:
     spared = set()
-    for owner, writes in taken_back(state, now).items():
+    for owner, writes in reclaiming_writes(state, now).items():
         for one in writes:
             written = cgroups.write_cpuset(one)
             if not _is_taken(written):

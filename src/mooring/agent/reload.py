@@ -13,7 +13,7 @@ from typing import TypeVar
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.options import FIELDS, AgentOptions, choices_of
 from mooring.agent.reactor.outcomes import EventOutcome, Refused
-from mooring.agent.reactor.placing import waiting_placed
+from mooring.agent.reactor.placing import place_waiting
 from mooring.agent.reactor.resizing import releases_resumed
 from mooring.agent.reactor.resume import reconfigured
 from mooring.agent.reactor.updates import enforced, outcome
@@ -189,7 +189,7 @@ def with_configuration(
     after = state if same and not new.mooring.plugins.plugins else _reconfigured(state, new, now)
     if isinstance(after, StartRefusal):
         return EventOutcome(state, Refused(after.message))
-    placed = waiting_placed(replace(after, options=choices_of(new.options)), observer)
+    placed = place_waiting(replace(after, options=choices_of(new.options)), observer)
     after, effects = enforced(state, placed.state)
     return outcome(state, after, None, (*effects, *placed.effects))
 

@@ -217,8 +217,8 @@ def rollback(state: AgentState, pods: Mapping[str, Pod]) -> Rollback:
             continue
         quota = _of_container(state, pods, one)
         wide = LinuxResources(
-            cpus=str(cpus) if one.told.cpus else "",
-            mems=str(mems) if one.told.mems else "",
+            cpus=str(cpus) if one.record.cpus else "",
+            mems=str(mems) if one.record.mems else "",
             quota=quota.microseconds if quota is not None else None,
             period=quota.period if quota is not None else None,
         )

@@ -115,7 +115,9 @@ def started(config: KubeletConfig = STATIC) -> Told:
 def snapshot_of(told: Told, **more: Any) -> Snapshot:
     """Return what the agent shows: ready, and everything in the kernel as it was told."""
     state = told.state()
-    effective = {one.id: EffectiveSet(one.told.cpus, str(one.told.mems) or "0-1") for one in state.containers.values()}
+    effective = {
+        one.id: EffectiveSet(one.record.cpus, str(one.record.mems) or "0-1") for one in state.containers.values()
+    }
     usual = Snapshot(
         load_machine(MACHINE),
         state,

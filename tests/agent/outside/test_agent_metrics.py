@@ -135,7 +135,7 @@ def test_what_was_told_counts_where_the_kernel_was_not_read() -> None:
     state = snapshot.state
     assert state is not None
     (web,) = (one for one in state.containers.values() if one.id.startswith("web"))
-    stray = replace(web, told=replace(web.told, cpus=cpus("0-2")))
+    stray = replace(web, record=replace(web.record, cpus=cpus("0-2")))
     wrong = replace(snapshot, state=state.with_container(stray), effective={})
     assert [str(one.cpus) for one in wrong.overlaps()] == ["1-2"]
     ended = replace(wrong, state=state.with_container(replace(stray, phase=Phase.ENDED)))

@@ -36,7 +36,7 @@ _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,127}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AssignedChanges:
     """A state whose containers' files are as they should be once the effects are done."""
 
     state: AgentState
@@ -46,7 +46,7 @@ class Told:
     """The others, each after a check of the cgroup that the files speak of."""
 
 
-def is_told(state: AgentState, container: KnownContainer) -> bool:
+def has_files(state: AgentState, container: KnownContainer) -> bool:
     """Tell whether a container has files that say which CPUs it has."""
     if ASSIGNED_CPUSET not in state.kubelet.mooring.extensions or not _NAME.fullmatch(container.id):
         return False
@@ -103,14 +103,14 @@ def adjustment_of(state: AgentState, container: KnownContainer) -> tuple[dict[st
     environment: dict[str, str] = {}
     if found.shared is not None:
         environment = dict(zip(MIXED_ENVIRONMENT, (str(found.cpus), str(found.shared)), strict=True))
-    if not is_told(state, container):
+    if not has_files(state, container):
         return environment, ()
     options = state.options
     mount = Mount(options.assigned_mount_path, f"{options.assigned_dir}/{container.id}", MOUNT_OPTIONS, "bind")
     return {**dict(zip(ENVIRONMENT, (str(found.cpus), str(found.mems)), strict=True)), **environment}, (mount,)
 
 
-def told(before: AgentState, after: AgentState, on_their_way: Collection[str]) -> Told:
+def file_changes(before: AgentState, after: AgentState, on_their_way: Collection[str]) -> AssignedChanges:
     """Return the second state with what brings all files up to date.
 
     Args:
@@ -119,13 +119,13 @@ def told(before: AgentState, after: AgentState, on_their_way: Collection[str]) -
         on_their_way: ids of containers that the runtime is about to change: what they get is told afterwards.
     """
     if ASSIGNED_CPUSET not in after.kubelet.mooring.extensions:
-        return Told(after)
+        return AssignedChanges(after)
     lessened: list[WriteAssigned] = []
     rest: list[WriteCPUSet | WriteAssigned | DropAssigned] = []
     wanted = DesiredSettings.now(after)
     containers = dict(after.containers)
     for one in after.containers.values():
-        if one.phase not in LIVE or not is_told(after, one):
+        if one.phase not in LIVE or not has_files(after, one):
             continue
         goal = assigned_to(after, one.uid, one.name, wanted.claimed)
         says = _until_then(one.shown, goal) if one.id in on_their_way else goal
@@ -145,14 +145,14 @@ def told(before: AgentState, after: AgentState, on_their_way: Collection[str]) -
     rest += [
         DropAssigned(one.id)
         for one in before.containers.values()
-        if one.id not in after.containers and is_told(before, one)
+        if one.id not in after.containers and has_files(before, one)
     ]
     if not lessened and not rest:
-        return Told(after)
-    return Told(replace(after, containers=containers), tuple(lessened), tuple(rest))
+        return AssignedChanges(after)
+    return AssignedChanges(replace(after, containers=containers), tuple(lessened), tuple(rest))
 
 
-def told_anew(state: AgentState) -> Told:
+def files_after_restart(state: AgentState) -> AssignedChanges:
     """Return a state in which it is known what all files say: what containers have on record, of what is theirs.
 
     After a restart it is unknown what the files say, and perhaps it is too much. The record is the runtime's, from
@@ -161,9 +161,9 @@ def told_anew(state: AgentState) -> Told:
     writes: list[WriteAssigned] = []
     containers, claimed = dict(state.containers), claimed_cpus(state)
     for one in state.containers.values():
-        if one.phase not in LIVE or one.shown is not None or not is_told(state, one):
+        if one.phase not in LIVE or one.shown is not None or not has_files(state, one):
             continue
-        goal, record = assigned_to(state, one.uid, one.name, claimed), one.told
+        goal, record = assigned_to(state, one.uid, one.name, claimed), one.record
         # Who has nothing on record may run everywhere.
         says = Assigned(
             record.cpus & goal.cpus if record.cpus else goal.cpus,
@@ -172,22 +172,22 @@ def told_anew(state: AgentState) -> Told:
         )
         containers[one.id] = replace(one, shown=says)
         writes.append(WriteAssigned(one.id, says, makes=one.phase in (Phase.CREATING, Phase.CREATED)))
-    return Told(replace(state, containers=containers), tuple(writes)) if writes else Told(state)
+    return AssignedChanges(replace(state, containers=containers), tuple(writes)) if writes else AssignedChanges(state)
 
 
-def owes(state: AgentState) -> bool:
+def are_files_behind(state: AgentState) -> bool:
     """Tell whether files are behind, and nothing is awaited but the time that a runtime takes."""
     claimed = claimed_cpus(state)
     return any(
-        one.phase in LIVE and is_told(state, one) and one.shown != assigned_to(state, one.uid, one.name, claimed)
+        one.phase in LIVE and has_files(state, one) and one.shown != assigned_to(state, one.uid, one.name, claimed)
         for one in state.containers.values()
     )
 
 
-def swept(state: AgentState) -> SweepAssigned:
+def sweep(state: AgentState) -> SweepAssigned:
     """Return what clears away files of containers that went unseen."""
     live = [one for one in state.containers.values() if one.phase in LIVE]
-    known = frozenset(one.id for one in live if is_told(state, one))
+    known = frozenset(one.id for one in live if has_files(state, one))
     return SweepAssigned(known, frozenset(one.id for one in live) - known)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.outcomes import EventOutcome, Refused
-from mooring.agent.reactor.placing import text_of, waiting_placed
+from mooring.agent.reactor.placing import place_waiting, text_of
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import AgentState
 from mooring.core.observer import Observer
@@ -48,6 +48,6 @@ def unprepare_claim(state: AgentState, uid: str, observer: Observer | None = Non
     if kubelet.node is state.kubelet.node and uid not in state.claim_users:
         return outcome(state, state)
     users = {known: pods for known, pods in state.claim_users.items() if known != uid}
-    placed = waiting_placed(replace(state, kubelet=kubelet, claim_users=users), observer)
+    placed = place_waiting(replace(state, kubelet=kubelet, claim_users=users), observer)
     after, changed = enforced(state, placed.state)
     return outcome(state, after, None, (*changed, *placed.effects))

@@ -78,7 +78,7 @@ def create_container(
         name=container.name,
         # A message that comes twice does not take a container that runs out of sight.
         phase=Phase.CREATING if before_it is None else before_it.phase,
-        told=on_record(container.resources),
+        record=on_record(container.resources),
         asked=container.resources,
         pid=0 if before_it is None else before_it.pid,
         cgroup=container.cgroups_path,
@@ -91,12 +91,12 @@ def create_container(
         said = report_refusal(state, sandbox.uid, container.name, rejection, ReportKind.REJECTED, container.id)
         return outcome(before, said.state, Refused(text_of(rejection)), (*unread, *placed.effects, *said.effects))
     state = replace(state, kubelet=started(state.kubelet, sandbox.uid, container.name, observer))
-    known = replace(known, told=_told(wanted, known.told))
-    told = refreshed(state.with_container(known), skip=container.id)
+    known = replace(known, record=_told(wanted, known.record))
+    refresh = refreshed(state.with_container(known), skip=container.id)
     environment, mounts = adjustment_of(state.with_container(known), known)
     adjustment = ContainerAdjustment(resources_of(wanted), environment, mounts)
-    effects = (*told.writes, *lift_of_pod(told.state, sandbox.uid), *unread, *placed.effects, *again.effects)
-    return outcome(before, told.state, Adjusted(adjustment, told.updates), effects)
+    effects = (*refresh.writes, *lift_of_pod(refresh.state, sandbox.uid), *unread, *placed.effects, *again.effects)
+    return outcome(before, refresh.state, Adjusted(adjustment, refresh.updates), effects)
 
 
 def _told(wanted: Setting, asked: Setting) -> Setting:
@@ -133,9 +133,9 @@ def start_container(
     wanted = DesiredSettings.now(state).of(sandbox.uid, known.name)
     if not wanted.cpus and state.kubelet.settings.cpu is not None:
         rejection = Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
-        told = report_refusal(state, sandbox.uid, known.name, rejection, ReportKind.START_REFUSED, known.id)
-        refused = told.state.with_container(replace(known, phase=Phase.REFUSED))
-        return outcome(before, refused, Refused(text_of(rejection)), (*effects, *told.effects))
+        reported = report_refusal(state, sandbox.uid, known.name, rejection, ReportKind.START_REFUSED, known.id)
+        refused = reported.state.with_container(replace(known, phase=Phase.REFUSED))
+        return outcome(before, refused, Refused(text_of(rejection)), (*effects, *reported.effects))
     state, changed = enforced(before, state.with_container(with_write(known, wanted)))
     mine: tuple[Effect, ...] = (
         write_of(known, wanted, _occasion(before.containers.get(container.id), wanted)),
@@ -158,7 +158,7 @@ def _occasion(before: KnownContainer | None, wanted: Setting) -> Occasion:
     The second is a container whose creation the agent did not see, or one for which something was decided since the
     last reply that could have said so.
     """
-    if before is None or difference(before.missed or before.told, wanted) is not None:
+    if before is None or difference(before.missed or before.record, wanted) is not None:
         return Occasion.DECISION
     return Occasion.CHECK
 

@@ -212,7 +212,7 @@ def change_of(container: KnownContainer, wanted: Setting) -> Setting | None:
     A record that is right is no proof: a pool that grew past the runtime and then shrank again has left the record
     where it was, and the cgroup too wide.
     """
-    record = difference(container.told, wanted)
+    record = difference(container.record, wanted)
     cgroup = None if container.written is None else difference(container.written, wanted)
     if record is None or cgroup is None:
         return record or cgroup

@@ -170,7 +170,7 @@ def correct_deviation(state: AgentState, container_id: str, cpus: CPUSet, mems: 
     if all(not right or found == right for found, right in ((cpus, wanted.cpus), (mems, wanted.mems))):
         return outcome(state, state)
     # Perhaps an update failed, and the runtime's record is as wrong as the cgroup was.
-    after = state.with_container(replace(known, told=Setting(), written=wanted))
+    after = state.with_container(replace(known, record=Setting(), written=wanted))
     return outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK),))
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from mooring.agent.reactor.desired import DesiredSettings, write_of
 from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, ReportKind, ReturnCPUs
 from mooring.agent.reactor.outcomes import EventOutcome
-from mooring.agent.reactor.placing import waiting_placed
+from mooring.agent.reactor.placing import place_waiting
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState
 from mooring.core.bits import CPUMask, list_text
@@ -58,7 +58,7 @@ def cpus_changed(state: AgentState, online: int, observer: Observer | None = Non
     kubelet, gained = state.kubelet.online(back, observer) if back else (state.kubelet, CPUsChanged(0))
     gone = offline & ~kubelet.node.cpu.offline
     kubelet, lost = kubelet.offline(gone, observer) if gone else (kubelet, CPUsChanged(0))
-    placed = waiting_placed(replace(state, kubelet=kubelet), observer)
+    placed = place_waiting(replace(state, kubelet=kubelet), observer)
     after, changed = enforced(state, placed.state)
     effects: list[Effect] = [_said(gone, back, offline)]
     for change in (gained, lost):

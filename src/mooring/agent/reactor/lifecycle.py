@@ -16,7 +16,7 @@ from mooring.agent.reactor.container_start import place_existing, start_containe
 from mooring.agent.reactor.desired import DesiredSettings, lift_of_container, lift_of_pod, on_record, write_of
 from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind, Verify
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome, started_despite_refusal
-from mooring.agent.reactor.placing import ended, waiting_placed
+from mooring.agent.reactor.placing import place_waiting, without_pod
 from mooring.agent.reactor.records import believed, recorded, with_sandbox, without_container, without_sandbox
 from mooring.agent.reactor.updates import enforced, outcome, refreshed, with_write
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Phase
@@ -119,7 +119,7 @@ def container_updated(state: AgentState, sandbox: PodSandbox, container: Contain
     if container is None or known is None or known.phase not in HAS_CGROUP:
         return outcome(state, state, None, lifts)
     wanted = DesiredSettings.now(state).of(known.uid, known.name)
-    after = state.with_container(replace(known, told=believed(known.told, on_record(container.resources))))
+    after = state.with_container(replace(known, record=believed(known.record, on_record(container.resources))))
     return outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK), *lifts))
 
 
@@ -127,8 +127,8 @@ def stop_container(state: AgentState, container: Container) -> EventOutcome:
     """Learn that a container has ended, and use the reply for what the runtime was not told yet."""
     known = state.containers.get(container.id)
     after = state if known is None else state.with_container(replace(known, phase=Phase.ENDED))
-    told = refreshed(after)
-    return outcome(state, told.state, Accepted(told.updates), told.writes)
+    refresh = refreshed(after)
+    return outcome(state, refresh.state, Accepted(refresh.updates), refresh.writes)
 
 
 def remove_container(
@@ -139,7 +139,7 @@ def remove_container(
     uid = known.uid if known is not None else sandbox.uid if sandbox is not None else ""
     after = without_container(state, container.id)
     if uid in after.kubelet.node.active and not any(one.uid == uid for one in after.containers.values()):
-        placed = waiting_placed(ended(after, uid, observer), observer)
+        placed = place_waiting(without_pod(after, uid, observer), observer)
         now, changed = enforced(state, placed.state)
         return outcome(state, now, None, (*changed, *placed.effects))
     return outcome(state, after)
@@ -158,7 +158,7 @@ def end_sandbox(state: AgentState, sandbox: PodSandbox, observer: Observer | Non
     after = without_sandbox(state, sandbox.id)
     if any(one.uid == sandbox.uid for one in after.sandboxes.values()):
         return outcome(state, after)
-    placed = waiting_placed(ended(after, sandbox.uid, observer), observer)
+    placed = place_waiting(without_pod(after, sandbox.uid, observer), observer)
     now, changed = enforced(state, placed.state)
     return outcome(state, now, None, (*changed, *placed.effects))
 

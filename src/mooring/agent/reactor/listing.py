@@ -106,7 +106,7 @@ def listed(
             uid=sandbox.uid,
             name=container.name,
             phase=_phase(before, container),
-            told=on_record(container.resources),
+            record=on_record(container.resources),
             asked=container.resources if before is None else before.asked,
             pid=container.pid,
             cgroup=container.cgroups_path,

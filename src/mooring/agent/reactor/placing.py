@@ -66,11 +66,13 @@ def place(state: AgentState, pod: Pod, container: str = "", observer: Observer |
     judged = HeldPod(pod, rejection, kubelet.node.cpu, kubelet.node.memory)
     state = replace(state, held={**state.held, pod.uid: judged})
     news = held is None or held.pod != pod or held.rejection != rejection
-    told = told_about(state, pod, rejection, ReportKind.REJECTED) if news else _evicted_again(state, pod, rejection)
-    return Placed(state, rejection, told)
+    effects = (
+        report_unplaced(state, pod, rejection, ReportKind.REJECTED) if news else _evicted_again(state, pod, rejection)
+    )
+    return Placed(state, rejection, effects)
 
 
-def told_about(state: AgentState, pod: Pod, rejection: Rejection, finding: ReportKind) -> tuple[Effect, ...]:
+def report_unplaced(state: AgentState, pod: Pod, rejection: Rejection, finding: ReportKind) -> tuple[Effect, ...]:
     """Return what lets the outside know of a pod that is not placed."""
     effects: list[Effect] = [
         AgentReport(finding, f"{pod.namespace}/{pod.name}: {text_of(rejection)}", pod.uid, "", rejection.reason),
@@ -116,7 +118,7 @@ def started(kubelet: Kubelet, uid: str, container: str, observer: Observer | Non
     return _with_active(after, pod)
 
 
-def ended(state: AgentState, uid: str, observer: Observer | None = None) -> AgentState:
+def without_pod(state: AgentState, uid: str, observer: Observer | None = None) -> AgentState:
     """Return the state without a pod: what it held is free."""
     if uid in state.kubelet.node.active:
         # The topology manager forgets only pods whose containers started; this one may have been placed and no more.
@@ -128,7 +130,7 @@ def ended(state: AgentState, uid: str, observer: Observer | None = None) -> Agen
     return state
 
 
-def waiting_placed(state: AgentState, observer: Observer | None = None) -> Placed:
+def place_waiting(state: AgentState, observer: Observer | None = None) -> Placed:
     """Ask again for containers that run although they could not be placed; the kubelet will not ask for them.
 
     These are all of a pod that was refused, or those that joined a placed pod while the agent was away. Before them

@@ -44,7 +44,7 @@ def recorded(state: AgentState, sandbox: PodSandbox, container: Container, phase
             uid=sandbox.uid,
             name=container.name,
             phase=phase,
-            told=record,
+            record=record,
             asked=container.resources,
             pid=container.pid,
             cgroup=container.cgroups_path,
@@ -55,7 +55,7 @@ def recorded(state: AgentState, sandbox: PodSandbox, container: Container, phase
         replace(
             known,
             phase=known.phase if known.phase is Phase.ENDED else phase,
-            told=believed(known.told, record),
+            record=believed(known.record, record),
             pid=container.pid or known.pid,
             cgroup=container.cgroups_path or known.cgroup,
             claims=container.claims or known.claims,
@@ -79,7 +79,7 @@ def believed(told: Setting, record: Setting) -> Setting:
     return record if is_same else Setting(quota=record.quota)
 
 
-def as_asked(state: AgentState, containers: Iterable[Container]) -> list[Container]:
+def as_requested(state: AgentState, containers: Iterable[Container]) -> list[Container]:
     """Return containers of the runtime's record with the resources that their creation asked for, where that is known.
 
     The record has what the agent made of them: without its quota a Guaranteed container looks like a Burstable one.

@@ -2,7 +2,7 @@
 
 A resize that the engine refuses leaves everything as it was. CPUs that a container gives back are not free before they
 were really taken from it, so that a release writes the container's cgroup first
-(:func:`taken_back`) and spares those with which that went wrong (:func:`released`).
+(:func:`reclaiming_writes`) and spares those with which that went wrong (:func:`released`).
 
 Source: KEP-5554, KEP-6122; spec: resize.md sections 4 and 5.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import Container
 from mooring.agent.pods.resized import resized
-from mooring.agent.reactor.assigned import is_told
+from mooring.agent.reactor.assigned import has_files
 from mooring.agent.reactor.desired import DesiredSettings, write_of
 from mooring.agent.reactor.effects import (
     AgentReport,
@@ -26,7 +26,7 @@ from mooring.agent.reactor.effects import (
     WriteCPUSet,
 )
 from mooring.agent.reactor.outcomes import EventOutcome
-from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, opted_out, pool_is_missed, waiting_placed
+from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, opted_out, place_waiting, pool_is_missed
 from mooring.agent.reactor.updates import enforced, outcome
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState
 from mooring.core.bits import list_text
@@ -68,19 +68,19 @@ def asked(
     name = f"{pod.namespace}/{pod.name}"
     if answer.rejection is not None:
         text = f"{answer.reason}: {answer.message}"
-        told = ResizeAnswered(answer.reason.lower(), f"{name}: {text}", pod.uid, container_id)
+        answered = ResizeAnswered(answer.reason.lower(), f"{name}: {text}", pod.uid, container_id)
         events = tuple(
             EventFor(pod.uid, pod.namespace, pod.name, event, f"{answer.rejection.reason}: {answer.message}")
             for event in answer.events
         )
         # The request is remembered, nothing else: a kubelet that tries again is no news.
         is_news = kubelet.node.waiting[pod.uid] != state.kubelet.node.waiting.get(pod.uid)
-        return Resized(replace(state, kubelet=kubelet) if is_news else state, text, (told, *events))
+        return Resized(replace(state, kubelet=kubelet) if is_news else state, text, (answered, *events))
     if pool_is_missed(state, kubelet, pod):
-        told = ResizeAnswered(DEFERRED.lower(), f"{name}: {EMPTY_POOL_MESSAGE}", pod.uid, container_id)
-        return Resized(state, f"{DEFERRED}: {EMPTY_POOL_MESSAGE}", (told,))
-    told = ResizeAnswered("accepted", f"{name}: {_said(kubelet, pod.uid)}", pod.uid, container_id)
-    return Resized(replace(state, kubelet=kubelet), "", (told,))
+        answered = ResizeAnswered(DEFERRED.lower(), f"{name}: {EMPTY_POOL_MESSAGE}", pod.uid, container_id)
+        return Resized(state, f"{DEFERRED}: {EMPTY_POOL_MESSAGE}", (answered,))
+    answered = ResizeAnswered("accepted", f"{name}: {_said(kubelet, pod.uid)}", pod.uid, container_id)
+    return Resized(replace(state, kubelet=kubelet), "", (answered,))
 
 
 def _said(kubelet: Kubelet, uid: str) -> str:
@@ -118,7 +118,7 @@ def restarted(
     return Resized(state) if after is None else asked(state, after, now, container.id, observer)
 
 
-def missed(
+def resize_missed(
     state: AgentState, containers: Sequence[Container], now: Moment, observer: Observer | None = None
 ) -> Resized:
     """Make up for resizes that the runtime carried out while the agent was away: its record has the new sizes.
@@ -164,7 +164,7 @@ def is_due(state: AgentState, now: Moment) -> bool:
     return any(uid in state.kubelet.node.active for uid, _, _ in _due(state, now))
 
 
-def taken_back(state: AgentState, now: Moment) -> dict[tuple[str, str], tuple[WriteCPUSet, ...]]:
+def reclaiming_writes(state: AgentState, now: Moment) -> dict[tuple[str, str], tuple[WriteCPUSet, ...]]:
     """Return what takes CPUs from containers whose delay is over, by pod uid and container."""
     wanted = DesiredSettings.now(state)
     return {
@@ -194,7 +194,7 @@ def released(
     kubelet = state.kubelet.at(now).reconcile(observer, absent.union(spared))
     if kubelet.node.cpu is state.kubelet.node.cpu:
         return outcome(state, state)
-    placed = waiting_placed(replace(state, kubelet=kubelet), observer)
+    placed = place_waiting(replace(state, kubelet=kubelet), observer)
     after, changed = enforced(state, placed.state)
     lessened = due - absent - {*spared}
     return outcome(state, after, None, (*changed, *placed.effects, *_told_again(after, lessened)))
@@ -207,7 +207,7 @@ def _told_again(state: AgentState, lessened: Collection[tuple[str, str]]) -> Ite
     nothing else tells a program to pin its threads again.
     """
     for one in state.containers.values():
-        if (one.uid, one.name) in lessened and one.phase in LIVE and one.shown is not None and is_told(state, one):
+        if (one.uid, one.name) in lessened and one.phase in LIVE and one.shown is not None and has_files(state, one):
             yield WriteAssigned(one.id, one.shown, makes=False, again=True)
 
 

@@ -231,4 +231,4 @@ def cpus_of(masks: Iterable[int]) -> str:
 
 
 def _cpus_of(container: KnownContainer) -> CPUMask:
-    return container.told.cpus.mask
+    return container.record.cpus.mask

@@ -13,13 +13,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import Container, PodSandbox
-from mooring.agent.reactor.assigned import swept, told_anew
+from mooring.agent.reactor.assigned import files_after_restart, sweep
 from mooring.agent.reactor.desired import DesiredSettings, difference, lift_of_pod, nodes_of, write_of
 from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Occasion, ReportKind
 from mooring.agent.reactor.listing import kept_sandboxes, listed
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome
-from mooring.agent.reactor.placing import EMPTY_SHARED_POOL, ended, opted_out, place, started, told_about
-from mooring.agent.reactor.resizing import missed, releases_resumed, resizes
+from mooring.agent.reactor.placing import EMPTY_SHARED_POOL, opted_out, place, report_unplaced, started, without_pod
+from mooring.agent.reactor.resizing import releases_resumed, resize_missed, resizes
 from mooring.agent.reactor.resume import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, HeldPod, LastSeen, Phase
@@ -100,21 +100,24 @@ def synchronize(
     kubelet = step.state.kubelet.settled().replanned(observer)
     after = replace(step.state, kubelet=kubelet, remembered={}, last_seen=LastSeen())
     if resizes(after.kubelet):
-        grown = missed(
+        grown = resize_missed(
             releases_resumed(replace(after, kubelet=after.kubelet.at(now)), observer), containers, now, observer
         )
         after = grown.state
         effects += grown.effects
     effects += _differences(after)
-    files = told_anew(after)
+    files = files_after_restart(after)
     after = files.state
-    told = refreshed(after)
-    writes = _all_written(after, told.state)
+    refresh = refreshed(after)
+    writes = _all_written(after, refresh.state)
     lifts: list[Effect] = []
     for uid in dict.fromkeys(one.uid for one in after.containers.values() if one.phase in LIVE):
         lifts += lift_of_pod(after, uid)
     return outcome(
-        state, told.state, Accepted(told.updates), (*files.before, *writes, *lifts, swept(told.state), *effects)
+        state,
+        refresh.state,
+        Accepted(refresh.updates),
+        (*files.before, *writes, *lifts, sweep(refresh.state), *effects),
     )
 
 
@@ -131,7 +134,7 @@ def _without_gone(state: AgentState, observer: Observer | None) -> Reconciled:
         cpus = cpus_of(node.cpu.assignments.get(uid, {}).values())
         held = f"; CPUs {cpus} came back" if cpus else ""
         effects.append(AgentReport(ReportKind.POD_GONE, f"pod {uid} has no sandbox any more{held}", uid))
-        state = ended(state, uid, observer)
+        state = without_pod(state, uid, observer)
     remembered = {uid: pod for uid, pod in state.remembered.items() if uid in uids}
     return Reconciled(replace(state, remembered=remembered), tuple(effects))
 
@@ -160,7 +163,7 @@ def _placed(state: AgentState, pods: Mapping[str, Pod], observer: Observer | Non
         state = placed.state
         if placed.rejection is not None:
             state = _kept_as_it_is(before, state, pod)
-            effects += told_about(state, pod, placed.rejection, ReportKind.UNPLACED)
+            effects += report_unplaced(state, pod, placed.rejection, ReportKind.UNPLACED)
         else:
             for name in _live_names(state, pod):
                 state = replace(state, kubelet=started(state.kubelet, pod.uid, name, observer))
@@ -179,7 +182,7 @@ def _with_grown(state: AgentState, pods: Mapping[str, Pod], observer: Observer |
                 placed = place(state, pod, one.name, observer)
                 state = placed.state
                 if placed.rejection is not None:
-                    effects += told_about(state, pod, placed.rejection, ReportKind.UNPLACED)
+                    effects += report_unplaced(state, pod, placed.rejection, ReportKind.UNPLACED)
     return Reconciled(state, tuple(effects))
 
 
@@ -263,17 +266,17 @@ def _differences(state: AgentState) -> list[Effect]:
             continue
         setting = wanted.of(one.uid, one.name)
         if not setting.cpus and state.kubelet.settings.cpu is not None:
-            text = f"{one.name} runs on {one.told.cpus or 'all CPUs'}, and the shared pool is empty"
+            text = f"{one.name} runs on {one.record.cpus or 'all CPUs'}, and the shared pool is empty"
             found.append(AgentReport(ReportKind.CONTAINER_UNPLACED, text, one.uid, one.id))
             # A running program cannot be stopped: the event makes it visible at the pod.
             pod = state.kubelet.node.active.get(one.uid)
             found += [EventFor(pod.uid, pod.namespace, pod.name, EMPTY_SHARED_POOL, text)] if pod is not None else []
             continue
-        change = difference(one.told, setting)
+        change = difference(one.record, setting)
         if change is not None and (change.cpus or change.mems):
-            parts = [f"CPUs {one.told.cpus or 'all'} instead of {change.cpus}"] if change.cpus else []
+            parts = [f"CPUs {one.record.cpus or 'all'} instead of {change.cpus}"] if change.cpus else []
             parts += (
-                [f"memory nodes {nodes_of(one.told.mems) or 'all'} instead of {nodes_of(change.mems)}"]
+                [f"memory nodes {nodes_of(one.record.mems) or 'all'} instead of {nodes_of(change.mems)}"]
                 if change.mems
                 else []
             )
@@ -293,6 +296,6 @@ def _all_written(listed: AgentState, state: AgentState) -> list[Effect]:
     writes: list[Effect] = []
     for one in found:
         setting = wanted.of(one.uid, one.name)
-        was_told = difference(listed.containers[one.id].told, setting) is None
-        writes.append(write_of(one, setting, Occasion.CHECK if was_told else Occasion.DECISION))
+        is_on_record = difference(listed.containers[one.id].record, setting) is None
+        writes.append(write_of(one, setting, Occasion.CHECK if is_on_record else Occasion.DECISION))
     return writes

@@ -58,16 +58,16 @@ def update_container(
     known = state.containers[container.id]
     wanted = DesiredSettings.now(state).of(sandbox.uid, known.name)
     kept = replace(resources, cpus="", mems="") if resources.shares or resources.quota else known.asked
-    told = replace(
-        known.told,
-        cpus=wanted.cpus or set_of(resources.cpus) or known.told.cpus,
-        mems=wanted.mems or set_of(resources.mems) or known.told.mems,
-        quota=wanted.quota if wanted.quota is not None else resources.quota or known.told.quota,
+    record = replace(
+        known.record,
+        cpus=wanted.cpus or set_of(resources.cpus) or known.record.cpus,
+        mems=wanted.mems or set_of(resources.mems) or known.record.mems,
+        quota=wanted.quota if wanted.quota is not None else resources.quota or known.record.quota,
     )
-    rest = refreshed(state.with_container(replace(known, asked=kept, told=told, written=None)), skip=container.id)
+    rest = refreshed(state.with_container(replace(known, asked=kept, record=record, written=None)), skip=container.id)
     answer = Setting(
-        wanted.cpus if resources.cpus or known.told.cpus != wanted.cpus else CPUSet(),
-        wanted.mems if resources.mems or known.told.mems != wanted.mems else CPUSet(),
+        wanted.cpus if resources.cpus or known.record.cpus != wanted.cpus else CPUSet(),
+        wanted.mems if resources.mems or known.record.mems != wanted.mems else CPUSet(),
         wanted.quota,
     )
     mine = ContainerUpdate(container.id, resources_of(answer), ignore_failure=False)

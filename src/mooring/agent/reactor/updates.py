@@ -55,7 +55,7 @@ def refreshed(state: AgentState, skip: str = "") -> Refreshed:
         if one.phase is Phase.CREATING and one.id != skip:
             # No update is sent, for it would be dropped; that it was due shows when the container starts.
             due = wanted.of(one.uid, one.name)
-            containers[one.id] = replace(one, missed=None if difference(one.told, due) is None else due)
+            containers[one.id] = replace(one, missed=None if difference(one.record, due) is None else due)
         if one.phase not in UPDATABLE or one.id == skip:
             continue
         setting = wanted.of(one.uid, one.name)
@@ -66,7 +66,7 @@ def refreshed(state: AgentState, skip: str = "") -> Refreshed:
         update = ContainerUpdate(one.id, resources_of(change), ignore_failure=True)
         has_own = wanted.is_exclusive(one.uid, one.name) and not wanted.is_mixed(one.uid, one.name)
         (own if has_own else shared).append(update)
-        containers[one.id] = replace(one, told=_after(one.told, setting), written=None, missed=None)
+        containers[one.id] = replace(one, record=_after(one.record, setting), written=None, missed=None)
         if one.phase is Phase.STARTING or one.written is not None or one.unlisted:
             writes.append(write_of(one, setting))
     if not own and not shared and containers == state.containers:
@@ -96,7 +96,7 @@ def enforced(before: AgentState, after: AgentState) -> tuple[AgentState, tuple[E
             lifts = lift_of_container(one, setting)
             lifted[one.uid] = None
         ranked.append((_turn(had.cpus, setting.cpus), (write_of(one, setting), *lifts)))
-        containers[one.id] = replace(one, written=_after(one.written or one.told, setting))
+        containers[one.id] = replace(one, written=_after(one.written or one.record, setting))
     ranked.sort(key=lambda each: each[0])
     effects = [effect for _, each in ranked for effect in each]
     for uid in lifted:
@@ -106,7 +106,7 @@ def enforced(before: AgentState, after: AgentState) -> tuple[AgentState, tuple[E
 
 def with_write(container: KnownContainer, wanted: Setting) -> KnownContainer:
     """Return a container whose cgroup is written past the runtime, where the runtime has something else on record."""
-    return replace(container, written=None if difference(container.told, wanted) is None else wanted, missed=None)
+    return replace(container, written=None if difference(container.record, wanted) is None else wanted, missed=None)
 
 
 def _turn(old: CPUSet, new: CPUSet) -> int:
@@ -131,17 +131,17 @@ def outcome(
     to when it is told to be done. The files of containers follow their CPUs.
     """
     answer = answer or Accepted()
-    told = (
+    updated = (
         frozenset(one.container_id for one in answer.updates)
         if isinstance(answer, Accepted | Adjusted)
         else frozenset()
     )
     due = tuple(
-        one.id for one in after.containers.values() if one.id in before.unverified - told and one.phase in HAS_CGROUP
+        one.id for one in after.containers.values() if one.id in before.unverified - updated and one.phase in HAS_CGROUP
     )
-    if after.unverified != told:
-        after = replace(after, unverified=told)
-    files = assigned.told(before, after, told)
+    if after.unverified != updated:
+        after = replace(after, unverified=updated)
+    files = assigned.file_changes(before, after, updated)
     after = files.state
     first: tuple[Effect, ...] = (Persist(after),) if _is_worth_writing(before, after) else ()
     last: tuple[Effect, ...] = (Verify(due),) if due else ()
@@ -177,7 +177,7 @@ def answer_lost(state: AgentState, container_ids: Collection[str]) -> EventOutco
         setting = wanted.of(one.uid, one.name)
         if one.phase in HAS_CGROUP:
             effects += (write_of(one, setting, Occasion.CHECK), *lift_of_container(one, setting))
-            after = after.with_container(replace(one, told=Setting(), written=setting))
+            after = after.with_container(replace(one, record=Setting(), written=setting))
         else:
-            after = after.with_container(replace(one, told=Setting()))
+            after = after.with_container(replace(one, record=Setting()))
     return outcome(state, after, None, tuple(effects))

@@ -79,8 +79,8 @@ class KnownContainer:
     """Of its pod."""
     name: str
     phase: Phase
-    told: Setting
-    """What the runtime has on record, as far as can be known."""
+    record: Setting
+    """What the runtime has on record, as far as that is known."""
     asked: LinuxResources
     """The resources of the CRI request, for pods that must be derived from their containers."""
     pid: int = 0

@@ -42,7 +42,7 @@ def overlaps(state: AgentState, effective: Mapping[str, CPUSet]) -> tuple[Overla
         effective: CPUs that the kernel lets a container use, by container id, where that is known.
     """
     live = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
-    may_use = {one.id: effective.get(one.id, one.told.cpus).mask for one in live}
+    may_use = {one.id: effective.get(one.id, one.record.cpus).mask for one in live}
     claimed = claimed_cpus(state)
     exclusive = {one.id: exclusive_cpus(state, one, claimed).mask for one in live}
     taken = reduce(or_, exclusive.values(), 0)

@@ -179,7 +179,7 @@ def _unplaced(live: list[KnownContainer], pod: Pod | None) -> list[UnplacedConta
     """Return the containers that run in the shared pool because the engine has no place for them."""
     placed = () if pod is None else tuple(one.name for one in pod.containers)
     return [
-        UnplacedContainerPart(one.name, one.id, one.phase.value, RecordedCPUsPart(str(one.told.cpus)))
+        UnplacedContainerPart(one.name, one.id, one.phase.value, RecordedCPUsPart(str(one.record.cpus)))
         for one in live
         if one.name not in placed
     ]
@@ -236,7 +236,7 @@ def _containers(seen: _Moment, pod: Pod) -> Iterator[AgentContainerPart]:
 def _add_runtime(part: AgentContainerPart, seen: _Moment, known: KnownContainer) -> None:
     """Add what the runtime and the kernel have of a container."""
     part.id, part.phase = known.id, known.phase.value
-    part.told = CPUsAndNodesPart(str(known.told.cpus), nodes_of(known.told.mems))
+    part.told = CPUsAndNodesPart(str(known.record.cpus), nodes_of(known.record.mems))
     found = seen.effective.get(known.id)
     if found is not None:
         part.effective = CPUsAndNodesPart(str(found.cpus), found.mems)

@@ -110,7 +110,7 @@ class Journal:
                     name=one.name,
                     # Its group is asked before anything is made of it.
                     phase=Phase.RUNNING,
-                    told=Setting(set_of(one.cpus), set_of(one.mems)),
+                    record=Setting(set_of(one.cpus), set_of(one.mems)),
                     asked=LinuxResources(),
                     pid=one.pid,
                     cgroup=one.cgroup,
@@ -174,7 +174,7 @@ class JournalWriter:
 
 
 def _row(one: KnownContainer) -> ContainerRow:
-    cpus, mems = list_of(one.told.cpus), nodes_of(one.told.mems)
+    cpus, mems = list_of(one.record.cpus), nodes_of(one.record.mems)
     return ContainerRow(one.sandbox_id, one.uid, one.name, cpus, mems, one.cgroup, one.pid, one.claims)
 
 
