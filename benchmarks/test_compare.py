@@ -9,8 +9,7 @@ from shapes import config, machine, pod
 from mooring.core.machine import Machine
 from mooring.manifest.scenario import Admit
 from mooring.planner.compare.combinations import ALL_OPTIONS, option_sets
-from mooring.planner.compare.comparison import Comparison
-from mooring.planner.compare.run import compare
+from mooring.planner.compare.comparison import Comparison, compare
 from mooring.planner.compare.trace import Trace
 from mooring.planner.compare.variant import Variant, changes_between
 

@@ -122,7 +122,7 @@ def command(
     _check_source(manifests, trace, others=bool(state or active or node))
     check_destination(to)
     from mooring.cli.compare_inputs import CompareOptions, read_compared  # noqa: PLC0415 - not for --help
-    from mooring.planner.compare.run import compare, usable_cores  # noqa: PLC0415 - as above
+    from mooring.planner.compare.comparison import compare, usable_cores  # noqa: PLC0415 - as above
 
     if alternatives and not config and not node and not trace:
         # Without a base the first alternative is one: the kubelet's defaults are nobody's wish.
