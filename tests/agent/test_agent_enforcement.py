@@ -10,8 +10,7 @@ from tests.agent.small_node import STRICT, container, guaranteed, sandbox, share
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
-from mooring.agent.cgroups.findings import written_of
-from mooring.agent.cgroups.protocol import CPUSetWritten
+from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
 from mooring.agent.nri.types import Event
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Evict, Occasion, ReportKind, WriteCPUSet

@@ -19,8 +19,7 @@ from tests.agent.small_node import (
 )
 
 from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.agent.cgroups.findings import written_of
-from mooring.agent.cgroups.protocol import CPUSetWritten
+from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources
 from mooring.agent.options import AgentOptions, OnRejection

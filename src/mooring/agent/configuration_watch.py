@@ -77,7 +77,7 @@ class ConfigurationWatch:
     def poll(self) -> Reload | None:
         """Look at the files when it is time to, and return what a change came to.
 
-        A file that is being written changes from one look to the next and is left alone until it does not.
+        A file that is being written changes from one check to the next and is left alone until it does not.
         """
         now = self._clock()
         if not self._asked and now < self._next:
@@ -103,7 +103,7 @@ class ConfigurationWatch:
             return self._refused(refusal)
         self.current, self.refusal = new, ""
         self.generation += 1
-        # A file that is named anew has never been looked at.
+        # A file that is named anew has never been checked.
         self._seen = self._last = signature(new)
         return Reload(new)
 
@@ -135,7 +135,7 @@ class ConfigurationReloader:
         )
 
     def ask(self) -> None:
-        """Read the files at the next look, whether they have changed or not."""
+        """Read the files at the next check, whether they have changed or not."""
         self._watch.ask()
 
     def check(self) -> None:

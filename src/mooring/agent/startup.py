@@ -48,7 +48,7 @@ class AgentCommand:
     nri_socket: str = ""
     """In place of the file's ``nriSocket``."""
     machine: str = ""
-    """A machine of tests and simulations; empty means this computer, whose control groups are looked after."""
+    """A machine of tests and simulations; empty means this computer, whose control groups are managed."""
 
 
 class RunningPublisher(Protocol):
@@ -79,9 +79,9 @@ class Startup:
     node: str
     """Name of the node in the cluster."""
     root: str = ""
-    """Folder that stands for ``/`` where interrupts and online CPUs are looked after; empty: nowhere."""
+    """Folder that stands for ``/`` where interrupts and online CPUs are managed; empty: nowhere."""
     beside: KubeletFinder | None = None
-    """Looks for this computer's kubelet; None where there is none to look for."""
+    """Finds this computer's kubelet; None on a machine that is not this computer."""
     publish: StartPublisher | None = None
     """Starts the publisher; None in a program without one. Agent and publisher do not know each other."""
 

@@ -13,7 +13,7 @@ from functools import partial
 from threading import RLock
 from typing import Any, TypeAlias
 
-from mooring.agent.cgroups.findings import written_of
+from mooring.agent.cgroups.protocol import written_of
 from mooring.agent.executor import Executor
 from mooring.agent.reactor.effects import Effect, Persist
 from mooring.agent.reactor.enforcement import WriteOutcome, writes_done

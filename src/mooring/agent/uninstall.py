@@ -197,7 +197,7 @@ class Rollback:
 
 
 def rollback(state: AgentState, pods: Mapping[str, Pod]) -> Rollback:
-    """Return what makes a node look as if no agent had been there.
+    """Return what undoes the agent's changes on a node.
 
     A container without CPUs or memory nodes on the runtime's record was never placed and stays as it is. The sandbox
     has a group of its own that no kubelet gives a quota.

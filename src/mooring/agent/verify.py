@@ -12,8 +12,7 @@ from functools import partial
 from typing import TypeAlias
 
 from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.agent.cgroups.findings import lasting_text
-from mooring.agent.cgroups.protocol import CGroups, Deviation, shows
+from mooring.agent.cgroups.protocol import CGroups, Deviation, lasting_text, shows
 from mooring.agent.reactor.desired import expected, expected_lifts, write_of
 from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
 from mooring.agent.reactor.enforcement import correct_deviation, correct_quota, report_deviation, without_deviation
@@ -86,13 +85,13 @@ class SandboxCheck:
     missed: frozenset[str] = frozenset()
     """Ids of sandboxes of which there was nothing."""
     has_seen: bool = False
-    """Whether this look or one before it saw a group."""
+    """Whether this check or an earlier one saw a group."""
     is_blind: bool = False
     """Whether no group was ever seen, although the runtime says that containers run."""
 
 
 def verify_sandboxes(holder: StateHolder, cgroups: CGroups, last: SandboxCheck) -> SandboxCheck:
-    """Look for sandboxes of which nothing is left; those that were missed at the last look too are ended.
+    """Check for sandboxes of which nothing is left; those that were missing at the last check too are ended.
 
     In a control group namespace of its own, or where a runtime keeps its containers in machines of their own, an agent
     sees no group of anybody. It gives nothing away for that.
@@ -100,7 +99,7 @@ def verify_sandboxes(holder: StateHolder, cgroups: CGroups, last: SandboxCheck) 
     Args:
         holder: has the state.
         cgroups: of the node.
-        last: what the last look returned.
+        last: what the last check returned.
     """
     state = holder.state
     alive = {one.sandbox_id for one in state.containers.values() if one.cgroup and cgroups.has_group(one.cgroup, 0)}
@@ -114,7 +113,7 @@ def verify_sandboxes(holder: StateHolder, cgroups: CGroups, last: SandboxCheck) 
             "control groups", "no control group of any pod is visible: pods that end unreported are not detected"
         )
         return SandboxCheck(missed, is_blind=True)
-    # One look may come before the runtime's own word, or between the runtime's word and its deed.
+    # One check may come before the runtime's own event, or between the event and what it reports.
     gone = sorted(missed & last.missed)
     if gone:
         holder.apply(lambda now, hear: end_gone_sandboxes(now, gone, hear))

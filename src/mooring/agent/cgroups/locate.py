@@ -140,5 +140,5 @@ def _has_own(folder: str) -> bool:
     try:
         return bool(read(f"{folder}/cgroup.procs"))
     except GroupError as error:
-        # One of several below may go while they are looked at.
+        # One of several below may go while they are read.
         return error.trouble is not CGroupTrouble.GONE

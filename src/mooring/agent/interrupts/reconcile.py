@@ -228,7 +228,7 @@ def held_devices(socket: str, pods: Mapping[str, Pod]) -> dict[str, frozenset[st
 
     Args:
         socket: of the kubelet's PodResources API.
-        pods: to look for, by uid.
+        pods: by uid.
 
     Raises:
         PodResourcesError: the kubelet does not tell.

@@ -11,12 +11,12 @@ from mooring.extensions.steering import NEW, Step
 
 @dataclass(frozen=True, slots=True)
 class InterruptView:
-    """Interrupts at the newest look."""
+    """Interrupts at the newest check."""
 
     mode: str
     """``dry-run`` or ``on``."""
     steps: tuple[Step, ...] = ()
-    """As they were after the look, the last of its writes included."""
+    """As they were after the check, the last of its writes included."""
     findings: tuple[Finding, ...] = ()
     """What is in the way."""
 

@@ -48,7 +48,7 @@ class InterruptWriter:
             The steps as they stand now, and what is remembered.
         """
         if not self._journal.write(steering.memory):
-            # Nothing was written, and what the last look wrote is in the older journal.
+            # Nothing was written, and what the last check wrote is in the older journal.
             return steering, _unwritten(steering)
         self.unwritable = False
         shown: dict[int, CPUSet] = {}

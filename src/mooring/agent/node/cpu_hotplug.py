@@ -84,19 +84,19 @@ def is_about_cpus(event: bytes) -> bool:
 
 
 class CPUWatch:
-    """Calls a function at every look."""
+    """Calls a function whenever online CPUs may have changed."""
 
     def __init__(
-        self, look: Callable[[], object], interval: float, uevents: Callable[[], socket.socket | None] = open_uevents
+        self, check: Callable[[], object], interval: float, uevents: Callable[[], socket.socket | None] = open_uevents
     ) -> None:
         """Do nothing yet; :meth:`start` does.
 
         Args:
-            look: called by the thread, at its start too; raises nothing.
-            interval: seconds between two looks when nothing is heard.
+            check: called by the thread, at its start too; raises nothing.
+            interval: seconds between two calls without an event.
             uevents: opens the socket of events.
         """
-        self._look, self._interval = look, interval
+        self._check, self._interval = check, interval
         self._events = uevents()
         self._wakes, self._wake = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="mooring-cpus", daemon=True)
@@ -107,7 +107,7 @@ class CPUWatch:
         return self._events is not None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, patience: float) -> None:
@@ -121,12 +121,12 @@ class CPUWatch:
                 one.close()
 
     def _run(self) -> None:
-        self._look()
+        self._check()
         while not self._rested():
-            self._look()
+            self._check()
 
     def _rested(self) -> bool:
-        """Wait for a reason to look; tell whether it is all over."""
+        """Wait for a reason to check; return whether the watch has ended."""
         heard = [self._wakes] if self._events is None else [self._wakes, self._events]
         while True:
             ready, _, _ = select.select(heard, [], [], self._interval)

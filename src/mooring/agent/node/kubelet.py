@@ -85,7 +85,7 @@ class KubeletFinder:
 
 
 PERIOD = 10.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 REASON = "KubeletManagesCPUs"
 """Reason of the event about a node on which the agent ends."""
 

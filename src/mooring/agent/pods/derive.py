@@ -1,6 +1,6 @@
 """A pod made of what the runtime tells: the last resort, when no pod source knows the pod.
 
-What is exact and what is not (measured in real-kubernetes.md section 13):
+What is exact and what is not (measured with the real kubelet):
 
 * CPU requests, CPU limits and memory limits come back exactly (:mod:`mooring.agent.pods.quotas`), so a Guaranteed
   container gets as many exclusive CPUs and as much memory as its pod asks for. What the API server refuses to the
@@ -13,6 +13,9 @@ What is exact and what is not (measured in real-kubernetes.md section 13):
   what it is.
 * Memory requests below the limit, huge pages and devices are not told. None of them matters to the CPU manager, and the
   memory manager considers Guaranteed pods only, whose memory requests are their limits.
+* The QoS class is read from the pod's cgroup. With the cgroupfs driver its parent is ``/kubepods/burstable/podUID``,
+  with systemd it ends in ``kubepods-burstable-podUID.slice``; a ``cgroupRoot`` comes before either. Guaranteed pods are
+  directly below ``kubepods``. Source: kubelet v1.37.1, cm/pod_container_manager_linux.go.
 """
 
 from __future__ import annotations
@@ -23,7 +26,6 @@ from enum import Enum
 
 from mooring.agent.nri.types import Container as RuntimeContainer
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox
-from mooring.agent.pods.qos_cgroup import qos_of_cgroup
 from mooring.agent.pods.quotas import MOST_SHARES, PERIOD, milli_of_quota, milli_of_shares
 from mooring.agent.pods.source import kept_annotations
 from mooring.core.pod import NO_RESOURCES, Container, Pod, PodResources, QoS, ResourceList
@@ -167,3 +169,33 @@ def _qos_of(all_resources: Sequence[LinuxResources]) -> QoS:
         if not one.memory_limit or not one.quota or _limit_milli(one, request) != request:
             return QoS.BURSTABLE
     return QoS.GUARANTEED
+
+
+_KUBEPODS = "kubepods"
+_CLASSES = {"burstable": QoS.BURSTABLE, "besteffort": QoS.BEST_EFFORT}
+_SLICE = ".slice"
+
+
+def qos_of_cgroup(parent: str) -> QoS | None:
+    """Return the class, or None when the path is none of the kubelet's (``cgroupsPerQOS: false``, other clients).
+
+    >>> qos_of_cgroup("/kubepods/podb2").value, qos_of_cgroup("/kubepods/besteffort/podb2").value
+    ('Guaranteed', 'BestEffort')
+    >>> qos_of_cgroup("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podb2.slice").value
+    'Burstable'
+    """
+    words = _words(parent)
+    if _KUBEPODS not in words:
+        return None
+    below = words[len(words) - words[::-1].index(_KUBEPODS) :]
+    if below and below[0] in _CLASSES:
+        return _CLASSES[below[0]]
+    return QoS.GUARANTEED if below and below[0].startswith("pod") else None
+
+
+def _words(parent: str) -> list[str]:
+    parts = [part for part in parent.split("/") if part]
+    if parts and parts[-1].endswith(_SLICE):
+        # A slice names all slices above it; systemd writes a dash of a name as an underscore.
+        return parts[-1].removesuffix(_SLICE).split("-")
+    return parts

@@ -28,7 +28,7 @@ from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
 LARGEST_MANIFEST = 10 * 1024**2
 """Bytes of a file; the kubelet reads no more of it."""
 MOST_FILES = 1000
-"""Files that are looked at; a node has a handful."""
+"""Most files that are read; a node has a handful."""
 MOST_REMEMBERED = 1024
 """Uids whose pod is remembered."""
 _Signature = tuple[int, int, int]
@@ -76,7 +76,7 @@ class StaticPods:
             return self._looked_up(sandbox)
 
     def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
-        """Return the pods of sandboxes by uid; the folder is looked through once at most."""
+        """Return the pods of sandboxes by uid; the folder is read once at most."""
         asked = tuple(sandboxes)
         with self._lock:
             if any(one.uid not in self._known for one in asked):

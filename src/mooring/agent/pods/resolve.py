@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import Container as RuntimeContainer
 from mooring.agent.nri.types import LinuxResources, PodSandbox
-from mooring.agent.pods.derive import Guess, derived
-from mooring.agent.pods.qos_cgroup import qos_of_cgroup
+from mooring.agent.pods.derive import Guess, derived, qos_of_cgroup
 from mooring.agent.pods.quotas import PERIOD, quota_of, shares_of
 from mooring.agent.pods.source import OnePod
 from mooring.core.errors import InputError
@@ -35,7 +34,7 @@ class Resolved:
     is_derived: bool
     """Whether no source knew it."""
     guesses: tuple[Guess, ...] = ()
-    differences: tuple[PodDifference, ...] = ()
+    differences: tuple[PodMismatch, ...] = ()
     """Where the source's pod and the runtime do not agree. The decision goes by the pod, as the kubelet's does."""
     problems: tuple[str, ...] = ()
     """Annotations of a derived pod that cannot be understood; they count for nothing. A source's pod has none."""
@@ -55,7 +54,7 @@ def resolved(
         sandbox: as the runtime tells it.
         container: the one that is being created, as its client asks for it; None when it is about the pod alone.
         others: the pod's other containers as their client asked for them, in the order of their creation.
-        gates: say whether a derived pod's own scale-down delay is looked at.
+        gates: say whether a derived pod's own scale-down delay counts.
 
     >>> found = resolved(None, PodSandbox("s", "u", "web", "shop", cgroup_parent="/kubepods/podu"), None)
     >>> found.pod.uid, found.is_derived
@@ -89,7 +88,7 @@ def _with_delay(pod: Pod, gates: PodGates) -> Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class PodDifference:
+class PodMismatch:
     """One thing about which pod and runtime do not say the same.
 
     >>> print(Difference("container a", "memory limit", "64Mi", "32Mi"))
@@ -106,7 +105,7 @@ class PodDifference:
         return f"{self.subject}: the {self.what} is {self.in_pod} in the pod and {self.in_runtime} in the runtime"
 
 
-def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | None = None) -> list[PodDifference]:
+def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | None = None) -> list[PodMismatch]:
     """Return where a pod and its sandbox, and one of its containers, differ.
 
     A missing CFS quota is no difference: the kubelet may be told to set none, and the agent lifts them. Nor is a
@@ -118,7 +117,7 @@ def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | Non
         container: as its client asked for it; not what the agent made of it.
     """
     found = [
-        PodDifference("pod", what, mine, theirs)
+        PodMismatch("pod", what, mine, theirs)
         for what, mine, theirs in (
             ("uid", pod.uid, sandbox.uid),
             ("namespace", pod.namespace, sandbox.namespace or "default"),
@@ -128,24 +127,24 @@ def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | Non
     ]
     qos = qos_of_cgroup(sandbox.cgroup_parent)
     if qos is not None and qos is not pod.qos:
-        found.append(PodDifference("pod", "QoS class", pod.qos.value, qos.value))
+        found.append(PodMismatch("pod", "QoS class", pod.qos.value, qos.value))
     return found if container is None else found + _of_container(pod, container)
 
 
-def _of_container(pod: Pod, told: RuntimeContainer) -> list[PodDifference]:
+def _of_container(pod: Pod, told: RuntimeContainer) -> list[PodMismatch]:
     subject = f"container {told.name}"
     own = next((one for one in pod.containers if one.name == told.name), None)
     if own is None:
         if _is_ephemeral(pod, told):
             return []
         names = ", ".join(one.name for one in pod.containers)
-        return [PodDifference(subject, "name", f"one of {names}", told.name)]
+        return [PodMismatch(subject, "name", f"one of {names}", told.name)]
     wanted = asked_of(pod, own, told.resources.period or PERIOD)
     pairs: list[tuple[str, int | None, int | None]] = [("CPU shares", wanted.shares, told.resources.shares or 0)]
     if (told.resources.quota or 0) > 0:
         pairs.append(("CFS quota", wanted.quota, told.resources.quota))
     pairs.append(("memory limit", wanted.memory_limit, told.resources.memory_limit or 0))
-    return [PodDifference(subject, what, _text(mine), _text(theirs)) for what, mine, theirs in pairs if mine != theirs]
+    return [PodMismatch(subject, what, _text(mine), _text(theirs)) for what, mine, theirs in pairs if mine != theirs]
 
 
 def _is_ephemeral(pod: Pod, told: RuntimeContainer) -> bool:

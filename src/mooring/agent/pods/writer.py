@@ -1,4 +1,4 @@
-"""A thread that writes to the API server what :class:`~mooring.agent.pods.cluster.ClusterReporter` is told.
+"""A thread that writes to the API server what :class:`~mooring.agent.pods.cluster.ClusterReporter` receives.
 
 Writes wait for their turn in a bounded list and are tried again while the API server is away. The taint is not a task
 but a wish: whatever was wished last is tried until it is so.

@@ -2,5 +2,5 @@
 
 Nothing here touches a file, a clock or the runtime. One module an event; :mod:`mooring.agent.reactor.values` says what
 is known, :mod:`mooring.agent.reactor.effects` what is to be done, :mod:`mooring.agent.reactor.outcomes` what the
-runtime is told.
+runtime is answered.
 """

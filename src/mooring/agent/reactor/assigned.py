@@ -116,7 +116,7 @@ def file_changes(before: AgentState, after: AgentState, on_their_way: Collection
     Args:
         before: the state before an event.
         after: the state after it.
-        on_their_way: ids of containers that the runtime is about to change: what they get is told afterwards.
+        on_their_way: ids of containers that the runtime is about to change: their files get new CPUs afterwards.
     """
     if ASSIGNED_CPUSET not in after.kubelet.mooring.extensions:
         return AssignedChanges(after)

@@ -48,7 +48,7 @@ class Compliance(Enum):
     ENDED = "ended"
     """It has no group any more, and no process as far as can be seen."""
     UNSEEN = "unseen"
-    """Nobody looks: the machine is not this one."""
+    """Its cgroups cannot be read: the machine is not this one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def is_news(state: AgentState, online: int) -> bool:
 
     Args:
         state: now.
-        online: mask of the CPUs that are online; those that the machine did not have are not looked at.
+        online: mask of the CPUs that are online; those that the machine did not have are ignored.
     """
     return is_watched(state) and known_cpus(state.kubelet.node) & ~online != state.kubelet.node.cpu.offline
 

@@ -165,7 +165,7 @@ class AgentState:
     claim_users: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Uids of the pods for which each claim of the ledger is reserved, by its uid."""
     unverified: frozenset[str] = frozenset()
-    """Containers with an update in the last reply, whose effect was not looked at yet."""
+    """Containers with an update in the last reply, whose effect is not verified yet."""
     unstarted: Mapping[tuple[str, str], Rejection] = field(default_factory=dict)
     """Why containers of placed pods were refused last, by pod uid and name, until they start: told once."""
     deviating: Mapping[str, KnownDeviation] = field(default_factory=dict)

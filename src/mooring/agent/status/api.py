@@ -1,4 +1,4 @@
-"""The status API: documents over HTTP on a Unix socket, for ``mooring status`` and everybody who can speak to a socket.
+"""The status API: documents over HTTP on a Unix socket, for ``mooring status`` and any HTTP client.
 
 ``/status`` is the agent now, ``/machine`` the machine as the engine sees it, in cAdvisor's form. Both can be had with
 ``curl --unix-socket SOCKET http://agent/status``.

@@ -1,8 +1,8 @@
-"""Whether the agent lives and whether it is of use, for probes and for people.
+"""Whether the agent is alive and whether it is ready, for probes and for people.
 
-Alive is an agent whose own thread comes round; a dead one is to be restarted. Ready is one that places containers: the
-engine runs, the runtime is connected and has told everything, the state can be written, and nobody overlaps or may do
-so unseen.
+Alive is an agent whose main thread runs; a dead one must be restarted. Ready is one that places containers: the engine
+runs, the runtime is connected and has synchronized, the state can be written, and no container overlaps or may do so
+unseen.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def unready(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _unenforced(state: AgentState) -> Iterator[str]:
-    """Yield why the kernel is not known to do what was decided: nobody could say then that no container overlaps."""
+    """Yield why the kernel is not known to do what was decided: otherwise overlaps could not be excluded."""
     pods = {one.uid for one in state.sandboxes.values()}
     running = {(one.uid, one.name): one.id for one in state.containers.values() if one.phase is Phase.RUNNING}
     refused = {

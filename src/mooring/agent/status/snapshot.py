@@ -72,7 +72,7 @@ class Snapshot:
     effective: Mapping[str, EffectiveSet] = field(default_factory=dict)
     """By container id, for containers whose cgroup was read."""
     interrupts: InterruptView | None = None
-    """None while they are not looked at."""
+    """None while they are not managed."""
     troubled_plugins: Mapping[str, PluginFailures] = field(default_factory=dict)
     """Plugins whose answers were left out since the agent started, by name (extension plugins)."""
     unwritable: str = ""
@@ -119,7 +119,7 @@ class Published:
 
 
 class Heartbeat:
-    """When the agent's own thread last came round, for a look from outside at whether it still does."""
+    """When the agent's main thread last ran its periodic work, for liveness probes."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Begin with a beat.
