@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 from mooring.agent.option_checks import node_name, opt_out_annotation, plugin_index, refuse_same, state_folder
 from mooring.agent.reactor.values import AssignedScope, Options
 from mooring.core.errors import InputError
-from mooring.manifest.fields import check_names, choice_at, flag_at, inside, text_at
+from mooring.manifest.fields import choice_at, flag_at, inside, text_at
 from mooring.manifest.quantities import nanoseconds
-from mooring.service.options import Address, LogFormat, LogLevel
+from mooring.service.options import AGENT_CONFIGURATION, Address, LogFormat, LogLevel, check_head, parse_address
 
-KIND = "AgentConfiguration"
-API_VERSION = "mooring/v1alpha1"
+KIND = AGENT_CONFIGURATION
 
 STATUS_SOCKET = "/run/mooring/status.sock"
 """Where the agent tells its status unless it is told otherwise; ``mooring status`` asks there too."""
@@ -156,7 +155,7 @@ def agent_options(content: Mapping[str, Any], *, source: str) -> AgentOptions:
     mooring.core.errors.InputError: agent.yaml: replyBudgt: is not known; did you mean replyBudget?
     """
     try:
-        _check(content)
+        check_head(content, FIELDS)
         found = _options(content)
         refuse_same(_sockets(found))
     except InputError as error:
@@ -184,13 +183,6 @@ def _sockets(options: AgentOptions) -> dict[str, str]:
     return {name: getattr(options, attribute) for name, attribute in FIELDS.items() if name.endswith("Socket")}
 
 
-def _check(content: Mapping[str, Any]) -> None:
-    version = text_at(content, "apiVersion", API_VERSION)
-    if version != API_VERSION:
-        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
-    check_names(content, FIELDS, beside=("apiVersion", "kind"))
-
-
 def _options(content: Mapping[str, Any]) -> AgentOptions:
     usual = AgentOptions()
     return AgentOptions(
@@ -206,7 +198,7 @@ def _options(content: Mapping[str, Any]) -> AgentOptions:
         place_while_unwritable=flag_at(content, "placeWhileUnwritable", default=usual.place_while_unwritable),
         fail_closed=flag_at(content, "failClosed", default=usual.fail_closed),
         reply_budget_ns=_span(content, "replyBudget", usual.reply_budget_ns),
-        metrics_address=_within("metricsAddress", _address, text_at(content, "metricsAddress", str(METRICS_ADDRESS))),
+        metrics_address=parse_address(text_at(content, "metricsAddress", str(METRICS_ADDRESS)), field="metricsAddress"),
         per_container_metrics=flag_at(content, "perContainerMetrics", default=usual.per_container_metrics),
         telling=choice_at(content, "assigned", usual.telling),
         assigned_dir=_folder(content, "assignedDir", usual.assigned_dir),
@@ -263,18 +255,6 @@ def _irq_affinity(content: Mapping[str, Any], default: IRQAffinity) -> IRQAffini
     if isinstance(written, bool):
         return IRQAffinity.ON if written else IRQAffinity.OFF
     return choice_at(content, "irqAffinity", default)
-
-
-def _address(text: str) -> Address | None:
-    """Return the address of ``host:port`` or ``[host]:port``; None for an empty text."""
-    if not text:
-        return None
-    host, colon, port = text.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
-    if not colon or not bare or not is_port or (":" in bare and bare == host):
-        raise InputError(f"{text!r:.80} is no address", remedy="write host:port, such as 127.0.0.1:9477")
-    return Address(bare, int(port))
 
 
 _Read = TypeVar("_Read")

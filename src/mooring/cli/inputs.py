@@ -203,14 +203,16 @@ def read_config(paths: Sequence[str], archive: NodeArchive | None = None) -> Nod
 
 def _configuration(paths: Sequence[str]) -> NodeConfiguration:
     """Read files; those of a node that the agent manages say what the agent would do there."""
-    from mooring.agent.configuration import agent_configuration, is_agents  # noqa: PLC0415 - as above
     from mooring.manifest import devices  # noqa: PLC0415 - as above
     from mooring.manifest.configuration import NodeConfiguration, configuration_of  # noqa: PLC0415 - as above
     from mooring.manifest.documents import load_documents  # noqa: PLC0415 - as above
+    from mooring.service.options import AGENT_CONFIGURATION  # noqa: PLC0415 - as above
 
     documents = [document for path in paths for document in load_documents(path)]
-    if not any(is_agents(one) for one in documents):
+    if not any(isinstance(one.content, dict) and one.content.get("kind") == AGENT_CONFIGURATION for one in documents):
         return configuration_of(documents)
+    from mooring.agent.configuration import agent_configuration  # noqa: PLC0415 - heavy, and only for its own file
+
     declared = [one for one in documents if isinstance(one.content, dict) and one.content.get("kind") == devices.KIND]
     found = agent_configuration((one for one in documents if one not in declared), ", ".join(paths))
     return NodeConfiguration(found.kubelet, found.mooring, configuration_of(declared).devices, found.findings)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mooring import KUBELET_VERSION, __version__
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -127,7 +129,7 @@ class _Verbs(click.Group):
     subcommand_metavar="VERB [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.version_option(package_name="mooring", message="%(prog)s %(version)s (decisions of kubelet v1.37.1)")
+@click.version_option(__version__, message=f"%(prog)s %(version)s (decisions of kubelet {KUBELET_VERSION})")
 def cli() -> None:
     """Mooring: the kubelet's CPU, memory, device and topology managers, with no cluster."""
 

@@ -1,9 +1,19 @@
-"""Options that several daemons have: the address of a listener, form and level of the log."""
+"""Options that several daemons have: addresses of listeners, form and level of the log, the head of a document."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, Final
+
+from mooring.core.errors import InputError
+from mooring.manifest.fields import check_names, text_at
+
+API_VERSION: Final = "mooring/v1alpha1"
+"""Version of every document of Mooring's own."""
+AGENT_CONFIGURATION: Final = "AgentConfiguration"
+"""Kind of the agent's document."""
 
 
 class LogFormat(Enum):
@@ -31,3 +41,45 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str, *, source: str = "", field: str = "", example: str = "127.0.0.1:9477") -> Address | None:
+    """Return the address of ``host:port`` or ``[host]:port``; None for an empty text.
+
+    Args:
+        text: the address.
+        source: file or option in which it stands.
+        field: of a document.
+        example: for the remedy.
+
+    Raises:
+        InputError: it is no address.
+
+    >>> parse_address("[::1]:80"), parse_address("")
+    (Address(host='::1', port=80), None)
+    >>> parse_address("9477", source="--metrics-address")
+    Traceback (most recent call last):
+        ...
+    mooring.core.errors.InputError: --metrics-address: '9477' is no address; write host:port, such as 127.0.0.1:9477
+    """
+    if not text:
+        return None
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
+    if not colon or not bare or not is_port or (":" in bare and bare == host):
+        remedy = f"write host:port, such as {example}"
+        raise InputError(f"{text!r:.80} is no address", source=source, field=field, remedy=remedy)
+    return Address(bare, int(port))
+
+
+def check_head(content: Mapping[str, Any], fields: Collection[str]) -> None:
+    """Refuse a document of another version, or with a field that it does not have.
+
+    Raises:
+        InputError: it is; the nearest field is named.
+    """
+    version = text_at(content, "apiVersion", API_VERSION)
+    if version != API_VERSION:
+        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+    check_names(content, fields, beside=("apiVersion", "kind"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,9 +10,6 @@ from mooring.cli import options
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import YES
 from mooring.core.errors import InputError
-
-if TYPE_CHECKING:
-    from mooring.service.options import Address
 
 GROUPS = ("numa", "socket", "l3", "cpu")
 
@@ -126,7 +122,7 @@ def command(
         from mooring.dra.devices import Grouping  # noqa: PLC0415 - as above
         from mooring.dra.devices import pcie_roots as found_roots  # noqa: PLC0415 - as above
         from mooring.dra.run import DriverOptions, run_driver  # noqa: PLC0415 - as above
-        from mooring.service.options import LogFormat, LogLevel  # noqa: PLC0415 - needs the extra, and nobody else does
+        from mooring.service.options import LogFormat, LogLevel, parse_address  # noqa: PLC0415 - needs the extra, and nobody else does
 
         asked = DriverOptions(
             agent=agent,
@@ -140,7 +136,7 @@ def command(
             hardware=load_machine(machine).hardware,
             pcie_roots=found_roots() if pcie_roots else {},
             immediate=immediate,
-            health=_address(health),
+            health=parse_address(health, source="--health-address"),
             log_format=LogFormat(log_format),
             log_level=LogLevel(log_level),
         )
@@ -154,11 +150,3 @@ def command(
             remedy="install its packages: pip install '.[dra]' in a clone of Mooring",
         ) from None
     return YES
-
-
-def _address(text: str) -> Address | None:
-    from mooring.agent.options import agent_options  # noqa: PLC0415 - heavy
-
-    if not text:
-        return None
-    return agent_options({"metricsAddress": text}, source="--health-address").metrics_address

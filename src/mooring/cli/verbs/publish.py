@@ -110,7 +110,9 @@ def command(
     check_destination(to)
     asked = Asked(kubeconfig, node_name, machine, config, state, active, node, pod_resources, dry_run)
     rhythm = _rhythm(heartbeat, wakes=wake)
-    address = _address(metrics)
+    from mooring.service.options import parse_address  # noqa: PLC0415 - help needs none
+
+    address = parse_address(metrics, source="--metrics-address")
     try:
         if prune:
             return _pruned(asked)
@@ -213,19 +215,6 @@ def _serving(publisher: Publisher, address: Address) -> Server:
 
     metrics = PublisherMetrics(publisher.counts, time.monotonic)
     return serve_tcp(address, {"/metrics": lambda: Page(metrics.text(), CONTENT_TYPE)})
-
-
-def _address(text: str) -> Address | None:
-    """Return where metrics are served.
-
-    Raises:
-        InputError: it is no address.
-    """
-    if not text:
-        return None
-    from mooring.agent.options import agent_options  # noqa: PLC0415 - heavy, and only for this option
-
-    return agent_options({"metricsAddress": text}, source="--metrics-address").metrics_address
 
 
 def _once(publisher: Publisher, name: str) -> int:

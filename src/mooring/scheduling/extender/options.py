@@ -12,10 +12,9 @@ from mooring.manifest.fields import check_names, choice_at, count_at, inside, ma
 from mooring.manifest.quantities import nanoseconds
 from mooring.scheduling.extender.deciding import UnknownNodes
 from mooring.scheduling.extender.scoring import Weights
-from mooring.service.options import LogFormat
+from mooring.service.options import Address, LogFormat, check_head, parse_address
 
 KIND: Final = "ExtenderConfiguration"
-API_VERSION: Final = "mooring/v1alpha1"
 _MEBIBYTE: Final = 2**20
 
 
@@ -101,15 +100,13 @@ def extender_options(content: Mapping[str, Any], *, source: str) -> ExtenderOpti
 
 
 def _options(content: Mapping[str, Any]) -> ExtenderOptions:
-    version = text_at(content, "apiVersion", API_VERSION)
-    if version != API_VERSION:
-        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
-    check_names(content, FIELDS, beside=("apiVersion", "kind"))
+    check_head(content, FIELDS)
     usual = ExtenderOptions()
-    host, port = _address(text_at(content, "listen", f"{usual.host}:{usual.port}"))
+    listen = text_at(content, "listen") or f"{usual.host}:{usual.port}"
+    address = parse_address(listen, field="listen", example="0.0.0.0:8888") or Address(usual.host, usual.port)
     return ExtenderOptions(
-        host=host,
-        port=port,
+        host=address.host,
+        port=address.port,
         tls=_tls(mapping_at(content, "tls")),
         kubeconfig=text_at(content, "kubeconfig"),
         unknown_nodes=choice_at(content, "unknownNodes", usual.unknown_nodes),
@@ -172,13 +169,3 @@ def _count(content: Mapping[str, Any], name: str, default: int) -> int:
     if not 1 <= found <= 1024:
         raise InputError("must lie between 1 and 1024", field=name)
     return found
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
-    if not colon or not bare or not is_port:
-        remedy = "write host:port, such as 0.0.0.0:8888"
-        raise InputError(f"{text!r:.80} is no address", field="listen", remedy=remedy)
-    return bare, int(port)
