@@ -210,7 +210,7 @@ def test_an_eviction_that_failed_for_a_while_is_asked_for_again_at_the_next_try(
     retried()
     writer = agent.cluster.outward
     assert isinstance(writer, ClusterWriter)
-    until(lambda: len(cluster.asked(path)) == MOST_TRIES and not writer._evictions, "it is given up")
+    until(lambda: len(cluster.asked(path)) == MOST_TRIES and not writer.evicting, "it is given up")
     retried()
     until(lambda: len(cluster.asked(path)) == MOST_TRIES + 1, "the pod is evicted")
     for _ in range(3):

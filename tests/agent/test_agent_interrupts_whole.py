@@ -117,7 +117,7 @@ def test_the_document_is_as_its_schema_says(node: Node, lines: MadeUpInterrupts)
     lines.move(24, "1")
     lines.put("proc/90/comm", "irqbalance")
     agent = node.agents[-1]
-    agent._interrupts.check(agent._options)  # type: ignore[union-attr]
+    agent.interrupts.check(agent.options)  # type: ignore[union-attr]
     document = node.status
     assert document["interrupts"]["moved"]
     assert document["interrupts"]["leftAlone"]
@@ -178,7 +178,7 @@ def test_what_somebody_else_has_moved_stays_his(node: Node, lines: MadeUpInterru
     agent = node.agents[-1]
     lines.move(24, "1")
     agent.verify_all()
-    agent._interrupts.check(agent._options)  # type: ignore[union-attr]
+    agent.interrupts.check(agent.options)  # type: ignore[union-attr]
     assert lines.cpus(24) == "1"
     assert [row["number"] for row in node.status["interrupts"]["leftAlone"]] == [24]
     assert "mooring_agent_interrupts_left_alone 1.0" in agent.metrics.text()

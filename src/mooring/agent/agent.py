@@ -77,7 +77,7 @@ class Agent:
             InputError: something of the configuration cannot be had. Then nothing stays behind.
         """
         self._log, self._given, self._cgroups, self._root = log, given, startup.cgroups, startup.root
-        self._options = options = startup.configuration.options
+        self.options = options = startup.configuration.options
         self._closing = ExitStack()
         self._stopping = StopSignal()
         self.failure: BaseException | None = None
@@ -121,7 +121,7 @@ class Agent:
             )
             self.holder = StateHolder(resumed.state, self._published, store, self.executor)
             self.cluster, self.work = cluster, work
-            self._interrupts: InterruptReconciler | None = None
+            self.interrupts: InterruptReconciler | None = None
             self._moved_before = (Path(options.state_dir) / INTERRUPTS_FILE).exists()
             if unlockable:
                 log.warning("the state folder cannot be locked", problem=unlockable)
@@ -163,7 +163,7 @@ class Agent:
         self.work.start()
         if self._cpus is not None:
             self._cpus.start()
-        if self._options.fail_closed:
+        if self.options.fail_closed:
             self._taint(present=True)
             self.cluster.outward.wait_until_tried(_TAINTING)
         self._thread.start()
@@ -202,7 +202,7 @@ class Agent:
         if now - self._written >= WRITING:
             self._written = now
             self.holder.write_again()
-        if self._options.fail_closed:
+        if self.options.fail_closed:
             self._taint(present=bool(unready(self.snapshot)))
 
     def verify_all(self) -> None:
@@ -225,9 +225,9 @@ class Agent:
         if self._thread.is_alive():
             self._thread.join(_PATIENCE)
         self.work.finish(_PATIENCE)
-        if self._interrupts is not None:
-            self._interrupts.close(_PATIENCE)
-        if self._options.fail_closed:
+        if self.interrupts is not None:
+            self.interrupts.close(_PATIENCE)
+        if self.options.fail_closed:
             self._taint(present=True)
         self._closing.close()
 
@@ -235,14 +235,14 @@ class Agent:
         """Take the locks of the state folder and the node; return why the folder has none."""
         unlockable = store.lock()
         opened.callback(store.unlock)
-        self._lock = NodeLock(self._options.nri_socket)
+        self._lock = NodeLock(self.options.nri_socket)
         opened.callback(self._lock.close)
         return unlockable
 
     def _cpu_reconciler(self, startup: Startup, opened: ExitStack) -> CPUReconciler | None:
         if not startup.root or not is_watched(self.holder.state):
             return None
-        made = CPUReconciler(startup.root, startup.machine, self.holder, self._options, self._log)
+        made = CPUReconciler(startup.root, startup.machine, self.holder, self.options, self._log)
         opened.callback(made.stop, _PATIENCE)
         return made
 
@@ -257,7 +257,7 @@ class Agent:
     def _connect(self) -> socket.socket:
         if why := self._lock.must_wait():
             raise ConnectionLostError(why)
-        return connect_to(self._options.nri_socket)
+        return connect_to(self.options.nri_socket)
 
     def _check_for_other_agent(self) -> None:
         conflict = self._lock.conflict()
@@ -277,15 +277,15 @@ class Agent:
 
     def _reconcile_interrupts(self) -> None:
         # Late: most nodes leave interrupts alone, and the words for findings come with it.
-        if self._interrupts is None and self._root:
+        if self.interrupts is None and self._root:
             if not self._moved_before and IRQ_AFFINITY not in self.holder.state.kubelet.mooring.extensions:
                 return
             from mooring.agent.interrupts.reconcile import InterruptReconciler  # noqa: PLC0415 - as said above
 
-            folder = Path(self._options.state_dir)
-            self._interrupts = InterruptReconciler(self._root, folder, self.holder, self.metrics, self._log)
-        if self._interrupts is not None:
-            self._interrupts.reconcile(self._reloading.options)
+            folder = Path(self.options.state_dir)
+            self.interrupts = InterruptReconciler(self._root, folder, self.holder, self.metrics, self._log)
+        if self.interrupts is not None:
+            self.interrupts.reconcile(self._reloading.options)
 
     def _taint(self, *, present: bool) -> None:
         if self._tainted is not present:

@@ -200,7 +200,7 @@ def test_an_eviction_that_is_asked_for_again_and_again_is_complained_about_once(
     with writing(injector) as (writer, outside):
         for _retry in range(3):
             writer.evict(WEB, "no room")
-            until(lambda: not writer._evictions, "it is given up")
+            until(lambda: not writer.evicting, "it is given up")
         writer.evict(WEB, "no room")
         assert outside.told("was evicted")
         assert [one.severity for one in outside.findings] == [*["warning"] * told, "info"]
@@ -265,7 +265,7 @@ def test_while_the_server_is_away_writes_wait_and_are_bounded(
         assert injector.wait_for(lambda: bool(outside.findings))
         for number in range(20):
             writer.event(ClusterEvent(EventSubject("Pod", f"p{number}", f"u{number}", "shop"), "Held", ""))
-        assert len(writer._waiting) <= 8
+        assert writer.waiting <= 8
         away.set()
         assert outside.told("the node has the taint")
 
@@ -287,7 +287,7 @@ def test_a_write_that_fails_while_others_come_counts_among_those_that_wait(
         for number in range(8):
             writer.event(ClusterEvent(EventSubject("Pod", f"p{number}", f"u{number}", "shop"), "Held", ""))
         most: list[int] = []
-        monkeypatch.setattr(outside, "report", lambda _: most.append(len(writer._waiting)))
+        monkeypatch.setattr(outside, "report", lambda _: most.append(writer.waiting))
         monkeypatch.setattr(writer, "_report", outside.report)
         goes_on.set()
         until(lambda: most, "the failure is told")

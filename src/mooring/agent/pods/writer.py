@@ -94,6 +94,16 @@ class ClusterWriter:
         self._clusters: dict[AgentAccount | None, Cluster] = {}
         self._thread = threading.Thread(target=self._run, name="mooring-outward", daemon=True)
 
+    @property
+    def waiting(self) -> int:
+        """How many writes wait."""
+        return len(self._waiting)
+
+    @property
+    def evicting(self) -> int:
+        """How many evictions are requested and not yet done or given up."""
+        return len(self._evictions)
+
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
