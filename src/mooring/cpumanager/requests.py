@@ -18,7 +18,8 @@ def whole_cpus(resources: ResourceList) -> int:
     cpu = resources.get("cpu")
     if cpu is None:
         return 0
-    return cpu.units if int64(cpu.units * 1000) == cpu.milli else 0
+    units, milli = cpu.units, cpu.milli
+    return units if units * 1000 == milli or int64(units * 1000) == milli else 0
 
 
 def exclusive_cpus(pod: Pod, container: Container, gates: PodLevelGates) -> int:

@@ -5,7 +5,7 @@ Source: kubelet v1.37.1, memorymanager policy_static.go (calculateHints); spec: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import cast
 
@@ -43,9 +43,10 @@ def calculate_hints(
     if len(ids) > MOST_LISTED:
         return _family(nodes, ids, requests, leftover)
     amounts = tuple(requests.values())
-    allocatable = _rows(nodes, ids, requests, lambda table: table.allocatable)
+    tables = [[_table(nodes, node, resource) for node in ids] for resource in requests]
+    allocatable = tuple([tuple([table.allocatable for table in row]) for row in tables])
     wraps = any(sum(row) > UINT64_MAX for row in allocatable)
-    found = _enough(_rows(nodes, ids, requests, lambda table: table.free), amounts, wraps=wraps)
+    found = _enough([[table.free for table in row] for row in tables], amounts, wraps=wraps)
     if wraps:
         # Only where sums wrap around can nodes have free what they have not as a whole.
         found = sorted(set(found).intersection(_enough(allocatable, amounts, wraps=True)))
@@ -143,7 +144,7 @@ def free_in(nodes: Mapping[int, NodeState], mask: NUMAMask, resource: str) -> in
     Raises:
         KubeletCrashError: one of the nodes does not list the type.
     """
-    return uint64(sum(_table(nodes, node, resource).free for node in members(mask)))
+    return sum(_table(nodes, node, resource).free for node in members(mask)) & UINT64_MAX
 
 
 def _reusing(ids: tuple[int, ...], leftover: Leftover) -> Iterable[NUMAMask]:
@@ -165,14 +166,7 @@ def _serves(nodes: Mapping[int, NodeState], mask: NUMAMask, requests: Requests, 
     return True
 
 
-def _rows(
-    nodes: Mapping[int, NodeState], ids: tuple[int, ...], resources: Iterable[str], amount: Callable[[MemoryTable], int]
-) -> tuple[tuple[int, ...], ...]:
-    """Return one amount of each node, for one type after the other."""
-    return tuple(tuple([amount(_table(nodes, node, resource)) for node in ids]) for resource in resources)
-
-
-def _enough(rows: tuple[tuple[int, ...], ...], amounts: tuple[int, ...], *, wraps: bool) -> Iterable[int]:
+def _enough(rows: Sequence[Sequence[int]], amounts: tuple[int, ...], *, wraps: bool) -> Iterable[int]:
     """Return the sets of positions whose sum suffices for every type.
 
     Args:

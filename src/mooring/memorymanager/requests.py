@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.core.gotext import uint64
+from mooring.core.gotext import UINT64_MAX, uint64
 from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates, ResourceList, guaranteed_equivalent
 from mooring.memorymanager.machine import is_memory
 
@@ -35,7 +35,7 @@ def _amounts(resources: ResourceList) -> Requests | str:
             amount = quantity.as_int64()
             if amount is None:
                 return NOT_INT64
-            amounts[resource] = uint64(amount)
+            amounts[resource] = amount & UINT64_MAX
     return amounts
 
 
