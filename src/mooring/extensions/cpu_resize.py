@@ -15,7 +15,7 @@ from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager.choice import near
-from mooring.cpumanager.facts import CPUHintsAsked, CPUsResized
+from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.cpumanager.hints import generate_hints
 from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus, withheld
@@ -23,6 +23,7 @@ from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.take import take
 from mooring.extensions.choosing import usable_cpus
+from mooring.extensions.facts import CPUsResized
 from mooring.extensions.hidden import hidden_of
 from mooring.extensions.offline import without_idle_pairs
 from mooring.topologymanager.entries import ResourceHints

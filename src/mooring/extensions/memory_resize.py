@@ -15,8 +15,9 @@ from dataclasses import replace
 from mooring.core.bits import NO_NODES, NUMAMask, members
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod, QoS
+from mooring.extensions.facts import MemoryGrowthAsked
 from mooring.memorymanager.account import charge
-from mooring.memorymanager.facts import MemoryAssigned, MemoryGrowthAsked
+from mooring.memorymanager.facts import MemoryAssigned
 from mooring.memorymanager.hints import calculate_hints, free_in
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.policy_hints import hints_as_in_kubelet

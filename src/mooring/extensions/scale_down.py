@@ -21,10 +21,10 @@ from mooring.core.gates import EXTENSION_GATES
 from mooring.core.moment import SECOND, Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
-from mooring.cpumanager.facts import CPUsMoved, ScaleDownCompleted, ScaleDownDropped, ScaleDownStarted
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.extensions.cpu_resize import assigned, change_of, resized_set, without_pre_assignment
+from mooring.extensions.facts import CPUsMoved, ScaleDownCompleted, ScaleDownDropped, ScaleDownStarted
 
 
 @dataclass(frozen=True, slots=True)

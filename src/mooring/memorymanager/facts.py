@@ -93,16 +93,3 @@ class StartLeftToChance:
 
     nodes: tuple[int, ...]
     """NUMA nodes that serve a group of nodes and, apart from it, other sets of nodes."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryGrowthAsked:
-    """Where a container, or a pod as a whole, could find more memory beside what it has."""
-
-    pod: str
-    container: str
-    """Empty for the whole pod."""
-    requests: Mapping[str, int]
-    nodes: int
-    """Mask of the NUMA nodes in use; every hint holds them."""
-    hints: AnyHints

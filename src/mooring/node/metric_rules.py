@@ -14,15 +14,12 @@ from mooring.cpumanager.facts import (
     CPUPinningFailed,
     CPUPinningRequested,
     CPUsAssigned,
-    CPUsMoved,
     CPUsReleased,
     ExistingCPUsKept,
     PodPartitioned,
     PodShareCut,
-    ScaleDownCompleted,
-    ScaleDownDropped,
-    ScaleDownStarted,
 )
+from mooring.extensions.facts import CPUsMoved, ScaleDownCompleted, ScaleDownDropped, ScaleDownStarted
 from mooring.extensions.offline import CPUsReplaced, CPUsRestored
 from mooring.memorymanager.facts import (
     MemoryAssigned,

@@ -16,7 +16,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Placement, Rejection
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
-from mooring.cpumanager.facts import CPUsMoved, ScaleDownDropped, ScaleDownStarted
+from mooring.extensions.facts import CPUsMoved, ScaleDownDropped, ScaleDownStarted
 from mooring.extensions.scale_down import reconciled as releases_applied
 from mooring.node.facts import ResizeAccepted, ResizeRefused
 from mooring.node.node import Node, numa_of_blocks
