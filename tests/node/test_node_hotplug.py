@@ -26,7 +26,8 @@ from tests.node.resizable import resized
 from mooring.core.bits import NO_CPUS, list_text
 from mooring.core.config import ANYWHERE, NEVER
 from mooring.core.errors import InputError
-from mooring.extensions.offline import CPUsBroken, CPUsReplaced, CPUsRestored, CPUsWentOffline, effective_pool, usable
+from mooring.extensions.facts import CPUsBroken, CPUsReplaced, CPUsRestored, CPUsWentOffline
+from mooring.extensions.offline import effective_pool, usable
 from mooring.node import Node
 from mooring.node.claims import Claim, Share, claim, claimable
 from mooring.node.hotplug import Broken, Restored, broken, came_online, remembered, replanned, went_offline

@@ -29,7 +29,7 @@ from mooring.documents.parts import (
     Numbers,
     ResourceHintLists,
 )
-from mooring.extensions import offline as hotplug
+from mooring.extensions import facts as extensions
 from mooring.memorymanager import facts as memory
 from mooring.memorymanager.state import Block
 from mooring.node import facts as node
@@ -70,8 +70,8 @@ _EXCEPTIONS: Final[Mapping[tuple[str, str], Any]] = {
 
 _ELSEWHERE: Final = frozenset({"choices", "declared"})
 """Fields that are not written: pods stand elsewhere in a document, and choices follow from the entries."""
-_MODULES: Final = (cpu, hotplug, plugins, memory, devices, topology, node)
-_NO_FACTS: Final = frozenset({plugins.Candidate, node.KubeletStarted, hotplug.BrokenSet, hotplug.DisplacedSet})
+_MODULES: Final = (cpu, extensions, plugins, memory, devices, topology, node)
+_NO_FACTS: Final = frozenset({plugins.Candidate, node.KubeletStarted})
 
 
 class BlockPart(DocumentPart):

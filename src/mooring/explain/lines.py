@@ -16,7 +16,7 @@ from mooring.explain.step_lines import step_line
 from mooring.explain.story import REJECTED, Chapter, ClaimsInvolved, Story
 from mooring.explain.tree import NO, Line
 from mooring.extensions.claimed import HeldClaim
-from mooring.extensions.offline import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
+from mooring.extensions.facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.node.facts import PodWithdrawn
 
 _MOST_NAMED = 6

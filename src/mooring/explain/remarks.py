@@ -17,7 +17,7 @@ from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.phrases import count, fewest_elements, fewest_nodes, nodes, nodes_of
 from mooring.explain.reason import Reason
-from mooring.extensions.offline import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
+from mooring.extensions.facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.node import Decision
 from mooring.topologymanager.merge import BEST_EFFORT, NONE
 

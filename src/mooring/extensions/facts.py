@@ -72,6 +72,77 @@ class CPUsMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class CPUsWentOffline:
+    """The machine has fewer CPUs for now; what it means for whom follows."""
+
+    cpus: CPUMask
+    offline: CPUMask
+    """All that are offline now."""
+
+
+@dataclass(frozen=True, slots=True)
+class CPUsCameOnline:
+    """The machine has CPUs again that were offline; what it means for whom follows."""
+
+    cpus: CPUMask
+    offline: CPUMask
+    """All that are still offline."""
+
+
+@dataclass(frozen=True, slots=True)
+class CPUsBroken:
+    """A set has CPUs that are offline, and nothing stands in for them."""
+
+    pod: str
+    container: str
+    """Empty for the partition of a whole pod (KEP-5526)."""
+    cpus: CPUMask
+    """The set as it is recorded; it stays the owner's."""
+    lost: CPUMask
+    why: str
+    """Why nothing stands in for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CPUsReplaced:
+    """Other CPUs stand in for those that a set lost."""
+
+    pod: str
+    container: str
+    """Empty for the partition of a whole pod (KEP-5526)."""
+    before: CPUMask
+    after: CPUMask
+    nodes: int
+    """Mask of the NUMA nodes that the owner was given, where the stand-ins come from or are looked for first."""
+    held: CPUMask
+    """CPUs in the sets of all containers afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class CPUsRestored:
+    """A set is whole again: nothing of it is offline, and nothing stands in for anything."""
+
+    pod: str
+    container: str
+    """Empty for the partition of a whole pod (KEP-5526)."""
+    before: CPUMask
+    after: CPUMask
+    held: CPUMask
+    """CPUs in the sets of all containers afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineCPUsLeftOut:
+    """CPUs of the shared pool that a pod could not be given when it was decided about."""
+
+    pod: str
+    offline: CPUMask
+    """Those that are offline."""
+    kept: CPUMask
+    """Those that are online and kept for a pod that waits for others of its own."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryGrowthAsked:
     """Where a container, or a pod as a whole, could find more memory beside what it has."""
 

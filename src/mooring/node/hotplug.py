@@ -20,18 +20,8 @@ from mooring.core.errors import InputError
 from mooring.core.observer import Observer
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
-from mooring.extensions.offline import (
-    BrokenSet,
-    CPUsBroken,
-    CPUsCameOnline,
-    CPUsReplaced,
-    CPUsRestored,
-    CPUsWentOffline,
-    broken_sets,
-    exchanged,
-    owners_of,
-    sets_of,
-)
+from mooring.extensions.facts import CPUsBroken, CPUsCameOnline, CPUsReplaced, CPUsRestored, CPUsWentOffline
+from mooring.extensions.offline import BrokenSet, broken_sets, exchanged, owners_of, sets_of
 from mooring.extensions.replacement import nodes_given, replaced, restored
 from mooring.node.node import Node
 

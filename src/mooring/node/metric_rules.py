@@ -19,8 +19,14 @@ from mooring.cpumanager.facts import (
     PodPartitioned,
     PodShareCut,
 )
-from mooring.extensions.facts import CPUsMoved, ScaleDownCompleted, ScaleDownDropped, ScaleDownStarted
-from mooring.extensions.offline import CPUsReplaced, CPUsRestored
+from mooring.extensions.facts import (
+    CPUsMoved,
+    CPUsReplaced,
+    CPUsRestored,
+    ScaleDownCompleted,
+    ScaleDownDropped,
+    ScaleDownStarted,
+)
 from mooring.memorymanager.facts import (
     MemoryAssigned,
     MemoryPartitioned,

@@ -13,7 +13,7 @@ from mooring.explain.chapters import Circumstances
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import left_out_words, loss_words
 from mooring.explain.why import why, why_crash, why_out_of
-from mooring.extensions.offline import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
+from mooring.extensions.facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.node import Decision
