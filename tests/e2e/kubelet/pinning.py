@@ -89,7 +89,7 @@ def _configuration(
             "podResourcesSocket": "",
             "stateDir": str(node.folder / "state-of-agent"),
             "assignedDir": str(node.folder / "assigned"),
-            "statusSocket": str(node.folder / "status.sock"),
+            "statusSocket": str(node.folder / "agent.sock"),
             **options,
         },
         {"kind": "MooringConfiguration", "apiVersion": "mooring/v1alpha1", "extensions": list(extensions)},
