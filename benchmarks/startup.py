@@ -25,7 +25,7 @@ from statistics import median
 
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
 from mooring.agent.nri.messages import NRI, PLUGIN_SERVICE
-from mooring.agent.nri.ttrpc import Client, Request, Server
+from mooring.agent.nri.ttrpc import Request, TTRPCClient, TTRPCServer
 
 ROUNDS = 5
 SETTLING = 5.0
@@ -88,8 +88,8 @@ class Runtime:
     def talk(self, trunk: socket.socket) -> None:
         """Talk to the plugin at the other end."""
         connection = Connection(trunk)
-        self._server = Server(connection, RUNTIME_CONNECTION, self._take)
-        self._client = Client(connection, PLUGIN_CONNECTION)
+        self._server = TTRPCServer(connection, RUNTIME_CONNECTION, self._take)
+        self._client = TTRPCClient(connection, PLUGIN_CONNECTION)
         connection.start()
 
     def call(self, method: str, **fields: object) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 import pytest
@@ -81,3 +84,35 @@ def test_every_verb_that_answers_has_a_text_and_a_document(verb: str) -> None:
     (output,) = (parameter for parameter in command_of(verb).params if "-o" in parameter.opts)
     assert isinstance(output.type, click.Choice)
     assert {"text", "json"} <= set(output.type.choices)
+
+
+_LOADED = """
+import sys
+from mooring.cli.main import run
+code = run(sys.argv[1:])
+heavy = {"asyncio", "grpc", "importlib.metadata", "jsonschema", "msgspec", "rich", "ssl", "uvicorn", "yaml"}
+rooms = {f"mooring.{room}" for room in ("agent", "dra", "node", "publisher", "scheduling", "service.http")}
+sys.stderr.write(" ".join(sorted((heavy | rooms) & set(sys.modules))))
+sys.exit(code)
+"""
+NODE = ("--machine", "sockets=2 cores=8 memory=32Gi")
+
+
+@pytest.mark.parametrize(
+    ("words", "loaded"),
+    [
+        (("--version",), ""),
+        (("plan", "--help"), ""),
+        (("topology", *NODE, "-o", "json"), "msgspec"),
+        (
+            ("plan", "-f", "examples/pods.yaml", *NODE, "--config", "examples/kubelet.yaml"),
+            "mooring.node msgspec rich yaml",
+        ),
+    ],
+    ids=["version", "help", "topology", "plan"],
+)
+def test_a_command_imports_only_what_it_needs(words: tuple[str, ...], loaded: str) -> None:
+    root = Path(__file__).resolve().parents[2]
+    asked = [sys.executable, "-c", _LOADED, *words]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60, cwd=root)
+    assert set(done.stderr.split()) <= set(loaded.split())

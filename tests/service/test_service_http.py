@@ -18,7 +18,7 @@ from tests.patience import until
 
 from mooring.core.errors import InputError
 from mooring.service import sockets
-from mooring.service.http import Limits, Page, Server, listener_at, serve_tcp, serve_unix
+from mooring.service.http import ConnectionLimits, HTTPServer, Page, listener_at, serve_tcp, serve_unix
 from mooring.service.options import Address
 
 TIMEOUT = 60
@@ -34,23 +34,23 @@ PAGES = {
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server() -> Iterator[HTTPServer]:
     found = serve_tcp(ANY_PORT, PAGES)
     yield found
     found.close()
 
 
 @contextmanager
-def patient(connections: int = 64) -> Iterator[Server]:
+def patient(connections: int = 64) -> Iterator[HTTPServer]:
     """Serve without a limit in time."""
-    found = Server(listener_at(ANY_PORT, ""), PAGES, Limits(PATIENT, PATIENT, PATIENT, connections))
+    found = HTTPServer(listener_at(ANY_PORT, ""), PAGES, ConnectionLimits(PATIENT, PATIENT, PATIENT, connections))
     try:
         yield found
     finally:
         found.close()
 
 
-def get(server: Server, path: str, method: str = "GET") -> tuple[int, bytes]:
+def get(server: HTTPServer, path: str, method: str = "GET") -> tuple[int, bytes]:
     host, port = server.address
     with closing(HTTPConnection(host, port, timeout=TIMEOUT)) as connection:
         connection.request(method, path)
@@ -58,7 +58,7 @@ def get(server: Server, path: str, method: str = "GET") -> tuple[int, bytes]:
         return answer.status, answer.read()
 
 
-def raw(server: Server, data: bytes) -> bytes:
+def raw(server: HTTPServer, data: bytes) -> bytes:
     """Send bytes and return what comes back until the other side closes."""
     parts: list[bytes] = []
     # A client that sends more than is read meets a closed connection.
@@ -71,7 +71,7 @@ def raw(server: Server, data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def test_pages_are_served_whole(server: Server) -> None:
+def test_pages_are_served_whole(server: HTTPServer) -> None:
     assert get(server, "/hello") == (200, b"hello\n")
     assert get(server, "/hello?x=1") == (200, b"hello\n")
     assert get(server, "/hello", "HEAD") == (200, b"")
@@ -80,7 +80,7 @@ def test_pages_are_served_whole(server: Server) -> None:
     assert len(get(server, "/large")[1]) == LARGE
 
 
-def test_a_client_that_sends_no_more_is_still_answered(server: Server) -> None:
+def test_a_client_that_sends_no_more_is_still_answered(server: HTTPServer) -> None:
     assert raw(server, b"GET /hello HTTP/1.0\r\n\r\n").endswith(b"\r\n\r\nhello\n")
 
 
@@ -96,7 +96,9 @@ def test_a_client_that_sends_no_more_is_still_answered(server: Server) -> None:
     ],
     ids=["nothing", "no line", "garbage", "torn", "without a version", "long"],
 )
-def test_whatever_comes_the_next_one_is_served(data: bytes, server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_whatever_comes_the_next_one_is_served(
+    data: bytes, server: HTTPServer, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO):
         assert b" 200 " not in raw(server, data)
     assert get(server, "/hello") == (200, b"hello\n")
@@ -104,7 +106,7 @@ def test_whatever_comes_the_next_one_is_served(data: bytes, server: Server, capl
 
 
 def test_a_page_that_fails_is_an_error_for_its_client_and_a_line_of_the_log(
-    server: Server, caplog: pytest.LogCaptureFixture
+    server: HTTPServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert get(server, "/broken") == (500, b"internal error: ZeroDivisionError\n")
     assert [line.getMessage() for line in caplog.records] == ["internal error; a page was not made: /broken"]
@@ -150,8 +152,8 @@ def test_clients_that_do_not_read_their_answers_keep_nobody_out() -> None:
 
 
 @contextmanager
-def impatient() -> Iterator[Server]:
-    found = Server(listener_at(ANY_PORT, ""), PAGES, Limits(0.05, 0.05, 0.05))
+def impatient() -> Iterator[HTTPServer]:
+    found = HTTPServer(listener_at(ANY_PORT, ""), PAGES, ConnectionLimits(0.05, 0.05, 0.05))
     try:
         yield found
     finally:
@@ -229,7 +231,7 @@ def test_a_place_for_no_socket_is_refused_and_left_alone(make: str, says: str, t
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_an_address_that_is_taken_is_bad_input(server: Server) -> None:
+def test_an_address_that_is_taken_is_bad_input(server: HTTPServer) -> None:
     host, port = server.address
     with pytest.raises(
         InputError, match=f"^{host}:{port}: cannot be listened on: [^:()]*; choose another metricsAddress"

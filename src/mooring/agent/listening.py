@@ -10,14 +10,14 @@ from typing import Any
 
 from mooring.agent.adapter import RuntimeAdapter
 from mooring.agent.nri.errors import CallTimeoutError, NRIError
-from mooring.agent.nri.observer import LostAnswer, Observer, Runtime
+from mooring.agent.nri.observer import LostAnswer, Runtime, SessionObserver
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.health import REMEDY, SILENCE
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import RuntimeLink
 
 
-class Listener(Observer):
+class Listener(SessionObserver):
     """Hears of connections, answers and losses; in the plugin's thread, but for :meth:`check`."""
 
     def __init__(

@@ -21,10 +21,10 @@ from google.protobuf.message import Message
 from mooring.core.errors import MooringError
 from mooring.dra.driver import ClaimName, Driver
 from mooring.service.grpc_server import serve_at_once
-from mooring.service.grpc_socket import Limits, Method
+from mooring.service.grpc_socket import CallLimits, Method
 from mooring.service.protobuf import build_messages
 
-_LIMITS: Final = Limits(threads=4, waiting=64, grace=2.0)
+_LIMITS: Final = CallLimits(threads=4, waiting=64, grace=2.0)
 """The kubelet repeats a call that is refused because too many are under way."""
 
 

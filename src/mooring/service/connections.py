@@ -22,7 +22,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from mooring.service.http import Application, Limits, Message, Page, Pages, Receive, Send
+from mooring.service.http import Application, ASGIMessage, ConnectionLimits, Page, Pages, Receive, Send
 
 _STATE: Final = "mooring.connection"
 _ACCEPTED: Final = 64
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 def serve(
     listener: socket.socket,
     served: Pages | Application,
-    limits: Limits,
+    limits: ConnectionLimits,
     tls: SSLContext | None,
     closing: socket.socket,
 ) -> None:
@@ -52,7 +52,7 @@ def serve(
 async def _serve(
     listener: socket.socket,
     app: Application,
-    limits: Limits,
+    limits: ConnectionLimits,
     tls: SSLContext | None,
     closing: socket.socket,
 ) -> None:
@@ -71,7 +71,7 @@ async def _serve(
         timeout_keep_alive=int(limits.idle) + 1,  # the connection's own time ends first
     )
     configuration.load()
-    group = _Group(limits)
+    group = _ConnectionGroup(limits)
     server = await loop.create_server(
         partial(_Connection, group, configuration, ServerState()), sock=listener, ssl=tls, backlog=_ACCEPTED
     )
@@ -86,10 +86,10 @@ async def _serve(
 
 
 @dataclass(slots=True)
-class _Group:
+class _ConnectionGroup:
     """The connections of a server."""
 
-    limits: Limits
+    limits: ConnectionLimits
     waiting: dict[_Connection, None] = field(default_factory=dict)
     """For a request, since the longest time first."""
     busy: dict[_Connection, None] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class _Group:
 class _Connection(asyncio.Protocol):
     """Passes everything on to the protocol of uvicorn, and ends the connection when its time is over."""
 
-    def __init__(self, group: _Group, configuration: Config, state: ServerState) -> None:
+    def __init__(self, group: _ConnectionGroup, configuration: Config, state: ServerState) -> None:
         self._group = group
         self._inner = H11Protocol(configuration, state, {_STATE: self})
         self._transport: asyncio.Transport | None = None
@@ -184,7 +184,7 @@ class _Connection(asyncio.Protocol):
 def _timed(app: Application) -> Application:
     """Return an application that tells its connections how far they have come."""
 
-    async def timed(scope: Message, receive: Receive, send: Send) -> None:
+    async def timed(scope: ASGIMessage, receive: Receive, send: Send) -> None:
         connection: _Connection = scope["state"][_STATE]
         connection.began()
         try:
@@ -198,7 +198,7 @@ def _timed(app: Application) -> Application:
 def _application(pages: Pages) -> Application:
     """Return an application that answers a GET with a page and ends the connection."""
 
-    async def answer(scope: Message, _receive: Receive, send: Send) -> None:
+    async def answer(scope: ASGIMessage, _receive: Receive, send: Send) -> None:
         if scope["method"] in ("GET", "HEAD"):
             page = _made(pages, scope["path"])
         else:

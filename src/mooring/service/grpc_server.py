@@ -17,10 +17,10 @@ from google.protobuf.message import DecodeError, Message
 
 from mooring.core.errors import InputError
 from mooring.service import sockets
-from mooring.service.grpc_socket import CallRefusedError, Code, Limits, Method
+from mooring.service.grpc_socket import CallLimits, CallRefusedError, Code, Method
 
 
-def serve(path: str, service: str, methods: Mapping[str, Method], log: Any, limits: Limits) -> Callable[[], object]:
+def serve(path: str, service: str, methods: Mapping[str, Method], log: Any, limits: CallLimits) -> Callable[[], object]:
     """Serve on a socket that replaces what has the name now; return what ends that.
 
     Raises:
@@ -45,7 +45,7 @@ def serve(path: str, service: str, methods: Mapping[str, Method], log: Any, limi
 
 
 def serve_at_once(
-    path: str, service: str, methods: Mapping[str, Method], log: Any, limits: Limits, remedy: str
+    path: str, service: str, methods: Mapping[str, Method], log: Any, limits: CallLimits, remedy: str
 ) -> Callable[[], object]:
     """Serve on a new socket, for a client that takes the appearance of its name for the start of the service.
 

@@ -30,7 +30,7 @@ Code: TypeAlias = Literal["INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND", "UNAVAILA
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CallLimits:
     """How much a service does at once."""
 
     threads: int = 2
@@ -66,7 +66,7 @@ class GRPCSocket:
     """Serves until it is closed."""
 
     def __init__(
-        self, path: str, service: str, methods: Mapping[str, Method], log: Any, *, limits: Limits | None = None
+        self, path: str, service: str, methods: Mapping[str, Method], log: Any, *, limits: CallLimits | None = None
     ) -> None:
         """Begin to serve.
 
@@ -81,7 +81,7 @@ class GRPCSocket:
             InputError: there can be no such socket.
         """
         self._path, self._service, self._methods, self._log = path, service, methods, log
-        self._limits = limits or Limits()
+        self._limits = limits or CallLimits()
         self._serving = ExitStack()
         self._listener = sockets.listening(path)
         self._closing, self._close = socket.socketpair()

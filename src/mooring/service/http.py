@@ -36,7 +36,7 @@ JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """How long connections may take, and how many there may be."""
 
     first: float
@@ -63,10 +63,10 @@ class Page:
     status: HTTPStatus = HTTPStatus.OK
 
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
+ASGIMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[ASGIMessage]]
+Send = Callable[[ASGIMessage], Awaitable[None]]
+Application = Callable[[ASGIMessage, Receive, Send], Awaitable[None]]
 """An ASGI application."""
 
 Pages = Mapping[str, Callable[[], Page]]
@@ -74,14 +74,14 @@ Pages = Mapping[str, Callable[[], Page]]
 it must not wait for anything."""
 
 
-class Server:
+class HTTPServer:
     """Serves a listener from threads of its own until it is closed."""
 
     def __init__(
         self,
         listener: socket.socket,
         served: Pages | Application,
-        limits: Limits,
+        limits: ConnectionLimits,
         *,
         tls: SSLContext | None = None,
         path: str = "",
@@ -122,22 +122,22 @@ class Server:
         serve(self._listener, self._served, self._limits, self._tls, self._closing)
 
 
-def serve_unix(path: str, pages: Pages) -> Server:
+def serve_unix(path: str, pages: Pages) -> HTTPServer:
     """Serve pages on a Unix socket.
 
     Raises:
         InputError: there can be no such socket.
     """
-    return Server(sockets.listening(path), pages, _of_pages(), path=path)
+    return HTTPServer(sockets.listening(path), pages, _of_pages(), path=path)
 
 
-def serve_tcp(address: Address, pages: Pages) -> Server:
+def serve_tcp(address: Address, pages: Pages) -> HTTPServer:
     """Serve pages on a TCP address; port 0 takes any that is free.
 
     Raises:
         InputError: the address is not available.
     """
-    return Server(listener_at(address, "choose another metricsAddress, or leave it empty"), pages, _of_pages())
+    return HTTPServer(listener_at(address, "choose another metricsAddress, or leave it empty"), pages, _of_pages())
 
 
 def listener_at(address: Address, remedy: str, *, field: str = "") -> socket.socket:
@@ -162,5 +162,5 @@ def listener_at(address: Address, remedy: str, *, field: str = "") -> socket.soc
         raise InputError(problem, source=str(address), field=field, remedy=remedy) from None
 
 
-def _of_pages() -> Limits:
-    return Limits(first=SECONDS, busy=SECONDS * _PARTS, idle=SECONDS)
+def _of_pages() -> ConnectionLimits:
+    return ConnectionLimits(first=SECONDS, busy=SECONDS * _PARTS, idle=SECONDS)

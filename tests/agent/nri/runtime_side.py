@@ -15,9 +15,9 @@ from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, 
 from mooring.agent.nri.convert import resources_to
 from mooring.agent.nri.errors import NRIError
 from mooring.agent.nri.messages import NRI, PLUGIN_SERVICE
-from mooring.agent.nri.observer import LostAnswer, Observer, Runtime
+from mooring.agent.nri.observer import LostAnswer, Runtime, SessionObserver
 from mooring.agent.nri.session import PluginOptions, Session
-from mooring.agent.nri.ttrpc import Client, Request, Server, Status
+from mooring.agent.nri.ttrpc import Request, Status, TTRPCClient, TTRPCServer
 from mooring.agent.nri.types import (
     Container,
     ContainerAdjustment,
@@ -42,8 +42,8 @@ class RuntimeSide:
         self._refuse = refuse_registration
         self._silent = silent
         self.registered: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self._server = Server(self.connection, RUNTIME_CONNECTION, self._take)
-        self._client = Client(self.connection, PLUGIN_CONNECTION)
+        self._server = TTRPCServer(self.connection, RUNTIME_CONNECTION, self._take)
+        self._client = TTRPCClient(self.connection, PLUGIN_CONNECTION)
         self.connection.start()
 
     def call(self, method: str, message: Any, reply: str = "Empty", timeout: float = TIMEOUT) -> Any:
@@ -155,7 +155,7 @@ class Pinning:
 
 
 @dataclass(slots=True)
-class Listening(Observer):
+class Listening(SessionObserver):
     """Remembers what it is told."""
 
     told: list[tuple[Any, ...]] = field(default_factory=list)

@@ -15,14 +15,14 @@ from mooring.agent.nri.frames import (
     SEND_LIMIT,
     Frame,
     FrameReader,
-    Message,
     MessageReader,
+    TTRPCMessage,
     encode_frames,
     encode_message,
 )
 
 bodies = st.binary(max_size=3 * FRAME_LIMIT)
-messages = st.builds(Message, st.integers(0, 2**32 - 1), st.integers(0, 255), bodies, st.integers(0, 255))
+messages = st.builds(TTRPCMessage, st.integers(0, 2**32 - 1), st.integers(0, 255), bodies, st.integers(0, 255))
 
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -32,7 +32,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(messages, max_size=4), st.lists(st.integers(0, 2**20), max_size=8))
-def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(sent: list[Message], cuts: list[int]) -> None:
+def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(sent: list[TTRPCMessage], cuts: list[int]) -> None:
     wire = b"".join(encode_frames(1, encode_message(message)) for message in sent)
     frames, reader = FrameReader(), MessageReader()
     received = [
@@ -49,7 +49,7 @@ def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(sent: list[
 @settings(deadline=None, max_examples=40)
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_a_stream_cut_at_any_place_gives_a_prefix_and_says_that_it_is_unfinished(body: bytes, cut: int) -> None:
-    wire = encode_message(Message(1, 1, body))
+    wire = encode_message(TTRPCMessage(1, 1, body))
     reader = MessageReader()
     cut = min(cut, len(wire))
     found = reader.feed(wire[:cut])
@@ -59,7 +59,7 @@ def test_a_stream_cut_at_any_place_gives_a_prefix_and_says_that_it_is_unfinished
 
 
 def test_every_cut_into_two_gives_the_same() -> None:
-    sent = [Message(1, 1, b"first"), Message(3, 1, b""), Message(5, 2, b"x" * 40)]
+    sent = [TTRPCMessage(1, 1, b"first"), TTRPCMessage(3, 1, b""), TTRPCMessage(5, 2, b"x" * 40)]
     wire = b"".join(encode_frames(2, encode_message(message)) for message in sent)
     for cut in range(len(wire) + 1):
         frames, reader = FrameReader(), MessageReader()
@@ -107,10 +107,10 @@ def test_the_largest_message_of_a_runtime_is_taken_in_one_frame() -> None:
     wire = BODY_LIMIT.to_bytes(4, "big") + b"\0\0\0\1\1\0" + body
     found = FrameReader().feed(b"\0\0\0\1" + len(wire).to_bytes(4, "big") + wire)
     assert found == [Frame(1, wire)]
-    assert MessageReader().feed(found[0].payload) == [Message(1, 1, body)]
+    assert MessageReader().feed(found[0].payload) == [TTRPCMessage(1, 1, body)]
 
 
 def test_a_message_beyond_the_runtimes_queue_is_not_encoded() -> None:
-    assert len(encode_message(Message(1, 2, bytes(SEND_LIMIT - 10)))) == SEND_LIMIT
+    assert len(encode_message(TTRPCMessage(1, 2, bytes(SEND_LIMIT - 10)))) == SEND_LIMIT
     with pytest.raises(OversizedError, match=f"beyond the limit of {SEND_LIMIT} bytes"):
-        encode_message(Message(1, 2, bytes(SEND_LIMIT - 9)))
+        encode_message(TTRPCMessage(1, 2, bytes(SEND_LIMIT - 9)))

@@ -16,9 +16,9 @@ from mooring.agent.nri.errors import ConnectionLostError, NRIError, ProtocolErro
 from mooring.agent.nri.frames import (
     SEND_LIMIT,
     FrameReader,
-    Message,
     MessageReader,
     MessageType,
+    TTRPCMessage,
     encode_frames,
     encode_message,
 )
@@ -32,7 +32,7 @@ def request(stream: int, method: str = "CreateContainer", payload: bytes | None 
         method=method,
         payload=about(POD, CONTAINER).SerializeToString() if payload is None else payload,
     )
-    return encode_message(Message(stream, MessageType.REQUEST, body.SerializeToString()))
+    return encode_message(TTRPCMessage(stream, MessageType.REQUEST, body.SerializeToString()))
 
 
 def end_after(data: bytes) -> tuple[NRIError, list[bytes], Pinning]:
@@ -82,12 +82,12 @@ def test_a_request_with_one_bit_turned_ends_orderly(place: int, bit: int) -> Non
         (encode_frames(1, b"\xff\0\0\0\0\0\0\1\1\0"), "a message announces"),
         (encode_frames(7, b"x"), "connection 7, which nobody opened"),
         (encode_frames(0, b""), "closed the connection"),
-        (encode_frames(1, encode_message(Message(1, 3, b""))), "type 3 where a request was expected"),
-        (encode_frames(2, encode_message(Message(1, 1, b""))), "type 1 where a response was expected"),
-        (encode_frames(2, encode_message(Message(1, 2, b""))), "stream 1, which nobody has asked on"),
+        (encode_frames(1, encode_message(TTRPCMessage(1, 3, b""))), "type 3 where a request was expected"),
+        (encode_frames(2, encode_message(TTRPCMessage(1, 1, b""))), "type 1 where a response was expected"),
+        (encode_frames(2, encode_message(TTRPCMessage(1, 2, b""))), "stream 1, which nobody has asked on"),
         (encode_frames(1, request(2)), "a request on stream 2"),
         (encode_frames(1, request(3) + request(1)), "stream 1 after one on stream 3"),
-        (encode_frames(1, encode_message(Message(1, 1, b"\xff\xff"))), "the request on stream 1 is no protobuf"),
+        (encode_frames(1, encode_message(TTRPCMessage(1, 1, b"\xff\xff"))), "the request on stream 1 is no protobuf"),
         (encode_frames(1, request(1))[:-1], "closed the connection in the middle of a frame"),
     ],
     ids=[
@@ -159,7 +159,7 @@ def test_a_request_in_frames_of_one_byte_is_answered() -> None:
     for byte in request(1):
         theirs.sendall(encode_frames(1, bytes([byte])))
     assert session.step(TIMEOUT)
-    frames, messages, found = FrameReader(), MessageReader(), list[Message]()
+    frames, messages, found = FrameReader(), MessageReader(), list[TTRPCMessage]()
     while not found:
         for frame in frames.feed(theirs.recv(1 << 16)):
             found += messages.feed(frame.payload)

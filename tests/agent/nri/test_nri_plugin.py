@@ -17,7 +17,7 @@ from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError, Misu
 from mooring.agent.nri.out_of_band import update_by_synchronizing
 from mooring.agent.nri.plugin import StopSignal, connect_to, given_by, run_given_plugin, run_plugin
 from mooring.agent.nri.session import PluginOptions, Session
-from mooring.agent.nri.ttrpc import Server
+from mooring.agent.nri.ttrpc import TTRPCServer
 from mooring.agent.nri.types import ContainerUpdate, LinuxResources
 
 OPTIONS = PluginOptions(budget=TIMEOUT, call_timeout=TIMEOUT)
@@ -110,7 +110,7 @@ def test_a_runtime_that_no_longer_answers_is_given_up_and_connected_to_again(mon
     monkeypatch.setattr(plugin, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(plugin, "PATIENCE_SECONDS", 0.01)
     # Nobody answers a question that no runtime knows.
-    monkeypatch.setattr(Server, "refuse", lambda *_: None)
+    monkeypatch.setattr(TTRPCServer, "refuse", lambda *_: None)
     runtimes, stop, observer = Runtimes(), StopSignal(), Listening()
     run_plugin(runtimes.connect, Pinning(), OPTIONS, observer, stop, wait=lambda _: stop.set())
     assert [type(told[1]) for told in observer.told] == [CallTimeoutError]

@@ -8,7 +8,7 @@ import socket
 from tests.agent.wire.fault_proxy import Act, Pipe, frame_of
 
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION
-from mooring.agent.nri.frames import BODY_LIMIT, RECEIVED_FRAME_LIMIT, Message, encode_message
+from mooring.agent.nri.frames import BODY_LIMIT, RECEIVED_FRAME_LIMIT, TTRPCMessage, encode_message
 
 
 def cut_before(pipe: Pipe, _frame: bytes) -> None:
@@ -98,7 +98,7 @@ eats_what_follows = preceded_by(
     frame_of(PLUGIN_CONNECTION, BODY_LIMIT.to_bytes(4, "big") + (9999).to_bytes(4, "big") + b"\x01\x00")
 )
 """A message that announces as much as there may be: what follows counts as its body."""
-large_request = preceded_by(frame_of(PLUGIN_CONNECTION, encode_message(Message(99_999, 1, b"\x08" * 1_000_000))))
+large_request = preceded_by(frame_of(PLUGIN_CONNECTION, encode_message(TTRPCMessage(99_999, 1, b"\x08" * 1_000_000))))
 """A request of a megabyte, of no method."""
-answer_to_nobody = preceded_by(frame_of(RUNTIME_CONNECTION, encode_message(Message(77, 2, b""))))
+answer_to_nobody = preceded_by(frame_of(RUNTIME_CONNECTION, encode_message(TTRPCMessage(77, 2, b""))))
 """An answer to a call that was never made."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.patience import until
 
 from mooring.agent.nri.errors import NRIError, RefusalError
-from mooring.agent.nri.observer import LostAnswer, Observer, Runtime
+from mooring.agent.nri.observer import LostAnswer, Runtime, SessionObserver
 from mooring.agent.nri.plugin import StopSignal, connect_to, run_plugin
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import (
@@ -88,7 +88,7 @@ class Watching:
 
 
 @dataclass(slots=True)
-class Noting(Observer):
+class Noting(SessionObserver):
     """Remembers what the plugin tells about itself."""
 
     runtimes: list[Runtime] = field(default_factory=list)
@@ -100,16 +100,16 @@ class Noting(Observer):
     def connected(self, runtime: Runtime) -> None:
         self.runtimes.append(runtime)
 
-    def synchronized(self, pods: int, containers: int) -> None:  # noqa: ARG002 - of Observer
+    def synchronized(self, pods: int, containers: int) -> None:  # noqa: ARG002 - of SessionObserver
         self.ready += 1
 
     def lost(self, answer: LostAnswer) -> None:
         self.lost_answers.append(answer)
 
-    def failed(self, method: str, error: Exception) -> None:  # noqa: ARG002 - of Observer
+    def failed(self, method: str, error: Exception) -> None:  # noqa: ARG002 - of SessionObserver
         self.failures.append(error)
 
-    def disconnected(self, why: NRIError, retry_in: float) -> None:  # noqa: ARG002 - of Observer
+    def disconnected(self, why: NRIError, retry_in: float) -> None:  # noqa: ARG002 - of SessionObserver
         self.losses.append(why)
 
 

@@ -10,7 +10,7 @@ from mooring.agent.nri.convert import adjustment_to, container_from, pod_from, r
 from mooring.agent.nri.errors import MisuseError, RefusalError
 from mooring.agent.nri.messages import NRI
 from mooring.agent.nri.methods import EVENT_METHODS, UnreadableError, event_of, parse, runtime_of, subscription
-from mooring.agent.nri.observer import Observer, Runtime
+from mooring.agent.nri.observer import Runtime, SessionObserver
 from mooring.agent.nri.ttrpc import Status
 from mooring.agent.nri.types import Container, ContainerUpdate, Event, Handler, PodSandbox
 
@@ -19,7 +19,7 @@ _SYNCHRONIZE_LIMIT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PluginAnswer:
     """A reply: a payload or a refusal with its status and text."""
 
     payload: bytes = b""
@@ -29,7 +29,7 @@ class Answer:
 class Dispatcher:
     """Calls a handler; keeps what belongs to one connection: the parts of a split Synchronize."""
 
-    def __init__(self, handler: Handler, observer: Observer, *, fail_request: bool = False) -> None:
+    def __init__(self, handler: Handler, observer: SessionObserver, *, fail_request: bool = False) -> None:
         self._handler = handler
         self._observer = observer
         self._fail_request = fail_request
@@ -51,21 +51,21 @@ class Dispatcher:
             "ValidateContainerAdjustment": lambda _: b"",
         }
 
-    def answer(self, method: str, payload: bytes) -> Answer:
+    def answer(self, method: str, payload: bytes) -> PluginAnswer:
         """Return the answer to a request; whatever the handler raises becomes a refusal."""
         call = self._methods.get(method)
         if call is None and method not in EVENT_METHODS:
             # The code by which a runtime knows to fall back to StateChange.
-            return Answer(refusal=(Status.UNIMPLEMENTED, f"method {method}"))
+            return PluginAnswer(refusal=(Status.UNIMPLEMENTED, f"method {method}"))
         try:
-            return Answer(call(payload) if call is not None else self._event(method, payload))
+            return PluginAnswer(call(payload) if call is not None else self._event(method, payload))
         except RefusalError as refusal:
-            return Answer(refusal=(Status.UNKNOWN, str(refusal)))
+            return PluginAnswer(refusal=(Status.UNKNOWN, str(refusal)))
         except UnreadableError as error:
-            return Answer(refusal=(Status.INVALID_ARGUMENT, str(error)))
+            return PluginAnswer(refusal=(Status.INVALID_ARGUMENT, str(error)))
         except Exception as error:  # noqa: BLE001 - a defect of the handler must refuse, not let a container pass
             self._observer.failed(method, error)
-            return Answer(refusal=(Status.UNKNOWN, f"internal error: {type(error).__name__}"))
+            return PluginAnswer(refusal=(Status.UNKNOWN, f"internal error: {type(error).__name__}"))
 
     def delivered(self, method: str) -> None:
         """Learn that an answer was sent, and tell what that means."""

@@ -51,7 +51,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class TTRPCMessage:
     """A ttRPC message; ``type`` may be a number that is not in :class:`MessageType`."""
 
     stream: int
@@ -74,7 +74,7 @@ def encode_frames(connection: int, data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def encode_message(message: Message) -> bytes:
+def encode_message(message: TTRPCMessage) -> bytes:
     """Return a message with its header.
 
     Raises:
@@ -132,14 +132,14 @@ class MessageReader:
         """Whether part of a message has come and the rest has not."""
         return bool(self._rest)
 
-    def feed(self, data: bytes) -> list[Message]:
+    def feed(self, data: bytes) -> list[TTRPCMessage]:
         """Return the messages that are complete now.
 
         Raises:
             ProtocolError: when a message announces more than the limit.
         """
         self._rest += data
-        found: list[Message] = []
+        found: list[TTRPCMessage] = []
         start = 0
         while len(self._rest) - start >= _MESSAGE_HEADER.size:
             length, stream, kind, flags = _MESSAGE_HEADER.unpack_from(self._rest, start)
@@ -148,7 +148,7 @@ class MessageReader:
             end = start + _MESSAGE_HEADER.size + length
             if end > len(self._rest):
                 break
-            found.append(Message(stream, kind, bytes(self._rest[start + _MESSAGE_HEADER.size : end]), flags))
+            found.append(TTRPCMessage(stream, kind, bytes(self._rest[start + _MESSAGE_HEADER.size : end]), flags))
             start = end
         del self._rest[:start]
         return found

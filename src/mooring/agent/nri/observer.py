@@ -45,7 +45,7 @@ class LostAnswer:
     """Whether the runtime was told an error; otherwise it was told nothing, or that all is well without changes."""
 
 
-class Observer:
+class SessionObserver:
     """Does nothing about anything; a subclass or a look-alike overrides what it wants.
 
     Calls come from the plugin's own thread, never two at once.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.errors import ConnectionLostError
-from mooring.agent.nri.observer import Observer
+from mooring.agent.nri.observer import SessionObserver
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import (
     Container,
@@ -37,7 +37,7 @@ def update_by_synchronizing(
     connect: Callable[[], socket.socket],
     updates: Updates,
     options: PluginOptions,
-    observer: Observer | None = None,
+    observer: SessionObserver | None = None,
     *,
     linger: float = 0.25,
 ) -> None:

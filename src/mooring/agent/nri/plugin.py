@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from mooring.agent.nri.errors import ConnectionLostError, MisuseError, NRIError
-from mooring.agent.nri.observer import Observer
+from mooring.agent.nri.observer import SessionObserver
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import Handler
 
@@ -128,7 +128,7 @@ def run_plugin(
     connect: Callable[[], socket.socket],
     handler: Handler,
     options: PluginOptions,
-    observer: Observer,
+    observer: SessionObserver,
     stop: StopSignal,
     *,
     wait: Callable[[float], object] | None = None,
@@ -162,7 +162,7 @@ def run_plugin(
             delay = min(2 * delay, _LONGEST_DELAY)
 
 
-def run_given_plugin(session: Session, handler: Handler, options: PluginOptions, observer: Observer) -> NRIError:
+def run_given_plugin(session: Session, handler: Handler, options: PluginOptions, observer: SessionObserver) -> NRIError:
     """Serve on the connection that the runtime gave, once; return why it ended. The runtime does not start it again."""
     session.attach(handler, options, observer)
     try:

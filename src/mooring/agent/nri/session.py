@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
 from mooring.agent.nri.deadlines import Deadlines, Turn
-from mooring.agent.nri.dispatch import Answer, Dispatcher
+from mooring.agent.nri.dispatch import Dispatcher, PluginAnswer
 from mooring.agent.nri.errors import (
     ConnectionLostError,
     MisuseError,
@@ -21,8 +21,8 @@ from mooring.agent.nri.errors import (
 )
 from mooring.agent.nri.messages import NRI, PLUGIN_SERVICE, RUNTIME_SERVICE
 from mooring.agent.nri.methods import Substitute, subjects_of, substitute
-from mooring.agent.nri.observer import Loss, LostAnswer, Observer
-from mooring.agent.nri.ttrpc import Client, Request, Server, Status
+from mooring.agent.nri.observer import Loss, LostAnswer, SessionObserver
+from mooring.agent.nri.ttrpc import Request, Status, TTRPCClient, TTRPCServer
 from mooring.agent.nri.types import Handler
 
 _QUEUE_LIMIT = 1024
@@ -71,7 +71,11 @@ class Session:
     """One connection of a plugin to a runtime."""
 
     def __init__(
-        self, trunk: socket.socket, handler: Handler | None, options: PluginOptions, observer: Observer | None = None
+        self,
+        trunk: socket.socket,
+        handler: Handler | None,
+        options: PluginOptions,
+        observer: SessionObserver | None = None,
     ) -> None:
         """Take over a connected socket.
 
@@ -82,7 +86,7 @@ class Session:
             observer: is told what happens.
         """
         self._options = options
-        self._observer = observer or Observer()
+        self._observer = observer or SessionObserver()
         self._jobs: queue.SimpleQueue[_Job | _Wake | None] = queue.SimpleQueue()
         self._deadlines = Deadlines()
         self._connection = Connection(trunk)
@@ -91,8 +95,8 @@ class Session:
         )
         self.registered = False
         """Whether the runtime has taken the plugin."""
-        self._server = Server(self._connection, PLUGIN_CONNECTION, self._take)
-        self._client = Client(self._connection, RUNTIME_CONNECTION)
+        self._server = TTRPCServer(self._connection, PLUGIN_CONNECTION, self._take)
+        self._client = TTRPCClient(self._connection, RUNTIME_CONNECTION)
         self._connection.when_closed(lambda _: self._jobs.put(None))
         self._deadlines.start()
         self._connection.start()
@@ -102,7 +106,7 @@ class Session:
         """Whether the runtime has told what exists and was answered."""
         return self._dispatcher is not None and self._dispatcher.synchronized
 
-    def attach(self, handler: Handler, options: PluginOptions, observer: Observer) -> None:
+    def attach(self, handler: Handler, options: PluginOptions, observer: SessionObserver) -> None:
         """Give a session that was made without a handler what it needs to answer requests.
 
         Args:
@@ -201,7 +205,7 @@ class Session:
             self._observer.answered(request.method, self._deadlines.since(job.turn), refused=True)
             return
         if request.service != PLUGIN_SERVICE:
-            answer = Answer(refusal=(Status.UNIMPLEMENTED, f"service {request.service}"))
+            answer = PluginAnswer(refusal=(Status.UNIMPLEMENTED, f"service {request.service}"))
         else:
             answer = dispatcher.answer(request.method, request.payload)
         # Where nothing was said instead, a late answer is still better than none.
@@ -217,7 +221,7 @@ class Session:
             pod, container = subjects_of(request.method, request.payload)
             self._observer.lost(LostAnswer(request.method, pod, container, seconds, loss, refused))
 
-    def _send(self, request: Request, answer: Answer) -> Loss | None:
+    def _send(self, request: Request, answer: PluginAnswer) -> Loss | None:
         try:
             if answer.refusal is not None:
                 self._server.refuse(request, *answer.refusal)

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from mooring.agent.nri.connection import Connection
 from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError, ProtocolError, RemoteError
-from mooring.agent.nri.frames import Message, MessageReader, MessageType, encode_message
+from mooring.agent.nri.frames import MessageReader, MessageType, TTRPCMessage, encode_message
 from mooring.agent.nri.messages import TTRPC
 
 
@@ -45,7 +45,7 @@ class Request:
     """Seconds that the caller waits, or None when it did not say."""
 
 
-class Server:
+class TTRPCServer:
     """Takes calls on one connection; each is answered once, by anybody, in any order."""
 
     def __init__(self, connection: Connection, number: int, take: Callable[[Request], None]) -> None:
@@ -82,7 +82,7 @@ class Server:
         self._send(request, TTRPC["Response"](status=status).SerializeToString())
 
     def _send(self, request: Request, body: bytes) -> None:
-        data = encode_message(Message(request.stream, MessageType.RESPONSE, body))
+        data = encode_message(TTRPCMessage(request.stream, MessageType.RESPONSE, body))
         self._connection.send(self._number, data)
 
     def _receive(self, data: bytes) -> None:
@@ -104,7 +104,7 @@ class PendingCall:
     body: bytes | None = None
 
 
-class Client:
+class TTRPCClient:
     """Makes calls on one connection, from any thread."""
 
     def __init__(self, connection: Connection, number: int) -> None:
@@ -140,7 +140,7 @@ class Client:
             self._waiting[stream] = call
             body = request.SerializeToString()
             try:
-                self._connection.send(self._number, encode_message(Message(stream, MessageType.REQUEST, body)))
+                self._connection.send(self._number, encode_message(TTRPCMessage(stream, MessageType.REQUEST, body)))
             except Exception:
                 del self._waiting[stream]
                 raise
@@ -181,7 +181,7 @@ class Client:
             call.done.set()
 
 
-def _request_of(message: Message) -> Request:
+def _request_of(message: TTRPCMessage) -> Request:
     request = TTRPC["Request"]()
     try:
         request.ParseFromString(message.body)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mooring.publisher.observation import Observation, Source
     from mooring.publisher.pace import Rhythm
     from mooring.publisher.publisher import Publisher
-    from mooring.service.http import Server
+    from mooring.service.http import HTTPServer
     from mooring.service.options import Address
 
 EPILOG = """\b
@@ -202,7 +202,7 @@ def _running(publisher: Publisher, address: Address | None) -> int:
     return YES
 
 
-def _serving(publisher: Publisher, address: Address) -> Server:
+def _serving(publisher: Publisher, address: Address) -> HTTPServer:
     """Serve the publisher's metrics.
 
     Raises:

@@ -24,7 +24,7 @@ from mooring.scheduling.extender.watches import Report, followers
 from mooring.scheduling.prediction import shape_of
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.following import Follower
-from mooring.service.http import Application, Limits, Server, listener_at
+from mooring.service.http import Application, ConnectionLimits, HTTPServer, listener_at
 from mooring.service.logs import start_log
 from mooring.service.options import Address, LogLevel
 from mooring.service.signals import stop_signals
@@ -169,7 +169,7 @@ _GRACE: Final = 5.0
 """Seconds for requests under way when the extender ends."""
 
 
-def serve(options: ExtenderOptions, app: Application, limits: Limits | None = None) -> Server:
+def serve(options: ExtenderOptions, app: Application, limits: ConnectionLimits | None = None) -> HTTPServer:
     """Serve an application where the options say.
 
     Args:
@@ -182,13 +182,13 @@ def serve(options: ExtenderOptions, app: Application, limits: Limits | None = No
     """
     tls = _context(options.tls) if options.tls.certificate else None
     listener = listener_at(Address(options.host, options.port), "choose another address", field="listen")
-    return Server(listener, app, limits or limits_of(options), tls=tls)
+    return HTTPServer(listener, app, limits or limits_of(options), tls=tls)
 
 
-def limits_of(options: ExtenderOptions) -> Limits:
+def limits_of(options: ExtenderOptions) -> ConnectionLimits:
     """Return how long clients may take."""
     seconds = options.request_time
-    return Limits(seconds, seconds * _BUSY, _IDLE, connections=_CONNECTIONS, head=64 * 1024, grace=_GRACE)
+    return ConnectionLimits(seconds, seconds * _BUSY, _IDLE, connections=_CONNECTIONS, head=64 * 1024, grace=_GRACE)
 
 
 def _context(tls: TLS) -> ssl.SSLContext:
