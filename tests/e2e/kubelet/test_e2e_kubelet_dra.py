@@ -223,7 +223,8 @@ def test_immediate_allocation_takes_the_cpus_before_any_pod_comes(claimed: Claim
     name = CASE.name
     annotations = {"mooring/allocate": "immediate", "mooring/node": name}
     claimed.claim("now", ("fast", 5), annotations=annotations)
-    until(lambda: "default/now" in claimed.claims(), "the claim is allocated")
+    # The CPUs come first, then the allocation is written.
+    until(lambda: "allocation" in claimed.api.get(f"{CLAIMS}/now").get("status", {}), "the claim is allocated")
     claim = claimed.api.get(f"{CLAIMS}/now")
     [result] = claim["status"]["allocation"]["devices"]["results"]
     assert (result["driver"], result["pool"], result["consumedCapacity"]) == (DRIVER, name, {"dra.cpu/cpu": "5"})
