@@ -10,7 +10,7 @@ from tests.laws.questions_anywhere import questions_anywhere
 from tests.planner.change_questions import tight_questions
 
 from mooring.core.pod import Pod
-from mooring.planner.capacity.capacity import ADMITTED, capacity_of
+from mooring.planner.capacity.capacity import capacity_of
 from mooring.planner.capacity.replicas import Subject, replica
 from mooring.planner.changes.change import applied
 from mooring.planner.changes.nearest import nearest_changes
@@ -55,11 +55,13 @@ def test_a_proposed_change_admits_the_pod_and_keeps_all_others(question: Questio
 @LAW
 @given(questions_anywhere(), st.data())
 def test_a_proposed_eviction_admits_the_replica_and_keeps_all_others(question: Question, data: st.DataObject) -> None:
+    # Plugins that order pods could ask about the replica before the pods that are to end.
+    assume(not any("sort_pods" in plugin.points for plugin in question.mooring.plugins.plugins))
     shape = replace(data.draw(st.sampled_from(question.pods)), uid="shape", name="shape")
     capacity = capacity_of(Subject(shape, question))
     assume(capacity.can_be_asked)
-    node = capacity.plan.kubelet.node if capacity.plan.kubelet is not None else None
-    assert node is not None
+    assert capacity.plan.kubelet is not None
+    node = capacity.plan.kubelet.node
     fit = tuple(one.pod for one in capacity.replicas)
     for advice in capacity.advice:
         before = fit[: advice.replica - 1]
@@ -67,19 +69,9 @@ def test_a_proposed_eviction_admits_the_replica_and_keeps_all_others(question: Q
         for eviction in advice.evictions:
             event(advice.goal)
             gone = tuple(pod.uid for pod in eviction.pods)
-            kept = capacity.plan.kubelet
-            assert kept is not None
             ended = replace(
                 question, pods=(*question.pods, *before, wanted), leaving={**question.leaving, wanted.uid: gone}
             )
-            assume(not question.mooring.plugins.plugins)
             after = make_plan(ended)
             assert wanted.uid in running_in(after), (advice.goal, eviction)
             assert running_in(capacity.plan) | {one.uid for one in before} <= running_in(after) | set(gone)
-    if capacity.replicas and advice_of(capacity, ADMITTED) is None:
-        assert capacity.is_limited
-
-
-def advice_of(capacity: object, goal: str) -> object:
-    """Return the advice for a goal."""
-    return next((one for one in getattr(capacity, "advice", ()) if one.goal == goal), None)

@@ -34,6 +34,7 @@ from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod, QoS
 from mooring.extensions.scale_down import is_resized
+from mooring.kubelet.admit import decide
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node.resize import DEFERRED
 
@@ -153,9 +154,9 @@ def releases_resumed(state: AgentState, observer: Observer | None = None) -> Age
         return state
     for pod in state.kubelet.node.active.values():
         if any(is_resized(policy, state.kubelet.node.cpu, pod, one) for one in pod.containers):
-            kubelet, decision = state.kubelet.decide(pod, observer)
-            if decision.admitted:
-                state = replace(state, kubelet=kubelet)
+            result = decide(state.kubelet, pod, observer=observer)
+            if result.admitted:
+                state = replace(state, kubelet=result.decided)
     return state
 
 

@@ -30,6 +30,7 @@ from mooring.core.pod import Container as PodContainer
 from mooring.core.pod import Pod, QoS
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.extensions.owners import state_owner
+from mooring.kubelet.admit import decide
 from mooring.memorymanager.requests import container_requests
 
 
@@ -216,9 +217,9 @@ def _taken_over(state: AgentState, waiting: Sequence[Pod], observer: Observer | 
     adopted = replace(kubelet, node=kubelet.node.adopt([named[uid] for uid in entries]))
     effects: list[Effect] = []
     for uid, found in entries.items():
-        decided, decision = adopted.decide(named[uid], observer)
-        if decision.admitted:
-            adopted = decided
+        result = decide(adopted, named[uid], observer=observer)
+        if result.admitted:
+            adopted = result.decided
         for name in _live_names(state, named[uid]):
             adopted = started(adopted, uid, name, observer)
         text = f"{named[uid].namespace}/{named[uid].name} keeps CPUs {cpus_of(found.values())}, which it runs on"
