@@ -25,7 +25,7 @@ from mooring.documents.diagnosis import IsolationDocument
 from mooring.documents.facts import fact_members, fact_types
 from mooring.documents.parts import FindingPart, finding_parts
 from mooring.documents.schemas import document_type, kinds, schema
-from mooring.extensions import offline as offline_facts
+from mooring.extensions import facts as extension_facts
 from mooring.memorymanager import facts as memory_facts
 from mooring.node import facts as node_facts
 from mooring.plugins import facts as plugin_facts
@@ -126,7 +126,7 @@ def test_each_class_of_a_document_is_used_once() -> None:
 
 
 MEMBERS = Path(__file__).parent / "golden-members.txt"
-ROOMS = (cpu_facts, offline_facts, memory_facts, device_facts, topology_facts, node_facts, plugin_facts)
+ROOMS = (cpu_facts, extension_facts, memory_facts, device_facts, topology_facts, node_facts, plugin_facts)
 ELSEWHERE = {"declared", "choices"}
 """Fields that stand elsewhere: the pod itself, and the choices of a merge, which the story tells."""
 PARTS = {"KubeletStarted", "Candidate", "BrokenSet", "DisplacedSet"}
