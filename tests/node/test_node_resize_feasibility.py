@@ -21,7 +21,7 @@ from tests.node.resizable import (
 from mooring.core.config import KubeletConfig
 from mooring.core.pod import PodResources, QoS
 from mooring.core.quantity import Quantity
-from mooring.extensions.cpu_resize import INCONSISTENT, NO_BASELINE, PROHIBITED
+from mooring.extensions.cpu_change import INCONSISTENT, NO_BASELINE, PROHIBITED
 from mooring.node import Node
 from mooring.node.resize import INFEASIBLE
 from mooring.node.resizing import resize

@@ -9,7 +9,7 @@ resize.md section 4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
 from mooring.core.observer import Observer
@@ -19,126 +19,20 @@ from mooring.cpumanager.facts import CPUHintsAsked
 from mooring.cpumanager.hints import generate_hints
 from mooring.cpumanager.options import TakeError
 from mooring.cpumanager.policy import AllocationError, StaticPolicy, available_cpus, withheld
-from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
+from mooring.cpumanager.requests import exclusive_cpus_of_pod
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.take import take
 from mooring.extensions.choosing import usable_cpus
+from mooring.extensions.cpu_change import Change, change_of
 from mooring.extensions.facts import CPUsResized
-from mooring.extensions.hidden import hidden_of
 from mooring.extensions.offline import without_idle_pairs
 from mooring.topologymanager.entries import ResourceHints
 
-INCONSISTENT = "inconsistentCPUAllocationError"
-PROHIBITED = "prohibitedCPUAllocationError"
-NO_BASELINE = "getOriginalCPUSetError"
 NOT_RESIZED = "resizeAllocateCPUsError"
-HIDDEN_SIBLINGS = "hiddenSiblingsError"
 
 _MENDED = frozenset({"average-sizes", "claim-loop", "group-loop", "saved-combo"})
 """Defects of v1.37.1 that give a CPU to two containers or never return. No kubelet with them can resize, so there is
 nothing to be equal to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One container on its way from the CPUs it has to the number it asks for."""
-
-    current: CPUMask
-    """CPUs that it has."""
-    baseline: CPUMask
-    """CPUs that it got at first."""
-    need: int
-
-    @property
-    def is_growth(self) -> bool:
-        """Tell whether it asks for more than it has."""
-        return self.need > self.current.bit_count()
-
-    @property
-    def is_shrink(self) -> bool:
-        """Tell whether it asks for less than it has."""
-        return self.need < self.current.bit_count()
-
-    @property
-    def kept(self) -> CPUMask:
-        """CPUs that stay whatever is decided."""
-        return self.baseline if self.is_shrink else self.current
-
-
-def change_of(policy: StaticPolicy, state: CPUState, pod: Pod, container: Container) -> Change | None:
-    """Return what a pod's container asks of the CPUs that it has; None for one without CPUs of its own.
-
-    Pod-level pods are left alone.
-    """
-    current = state.assignments.get(pod.uid, {}).get(container.name, 0)
-    need = exclusive_cpus(pod, container, policy.gates)
-    if not current or not need or pod.is_pod_level:
-        return None
-    baseline = state.baselines.get(pod.uid, {}).get(container.name, 0)
-    return Change(CPUMask(current), CPUMask(baseline & current), need)
-
-
-def check_feasible(
-    policy: StaticPolicy, state: CPUState, before: Pod, after: Pod, container: Container
-) -> AllocationError | None:
-    """Return why one container can never be resized so; None when nothing speaks against it.
-
-    Args:
-        policy: the policy.
-        state: before.
-        before: the pod with the resources that it has.
-        after: the pod with those that it asks for.
-        container: of the latter.
-    """
-    if after.is_pod_level:
-        return None
-    old = next(one for one in before.containers if one.name == container.name)
-    allocated, requested = exclusive_cpus(before, old, policy.gates), exclusive_cpus(after, container, policy.gates)
-    amounts = f"(requested CPUs = {container.requests.get('cpu', 0)}, allocated CPUs = {old.requests.get('cpu', 0)}"
-    if requested and not allocated:
-        return AllocationError(
-            "inconsistentCPUAllocation Error: Skip resize, Not allowed to move a container from shared pool to "
-            f"exclusively allocated pool, {amounts})",
-            INCONSISTENT,
-        )
-    if allocated and not requested:
-        return AllocationError(
-            "inconsistentCPUAllocation Error: Skip resize, Not allowed to move a container from exclusively allocated "
-            f"pool to shared pool, not allowed {amounts})",
-            INCONSISTENT,
-        )
-    if requested == allocated:
-        return None
-    if hidden_of(state, after.uid, container.name):
-        # Hidden threads are chosen with their cores, once (extension plugins).
-        return AllocationError(
-            "hiddenSiblings Error: Skip resize, Not allowed to change a container exclusively allocated pool with "
-            f"hidden siblings, {amounts})",
-            HIDDEN_SIBLINGS,
-        )
-    if container.name not in state.baselines.get(after.uid, {}):
-        return AllocationError(
-            "getOriginalCPUSet Error: Skip resize, unable to get PromisedCPUSet, nothing to be done, "
-            f"(podUID = {after.uid}, containerName {container.name})",
-            NO_BASELINE,
-        )
-    original = state.baselines[after.uid][container.name].bit_count()
-    if requested < original:
-        return AllocationError(
-            "prohibitedCPUAllocation Error: Skip resize, Not allowed to reduce container exclusively allocated pool "
-            f"below original, {amounts}, original CPUs = {original}, guaranteed CPUs = {requested})",
-            PROHIBITED,
-        )
-    return None
-
-
-def why_not_fresh(state: CPUState) -> str:
-    """Return why a state without a shared pool is refused, as KEP-5554 words it; empty when it is not."""
-    if state.default:
-        return ""
-    if state.assignments:
-        return "default cpuset cannot be empty when assignments exist"
-    return "default cpuset cannot be empty when originals exist and assignments don't exist" if state.baselines else ""
 
 
 def container_hints(

@@ -23,7 +23,8 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.cpumanager.state import CPUState, PreAssignment
-from mooring.extensions.cpu_resize import assigned, change_of, resized_set, without_pre_assignment
+from mooring.extensions.cpu_change import change_of
+from mooring.extensions.cpu_resize import assigned, resized_set, without_pre_assignment
 from mooring.extensions.facts import CPUsMoved, ScaleDownCompleted, ScaleDownDropped, ScaleDownStarted
 
 

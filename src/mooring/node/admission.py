@@ -13,16 +13,12 @@ from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod
 from mooring.cpumanager import pod_allocation as cpu_pod
-from mooring.cpumanager import policy_hints as cpu_hints
 from mooring.cpumanager.policy import AllocationError
 from mooring.cpumanager.static import allocate as allocate_cpus
-from mooring.devicemanager import hints as device_hints
 from mooring.devicemanager.allocation import DeviceError
 from mooring.devicemanager.allocation import allocate as allocate_devices
-from mooring.extensions import cpu_resize
-from mooring.extensions.scale_down import is_resized, resumed_resize
+from mooring.extensions.scale_down import resumed_resize
 from mooring.memorymanager import pod_allocation as memory_pod
-from mooring.memorymanager import policy_hints as memory_hints
 from mooring.memorymanager.static import MemoryRefusal
 from mooring.memorymanager.static import allocate as allocate_memory
 from mooring.node.decision import NO_AFFINITY
@@ -34,6 +30,7 @@ from mooring.node.facts import (
     PodAdmitted,
     PodRejected,
 )
+from mooring.node.manager_hints import container_hints, pod_hints
 from mooring.node.plugin_affinity import AffinityAsked, with_plugins
 from mooring.node.providers import Providers, without_stale_cpus, without_stale_devices, without_stale_memory
 from mooring.node.settings import Settings
@@ -188,33 +185,11 @@ class Admission:
 
     def _container_hints(self, container: Container) -> tuple[ResourceHints | None, ...]:
         self._clean_all()
-        given, pod, observer = self.providers, self.pod, self.observer
-        cpu, memory = self.settings.cpu, self.settings.memory
-        devices = device_hints.container_hints(
-            given.devices, given.reusable_devices, self.settings.numa_ids, pod, container, observer
-        )
-        cpus = blocks = None
-        if cpu is not None and is_resized(cpu, given.cpu, pod, container):
-            cpus = cpu_resize.container_hints(cpu, given.cpu, pod, container, observer)
-        elif cpu is not None:
-            cpus = cpu_hints.container_hints(cpu, given.cpu, given.reusable_cpus, pod, container, observer)
-        if memory is not None:
-            blocks = memory_hints.container_hints(memory, given.memory, given.reusable_memory, pod, container, observer)
-        return devices, cpus, blocks
+        return container_hints(self.settings, self.providers, self.pod, container, self.observer)
 
     def _whole_pod_hints(self) -> tuple[ResourceHints | None, ...]:
         self._clean_all()
-        given, pod, observer = self.providers, self.pod, self.observer
-        cpu, memory = self.settings.cpu, self.settings.memory
-        devices = device_hints.pod_hints(given.devices, self.settings.numa_ids, pod, observer)
-        cpus = blocks = None
-        if cpu is not None and any(is_resized(cpu, given.cpu, pod, container) for container in pod.containers):
-            cpus = cpu_resize.pod_hints(cpu, given.cpu, pod, observer)
-        elif cpu is not None:
-            cpus = cpu_hints.pod_hints(cpu, given.cpu, given.reusable_cpus, pod, observer)
-        if memory is not None:
-            blocks = memory_hints.pod_hints(memory, given.memory, given.reusable_memory, pod, observer)
-        return devices, cpus, blocks
+        return pod_hints(self.settings, self.providers, self.pod, self.observer)
 
     def _merged(self, given: tuple[ResourceHints | None, ...], container: str) -> Hint | None:
         """Merge; None when the policy does not admit."""

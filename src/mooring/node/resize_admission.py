@@ -21,7 +21,7 @@ from mooring.cpumanager.policy import AllocationError
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager import hints as device_hints
 from mooring.extensions import cpu_resize, memory_resize
-from mooring.extensions.cpu_resize import check_feasible as check_cpus
+from mooring.extensions.cpu_change import check_feasible as check_cpus
 from mooring.extensions.memory_resize import check_feasible as check_memory
 from mooring.extensions.scale_down import taken_over
 from mooring.memorymanager.static import MemoryRefusal

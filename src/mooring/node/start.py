@@ -15,7 +15,7 @@ from mooring.core.gotext import quote
 from mooring.core.observer import Observer
 from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.cpumanager.static import start
-from mooring.extensions.cpu_resize import why_not_fresh
+from mooring.extensions.cpu_change import why_not_fresh
 from mooring.memorymanager.start import start as start_memory
 from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings

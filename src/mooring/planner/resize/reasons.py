@@ -9,7 +9,7 @@ from mooring.core.decision import Rejection
 from mooring.explain import reason as code
 from mooring.explain.reason import Reason
 from mooring.explain.why import ACCEPTED, why_out_of
-from mooring.extensions import cpu_resize, memory_resize
+from mooring.extensions import cpu_change, cpu_resize, memory_resize
 from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
 
 _REASONS: dict[str, Reason] = {
@@ -29,22 +29,22 @@ _REASONS: dict[str, Reason] = {
         "Resources of the pod as a whole cannot be resized on this node.",
         "Switch on InPlacePodLevelResourcesVerticalScaling, or resize the containers.",
     ),
-    cpu_resize.PROHIBITED: Reason(
+    cpu_change.PROHIBITED: Reason(
         code.BELOW_BASELINE,
         "The container would have fewer CPUs than it got when it was admitted, and these it keeps.",
         "Ask for at least as many, or create the pod anew.",
     ),
-    cpu_resize.HIDDEN_SIBLINGS: Reason(
+    cpu_change.HIDDEN_SIBLINGS: Reason(
         code.HIDDEN_SIBLINGS,
         "The other threads of the container's cores are hidden, and they are chosen with the CPUs, once.",
         "Create the pod anew with the number of CPUs that it is to have.",
     ),
-    cpu_resize.INCONSISTENT: Reason(
+    cpu_change.INCONSISTENT: Reason(
         code.BETWEEN_POOLS,
         "A running container cannot move between the shared pool and CPUs of its own.",
         "Ask for a whole number of CPUs where it has its own, and for a fraction where it has none.",
     ),
-    cpu_resize.NO_BASELINE: Reason(
+    cpu_change.NO_BASELINE: Reason(
         code.WITHOUT_BASELINE,
         "The state does not tell which CPUs the container got at first.",
         "Restart the kubelet with InPlacePodVerticalScalingExclusiveCPUs, or create the pod anew.",
