@@ -129,7 +129,7 @@ MEMBERS = Path(__file__).parent / "golden-members.txt"
 ROOMS = (cpu_facts, extension_facts, memory_facts, device_facts, topology_facts, node_facts, plugin_facts)
 ELSEWHERE = {"declared", "choices"}
 """Fields that stand elsewhere: the pod itself, and the choices of a merge, which the story tells."""
-PARTS = {"KubeletStarted", "Candidate", "BrokenSet", "DisplacedSet"}
+PARTS = {"KubeletStarted", "Candidate"}
 FOUND = Finding("warning", "configuration", "Something is odd.", "MOOR-400")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.explain.situations import container, planned, pod, policy, simple, told, with_memory
 
+from mooring.core.bits import NUMAMask
 from mooring.core.errors import InputError
 from mooring.cpumanager import facts as cpu_facts
 from mooring.devicemanager import facts as device_facts
@@ -25,7 +26,7 @@ REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "explai
 def test_a_fact_becomes_lists_and_texts() -> None:
     chosen = cpu_facts.DistributionChosen((0, 1), (0, 1), 4, 1, (0,), 1)
     assert fact_members(chosen)["takers"] == [0]
-    taken = device_facts.DevicesTaken("p", "c", "example.com/nic", 1, None, ("nic-0",), 0b1, "")
+    taken = device_facts.DevicesTaken("p", "c", "example.com/nic", 1, None, ("nic-0",), NUMAMask(0b1), "")
     assert fact_members(taken) == {
         "fact": "DevicesTaken",
         "pod": "p",

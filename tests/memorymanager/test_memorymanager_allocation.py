@@ -366,4 +366,4 @@ def test_observers_are_told_whose_blocks_lie_where_and_how_the_nodes_were_found(
     answer = allocate(TWO, fresh(TWO), ReusableMemory(), pod(one), one, replace(hint, preferred=False), facts.append)
     assert isinstance(answer, MemoryAllocated)
     blocks = answer.state.assignments["pod"]["c"]
-    assert facts[-1] == MemoryAssigned("pod", "c", hint.mask, mask, way, blocks, "")
+    assert facts[-1] == MemoryAssigned("pod", "c", hint.mask, NUMAMask(mask), way, blocks, "")

@@ -9,6 +9,7 @@ from msgspec import to_builtins
 from tests.documents.validation import complaints
 from tests.plugins.plugged_nodes import STATIC, WHOLE, machine_named, named, plugged, pod
 
+from mooring.core.bits import CPUMask
 from mooring.core.config import MooringConfig
 from mooring.core.plugins import ChosenPlugin, PluginChoice
 from mooring.explain.explanation_document import explanation_document
@@ -105,13 +106,13 @@ def test_a_plugin_that_fails_is_a_finding_once_and_a_line_of_each_story() -> Non
 
 
 def test_lines_stay_short_with_many_levels_and_proposals() -> None:
-    scored = PluginScored("u", "c", "table", {float(-level): 1 << level for level in range(9)})
+    scored = PluginScored("u", "c", "table", {float(-level): CPUMask(1 << level) for level in range(9)})
     assert plugin_line(scored).text == "table prefers 0 to 1, then 2, then 3, and so on"
     candidates = tuple(Candidate("table", 1 << cpu, scores={"judge": 1.0 / (cpu + 1)}) for cpu in range(9))
     line = plugin_line(PluginsChose("u", "c", candidates, candidates[0], as_hint=True))
     assert line.text == "as a hint, chosen by table (score 1 by judge), of 9 proposals: 0"
     assert [child.text for child in line.children][-1] == "nor 4 others"
-    room = PluginMadeRoom("u", "c", "table", 0b11, "nobody else wants them")
+    room = PluginMadeRoom("u", "c", "table", CPUMask(0b11), "nobody else wants them")
     assert plugin_line(room).text == "table releases 2 CPUs (0-1) after all: nobody else wants them"
 
 

@@ -67,11 +67,11 @@ def allocate(
                     f"Requested: {need}, Available: {len(available)}"
                 )
                 if observer is not None:
-                    observer(DevicesTaken(pod.uid, container.name, resource, count, affinity, (), 0, error))
+                    observer(DevicesTaken(pod.uid, container.name, resource, count, affinity, (), NUMAMask(0), error))
                 return DeviceError(error)
             chosen += _nearest(state, resource, available, affinity)[:need]
         if observer is not None:
-            near = _nodes_of(state, resource, chosen)
+            near = NUMAMask(_nodes_of(state, resource, chosen))
             observer(DevicesTaken(pod.uid, container.name, resource, count, affinity, tuple(chosen), near, ""))
         taken[resource] = frozenset(chosen)
     containers = state.held.get(pod.uid, {})

@@ -17,7 +17,7 @@ class DeviceHintsAsked:
     """Empty for the whole pod."""
     resource: str
     need: int
-    free: Mapping[str, int]
+    free: Mapping[str, NUMAMask]
     """Devices that could be taken, those left by init containers included: id -> mask of its NUMA nodes, 0 when nothing
     is known."""
     held: int
@@ -36,7 +36,7 @@ class DevicesTaken:
     """NUMA nodes of the hint; None when there was no mask."""
     taken: tuple[str, ...]
     """Ids, those left by init containers first, then the near ones."""
-    near: int
+    near: NUMAMask
     """Mask of their NUMA nodes."""
     error: str
     """The kubelet's text when there were too few."""

@@ -47,26 +47,8 @@ _Signed = NewType("_Signed", int)
 
 _UNITS: Final = {"CPUMask": _CPUs, "NUMAMask": _Nodes}
 """The engine's masks are plain integers at run time; here their names mean what they mean to mypy."""
-_CPU_SETS: Final = frozenset(
-    {
-        *("after", "available", "before", "candidates", "cpus", "current", "first", "held", "hidden", "kept", "lost"),
-        *("near", "offline", "pending", "pool", "released", "result", "reusable", "taken"),
-    }
-)
-_NODE_SETS: Final = frozenset({"affinity", "free", "mask", "merged", "nodes"})
-_EXCEPTIONS: Final[Mapping[tuple[str, str], Any]] = {
-    ("WholeCoresChecked", "available"): _Signed,
-    ("DistributionChosen", "share"): _Signed,
-    ("DistributionChosen", "rest"): _Signed,
-    ("DistributionChosen", "group"): _Signed,
-    ("HintsMerged", "bound"): _Signed,
-    ("DeviceHintsAsked", "held"): int,
-    ("DevicesTaken", "near"): _Nodes,
-    ("PodPartitioned", "containers"): Mapping[str, _CPUs],
-    ("DeviceHintsAsked", "free"): Mapping[str, _Nodes],
-    ("PluginScored", "levels"): Mapping[float, _CPUs],
-}
-"""What an ``int`` means, by the name of its field: the engine's masks have no type of their own."""
+_SIGNED: Final = frozenset({"available", "bound", "group", "rest", "share"})
+"""Numbers that are no counts."""
 
 _ELSEWHERE: Final = frozenset({"choices", "declared"})
 """Fields that are not written: pods stand elsewhere in a document, and choices follow from the entries."""
@@ -176,20 +158,15 @@ def _forms(kind: type) -> tuple[tuple[str, str, _Form], ...]:
     """Return the fields of a fact: their names, those of their members, and how their values are written."""
     hints = get_type_hints(kind, localns=_UNITS)
     names = [one.name for one in fields(kind) if one.name not in _ELSEWHERE]
-    return tuple((name, _member(name), _form(_meant(kind.__name__, name, hints[name]))) for name in names)
+    return tuple(
+        (name, _member(name), _form(_Signed if name in _SIGNED and hints[name] is int else hints[name]))
+        for name in names
+    )
 
 
 def _member(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(other.title() for other in others)
-
-
-def _meant(fact: str, name: str, hint: Any) -> Any:
-    """Return the type of a field with its unit."""
-    if (fact, name) in _EXCEPTIONS:
-        return _EXCEPTIONS[fact, name]
-    unit = _CPUs if name in _CPU_SETS else _Nodes if name in _NODE_SETS else int
-    return unit if hint is int else unit | None if hint == int | None else hint
 
 
 def _form(hint: Any) -> _Form:

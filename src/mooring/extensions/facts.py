@@ -112,7 +112,7 @@ class CPUsReplaced:
     """Empty for the partition of a whole pod (KEP-5526)."""
     before: CPUMask
     after: CPUMask
-    nodes: int
+    nodes: NUMAMask
     """Mask of the NUMA nodes that the owner was given, where the stand-ins come from or are looked for first."""
     held: CPUMask
     """CPUs in the sets of all containers afterwards."""
@@ -150,6 +150,6 @@ class MemoryGrowthAsked:
     container: str
     """Empty for the whole pod."""
     requests: Mapping[str, int]
-    nodes: int
+    nodes: NUMAMask
     """Mask of the NUMA nodes in use; every hint holds them."""
     hints: AnyHints

@@ -55,7 +55,7 @@ class MemoryAssigned:
     """Empty for the whole pod."""
     affinity: NUMAMask | None
     """The mask of the topology manager."""
-    mask: int
+    mask: NUMAMask
     """The nodes that were used in the end: the affinity, the default hint, or the extended one."""
     way: str
     """``affinity``, ``default`` or ``extended``."""

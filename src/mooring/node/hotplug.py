@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mooring.core.bits import NO_CPUS, CPUMask
+from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.core.config import CPU_HOTPLUG
 from mooring.core.errors import InputError
 from mooring.core.observer import Observer
@@ -227,7 +227,7 @@ def _replaced(
             if cpus != was:
                 found.append(Broken(owner, container, was, was & ~cpus, cpus & ~was))
                 if observer is not None:
-                    observer(CPUsReplaced(owner, container, was, cpus, given[container], node.cpu.held))
+                    observer(CPUsReplaced(owner, container, was, cpus, NUMAMask(given[container]), node.cpu.held))
             elif was & node.cpu.offline and (
                 was & node.cpu.offline & ~before.offline or was != sets_of(before, owner)[container]
             ):

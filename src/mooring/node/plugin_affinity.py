@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mooring.core.bits import NO_CPUS
+from mooring.core.bits import NO_CPUS, NUMAMask
 from mooring.core.observer import Observer
 from mooring.core.plugins import PluginPlacement
 from mooring.core.pod import Pod
@@ -48,7 +48,7 @@ class AffinityAsked:
     observer: Observer | None
     """Receives what was found."""
 
-    def chosen(self, plugins: str, before: int | None, after: int | None) -> None:
+    def chosen(self, plugins: str, before: NUMAMask | None, after: NUMAMask | None) -> None:
         """Tell who chose which NUMA nodes in place of which."""
         if self.observer is not None:
             self.observer(PluginChoseAffinity(self.pod.uid, self.container, plugins, before, after))

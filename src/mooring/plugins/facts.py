@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mooring.core.bits import CPUMask, NUMAMask
+
 
 @dataclass(frozen=True, slots=True)
 class PluginFiltered:
@@ -13,7 +15,7 @@ class PluginFiltered:
     pod: str
     container: str
     plugin: str
-    cpus: int
+    cpus: CPUMask
     because: str
 
 
@@ -24,7 +26,7 @@ class PluginMadeRoom:
     pod: str
     container: str
     plugin: str
-    cpus: int
+    cpus: CPUMask
     because: str
 
 
@@ -35,7 +37,7 @@ class PluginScored:
     pod: str
     container: str
     plugin: str
-    levels: Mapping[float, int]
+    levels: Mapping[float, CPUMask]
     """Score, times the plugin's weight -> mask of the CPUs with it; highest first."""
 
 
@@ -75,9 +77,9 @@ class PluginChoseAffinity:
     pod: str
     container: str
     plugin: str
-    merged: int | None
+    merged: NUMAMask | None
     """Mask of the NUMA nodes without it."""
-    nodes: int | None
+    nodes: NUMAMask | None
 
 
 @dataclass(frozen=True, slots=True)

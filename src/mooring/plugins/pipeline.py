@@ -113,11 +113,11 @@ def _scores(asking: Asking, request: CPURequest) -> Mapping[int, float]:
     return total
 
 
-def _levels(scores: Mapping[int, float]) -> dict[float, int]:
+def _levels(scores: Mapping[int, float]) -> dict[float, CPUMask]:
     """Return score -> mask of the CPUs with it, highest first."""
-    levels: dict[float, int] = {}
+    levels: dict[float, CPUMask] = {}
     for cpu, score in scores.items():
-        levels[score] = levels.get(score, 0) | 1 << cpu
+        levels[score] = CPUMask(levels.get(score, 0) | 1 << cpu)
     return dict(sorted(levels.items(), reverse=True))
 
 
