@@ -165,7 +165,7 @@ def test_a_trace_takes_another_machine_and_configuration(tmp_path: Path, loose: 
     [
         ((), "mooring compare: missing option '-f' or '--trace'; see mooring compare --help"),
         ((*PODS, "--trace", "x"), "mooring compare: -f and --trace exclude each other; see"),
-        (("--trace", "x", "--state", "y"), "mooring compare: --trace brings its own state: leave out"),
+        (("--trace", "x", "--state", "y"), "mooring compare: --trace brings its own state: remove"),
         ((*PODS, *NODE), "mooring: kubelet.yaml: there is nothing to compare with; give another configuration"),
         ((*PODS, *NODE, "--vary", "colour"), "mooring compare: invalid value for '--vary': 'colour' is not one of"),
         ((*PODS, *NODE, "--with", "no-such-file"), "mooring: no-such-file: "),

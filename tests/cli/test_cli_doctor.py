@@ -277,7 +277,7 @@ def test_a_directory_that_cannot_be_written_is_bad_input(site: Site) -> None:
         (("--state", "nowhere"), "no such directory"),
         (("--node", "n.tar.gz", "--write"), "--write: needs --state"),
         (("--lint", "--write", "--state", "."), "either --lint or --write"),
-        (("--lint", "--machine", "small-1s8"), "tells nothing about isolation"),
+        (("--lint", "--machine", "small-1s8"), "contains no isolation settings"),
     ],
     ids=["no-state", "no-directory", "write-node", "lint-write", "lint-shipped"],
 )

@@ -110,7 +110,7 @@ def test_a_cluster_that_does_not_answer_is_a_warning_whose_words_stay_here(clust
 @pytest.mark.parametrize("name", ["", "--kubeconfig=/x", "a b", "A" * 300])
 def test_what_is_no_name_of_a_node_is_not_asked_about(cluster: Path, name: str) -> None:
     (cluster / "pods.json").write_text("{}", encoding="utf-8")
-    assert ask_cluster(name).pods_problem.startswith("the node's name is not known")
+    assert ask_cluster(name).pods_problem.startswith("the node's name is unknown")
 
 
 def test_pods_that_were_given_are_not_asked_for(cluster: Path, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_kubelet_that_would_not_start_is_a_no(config: str) -> None:
     ("more", "words"),
     [
         (["--heartbeat", "soon"], "--heartbeat: 'soon' is not a duration"),
-        (["--heartbeat", "1ms"], "--heartbeat: must lie between 1s and 24h"),
+        (["--heartbeat", "1ms"], "--heartbeat: must be between 1s and 24h"),
         (["--metrics-address", "nowhere"], "--metrics-address: 'nowhere' is no address"),
         (["--kubeconfig", "nowhere.yaml"], "nowhere.yaml: is no usable kubeconfig"),
         ([], "kubeconfig: no way to the API server is known"),

@@ -58,7 +58,7 @@ def test_a_shrink_tells_what_goes_back_later(tmp_path: Path) -> None:
     assert answered.code == 0
     assert "default/web to app cpu 3: accepted." in answered.out
     assert "app        cpu 4 → 3  4: 1-4    3: 1-3     1-2" in answered.out
-    assert "app keeps CPU 4 for at least 5s; nobody else gets it before." in answered.out
+    assert "app keeps CPU 4 for at least 5s; no other container gets it before." in answered.out
     document = mooring("resize", "web", "--cpu", "3", *node(tmp_path), "-o", "json").document
     assert document["condition"] == "PodResizeInProgress"
     assert document["events"] == ["ResizeStarted"]

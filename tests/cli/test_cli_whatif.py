@@ -181,4 +181,4 @@ def test_bad_input_is_told_in_one_line(arguments: tuple[str, ...], complaint: st
 def test_a_question_without_pods_has_no_answer() -> None:
     answer = mooring("whatif", *NODE)
     assert answer.code == 2
-    assert answer.complaint == "mooring: there is no pod to ask about; give pods with -f, --active or --node"
+    assert answer.complaint == "mooring: there is no pod to evaluate; give pods with -f, --active or --node"

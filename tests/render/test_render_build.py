@@ -54,7 +54,7 @@ def test_the_legend_counts_every_use_once_and_tells_strict_reservation() -> None
         (CPUUse.RESERVED, 2, "0,4"),
         (CPUUse.FREE, 6, "1-3,5-7"),
     ]
-    assert "pods without CPUs of their own" in loose.legend[0].meaning
+    assert "pods without exclusive CPUs" in loose.legend[0].meaning
     assert "no pod" in strict.legend[0].meaning
 
 

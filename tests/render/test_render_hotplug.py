@@ -38,7 +38,7 @@ def test_broken_and_offline_are_two_uses_with_signs_of_their_own() -> None:
 def test_both_pictures_have_them_in_map_and_legend() -> None:
     text = terminal_text(view())
     assert "2†" in text
-    assert "went offline, and its owner does without it" in " ".join(text.split())
+    assert "offline; its owner does without it" in " ".join(text.split())
     svg = svg_text(view())
     classes = {name for found in re.findall(r'class="([^"]*)"', svg) for name in found.split()}
     assert {"broken", "offline"} <= classes

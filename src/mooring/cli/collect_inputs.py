@@ -85,12 +85,12 @@ def _tree(root: str) -> Tree:
 
 
 def _kubelet_root(tree: Tree, given: str) -> str:
-    """Return the directory below the tree's root that somebody named; on this computer it may be a relative path."""
+    """Return the directory below the tree's root that was named; on this computer it may be a relative path."""
     return str(Path(given).absolute()) if given and isinstance(tree, LiveTree) else given
 
 
 def _node_name(tree: Tree, given: str, flags: KubeletFlags | None) -> str:
-    """Return the node's name as the kubelet would register it, unless somebody knows better."""
+    """Return the node's name as the kubelet registers it, unless another one is given."""
     named = given or (flags.node if flags else "") or (tree.read("etc/hostname") or "").strip()
     if not named and isinstance(tree, LiveTree):
         named = os.uname().nodename
@@ -110,7 +110,7 @@ class _NoAnswerError(Exception):
 
 
 def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
-    """Return what the cluster tells about a node: its pods, its kubelet's configuration and version.
+    """Return what the cluster has about a node: its pods, its kubelet's configuration and version.
 
     Whatever cannot be had is left out; the reason why there are no pods is kept.
 
@@ -120,9 +120,9 @@ def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
     """
     program = shutil.which("kubectl")
     if program is None:
-        return ClusterAnswers(pods_problem="kubectl is not installed here; give --pods")
+        return ClusterAnswers(pods_problem="kubectl is not installed; give --pods")
     if not _NODE.fullmatch(node):
-        return ClusterAnswers(pods_problem="the node's name is not known; give --node-name")
+        return ClusterAnswers(pods_problem="the node's name is unknown; give --node-name")
     pods: object = None
     try:
         if with_pods:

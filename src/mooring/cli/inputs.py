@@ -127,7 +127,7 @@ def _check_standard_input(options: NodeOptions) -> None:
 
 
 def check_open(wanted: Sequence[object]) -> None:
-    """Refuse to read standard input, when somebody wants it, where there is none.
+    """Refuse to read standard input where there is none.
 
     Raises:
         InputError: it is closed.
@@ -143,7 +143,7 @@ def _check_distinct(active: Sequence[Pod], pods: Sequence[Pod], where: str) -> N
             raise InputError(
                 f"the pod {pod.namespace}/{pod.name} (uid {pod.uid}) is also {where}",
                 source="-f",
-                remedy="a pod either runs already or is to be admitted: leave it out of one of the two",
+                remedy="a pod is either running or to be admitted: remove it from one of the two",
             )
 
 
@@ -194,7 +194,7 @@ def read_config(paths: Sequence[str], archive: NodeArchive | None = None) -> Nod
     finding = Finding(
         "warning",
         "configuration",
-        "none given: the kubelet's defaults have CPU manager policy none, under which nobody gets exclusive CPUs "
+        "none given: the kubelet's defaults have CPU manager policy none, under which no container gets exclusive CPUs "
         "(give a KubeletConfiguration with --config)",
         "MOOR-504",
     )

@@ -66,7 +66,7 @@ def _tree(source: str) -> Tree:
         return open_tree("/" if source in ("", LIVE) else source)
     except InputError as error:
         remedy = "give a running machine, or a node archive of mooring collect, with --machine or --node"
-        raise InputError("tells nothing about isolation", source=source or error.source, remedy=remedy) from None
+        raise InputError("contains no isolation settings", source=source or error.source, remedy=remedy) from None
 
 
 def _online(info: MachineInfo) -> CPUSet:

@@ -39,9 +39,9 @@ def _view(socket: str, machine: Machine) -> tuple[NodeView, bool]:
 
 
 def watch(socket: str, width: int | None, *, console: Console, pause: Callable[[float], None] = time.sleep) -> bool:
-    """Draw the node until somebody interrupts, and return whether the agent was ready at last.
+    """Draw the node until it is interrupted, and return whether the agent was last ready.
 
-    An agent that goes away, for example to restart, is waited for; its last picture stays.
+    While the agent is unreachable, for example during a restart, its last picture stays.
 
     Args:
         socket: of the agent.
@@ -63,7 +63,7 @@ def watch(socket: str, width: int | None, *, console: Console, pause: Callable[[
                 try:
                     (view, ready), notice = _view(socket, machine), ""
                 except InputError as error:
-                    ready, notice = False, f"Not the present state: {error.problem}; asking again"
+                    ready, notice = False, f"Stale: {error.problem}; retrying"
         except KeyboardInterrupt:
             return ready
 
@@ -75,6 +75,6 @@ def _fitting(body: RenderableType, console: Console, notice: str) -> RenderableT
     if len(lines) > room or notice:
         room -= 1
         hidden = max(len(lines) - room, 0)
-        last = notice or f"{hidden} more lines: make the window taller, or take --once"
+        last = notice or f"{hidden} more lines: enlarge the window, or use --once"
         return Group(SegmentLines(lines[:room], new_lines=True), Text(last, no_wrap=True, overflow="ellipsis"))
     return SegmentLines(lines, new_lines=True)

@@ -24,7 +24,7 @@ DEFECT = 70
 """Exit code for an error of Mooring itself; the line asks for a report."""
 _INTERRUPTED = 130
 _READER_GONE = 141
-"""Exit code when the reader of a pipe went away: not 0, because nobody has the whole answer."""
+"""Exit code when the reader of a pipe went away: not 0, because no reader has the whole answer."""
 
 TRACEBACK = "MOORING_TRACEBACK"
 """Environment variable that shows where an internal error came from."""
@@ -37,23 +37,23 @@ _PLUGIN = "kubectl mooring"
 """How people call the program when it is a plugin of kubectl."""
 
 VERBS: Mapping[str, str] = {
-    "agent": "Place the containers of this node while they run.",
-    "capacity": "How many more pods like this one fit?",
-    "collect": "Pack what a question about a node needs into one file.",
-    "compare": "Which configuration is best for these pods?",
-    "completion": "Print the completion script of a shell.",
-    "doctor": "Are the state files sound, and what is to be done?",
-    "dra": "Publish this node's CPUs as devices that claims can ask for.",
-    "explain": "Why was this pod placed there, or rejected?",
-    "extender": "Tell the scheduler which nodes would admit a pod.",
-    "plan": "What would this node do with these pods?",
-    "publish": "Tell the cluster what this node can still take.",
-    "replay": "Run recorded scenarios and compare.",
-    "resize": "What would happen if this pod were resized?",
-    "show": "Draw a machine and who owns what.",
-    "status": "How is the agent of this node?",
+    "agent": "Run the agent: pin the containers of this node.",
+    "capacity": "Count how many more pods like this one fit.",
+    "collect": "Pack machine, configuration, state and pods of this node into one file.",
+    "compare": "Compare configurations for the same pods.",
+    "completion": "Print a shell completion script.",
+    "doctor": "Check the kubelet's state files, and repair them.",
+    "dra": "Run the DRA driver: publish this node's CPUs as devices.",
+    "explain": "Explain why a pod was placed there, or rejected.",
+    "extender": "Run the scheduler extender: filter nodes that reject a pod.",
+    "plan": "Show what this node does with these pods.",
+    "publish": "Publish what this node has allocated and what is left.",
+    "replay": "Run recorded scenarios, and compare the answers.",
+    "resize": "Show what happens if this pod is resized.",
+    "show": "Draw a machine and the owners of its CPUs.",
+    "status": "Show the agent's status.",
     "topology": "Show a machine as it is and as the kubelet sees it.",
-    "whatif": "Change one thing and ask again.",
+    "whatif": "Change one thing and plan again, or find the nearest change.",
 }
 """Verb -> what ``mooring --help`` says; kept here so that help needs no import of the verbs."""
 
@@ -68,8 +68,8 @@ Examples:
 \b
 Exit codes:
   0  done
-  1  the answer is a no: a pod is rejected, the kubelet would not start, a difference was found
-  2  bad input or usage: one line on standard error says where, what and what to do
+  1  the answer is no: a pod is rejected, the kubelet would not start, a difference was found
+  2  bad input or usage: one line on standard error names the place, the problem and the remedy
 """
 
 
@@ -78,7 +78,7 @@ _HINTS = {
     "show": "; manifests are given with -f FILE",
     "topology": "; a machine is given with --machine MACHINE",
 }
-"""Verb -> what somebody who typed a name without its option should know."""
+"""Verb -> hint for a name that was typed without its option."""
 
 
 class _Verbs(click.Group):
@@ -152,7 +152,7 @@ def kubectl_complete_main() -> None:
 
 
 def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
-    """Run one command line and return its exit code. Errors are told in one line on standard error, never raised.
+    """Run one command line and return its exit code. Errors become one line on standard error and are never raised.
 
     Args:
         arguments: what follows the program's name.
@@ -193,7 +193,7 @@ def _complain(error: BaseException, arguments: Sequence[str], program: str) -> i
     """Say what went wrong, and return the exit code.
 
     Raises:
-        BrokenPipeError: nobody reads.
+        BrokenPipeError: the reader of the pipe has exited.
     """
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code

@@ -85,7 +85,7 @@ state = click.option(
     default="",
     metavar="DIR",
     shell_complete=complete_folder,
-    help="A kubelet root directory whose state files to continue from; it is never written.",
+    help="A kubelet root directory whose state files the plan continues from; it is never written.",
 )
 
 active = click.option(
@@ -94,7 +94,7 @@ active = click.option(
     multiple=True,
     metavar="FILE|DIR|-",
     shell_complete=complete_file,
-    help="Pods that run already; repeatable.",
+    help="Pods that are already running; repeatable.",
 )
 
 node = click.option(
@@ -103,8 +103,8 @@ node = click.option(
     default="",
     metavar="FILE",
     shell_complete=complete_file,
-    help="A node archive of mooring collect, in place of --machine, --config, --state and --active; each of these "
-    "given besides replaces that part.",
+    help="A node archive of mooring collect, instead of --machine, --config, --state and --active; each of these "
+    "options replaces that part of the archive.",
 )
 
 
@@ -113,7 +113,7 @@ offline = click.option(
     "offline",
     default="",
     metavar="CPUS",
-    help="CPUs, such as 3,7, that go offline when the running pods are back (extension cpu-hotplug).",
+    help="CPUs, such as 3,7, that go offline after the running pods are admitted again (extension cpu-hotplug).",
 )
 
 
@@ -138,7 +138,49 @@ def output(formats: tuple[str, ...], default: str) -> Callable[[_Function], _Fun
         type=click.Choice(formats),
         default=default,
         show_default=True,
-        help="Format of the answer.",
+        help="Output format.",
+    )
+
+
+def configuration(meaning: str) -> Callable[[_Function], _Function]:
+    """Return the required option ``--config`` of a daemon."""
+    return click.option("--config", "config", required=True, metavar="FILE", shell_complete=complete_file, help=meaning)
+
+
+def kubeconfig(default: str) -> Callable[[_Function], _Function]:
+    """Return the option ``--kubeconfig``; the verb says what its default is."""
+    return click.option(
+        "--kubeconfig",
+        "kubeconfig",
+        default="",
+        metavar="FILE",
+        shell_complete=complete_file,
+        help=f"How to reach the API server. Default: {default}.",
+    )
+
+
+def node_name(default: str, variable: str | None = None) -> Callable[[_Function], _Function]:
+    """Return the option ``--node-name``, also read from an environment variable; the verb says what its default is."""
+    return click.option(
+        "--node-name",
+        "node_name",
+        default="",
+        metavar="NAME",
+        envvar=variable,
+        help=f"Name of the node in the cluster. Default: {default}.",
+    )
+
+
+def kubelet_root(meaning: str, default: str = "") -> Callable[[_Function], _Function]:
+    """Return the option ``--kubelet-root``."""
+    return click.option(
+        "--kubelet-root",
+        "kubelet_root",
+        default=default,
+        show_default=bool(default),
+        metavar="DIR",
+        shell_complete=complete_folder,
+        help=meaning,
     )
 
 
@@ -157,5 +199,5 @@ to_file = click.option(
     default="",
     metavar="FILE",
     shell_complete=complete_file,
-    help="Write the answer to a file instead of the terminal; - is standard output.",
+    help="Write the output to a file instead of the terminal; - is standard output.",
 )

@@ -1,4 +1,4 @@
-"""A progress bar on standard error, for people who watch."""
+"""A progress bar on standard error, on a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 0.7
 
 
 class Watched:
-    """Items counted before somebody's eyes: after a while a bar appears, and lines are printed above it.
+    """Items counted on a terminal: after a while a bar appears, and lines are printed above it.
 
     Nothing is drawn where standard error is no terminal.
     """
@@ -28,7 +28,7 @@ class Watched:
 
         Args:
             what: its title.
-            total: tells how many items there are, asked only when the bar is drawn.
+            total: returns the number of items; called only when the bar is drawn.
             on_screen: whether there is to be a bar also where standard output is a terminal.
         """
         self._what = what
@@ -95,5 +95,5 @@ class Watched:
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
-    """Tell whether somebody watches; a closed stream is None."""
+    """Tell whether the stream is a terminal; a closed stream is None."""
     return stream is not None and stream.isatty()

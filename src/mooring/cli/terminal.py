@@ -45,7 +45,7 @@ def text_for(body: RenderableType, to: str, width: int = 0) -> str:
 
 
 class _Captured(StringIO):
-    """A text in memory that tells the encoding of the terminal for which it is made."""
+    """A text in memory with the encoding of the terminal for which it is made."""
 
     def __init__(self, encoding: str) -> None:
         super().__init__()

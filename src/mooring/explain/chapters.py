@@ -213,7 +213,7 @@ def _all_steps(facts: Iterable[object]) -> Iterator[Step]:
 
 
 def _cut(facts: list[object], taken: int, error: str) -> Iterator[Taking]:
-    """Yield the taking from the CPUs of the pod, whose end no fact of its own tells."""
+    """Yield the taking from the CPUs of the pod, whose end is not a fact."""
     begun = next((fact for fact in facts if isinstance(fact, TakeBegun)), None)
     if begun is not None:
         yield Taking(begun.container, begun.need, 0, begun.candidates, None, tuple(_runs(facts)), taken, error)

@@ -58,7 +58,7 @@ def _chapter(chapter: Chapter, story: Story, topology: Topology | None) -> Line:
 
 
 def chapter_title(chapter: Chapter) -> str:
-    """Return whom a chapter is about and what that asks for."""
+    """Return the container of a chapter and its request."""
     name = f"container {chapter.container}" if chapter.container else "the pod as a whole"
     return f"{name} {_asks(chapter)}"
 

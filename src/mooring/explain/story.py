@@ -149,7 +149,7 @@ class Taking:
 
 
 Refusal: TypeAlias = CPUPinningFailed | MemoryPinningFailed
-"""A refusal that no other step tells, such as that nothing would be left to share."""
+"""A refusal that no other step contains, such as that nothing would be left to share."""
 
 PluginStep: TypeAlias = (
     PluginFiltered | PluginMadeRoom | PluginScored | PluginsChose | PluginChoseAffinity | PluginFailed

@@ -1,4 +1,4 @@
-"""Pictures of a machine and of who owns what, and of a decision.
+"""Pictures of a machine with the owners of its CPUs, and of a decision.
 
 A picture is made in steps that know nothing of each other: values become a :class:`~mooring.render.view.NodeView`
 (:mod:`mooring.render.build`), its boxes and cells get a place (:mod:`mooring.render.layout`), and a renderer draws

@@ -76,7 +76,7 @@ def build_view(
         machine: the hardware's description is drawn where it is known, else the kubelet's.
         owners: holders of exclusive CPUs.
         pools: reserved, shared and free CPUs; by default every CPU is shared.
-        memory: use of memory per NUMA node id, where somebody accounts for it.
+        memory: use of memory per NUMA node id, where the memory manager accounts for it.
         rejected: pods that were not admitted.
         subtitle: one line of circumstances, such as the policies.
         caption: further sentences for under the picture.

@@ -2,7 +2,7 @@
 
 The hardware's own description is preferred, because the kubelet's misses L3 groups, sockets and CPUs on many
 machines (cAdvisor 0.60.5; spec: topology.md). What only the kubelet knows is added to it: its uncore cache ids, and
-CPUs that nobody else lists.
+CPUs that no other source lists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mooring.core.machineinfo import MachineInfo, Node
 
 @dataclass(frozen=True, slots=True)
 class CPULocation:
-    """Where one CPU sits. Sockets and L3 groups are told apart by keys that mean nothing else."""
+    """Where one CPU sits. The keys of sockets and L3 groups have no other meaning."""
 
     cpu: int
     core: int
@@ -47,7 +47,7 @@ class CPULocations:
     socket_ids: Mapping[int, int | None]
     """Socket key -> id as the kernel numbers it; None when that number says nothing."""
     l3_ids: Mapping[int, int | None]
-    """L3 key -> cache id as the kubelet is told; None when it is told none for this group."""
+    """L3 key -> cache id as the kubelet gets it; None when it gets none for this group."""
     offline: int
     """Mask of CPUs that exist but are not online."""
 

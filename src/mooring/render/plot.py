@@ -1,6 +1,6 @@
 """Bars that compare: one row for each thing compared, as SVG in the style of the other pictures.
 
-A row has a name, a bar of counts side by side, shares beside it, and figures. Counts are told apart by colour, by a
+A row has a name, a bar of counts side by side, shares beside it, and figures. Counts are distinguished by colour, by a
 letter, and by what is written in them.
 """
 

@@ -16,7 +16,7 @@ from mooring.render.view import NO_CPUS, CPUUse, NodeView
 
 @dataclass(frozen=True, slots=True)
 class ReportCPU:
-    """What some CPUs are used for, and by whom."""
+    """What some CPUs are used for, and their owners."""
 
     use: CPUUse
     owners: tuple[int, ...] = ()
@@ -75,7 +75,7 @@ class ReportStep:
     cpus: tuple[CPUChange, ...] = ()
     accounts: tuple[tuple[int, AccountState], ...] = ()
     devices: tuple[tuple[int, str], ...] = ()
-    """Device and its holder now; the empty text when nobody holds it."""
+    """Device and its holder now; the empty text when no container holds it."""
 
 
 @dataclass(frozen=True, slots=True)

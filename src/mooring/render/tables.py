@@ -1,4 +1,4 @@
-"""Tables for the terminal: who holds which CPUs, and the NUMA nodes in figures.
+"""Tables for the terminal: the owners and their CPUs, and the NUMA nodes in figures.
 
 They hold at 60 columns and without colour: lists break at commas only, nothing is cut off, bars are made of signs.
 """
@@ -22,7 +22,7 @@ _SIGNS = {**MARKS, CPUUse.EXCLUSIVE: "█"}
 
 
 def owners_table(view: NodeView) -> Table:
-    """Return who holds which CPUs, one owner per line, with the mark that the map uses."""
+    """Return the owners and their CPUs, one owner per line, with the mark that the map uses."""
     table = _table()
     with_memory = any(owner.memory_nodes for owner in view.owners)
     table.add_column("")

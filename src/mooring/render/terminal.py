@@ -1,4 +1,4 @@
-"""The picture in a terminal: a map with one cell per CPU, then who owns what, then the NUMA nodes in figures.
+"""The picture in a terminal: a map with one cell per CPU, then the owners, then the NUMA nodes in figures.
 
 Small machines get the CPU number in every cell; on larger ones a cell is only the mark, and rows start with their CPU
 range. Letters and signs say the same without colour.
@@ -150,7 +150,7 @@ def _arrange(view: NodeView, cells: Cells, width: int) -> PictureLayout:
         insets=lambda box: _FRAMED if _is_framed(box) else _TITLED,
         title_width=lambda box, roomy: len(str(wanted_title(box, view, roomy=roomy))) + (5 if _is_framed(box) else 0),
         label_width=0 if cells.numbered else 2 * cells.digits + 2,
-        # Between rows of cores with several threads, a line tells where one core ends and the next begins.
+        # Between rows of cores with several threads, a line marks where one core ends and the next begins.
         row_gap=1 if any(len(core.cpus) > 1 for box in view.boxes for core in box.all_cores()) else 0,
         gap_x=2,
         slack=12,

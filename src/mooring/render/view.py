@@ -29,11 +29,11 @@ class CPUUse(Enum):
     RESERVED = "reserved"
     """Kept for the system: never exclusive; part of the shared pool unless strict-cpu-reservation is on."""
     SHARED = "shared"
-    """In the shared pool and not to be had exclusively, as under CPU manager policy ``none``."""
+    """In the shared pool and not available as an exclusive CPU, as under CPU manager policy ``none``."""
     FREE = "free"
     """In the shared pool, and a container may still get it exclusively."""
     LEFT_OUT = "left out"
-    """Online, but in no pool and in nobody's hands: unknown to the kubelet, or lost by it (pod-restart defect)."""
+    """Online, but in no pool and without an owner: unknown to the kubelet, or lost by it (pod-restart defect)."""
     OFFLINE = "offline"
     """Not online, or not present at all, though something speaks of it."""
 
@@ -65,7 +65,7 @@ class CPUView:
     socket: int | None = None
     numa: int | None = None
     l3: int | None = None
-    """Cache id as the kubelet is told; None when it is told none."""
+    """Cache id as the kubelet gets it; None when it gets none."""
     leaving: bool = False
     """Whether its owner gives it back when a scale-down delay is over (KEP-6122)."""
 
@@ -141,7 +141,7 @@ class NUMAView:
     counts: Mapping[CPUUse, int]
     """Number of CPUs per use."""
     memory: MemoryUse | None = None
-    """None when nobody accounts for memory."""
+    """None when memory is not accounted for."""
     memory_kind: str = ""
     """Kind of memory (``HBM``, ``MCDRAM``) where it is known and not the usual one."""
 
@@ -184,7 +184,7 @@ class LegendEntry:
     count: int
     cpus: CPUSet
     meaning: str
-    """Plain words for someone who never read about the kubelet."""
+    """Plain words for readers new to the kubelet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,17 +24,17 @@ MARKS = {
 """One sign per use that has no owner's letter."""
 
 _MEANINGS = {
-    CPUUse.EXCLUSIVE: "one container (or pod) has the CPU to itself; the letter says which",
-    CPUUse.CONTESTED: "given to two pods at once, by mistake",
-    CPUUse.BROKEN: "went offline, and its owner does without it until it is back",
-    CPUUse.RESERVED: "kept for the system and for pods without CPUs of their own",
-    CPUUse.SHARED: "all pods without CPUs of their own run here",
-    CPUUse.FREE: "can still be given to one container alone; until then shared by the other pods",
+    CPUUse.EXCLUSIVE: "exclusive to one container (or pod); the letter says which",
+    CPUUse.CONTESTED: "allocated to two pods, which is an error",
+    CPUUse.BROKEN: "offline; its owner does without it until it comes online",
+    CPUUse.RESERVED: "reserved for the system and for pods without exclusive CPUs",
+    CPUUse.SHARED: "all pods without exclusive CPUs run here",
+    CPUUse.FREE: "available as an exclusive CPU; until then in the shared pool",
     CPUUse.LEFT_OUT: "online, but the kubelet lets no pod run here",
-    CPUUse.OFFLINE: "switched off or not there",
+    CPUUse.OFFLINE: "offline or not present",
 }
 
-_RESERVED_STRICTLY = "kept for the system; no pod runs here"
+_RESERVED_STRICTLY = "reserved for the system; no pod runs here"
 
 # Letters and figures that many fonts draw alike are not used as marks: 17l, 0O.
 _LETTERS = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ"
@@ -66,7 +66,7 @@ def owner_marks(count: int, *, small: bool = False) -> tuple[str, ...]:
 
 
 def meaning(use: CPUUse, *, strict: bool) -> str:
-    """Return what ``use`` means; ``strict`` tells that reserved CPUs are not in the shared pool."""
+    """Return what ``use`` means; ``strict`` means that reserved CPUs are not in the shared pool."""
     return _RESERVED_STRICTLY if use is CPUUse.RESERVED and strict else _MEANINGS[use]
 
 

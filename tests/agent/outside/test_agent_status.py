@@ -286,7 +286,7 @@ def test_a_terminal_shows_changes_and_outlives_the_agent(path: str) -> None:
         published.publish(snapshot_of(busy()))
         _until(ours, "apps/cache/side")
         server.close()
-        _until(ours, "Not the present state: no agent listens there; asking again")
+        _until(ours, "Stale: no agent listens there; retrying")
         published.publish(snapshot_of(partitioned()))
         server = serve_unix(path, status_pages(published, lambda: COUNTS))
         _until(ours, "apps/part/c1")

@@ -96,7 +96,7 @@ def _chosen_columns(rows: Sequence[Row], width: int) -> Columns:
 
 
 def _silent(measures: Sequence[Measures]) -> set[str]:
-    """Return the columns that nobody needs here."""
+    """Return the columns that can be left out here."""
     silent = set() if any(found.lost for found in measures) else {"lost"}
     return silent if any(found.memory_beyond for found in measures) else {*silent, "memory"}
 
@@ -134,7 +134,7 @@ def _wide_cells(row: Row) -> tuple[str, ...]:
 
 
 _NAMED_PODS = 8
-"""How many pods that nobody admits are named."""
+"""How many pods that no variant admits are named."""
 
 _INDENT = 6
 

@@ -114,7 +114,7 @@ def _name(holder: EntryHolder, pods: Mapping[str, Pod]) -> str:
 
 
 def _rows(diagnosis: Diagnosis, pods: Mapping[str, Pod]) -> list[tuple[str, str, str]]:
-    """Return container, problems and what becomes of it, for everybody whom a problem concerns."""
+    """Return name, problems and outcome of every container that a problem concerns."""
     codes: dict[EntryHolder, list[str]] = {}
     for problem in diagnosis.all_problems:
         for holder in problem.holders:

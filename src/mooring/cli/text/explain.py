@@ -100,7 +100,7 @@ def _indented(text: str, style: str = "") -> RenderableType:
 
 
 def _notes(story: Story) -> Iterator[str]:
-    """Yield the remarks; of one that the sentence above has told already only what can be done about it."""
+    """Yield the remarks; of one that the sentence above contains, only its remedy."""
     for remark in story.remarks:
         told = remark.sentence in story.why.sentence
         texts = [*([] if told else [f"{remark.sentence}."]), *([remark.remedy] if remark.remedy else [])]

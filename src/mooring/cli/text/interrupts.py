@@ -28,7 +28,7 @@ def interrupts_sentence(interrupts: Mapping[str, Any]) -> str:
     if interrupts["noRoom"]:
         parts.append(f"{interrupts['noRoom']} without another CPU")
     if alone:
-        parts.append(f"{alone} moved by somebody else and left alone")
+        parts.append(f"{alone} moved by another program and left alone")
     return f"{interrupts['total']}, {'dry run: ' if dry else ''}{'; '.join(parts)}"
 
 
@@ -44,7 +44,7 @@ def _rows(interrupts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for row in interrupts["moved"]:
         yield (*_named(row), f"was {row['original']}", row["why"])
     for row in interrupts["leftAlone"]:
-        yield (*_named(row), "left alone", "moved by somebody else")
+        yield (*_named(row), "left alone", "moved by another program")
 
 
 def _named(row: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -32,7 +32,7 @@ def publish_text(seen: Observation, to: str = "") -> str:
 def _exclusive(node: Node) -> str:
     found = exclusive_cpus_of(node)
     if not found.allocatable:
-        return "nobody gets exclusive CPUs on this node"
+        return "no container gets exclusive CPUs on this node"
     return f"{found.available} of {found.allocatable} CPUs are available for exclusive use"
 
 

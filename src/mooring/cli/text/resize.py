@@ -134,7 +134,7 @@ def _releases(resized: ResizeAnswer, answer: Resize) -> Iterator[str]:
         leaving = CPUSet(kept.mask & ~release.cpus.mask)
         after = span_text(release.left(resized.after.node.moment)) if resized.after is not None else ""
         yield (
-            f"{clean(name)} keeps {_named(leaving)} for at least {after}; nobody else gets "
+            f"{clean(name)} keeps {_named(leaving)} for at least {after}; no other container gets "
             f"{'it' if len(leaving) == 1 else 'them'} before."
         )
 

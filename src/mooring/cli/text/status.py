@@ -21,7 +21,7 @@ _LISTS = {
     "Exclusive CPUs": "exclusive",
     "Shared pool": "shared",
     "Reserved CPUs": "reserved",
-    "CPUs to be had": "free",
+    "Available CPUs": "free",
     "Offline CPUs": "offline",
     "Overlapping CPUs": "overlap",
 }
@@ -145,7 +145,7 @@ def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
 
 
 def _rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield who has something of his own."""
+    """Yield the containers that have exclusive CPUs or memory."""
     for pod in document["pods"]:
         name = f"{pod['namespace']}/{pod['name']}"
         if pod["cpus"] or pod["mems"]:

@@ -71,7 +71,7 @@ def _fact_rows(machine: Machine, hardware: Hardware) -> Iterator[tuple[str, str]
 
 
 def _kinds(hardware: Hardware) -> Iterator[tuple[str, str]]:
-    """Yield the kinds of cores of a hybrid machine; the ranks are by speed, where the machine tells it."""
+    """Yield the kinds of cores of a hybrid machine; the ranks are by speed, where the machine reports it."""
     ranks = sorted(kind.efficiency for kind in hardware.kinds)
     for kind in hardware.kinds:
         name = core_kind_name(kind.efficiency, ranks) if kind.efficiency >= 0 else "core kind, speed unknown"

@@ -167,13 +167,13 @@ def _found(plan: Plan, pod: Pod, proposals: Sequence[Proposal]) -> Iterator[Rend
         yield Padding(Text(clean(answer.why)), _INDENT)
     yield Text("")
     if not proposals:
-        yield Text("No small change was found that admits it and leaves everybody else admitted.")
+        yield Text("No small change was found that admits it and keeps all other pods admitted.")
         return
-    yield Text("These changes admit it and leave everybody else admitted, the nearest first.")
+    yield Text("These changes admit it and keep all other pods admitted, the nearest first.")
     yield Text("")
     yield _ranking(proposals)
     yield Text("")
-    yield Text("With the options below, mooring whatif shows what becomes of everybody else.", STYLES["quiet"])
+    yield Text("With these options, mooring whatif shows the outcome for all other pods.", STYLES["quiet"])
     options = Table.grid(padding=(0, 2, 0, 0))
     for number, proposal in enumerate(proposals, 1):
         words = [clean(word) for option in proposal.options for word in option]

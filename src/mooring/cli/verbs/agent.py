@@ -31,21 +31,14 @@ Examples:
 
 
 @click.command("agent", epilog=EPILOG)
-@click.option(
-    "--config",
-    "config",
-    required=True,
-    metavar="FILE",
-    shell_complete=complete_file,
-    help="AgentConfiguration, and the KubeletConfiguration whose policies the agent follows.",
-)
+@options.configuration("AgentConfiguration, and the KubeletConfiguration whose policies the agent follows.")
 @click.option(
     "--state-dir",
     "state_dir",
     default="",
     metavar="DIR",
     shell_complete=complete_folder,
-    help="Where the state is kept. Default: the configuration's stateDir.",
+    help="Directory of the state. Default: the configuration's stateDir.",
 )
 @click.option(
     "--nri-socket",
@@ -53,7 +46,7 @@ Examples:
     default="",
     metavar="PATH",
     shell_complete=complete_file,
-    help="Where the runtime listens for plugins. Default: the configuration's nriSocket.",
+    help="Socket on which the runtime accepts plugins. Default: the configuration's nriSocket.",
 )
 @options.machine
 @click.option(
@@ -73,7 +66,7 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
     """
     try:
         given = None if leave else _given()
-        from mooring.agent.startup import AgentCommand  # noqa: PLC0415 - needs the extra, and nobody else does
+        from mooring.agent.startup import AgentCommand  # noqa: PLC0415 - needs the extra
 
         asked = AgentCommand(config, _absolute(state_dir), _absolute(nri_socket), machine)
         if leave:

@@ -25,20 +25,20 @@ Examples:
 
 @click.command("capacity", epilog=EPILOG)
 @click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
-@options.pods("Pods: the one that is counted, and others that are admitted before it; repeatable.")
+@options.pods("Pods: the one to count, and others that are admitted before it; repeatable.")
 @options.described_node
 @options.offline
 @click.option(
     "--shape",
     default="",
     metavar="RESOURCE=AMOUNT,...",
-    help="Count Guaranteed pods of one container with these amounts, such as cpu=4,memory=8Gi, in place of POD.",
+    help="Count Guaranteed pods of one container with these amounts, such as cpu=4,memory=8Gi, instead of POD.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(1, 100_000),
     default=None,
-    help="Stop counting there. Default: until one is refused, at most 1000 or the number of CPUs.",
+    help="Stop counting at this number. Default: when one is rejected, at most 1000 or the number of CPUs.",
 )
 @click.option(
     "--at-least",
@@ -51,11 +51,11 @@ Examples:
 @options.output(("text", "wide", "json", "svg"), "text")
 @options.to_file
 def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, to: str, **inputs: Any) -> int:
-    """Count how many more pods of a shape fit on a node now, and say where, what stops the next, and who could go.
+    """Count how many more pods of a shape fit on a node now; show where, what stops the next, and which pods could go.
 
-    The other pods of -f are admitted first. POD is a pod, or a Deployment or its like whose pods are given.
+    The other pods of -f are admitted first. POD is a pod, or a workload such as a Deployment whose pods are given.
 
-    Exit code 1 when fewer fit than --at-least says, or the kubelet would not start.
+    Exit code 1 when fewer than --at-least fit, or the kubelet would not start.
     """
     if pod and shape:
         raise click.UsageError("give either POD or --shape")

@@ -51,7 +51,7 @@ What is in the archive and what never is: docs/reference/collect.md
     shell_complete=complete_file,
     help="The archive, a .tar.gz; - is standard output.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be packed, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be packed; write nothing.")
 @click.option(
     "--root",
     "root",
@@ -61,13 +61,8 @@ What is in the archive and what never is: docs/reference/collect.md
     shell_complete=complete_folder,
     help="Root directory of the computer; /host in a debugging pod.",
 )
-@click.option(
-    "--kubelet-root",
-    "kubelet_root",
-    default="",
-    metavar="DIR",
-    shell_complete=complete_folder,
-    help="The kubelet's root directory, below --root. Default: the running kubelet's, or /var/lib/kubelet.",
+@options.kubelet_root(
+    "The kubelet's root directory, below --root. Default: the running kubelet's, or /var/lib/kubelet."
 )
 @click.option(
     "--config",
@@ -83,15 +78,15 @@ What is in the archive and what never is: docs/reference/collect.md
     multiple=True,
     shell_complete=complete_file,
     metavar="FILE|DIR|-",
-    help="The node's pods, as kubectl get pods -o json prints them; repeatable. Default: kubectl is asked.",
+    help="The node's pods, as kubectl get pods -o json prints them; repeatable. Default: from kubectl.",
 )
-@click.option("--node-name", "node_name", default="", metavar="NAME", help="The node's name in the cluster.")
+@options.node_name("the kubelet's --hostname-override, or else the computer's name")
 @click.option(
     "--kubelet-version", "version", default="", metavar="VERSION", help="The kubelet's version, such as v1.37.1."
 )
-@click.option("--kubectl/--no-kubectl", "cluster", default=True, help="Ask the cluster through kubectl, or do not.")
+@click.option("--kubectl/--no-kubectl", "cluster", default=True, help="Whether to query the cluster with kubectl.")
 @click.option(
-    "--anonymous", is_flag=True, help="Replace the names of pods, namespaces and of the node by made-up ones."
+    "--anonymous", is_flag=True, help="Replace the names of pods, namespaces and the node with generated ones."
 )
 @options.output(("text", "json"), "text")
 def command(
@@ -108,9 +103,9 @@ def command(
     cluster: bool,
     anonymous: bool,
 ) -> int:
-    """Pack machine, configuration, state files and pods of this node, and nothing secret.
+    """Pack machine, configuration, state files and pods of this node; no secrets are packed.
 
-    What cannot be read is named in a warning, and the rest is packed.
+    Files that cannot be read are named in a warning; the rest is packed.
     """
     if not to and not dry_run:
         raise InputError("is missing", field="--to", remedy="name the archive, such as node.tar.gz, or give --dry-run")

@@ -47,7 +47,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     "trace",
     default="",
     metavar="FILE[#ID]",
-    help="A recorded trace (a scenario file) instead of -f, with its machine and its configuration unless others are "
+    help="A recorded trace (a scenario file) instead of -f, with its machine and configuration unless others are "
     "named.",
 )
 @click.option(
@@ -63,7 +63,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     "alternatives",
     multiple=True,
     metavar="FILE",
-    help="A KubeletConfiguration to compare with, in place of that of --config; repeatable.",
+    help="A KubeletConfiguration to compare with, instead of that of --config; repeatable.",
 )
 @click.option(
     "--all-options",
@@ -82,18 +82,20 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @options.active
 @options.node
 @click.option(
-    "--by", "by", type=click.Choice(MEASURES), default="admitted", show_default=True, help="What counts first."
+    "--by", "by", type=click.Choice(MEASURES), default="admitted", show_default=True, help="Measure to rank by first."
 )
 @click.option(
-    "--top", type=click.IntRange(0), default=10, show_default=True, help="Show so many of the best; 0 shows all."
+    "--top", type=click.IntRange(0), default=10, show_default=True, help="How many of the best to show; 0 shows all."
 )
 @click.option(
     "--group/--no-group",
     "grouped",
     default=True,
-    help="Show variants that decide everything alike together, or each alone.  [default: group]",
+    help="Show variants with equal decisions together, or each separately.  [default: group]",
 )
-@click.option("--jobs", type=click.IntRange(0, 1024), default=0, metavar="N", help="Processes. Default: one a core.")
+@click.option(
+    "--jobs", type=click.IntRange(0, 1024), default=0, metavar="N", help="Number of processes. Default: one per core."
+)
 @options.output(("text", "wide", "json", "svg"), "text")
 @options.to_file
 def command(
@@ -125,7 +127,7 @@ def command(
     from mooring.planner.compare.comparison import compare, usable_cores  # noqa: PLC0415 - as above
 
     if alternatives and not config and not node and not trace:
-        # Without a base the first alternative is one: the kubelet's defaults are nobody's wish.
+        # Without a base the first alternative is one: the kubelet's defaults were not asked for.
         config, alternatives = alternatives[:1], alternatives[1:]
     compared = read_compared(
         CompareOptions(
@@ -157,7 +159,7 @@ def _check_source(manifests: tuple[str, ...], trace: str, *, others: bool) -> No
     if trace and manifests:
         raise click.UsageError("-f and --trace exclude each other")
     if trace and others:
-        raise click.UsageError("--trace brings its own state: leave out --state, --active and --node")
+        raise click.UsageError("--trace brings its own state: remove --state, --active and --node")
     if not trace and not manifests:
         raise click.UsageError("missing option '-f' or '--trace'")
 

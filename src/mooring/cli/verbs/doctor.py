@@ -40,9 +40,9 @@ Examples:
     type=click.Choice(("1.37", "1.36", "1.35")),
     default="1.37",
     show_default=True,
-    help="The kubelet that is to start on the files; 1.35 stands for everything before it too.",
+    help="Release of the kubelet that will start on the files; 1.35 includes earlier releases.",
 )
-@click.option("--lint", is_flag=True, help="Tell instead who else may run on exclusive CPUs of this machine.")
+@click.option("--lint", is_flag=True, help="Show instead what else may run on the exclusive CPUs of this machine.")
 @options.output(("text", "json"), "text")
 @options.to_file
 def command(
@@ -58,11 +58,11 @@ def command(
     write: bool,
     lint: bool,
 ) -> int:
-    """Say what is wrong with the kubelet's state files, whom it concerns, and what the smallest repair is.
+    """Show what is wrong with the kubelet's state files, which pods it concerns, and the smallest repair.
 
-    Nothing is written without --write; stop the kubelet before.
+    Nothing is written without --write; stop the kubelet first.
 
-    Exit code 0 when the files are sound, or were repaired; 1 when something is wrong, with --lint when somebody else
+    Exit code 0 when the files are sound, or were repaired; 1 when something is wrong; with --lint, when anything else
     may run on exclusive CPUs.
     """
     check_destination(to)

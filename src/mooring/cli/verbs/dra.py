@@ -31,15 +31,8 @@ Examples:
     shell_complete=complete_file,
     help="The agent's claimsSocket: the agent allocates the CPUs.",
 )
-@click.option(
-    "--kubeconfig",
-    "kubeconfig",
-    default="",
-    metavar="FILE",
-    shell_complete=complete_file,
-    help="Way to the API server. Default: the service account of the pod.",
-)
-@click.option("--node-name", "node", default="", metavar="NAME", help="Name of the node. Default: the agent's.")
+@options.kubeconfig("the service account of the pod that this runs in")
+@options.node_name("the agent's")
 @click.option(
     "--group",
     "group",
@@ -56,22 +49,14 @@ Examples:
     metavar="NAME",
     help="Name of the driver, as device classes select it.",
 )
-@click.option(
-    "--kubelet-root",
-    "kubelet_root",
-    default="/var/lib/kubelet",
-    show_default=True,
-    metavar="DIR",
-    shell_complete=complete_folder,
-    help="The kubelet's root directory.",
-)
+@options.kubelet_root("The kubelet's root directory.", "/var/lib/kubelet")
 @click.option(
     "--kubelet-config",
     "kubelet_config",
     default="",
     metavar="FILE",
     shell_complete=complete_file,
-    help="The kubelet's configuration, to see that it leaves CPUs alone.",
+    help="The kubelet's configuration, to check that it does not manage CPUs.",
 )
 @click.option(
     "--cdi-root",
@@ -80,11 +65,11 @@ Examples:
     show_default=True,
     metavar="DIR",
     shell_complete=complete_folder,
-    help="Where the runtime looks for devices (cdi_spec_dirs).",
+    help="Where the runtime reads devices (cdi_spec_dirs).",
 )
 @options.machine
 @click.option("--pcie-roots", "pcie_roots", is_flag=True, help="Publish PCIe roots (gate DRAListTypeAttributes).")
-@click.option("--immediate", is_flag=True, help="Allocate claims at once that ask for it and name this node.")
+@click.option("--immediate", is_flag=True, help="Immediately allocate claims that request it and name this node.")
 @click.option("--health-address", "health", default="", metavar="HOST:PORT", help="Serve /healthz and /readyz there.")
 @click.option("--log-format", "log_format", type=click.Choice(("json", "console")), default="json", show_default=True)
 @click.option(
@@ -97,7 +82,7 @@ Examples:
 def command(
     agent: str,
     kubeconfig: str,
-    node: str,
+    node_name: str,
     group: str,
     name: str,
     kubelet_root: str,
@@ -122,12 +107,12 @@ def command(
         from mooring.dra.devices import Grouping  # noqa: PLC0415 - as above
         from mooring.dra.devices import pcie_roots as found_roots  # noqa: PLC0415 - as above
         from mooring.dra.run import DriverOptions, run_driver  # noqa: PLC0415 - as above
-        from mooring.service.options import LogFormat, LogLevel, parse_address  # noqa: PLC0415 - needs the extra, and nobody else does
+        from mooring.service.options import LogFormat, LogLevel, parse_address  # noqa: PLC0415 - needs the extra
 
         asked = DriverOptions(
             agent=agent,
             kubeconfig=kubeconfig,
-            node=node,
+            node=node_name,
             name=name,
             grouping=Grouping(group),
             kubelet_root=Path(kubelet_root).absolute(),

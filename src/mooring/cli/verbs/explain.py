@@ -1,4 +1,4 @@
-"""``mooring explain``: why was this pod placed there, or rejected?"""
+"""``mooring explain``: why a pod was placed there, or rejected."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ Examples:
 @options.pods("Pods to admit, in order: the one that is explained, and those before it; repeatable.")
 @options.described_node
 @options.offline
-@click.option("-v", "--verbose", is_flag=True, help="Tell everything: hints, free amounts and checks that were passed.")
+@click.option("-v", "--verbose", is_flag=True, help="Show everything: hints, free amounts and passed checks.")
 @click.option(
     "--nearest",
     "limit",
     type=click.IntRange(0, 10),
     default=1,
     show_default=True,
-    help="How many of the nearest changes that would admit the pod are searched for.",
+    help="How many of the nearest changes that admit the pod to search for.",
 )
 @options.output(("text", "json", "svg"), "text")
 @options.to_file
 def command(name: str, *, verbose: bool, limit: int, form: str, to: str, **inputs: Any) -> int:
     """Explain what a node decides about a pod: the cause, the facts behind it, and what can be done.
 
-    Without a name the first pod that does not run is explained; when all of them run, they are listed. A code such as
-    MOOR-103 is explained by its page.
+    Without a name, the first pod that is not admitted is explained; if all are admitted, they are listed. For a code
+    such as MOOR-103 its page is printed.
 
-    Exit code 1 when the pod does not run.
+    Exit code 1 when the pod is not admitted.
     """
     check_destination(to)
     if is_code(name):
@@ -67,14 +67,14 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, **input
         return YES
     found = _nearest(question, story, limit)
     if form == "json":
-        _tell_programs(question, plan, story, found, to)
+        _write_json(question, plan, story, found, to)
     else:
-        _tell_people(plan, story, found, (form, to), verbose=verbose)
+        _write_text(plan, story, found, (form, to), verbose=verbose)
     return YES if story.admitted else NO
 
 
 def _check_pods(node: NodeOptions) -> None:
-    """Refuse a question about nobody before anything is read.
+    """Refuse a question about no pod before anything is read.
 
     Raises:
         InputError: no option names pods.
@@ -104,10 +104,10 @@ def _explain_code(name: str, form: str, to: str) -> None:
 
 
 def _story(plan: Plan, name: str) -> Story | None:
-    """Return the story that is asked for; None when nobody was named and all pods run.
+    """Return the story that is asked for; None when no pod was named and all are admitted.
 
     Raises:
-        InputError: the name means nothing, or too much, or there is no pod at all.
+        InputError: the name is unknown or ambiguous, or there is no pod.
     """
     from mooring.core.errors import InputError  # noqa: PLC0415 - after the options are known to be good
     from mooring.planner.explanation import explain  # noqa: PLC0415 - as above
@@ -132,7 +132,7 @@ def _nearest(question: Question, story: Story, limit: int) -> tuple[Proposal, ..
     return nearest_changes(question, story.pod.uid, limit)
 
 
-def _tell_programs(question: Question, plan: Plan, story: Story, found: tuple[Proposal, ...], to: str) -> None:
+def _write_json(question: Question, plan: Plan, story: Story, found: tuple[Proposal, ...], to: str) -> None:
     from mooring.explain.explanation_document import explanation_document  # noqa: PLC0415 - as above
     from mooring.planner.changes.change_documents import proposal_part  # noqa: PLC0415 - only for this format
 
@@ -141,7 +141,7 @@ def _tell_programs(question: Question, plan: Plan, story: Story, found: tuple[Pr
     emit_document(json_text(explanation_document(story, plan.machine.name, topology, nearest)), to)
 
 
-def _tell_people(
+def _write_text(
     plan: Plan, story: Story, found: tuple[Proposal, ...], where: tuple[str, str], *, verbose: bool
 ) -> None:
     form, to = where
@@ -166,7 +166,7 @@ def _in_words(proposal: Proposal) -> str:
 
 
 def _list(plan: Plan, form: str, to: str) -> None:
-    """Say what can be explained.
+    """List what can be explained.
 
     Raises:
         InputError: a picture was asked for.
@@ -182,4 +182,4 @@ def _list(plan: Plan, form: str, to: str) -> None:
     else:
         from mooring.core.errors import InputError  # noqa: PLC0415 - only for the mistake
 
-        raise InputError("every pod runs; a picture shows one decision", source="POD", remedy="name a pod")
+        raise InputError("every pod is admitted; a picture shows one decision", source="POD", remedy="name a pod")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mooring.cli.options import complete_file
+from mooring.cli import options
 from mooring.cli.output import YES, emit
 from mooring.core.errors import InputError
 
@@ -17,29 +17,20 @@ Examples:
 
 
 @click.command("extender", epilog=EPILOG)
-@click.option(
-    "--config", "config", required=True, metavar="FILE", shell_complete=complete_file, help="ExtenderConfiguration."
-)
-@click.option(
-    "--kubeconfig",
-    "kubeconfig",
-    default="",
-    metavar="FILE",
-    shell_complete=complete_file,
-    help="How to reach the API server. Default: the configuration's kubeconfig, else the pod's service account.",
-)
-@click.option("--check", is_flag=True, help="Read the configuration, say whether it can be used, and end.")
+@options.configuration("ExtenderConfiguration.")
+@options.kubeconfig("the configuration's kubeconfig, or else the pod's service account")
+@click.option("--check", is_flag=True, help="Check the configuration and exit.")
 def command(config: str, kubeconfig: str, *, check: bool) -> int:
-    """Be a scheduler extender until SIGTERM or SIGINT: filter, prioritize, preempt and bind.
+    """Run a scheduler extender until SIGTERM or SIGINT: filter, prioritize, preempt and bind.
 
-    It runs the engine on what nodes have published with mooring publish or mooring agent, and on what was bound since.
+    It runs the engine on what nodes published with mooring publish or mooring agent, and on the pods bound since.
     """
     try:
         if check:
             from mooring.scheduling.extender.options import load_extender_options  # noqa: PLC0415 - only then
 
-            options = load_extender_options(config)
-            emit(f"The configuration can be used; the extender would listen on {options.host}:{options.port}.")
+            asked = load_extender_options(config)
+            emit(f"The configuration can be used; the extender would listen on {asked.host}:{asked.port}.")
             return YES
         from mooring.scheduling.extender.run import run_extender  # noqa: PLC0415 - needs the extra
 

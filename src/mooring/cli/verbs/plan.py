@@ -31,7 +31,7 @@ Examples:
     "save",
     default="",
     metavar="DIR",
-    help="Write the state files that the kubelet would have written.",
+    help="Write the state files as the kubelet writes them.",
 )
 @options.output(("text", "wide", "json", "yaml", "html", "podresources", "metrics"), "text")
 @options.to_file
@@ -47,7 +47,7 @@ def command(
     form: str,
     to: str,
 ) -> int:
-    """Admit pods in order on a node and say what becomes of each.
+    """Admit pods in order on a node, and show the outcome of each.
 
     Exit code 1 when a pod is rejected or the kubelet would not start.
     """

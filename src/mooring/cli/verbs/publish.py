@@ -31,22 +31,8 @@ _SOURCE = "mooring publish"
 
 
 @click.command("publish", epilog=EPILOG)
-@click.option(
-    "--kubeconfig",
-    "kubeconfig",
-    default="",
-    metavar="FILE",
-    shell_complete=complete_file,
-    help="How to reach the API server. Default: the service account of the pod that this runs in.",
-)
-@click.option(
-    "--node-name",
-    "node_name",
-    default="",
-    metavar="NAME",
-    envvar="NODE_NAME",
-    help="Name of the node in the cluster. Default: $NODE_NAME, or else this computer's.",
-)
+@options.kubeconfig("the service account of the pod that this runs in")
+@options.node_name("$NODE_NAME, or else this computer's name", "NODE_NAME")
 @click.option(
     "--pod-resources",
     "pod_resources",
@@ -60,16 +46,16 @@ _SOURCE = "mooring publish"
 @options.state
 @options.config
 @options.machine
-@click.option("--once", "once", is_flag=True, help="Write once and end.")
+@click.option("--once", "once", is_flag=True, help="Write once and exit.")
 @click.option("--dry-run", "dry_run", is_flag=True, help="Print the objects; nothing is written to the cluster.")
-@click.option("--prune", "prune", is_flag=True, help="Only remove facts that no node names any more.")
+@click.option("--prune", "prune", is_flag=True, help="Only remove facts that no node references.")
 @click.option(
     "--heartbeat",
     "heartbeat",
     default="5m",
     metavar="DURATION",
     show_default=True,
-    help="How often to write when nothing changes.",
+    help="How often to write without a change.",
 )
 @click.option(
     "--metrics-address",
@@ -78,7 +64,9 @@ _SOURCE = "mooring publish"
     metavar="HOST:PORT",
     help="Serve /metrics there, for Prometheus.",
 )
-@click.option("--wake", "wake", is_flag=True, help="Have waiting pods tried again when the node has more room.")
+@click.option(
+    "--wake", "wake", is_flag=True, help="Trigger another attempt for pending pods when the node has more room."
+)
 @options.output(("text", "yaml", "json"), "text")
 @options.to_file
 def command(
@@ -156,7 +144,7 @@ def _of_kubelet(source: Source, form: str, to: str) -> int:
     except MooringError as error:
         raise _bad(error, "is the kubelet there?") from None
     if seen is None:
-        raise InputError("nothing is known of the node", source=_SOURCE)
+        raise InputError("the node is unknown", source=_SOURCE)
     return _shown(seen, form, to)
 
 
@@ -256,5 +244,5 @@ def _rhythm(heartbeat: str, *, wakes: bool) -> Rhythm:
     except InputError as error:
         raise InputError(error.problem, field="--heartbeat", remedy=error.remedy) from None
     if not 1 <= seconds <= 86400:
-        raise InputError("must lie between 1s and 24h", field="--heartbeat")
+        raise InputError("must be between 1s and 24h", field="--heartbeat")
     return Rhythm(heartbeat=seconds, waking=LEAST_WAKING if wakes else None)

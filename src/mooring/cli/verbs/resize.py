@@ -25,16 +25,16 @@ Examples:
     "cpu",
     multiple=True,
     metavar="[CONTAINER=]N",
-    help="CPUs that a container is to have; repeatable for several containers.",
+    help="CPUs that a container will have; repeatable for several containers.",
 )
 @click.option(
     "--memory",
     "memory",
     multiple=True,
     metavar="[CONTAINER=]AMOUNT",
-    help="Memory that a container is to have, such as 4Gi; repeatable.",
+    help="Memory that a container will have, such as 4Gi; repeatable.",
 )
-@options.pods("Pods that are admitted first, the one to be resized among them; repeatable.")
+@options.pods("Pods that are admitted first, including the one to resize; repeatable.")
 @options.described_node
 @options.output(("text", "wide", "json"), "text")
 @options.to_file
@@ -46,7 +46,7 @@ def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, 
     Exit code 1 when the resize is refused, the pod does not run, or the kubelet would not start.
     """
     if not (cpu or memory):
-        raise click.UsageError("say what it is to have: --cpu N or --memory AMOUNT")
+        raise click.UsageError("name the new amount: --cpu N or --memory AMOUNT")
     check_destination(to)
     from mooring.planner.resize.asked import wanted  # noqa: PLC0415 - after the options are known to be good
     from mooring.planner.resize.resize import resize_of  # noqa: PLC0415 - as above

@@ -1,4 +1,4 @@
-"""``mooring show``: the picture of a machine and who owns what."""
+"""``mooring show``: the picture of a machine and the owners of its CPUs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Examples:
 
 
 @click.command("show", epilog=EPILOG)
-@options.pods("Pods to admit first; without them the bare machine.")
+@options.pods("Pods to admit first; without them only the machine is drawn.")
 @options.described_node
 @options.offline
 @options.output(("terminal", "svg", "html"), "terminal")
@@ -42,7 +42,7 @@ Examples:
     default=None,
     help="Columns of the terminal picture. Default: the terminal's.",
 )
-@click.option("--live", is_flag=True, help="Draw the node of a running agent, again and again until interrupted.")
+@click.option("--live", is_flag=True, help="Draw the node of a running agent, and redraw it until interrupted.")
 @click.option("--once", is_flag=True, help="With --live: draw it once.")
 @options.agent_socket
 @options.to_file
@@ -96,11 +96,11 @@ def _check_live(inputs: NodeOptions, form: str, to: str, *, once: bool) -> None:
         UsageError: naming the option.
     """
     if inputs.describes_node or inputs.machine:
-        raise click.UsageError("--live shows the agent's own node: leave out what describes another")
+        raise click.UsageError("--live shows the agent's own node: remove the options that describe another one")
     if form == "html":
-        raise click.UsageError("--live draws for a terminal or as SVG; a report has steps that nobody recorded")
+        raise click.UsageError("--live draws for a terminal or as SVG; there is no HTML report of a live node")
     if not once and (form != "terminal" or to):
-        raise click.UsageError("give --once to draw into a file")
+        raise click.UsageError("add --once to draw into a file")
 
 
 def _live(socket: str, form: str, width: int | None, to: str, *, once: bool) -> int:

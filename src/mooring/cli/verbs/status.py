@@ -20,7 +20,7 @@ Examples:
 @options.output(("text", "wide", "json"), "text")
 @options.to_file
 def command(socket: str, form: str, to: str) -> int:
-    """Ask the agent of this node what it does and who has which CPUs.
+    """Show what the agent of this node does, and which container has which CPUs.
 
     Exit code 1 when the agent is not ready.
     """

@@ -23,7 +23,7 @@ Examples:
 @options.output(("text", "json", "yaml", "machineinfo"), "text")
 @options.to_file
 def command(machine: str, node: str, form: str, to: str) -> int:
-    """Show CPUs, cores, caches, NUMA nodes and memory, and where the kubelet's view departs from the hardware.
+    """Show CPUs, cores, caches, NUMA nodes and memory, and where the kubelet's view differs from the hardware.
 
     With -o machineinfo, exit code 1 when the kubelet could not describe the machine.
     """

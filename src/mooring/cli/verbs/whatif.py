@@ -42,7 +42,7 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
     "--ask",
     multiple=True,
     metavar="POD[/CONTAINER]:RESOURCE=AMOUNT",
-    help="A container asks for another amount of cpu, memory, hugepages-SIZE or devices. Without a container: the only "
+    help="A container requests another amount of cpu, memory, hugepages-SIZE or devices. Without a container: the only "
     "one, or the pod-level resources.",
 )
 @click.option(
@@ -63,7 +63,7 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
     "--move", multiple=True, metavar="POD[=NEXT]", help="As --remove, and the pod comes back when all were asked."
 )
 @click.option("--first", multiple=True, metavar="POD[=NEXT]", help="A pod is asked first, or just before NEXT.")
-@click.option("--device", multiple=True, metavar="RESOURCE=NODE", help="There is one more device on a NUMA node.")
+@click.option("--device", multiple=True, metavar="RESOURCE=NODE", help="Add a device to a NUMA node.")
 @click.option(
     "--fresh-state",
     multiple=True,
@@ -79,9 +79,9 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
 @options.output(("text", "json", "svg"), "text")
 @options.to_file
 def command(pod: str, limit: int | None, form: str, to: str, **given: Any) -> int:
-    """Change something and see who is admitted then, and where; or find the nearest change that admits POD.
+    """Change something, and show which pods are then admitted, and where; or find the nearest change that admits POD.
 
-    Without a change it searches: for POD, or for the first pod that is not admitted.
+    Without a change, it searches for one: for POD, or for the first pod that is not admitted.
 
     Exit code 0 when all pods are admitted after the change, or a change was found; else 1.
     """
@@ -93,7 +93,7 @@ def command(pod: str, limit: int | None, form: str, to: str, **given: Any) -> in
         raise click.UsageError("-o svg draws the node after a change: give one")
     question = question_of(NodeOptions(**given))
     if not (question.pods or question.active):
-        raise InputError("there is no pod to ask about", remedy="give pods with -f, --active or --node")
+        raise InputError("there is no pod to evaluate", remedy="give pods with -f, --active or --node")
     if wanted:
         return _changed(question, wanted, form, to)
     return _searched(question, pod, limit or _DEFAULT_LIMIT, form, to)
@@ -171,7 +171,7 @@ def _asked_for(question: Question, plan: Plan, name: str) -> Pod | None:
     """Return the pod that is named, or the first one that is not admitted; None when there is none.
 
     Raises:
-        InputError: nobody is called that.
+        InputError: no pod has this name.
     """
     from mooring.planner.changes.naming import find_pod  # noqa: PLC0415 - as above
 
