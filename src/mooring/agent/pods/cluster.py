@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ClusterReporter(Protocol):
     """Receives what the cluster is to know. Calls return at once; what becomes of them is reported elsewhere."""
 
-    def event(self, happening: ClusterEvent) -> None:
+    def event(self, event: ClusterEvent) -> None:
         """Write an event; the same one again is counted up."""
 
     def evict(self, about: EventSubject, message: str) -> None:
@@ -46,9 +46,9 @@ class NoCluster:
     report: Report = ignore
     _told: set[str] = field(default_factory=set)
 
-    def event(self, happening: ClusterEvent) -> None:
+    def event(self, event: ClusterEvent) -> None:
         """Leave it out."""
-        self._tell("events", f"{happening.about.name}: events are not written")
+        self._tell("events", f"{event.about.name}: events are not written")
 
     def evict(self, about: EventSubject, message: str) -> None:
         """Leave it out."""

@@ -48,7 +48,7 @@ class ClusterEvent:
 class EventWrite:
     """An event to create, or one whose count is to be written."""
 
-    happening: ClusterEvent
+    event: ClusterEvent
     number: int
     """Tells the event from others about the same object."""
     count: int
@@ -58,10 +58,10 @@ class EventWrite:
     def name(self) -> str:
         """Name of the event object.
 
-        >>> EventWrite(Happening(About("Pod", "web-0", "u"), "Held", "..."), 255, 1).name
+        >>> EventWrite(ClusterEvent(EventSubject("Pod", "web-0", "u"), "Held", "..."), 255, 1).name
         'web-0.ff'
         """
-        return f"{self.happening.about.name[:200]}.{self.number:x}"
+        return f"{self.event.about.name[:200]}.{self.number:x}"
 
 
 @dataclass(slots=True)
@@ -86,30 +86,30 @@ class EventBook:
     _series: OrderedDict[ClusterEvent, _Series] = field(default_factory=OrderedDict)
     _allowances: OrderedDict[EventSubject, _Allowance] = field(default_factory=OrderedDict)
 
-    def record(self, happening: ClusterEvent, now: float, number: int) -> EventWrite | None:
+    def record(self, event: ClusterEvent, now: float, number: int) -> EventWrite | None:
         """Take note of something; return what is to be written now, if anything.
 
         Args:
-            happening: what.
+            event: what.
             now: seconds of a clock that never goes back.
             number: for the name of a new event; another one each time.
         """
-        series = self._series.get(happening)
+        series = self._series.get(event)
         if series is None:
-            if not self._allows(happening.about, now):
+            if not self._allows(event.about, now):
                 return None
-            self._series[happening] = _Series(number, 1, 1, now + FIRST_INTERVAL, FIRST_INTERVAL)
+            self._series[event] = _Series(number, 1, 1, now + FIRST_INTERVAL, FIRST_INTERVAL)
             _bound(self._series)
-            return EventWrite(happening, number, 1)
-        self._series.move_to_end(happening)
+            return EventWrite(event, number, 1)
+        self._series.move_to_end(event)
         series.count += 1
-        return _written(happening, series, now) if now >= series.due else None
+        return _written(event, series, now) if now >= series.due else None
 
     def due(self, now: float) -> list[EventWrite]:
         """Return the events whose count has grown since it was written, as far as it is time."""
         return [
-            _written(happening, series, now)
-            for happening, series in self._series.items()
+            _written(event, series, now)
+            for event, series in self._series.items()
             if series.count > series.written and now >= series.due
         ]
 
@@ -129,11 +129,11 @@ class EventBook:
         return True
 
 
-def _written(happening: ClusterEvent, series: _Series, now: float) -> EventWrite:
+def _written(event: ClusterEvent, series: _Series, now: float) -> EventWrite:
     series.written = series.count
     series.interval = min(2 * series.interval, LONGEST_INTERVAL)
     series.due = now + series.interval
-    return EventWrite(happening, series.number, series.count)
+    return EventWrite(event, series.number, series.count)
 
 
 def _bound(remembered: OrderedDict[ClusterEvent, _Series] | OrderedDict[EventSubject, _Allowance]) -> None:

@@ -91,7 +91,7 @@ def _with_delay(pod: Pod, gates: PodGates) -> Pod:
 class PodMismatch:
     """One thing about which pod and runtime do not say the same.
 
-    >>> print(Difference("container a", "memory limit", "64Mi", "32Mi"))
+    >>> print(PodMismatch("container a", "memory limit", "64Mi", "32Mi"))
     container a: the memory limit is 64Mi in the pod and 32Mi in the runtime
     """
 

@@ -108,11 +108,11 @@ class ClusterWriter:
         """Begin to write."""
         self._thread.start()
 
-    def event(self, happening: ClusterEvent) -> None:
+    def event(self, event: ClusterEvent) -> None:
         """Write an event; the same one again is counted up."""
         with self._changed:
             self._number += 1
-            write = self._book.record(happening, self._clock(), self._number)
+            write = self._book.record(event, self._clock(), self._number)
             if write is not None:
                 self._add(_Task(write))
             self._changed.notify_all()
@@ -273,7 +273,7 @@ def _account(what: EventWrite | _Eviction | _Taint) -> AgentAccount:
 def _named(task: _Task) -> str:
     what = task.what
     if isinstance(what, EventWrite):
-        return f"an event about {what.happening.about.name} could not be written"
+        return f"an event about {what.event.about.name} could not be written"
     if isinstance(what, _Eviction):
         return f"{what.about.namespace}/{what.about.name} is not evicted and stays held back"
     return f"the node's taint could not be {'set' if what.present else 'removed'}"

@@ -33,7 +33,7 @@ def write_event(cluster: Cluster, write: EventWrite, node: str, now: datetime) -
     Raises:
         ClusterError: it failed.
     """
-    namespace = write.happening.about.namespace or "default"
+    namespace = write.event.about.namespace or "default"
     with cluster_errors():
         if write.count > 1:
             series = {"series": {"count": write.count, "lastObservedTime": now.strftime(_TIME)}}
@@ -104,15 +104,15 @@ def set_taint(cluster: Cluster, node: str, *, present: bool) -> bool:
 
 
 def _event(write: EventWrite, namespace: str, node: str, now: datetime) -> Event:
-    happening = write.happening
-    about = happening.about
+    event = write.event
+    about = event.about
     return Event(
         metadata=ObjectMeta(name=write.name, namespace=namespace),
         eventTime=now,
         action="Placing",
-        reason=happening.reason[:128] or "Unknown",
-        note=happening.note[:LONGEST_NOTE],
-        type="Warning" if happening.warning else "Normal",
+        reason=event.reason[:128] or "Unknown",
+        note=event.note[:LONGEST_NOTE],
+        type="Warning" if event.warning else "Normal",
         regarding=ObjectReference(
             apiVersion="v1", kind=about.kind, name=about.name, namespace=about.namespace or None, uid=about.uid
         ),

@@ -149,7 +149,7 @@ def sentence(code: str, reason: str) -> str:
     """Return the words for a refusal, the same for the same cause on whichever node.
 
     >>> sentence("MOOR-101", "UnexpectedAdmissionError")
-    'mooring: fewer CPUs are free than the pod asks for (MOOR-101, UnexpectedAdmissionError)'
+    'mooring: fewer CPUs are free than the pod requests (MOOR-101, UnexpectedAdmissionError)'
     """
     title = page(code).title
     first = title if title[:2].isupper() else title[:1].lower() + title[1:]
