@@ -6,11 +6,9 @@ any name or uid of a pod; :class:`Load` for the sums of the node resources check
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Generic, TypeVar
 
 from mooring.core.pod import Pod, ResourceList
 from mooring.devicemanager.state import DeviceState
@@ -25,9 +23,6 @@ from mooring.node.settings import Settings
 
 ASKED = "mooring.asked"
 """Uid of the pod about which nodes are asked: one answer serves all pods of its shape."""
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,36 +60,6 @@ class PodShape:
     pod: Pod
     requests: Mapping[str, int] = field(compare=False)
     """What the node resources check adds up."""
-
-
-class Recent(Generic[Key, Value]):
-    """Remembers the values that were used last, as many as it may."""
-
-    def __init__(self, most: int) -> None:
-        """Begin empty.
-
-        Args:
-            most: how many are kept.
-        """
-        self._most = most
-        self._kept: OrderedDict[Key, Value] = OrderedDict()
-
-    def get(self, key: Key) -> Value | None:
-        """Return a value that is still remembered."""
-        found = self._kept.get(key)
-        if found is not None:
-            self._kept.move_to_end(key)
-        return found
-
-    def put(self, key: Key, value: Value) -> None:
-        """Remember a value; the one that was not used for longest goes."""
-        self._kept[key] = value
-        self._kept.move_to_end(key)
-        if len(self._kept) > self._most:
-            self._kept.popitem(last=False)
-
-    def __len__(self) -> int:
-        return len(self._kept)
 
 
 def shape_of(pod: Pod) -> PodShape:

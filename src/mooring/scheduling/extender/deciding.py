@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
+from cachetools import LRUCache
+
 from mooring.core.pod import Pod, PodLevelGates
 from mooring.cpumanager.requests import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.explain.codes.pages import page
@@ -14,7 +16,7 @@ from mooring.kubelet.start import emptied
 from mooring.publisher.restored import NodeKind
 from mooring.scheduling.extender.outlook import Outlook, View
 from mooring.scheduling.extender.scoring import Merit, merit_of
-from mooring.scheduling.prediction import ADMITTED, Load, PodShape, Prediction, Recent, check, predicted
+from mooring.scheduling.prediction import ADMITTED, Load, PodShape, Prediction, check, predicted
 
 _MOST_ANSWERS = 20_000
 _MOST_AFTERWARDS = 256
@@ -52,10 +54,10 @@ class Decider:
             unknown: what to say about nodes of which nothing can be said.
         """
         self._unknown = unknown
-        self._answers: Recent[tuple[bytes, bytes], Prediction] = Recent(_MOST_ANSWERS)
-        self._afterwards: Recent[tuple[bytes, bytes], Kubelet] = Recent(_MOST_AFTERWARDS)
-        self._ever: Recent[tuple[object, ...], Prediction] = Recent(_MOST_ANSWERS)
-        self._merits: Recent[tuple[bytes, bytes], Merit] = Recent(_MOST_ANSWERS)
+        self._answers: LRUCache[tuple[bytes, bytes], Prediction] = LRUCache(_MOST_ANSWERS)
+        self._afterwards: LRUCache[tuple[bytes, bytes], Kubelet] = LRUCache(_MOST_AFTERWARDS)
+        self._ever: LRUCache[tuple[object, ...], Prediction] = LRUCache(_MOST_ANSWERS)
+        self._merits: LRUCache[tuple[bytes, bytes], Merit] = LRUCache(_MOST_ANSWERS)
         self.runs = 0
         """How often the engine was asked."""
         self.hits = 0
@@ -103,9 +105,9 @@ class Decider:
             return found
         self.runs += 1
         after, answer = predicted(view.kubelet, shape.pod)
-        self._answers.put(key, answer)
+        self._answers[key] = answer
         if answer.admitted:
-            self._afterwards.put(key, after)
+            self._afterwards[key] = after
         return answer
 
     def _merit(self, kind: NodeKind, view: View, shape: PodShape) -> Merit | None:
@@ -121,7 +123,7 @@ class Decider:
             if not answer.admitted:
                 return None
         found = merit_of(after, shape.pod.uid, kind.distances)
-        self._merits.put(key, found)
+        self._merits[key] = found
         return found
 
     def _ever_admitted(self, outlook: Outlook, shape: PodShape) -> bool:
@@ -140,7 +142,7 @@ class Decider:
                 return False
             _, found = predicted(empty, shape.pod)
             found = found if not found.admitted else check(shape, Load(), kind.settings)
-            self._ever.put(key, found)
+            self._ever[key] = found
         return found.admitted
 
 
