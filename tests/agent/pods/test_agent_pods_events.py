@@ -62,10 +62,10 @@ def test_nothing_is_counted_twice_or_lost(steps: list[tuple[int, float]]) -> Non
         happened[note] = happened.get(note, 0) + 1
         one = book.record(ClusterEvent(WEB, "Held", note), now, number)
         for write in [*([one] if one else []), *book.due(now)]:
-            assert write.count > written.get(write.happening.note, 0)
-            written[write.happening.note] = write.count
+            assert write.count > written.get(write.event.note, 0)
+            written[write.event.note] = write.count
     for write in book.due(now + 2 * LONGEST_INTERVAL):
-        written[write.happening.note] = write.count
+        written[write.event.note] = write.count
     assert written == happened
 
 
