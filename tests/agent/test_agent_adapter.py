@@ -11,7 +11,7 @@ import pytest
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 from tests.agent.whole_agent import Node, pod, start, until, whole
 
-from mooring.agent.cgroups.unseen import UnseenCGroups
+from mooring.agent.cgroups.protocol import UnseenCGroups
 from mooring.agent.nri.errors import RemoteError
 from mooring.agent.nri.observer import Loss, LostAnswer
 from mooring.agent.nri.plugin import given_by

@@ -11,7 +11,7 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.core.quantity import Quantity
 from mooring.node import Decision, Node
-from mooring.node.metrics import Metrics, observe_duration, samples
+from mooring.node.metrics.metrics import Metrics, observe_duration, samples
 
 GIB = 2**30
 PAGES = "hugepages-2Mi"

@@ -32,7 +32,7 @@ from mooring.node import Node
 from mooring.node.claims import Claim, Share, claim, claimable
 from mooring.node.hotplug import Broken, Restored, broken, came_online, remembered, replanned, went_offline
 from mooring.node.hotplug_findings import hotplug_findings
-from mooring.node.metrics import Metrics, fold
+from mooring.node.metrics.metrics import Metrics, fold
 
 
 def test_others_of_the_same_node_stand_in_until_the_cpu_is_back() -> None:

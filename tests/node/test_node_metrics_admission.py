@@ -26,10 +26,10 @@ from mooring.core.pod import Container, Pod, PodResources, QoS
 from mooring.cpumanager.facts import CPUsAssigned
 from mooring.devicemanager.state import Device
 from mooring.node import Node
-from mooring.node import metric_names as name
 from mooring.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted, PodAdmitted
-from mooring.node.metric_labels import REASONS, labels, pod_admission, rejection
-from mooring.node.metrics import Histogram, Metrics, fold, observe_duration, samples
+from mooring.node.metrics import names as name
+from mooring.node.metrics.labels import REASONS, labels, pod_admission, rejection
+from mooring.node.metrics.metrics import Histogram, Metrics, fold, observe_duration, samples
 
 REQUESTS = "topology_manager_admission_requests_total"
 ERRORS = "topology_manager_admission_errors_total"

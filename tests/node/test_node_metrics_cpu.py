@@ -7,7 +7,7 @@ from tests.node.metered import Metered, Numbers, config, container, init, number
 from mooring.core.bits import CPUMask
 from mooring.core.pod import ContainerKind, QoS
 from mooring.cpumanager.facts import CPUsAssigned, CPUsReleased
-from mooring.node.metrics import NUMA_GAUGE, fold
+from mooring.node.metrics.metrics import NUMA_GAUGE, fold
 
 MANAGERS = {"PodLevelResourceManagers": True}
 

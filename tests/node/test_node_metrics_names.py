@@ -8,7 +8,7 @@ import pytest
 from tests.node.metered import Metered, Numbers, config, container, pod
 
 from mooring.core.gates import FeatureGates, resolve_gates
-from mooring.node.metric_names import METRICS, Metric, MetricType
+from mooring.node.metrics.names import METRICS, Metric, MetricType
 
 ROWS = """
 cpu_manager_pinning_requests_total | counter | – | always

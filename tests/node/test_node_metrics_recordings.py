@@ -24,7 +24,7 @@ from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
 from mooring.node import Decision, Readmission
 from mooring.node.facts import KubeletStarted
-from mooring.node.metrics import NUMA_GAUGE, Metrics
+from mooring.node.metrics.metrics import NUMA_GAUGE, Metrics
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.scenario_machines import load_machines
 

@@ -12,8 +12,8 @@ from tests.node.resizable import EXTENDED, SIXTEEN, config, pod
 from mooring.core.config import MooringConfig
 from mooring.core.moment import SECOND, Moment
 from mooring.node import Node
-from mooring.node import metric_names as name
-from mooring.node.metrics import Metrics, pending_cpus
+from mooring.node.metrics import names as name
+from mooring.node.metrics.metrics import Metrics, pending_cpus
 from mooring.node.resizing import reconcile, resize
 
 STARTED, COMPLETED, PENDING = name.SCALE_DOWN_METRICS

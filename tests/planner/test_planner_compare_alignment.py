@@ -13,8 +13,7 @@ from tests.planner.compared import STATIC, machine, pod, pods, trace
 from mooring.core.config import ReservedMemory
 from mooring.core.cpuset import CPUSet
 from mooring.core.topology import discover_topology
-from mooring.planner.compare.alignment import Alignment, alignment, fewest, touched
-from mooring.planner.compare.measures import measure
+from mooring.planner.compare.measures import Alignment, alignment, fewest, measure, touched
 from mooring.planner.compare.stranded import Stranded
 from mooring.planner.compare.trace import shapes
 from mooring.planner.compare.trial import run_trial

@@ -19,11 +19,10 @@ from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.planner.compare import comparison as run
 from mooring.planner.compare import workers
-from mooring.planner.compare.alignment import Alignment
 from mooring.planner.compare.combinations import ALL_OPTIONS, Dimension, option_sets
 from mooring.planner.compare.comparison import MEASURES, Comparison, compare, rank_key
 from mooring.planner.compare.comparison_document import comparison_document
-from mooring.planner.compare.measures import Measures, VariantOutcome
+from mooring.planner.compare.measures import Alignment, Measures, VariantOutcome
 from mooring.planner.compare.stranded import Stranded
 from mooring.planner.compare.variant import Variant, changes_between
 

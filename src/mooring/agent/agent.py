@@ -41,7 +41,7 @@ from mooring.agent.verify import SandboxCheck, verify, verify_quotas, verify_san
 from mooring.core.config import IRQ_AFFINITY
 from mooring.core.machine import Finding
 from mooring.manifest.defaults import PodGates
-from mooring.node.metrics import Metrics, fold
+from mooring.node.metrics.metrics import Metrics, fold
 from mooring.service.clock import present_moment
 
 if TYPE_CHECKING:

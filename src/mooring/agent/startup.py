@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.layout import find_layout
-from mooring.agent.cgroups.protocol import CGroups
-from mooring.agent.cgroups.unseen import UnseenCGroups
+from mooring.agent.cgroups.protocol import CGroups, UnseenCGroups
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.node.kubelet import KubeletFinder
 from mooring.agent.options import overridden

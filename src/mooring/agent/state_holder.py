@@ -25,7 +25,7 @@ from mooring.agent.storage.store import Store
 from mooring.core.observer import Observer
 from mooring.core.plugins import PluginChoice
 from mooring.node.facts import AdmissionBegun
-from mooring.node.metrics import fold, observe_duration
+from mooring.node.metrics.metrics import fold, observe_duration
 from mooring.plugins.host import failures
 from mooring.plugins.observing import Told, changes_between, tell
 

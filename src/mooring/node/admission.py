@@ -30,9 +30,15 @@ from mooring.node.facts import (
     PodAdmitted,
     PodRejected,
 )
-from mooring.node.manager_hints import container_hints, pod_hints
 from mooring.node.plugin_affinity import AffinityAsked, with_plugins
-from mooring.node.providers import Providers, without_stale_cpus, without_stale_devices, without_stale_memory
+from mooring.node.providers import (
+    Providers,
+    container_hints,
+    pod_hints,
+    without_stale_cpus,
+    without_stale_devices,
+    without_stale_memory,
+)
 from mooring.node.settings import Settings
 from mooring.plugins.facts import PluginFailed
 from mooring.plugins.host import PluginHost

@@ -1,7 +1,8 @@
-"""The state of all managers while pods come and go, and the removal of what is stale.
+"""The state of all managers: the hints that they give for a pod, and the removal of stale state.
 
-Source: kubelet v1.37.1, removeStaleState of both managers; spec: cpu-manager.md sections 10 and 11, memory-manager.md
-section 6.
+Source: kubelet v1.37.1, removeStaleState of both managers and topologymanager scope_*.go; spec: cpu-manager.md
+sections 10 and 11, memory-manager.md section 6, topology-manager.md sections 3 and 4. CPUs of containers that a restart
+finds in the middle of a resize are asked for by the rules of the extension (spec: resize.md section 5.3).
 """
 
 from __future__ import annotations
@@ -10,20 +11,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.core.observer import Observer
-from mooring.core.pod import Pod
+from mooring.core.pod import Container, Pod
+from mooring.cpumanager import policy_hints as cpu_hints
 from mooring.cpumanager.pod_restore import without_orphans as without_orphaned_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.static import Reusable
+from mooring.devicemanager import hints as device_hints
 from mooring.devicemanager.allocation import drop_stale
 from mooring.devicemanager.state import DeviceState, ReusableDevices
+from mooring.extensions import cpu_resize
 from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.extensions.release import release
+from mooring.extensions.scale_down import is_resized
+from mooring.memorymanager import policy_hints as memory_hints
 from mooring.memorymanager.pod_restore import without_orphans as without_orphaned_memory
 from mooring.memorymanager.reuse import ReusableMemory
 from mooring.memorymanager.state import MemoryState
 from mooring.memorymanager.static import remove as remove_memory
 from mooring.node.facts import StaleStateRemoved
 from mooring.node.settings import Settings
+from mooring.topologymanager.entries import ResourceHints
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +120,37 @@ def _has(pod: Pod, name: str) -> bool:
 def _report(stale: list[tuple[str, str]], observer: Observer | None) -> None:
     if stale and observer is not None:
         observer(StaleStateRemoved(tuple(sorted({uid for uid, _ in stale}))))
+
+
+def container_hints(
+    settings: Settings, given: Providers, pod: Pod, container: Container, observer: Observer | None
+) -> tuple[ResourceHints | None, ...]:
+    """Return the hints of each manager for one container, in the order of the managers."""
+    cpu, memory = settings.cpu, settings.memory
+    devices = device_hints.container_hints(
+        given.devices, given.reusable_devices, settings.numa_ids, pod, container, observer
+    )
+    cpus = blocks = None
+    if cpu is not None and is_resized(cpu, given.cpu, pod, container):
+        cpus = cpu_resize.container_hints(cpu, given.cpu, pod, container, observer)
+    elif cpu is not None:
+        cpus = cpu_hints.container_hints(cpu, given.cpu, given.reusable_cpus, pod, container, observer)
+    if memory is not None:
+        blocks = memory_hints.container_hints(memory, given.memory, given.reusable_memory, pod, container, observer)
+    return devices, cpus, blocks
+
+
+def pod_hints(
+    settings: Settings, given: Providers, pod: Pod, observer: Observer | None
+) -> tuple[ResourceHints | None, ...]:
+    """Return the hints of each manager for a whole pod, in the order of the managers."""
+    cpu, memory = settings.cpu, settings.memory
+    devices = device_hints.pod_hints(given.devices, settings.numa_ids, pod, observer)
+    cpus = blocks = None
+    if cpu is not None and any(is_resized(cpu, given.cpu, pod, container) for container in pod.containers):
+        cpus = cpu_resize.pod_hints(cpu, given.cpu, pod, observer)
+    elif cpu is not None:
+        cpus = cpu_hints.pod_hints(cpu, given.cpu, given.reusable_cpus, pod, observer)
+    if memory is not None:
+        blocks = memory_hints.pod_hints(memory, given.memory, given.reusable_memory, pod, observer)
+    return devices, cpus, blocks

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mooring.node.metric_names import METRICS, SCALE_DOWN_METRICS, MetricType
-from mooring.node.metrics import Metrics, samples
+from mooring.node.metrics.metrics import Metrics, samples
+from mooring.node.metrics.names import METRICS, SCALE_DOWN_METRICS, MetricType
 
 _SUFFIXES = ("_bucket", "_sum", "_count")
 

@@ -21,7 +21,7 @@ from mooring.kubelet.events import Event, Readmit, after_event, check_known, ord
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.manifest.scenario import Admit, Remove
 from mooring.node.hotplug_findings import hotplug_findings
-from mooring.node.metrics import Metrics, fold
+from mooring.node.metrics.metrics import Metrics, fold
 from mooring.planner.answering import Answer, answer_of, corrected
 from mooring.planner.plan_findings import (
     chance_findings,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
 
-from mooring.agent.cgroups.unseen import UnseenCGroups
+from mooring.agent.cgroups.protocol import UnseenCGroups
 
 
 def show(machine: MadeUpMachine, path: str, processes: str) -> None:

@@ -19,7 +19,7 @@ from mooring.discovery.loader import load_machine
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.manifest.pods import pod_from_object
-from mooring.node.metrics import Metrics, fold
+from mooring.node.metrics.metrics import Metrics, fold
 from mooring.node.node import numa_of_blocks
 
 NOON = 1_770_000_000.0

@@ -17,7 +17,7 @@ from mooring.agent.status.health import LONGEST_PAUSE, REMEDY, health_pages, unr
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import EffectiveSet, Heartbeat, Published, RuntimeLink, Snapshot
 from mooring.core.cpuset import CPUSet
-from mooring.node.metrics import samples
+from mooring.node.metrics.metrics import samples
 
 
 def metrics_of(snapshot: Snapshot) -> AgentMetrics:

@@ -22,7 +22,7 @@ from mooring.core.moment import SECOND, Moment
 from mooring.discovery.loader import load_machine
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet
-from mooring.node.metrics import Metrics
+from mooring.node.metrics.metrics import Metrics
 from mooring.service.http import serve_unix
 
 CONFIG = replace(

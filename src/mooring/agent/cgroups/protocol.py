@@ -187,3 +187,53 @@ def _beside(found: Cpuset, wanted: WriteCPUSet) -> Compliance:
     pairs = ((found.cpus, wanted.cpus), (found.mems, wanted.mems))
     is_within = all(not right or has <= right for has, right in pairs)
     return Compliance.WITHIN if is_within else Compliance.BEYOND
+
+
+class UnseenCGroups:
+    """Control groups of a machine that is not this one: nothing is written and nothing deviates.
+
+    For an agent that runs on a machine description of a test or a simulation, whose CPUs are not those of the kernel.
+    """
+
+    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
+        """Write nothing."""
+        return CPUSetWritten(wanted)
+
+    def return_cpus(self, wanted: ReturnCPUs) -> str:
+        """Return nothing."""
+        del wanted
+        return ""
+
+    def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
+        """Lift nothing."""
+        return QuotaLifted(wanted)
+
+    def restore_quota(self, place: LiftQuota, quota: Quota) -> CGroupTrouble | None:
+        """Restore nothing."""
+        del place, quota
+        return None
+
+    def in_effect(self, place: WriteCPUSet) -> Cpuset | None:
+        """See nothing."""
+        del place
+        return None
+
+    def has_group(self, cgroup: str, pid: int) -> bool:
+        """Miss nothing."""
+        del cgroup, pid
+        return True
+
+    def has_processes(self, cgroup: str, pid: int) -> bool:
+        """See nothing run."""
+        del cgroup, pid
+        return False
+
+    def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
+        """Find nothing."""
+        del wanted
+        return ()
+
+    def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[QuotaFound, ...]:
+        """Find nothing."""
+        del wanted
+        return ()

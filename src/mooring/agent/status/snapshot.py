@@ -15,7 +15,7 @@ from mooring.agent.reactor.values import AgentState
 from mooring.agent.status.overlap import Overlap, overlaps
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
-from mooring.node.metrics import Metrics
+from mooring.node.metrics.metrics import Metrics
 from mooring.plugins.facts import PluginFailed
 
 

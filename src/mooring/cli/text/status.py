@@ -11,11 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
-from mooring.cli.text.interrupts import INTERRUPT_COLUMNS, interrupt_rows, interrupts_sentence
 from mooring.core.cpuset import CPUSet
 from mooring.render.console import STYLES, Breaking
 from mooring.render.wording import clean, plural
 
+INTERRUPT_COLUMNS = ("interrupt", "device", "CPUs", "", "")
+_DEFAULT_INTERRUPT = -1
+"""The row of the default CPUs of new interrupts."""
 _SHORT_ID = 12
 _LISTS = {
     "Exclusive CPUs": "exclusive",
@@ -239,3 +241,49 @@ def _held(held: list[Mapping[str, Any]]) -> Iterator[RenderableType]:
 def _time(text: str) -> str:
     """Return a time as people write it."""
     return text.replace("T", " ").replace("Z", " UTC")
+
+
+def interrupts_sentence(interrupts: Mapping[str, Any]) -> str:
+    """Return the interrupts of a status document in one line.
+
+    >>> row = {"number": 24, "name": "eth0", "cpus": "0-7", "wanted": "0-1,4-7", "why": "kept-away"}
+    >>> told = {"mode": "dry-run", "total": 9, "managed": 2, "noRoom": 0, "moved": [], "pending": [row]}
+    >>> interrupts_sentence({**told, "leftAlone": []})
+    '9, dry run: 1 would move; 2 placed by the kernel'
+    """
+    dry = interrupts["mode"] == "dry-run"
+    moved, pending, alone = (_numbered(interrupts[name]) for name in ("moved", "pending", "leftAlone"))
+    parts = [f"{pending} would move" if dry else f"{moved} moved"]
+    if pending and not dry:
+        parts.append(f"{pending} could not be moved")
+    if interrupts["managed"]:
+        parts.append(f"{interrupts['managed']} placed by the kernel")
+    if interrupts["noRoom"]:
+        parts.append(f"{interrupts['noRoom']} without another CPU")
+    if alone:
+        parts.append(f"{alone} moved by another program and left alone")
+    return f"{interrupts['total']}, {'dry run: ' if dry else ''}{'; '.join(parts)}"
+
+
+def interrupt_rows(interrupts: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
+    """Return a row for each interrupt that is not, or would not be, where it was."""
+    return [*_interrupt_rows(interrupts)] if interrupts is not None else []
+
+
+def _interrupt_rows(interrupts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    would = "would become" if interrupts["mode"] == "dry-run" else "could not become"
+    for row in interrupts["pending"]:
+        yield (*_named(row), f"{would} {row['wanted']}", row["why"])
+    for row in interrupts["moved"]:
+        yield (*_named(row), f"was {row['original']}", row["why"])
+    for row in interrupts["leftAlone"]:
+        yield (*_named(row), "left alone", "moved by another program")
+
+
+def _named(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return "new ones" if row["number"] == _DEFAULT_INTERRUPT else str(row["number"]), row["name"], row["cpus"]
+
+
+def _numbered(rows: list[Mapping[str, Any]]) -> int:
+    """Return how many interrupts there are among rows; where new ones begin is none."""
+    return sum(row["number"] != _DEFAULT_INTERRUPT for row in rows)

@@ -33,8 +33,6 @@ from mooring.memorymanager.facts import (
     MemoryPinningFailed,
     MemoryPinningRequested,
 )
-from mooring.node import metric_labels as label
-from mooring.node import metric_names as name
 from mooring.node.facts import (
     AdmissionBegun,
     ContainerAdmitted,
@@ -43,8 +41,10 @@ from mooring.node.facts import (
     PodWithdrawn,
     ResizeRefused,
 )
-from mooring.node.metric_labels import Labels, allocation, assignment
-from mooring.node.metric_names import Metric
+from mooring.node.metrics import labels as label
+from mooring.node.metrics import names as name
+from mooring.node.metrics.labels import Labels, allocation, assignment
+from mooring.node.metrics.names import Metric
 from mooring.node.resize import INFEASIBLE
 from mooring.node.settings import Settings
 from mooring.topologymanager.facts import HintsMerged

@@ -17,12 +17,12 @@ from typing import TypeAlias
 
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
-from mooring.node import metric_labels as label
-from mooring.node import metric_names as name
 from mooring.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted, PodAdmitted, PodRejected
-from mooring.node.metric_labels import Labels, labels
-from mooring.node.metric_names import METRICS, SCALE_DOWN_METRICS, Metric, MetricType
-from mooring.node.metric_rules import counted_per_numa, increments
+from mooring.node.metrics import labels as label
+from mooring.node.metrics import names as name
+from mooring.node.metrics.labels import Labels, labels
+from mooring.node.metrics.names import METRICS, SCALE_DOWN_METRICS, Metric, MetricType
+from mooring.node.metrics.rules import counted_per_numa, increments
 from mooring.node.settings import Settings
 from mooring.topologymanager.merge import NONE
 

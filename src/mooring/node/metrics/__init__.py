@@ -1,0 +1,1 @@
+"""Metrics of the resource managers: their names, their labels, and how facts are counted."""
