@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.machineinfo import Core, HugePages, MachineInfo, Node
+from mooring.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
-from mooring.node import Node as KubeletNode
+from mooring.node import Node
 
 GIB = 2**30
 
@@ -32,7 +32,7 @@ def machine(nodes: int, cpus_per_node: int = 32) -> MachineInfo:
         num_sockets=2,
         memory_capacity=nodes * 64 * GIB,
         topology=tuple(
-            Node(
+            NUMANode(
                 node_id=node,
                 memory=64 * GIB,
                 cores=tuple(
@@ -63,7 +63,7 @@ def pod(uid: str, cpus: int = 4, memory: str = "4Gi") -> Pod:
     return Pod(uid, uid, containers=(Container("main", requests=amounts, limits=amounts),), qos=QoS.GUARANTEED)
 
 
-def filled(node: KubeletNode, share: float) -> KubeletNode:
+def filled(node: Node, share: float) -> Node:
     """Admit pods of 4 CPUs until ``share`` of the node's CPUs is taken."""
     if node.settings.topology is None:
         raise ValueError("the machine has no CPUs")
@@ -114,7 +114,7 @@ RICH_LIMITS = {
 }
 
 
-def rich_node() -> KubeletNode:
+def rich_node() -> Node:
     """Return the rich machine half full, with two kinds of devices, two of each on every node."""
     devices = {
         f"vendor.example/{kind}": tuple(Device(f"{kind}-{number}", (number % 8,)) for number in range(16))
@@ -140,5 +140,5 @@ def gpu_tray() -> MachineInfo:
     def distances(node: int) -> tuple[int, ...]:
         return tuple(10 if node == other else 20 if other < 2 else 40 for other in range(34))
 
-    nodes = tuple(Node(node, 64 * GIB, cores=cores(node), distances=distances(node)) for node in range(34))
+    nodes = tuple(NUMANode(node, 64 * GIB, cores=cores(node), distances=distances(node)) for node in range(34))
     return MachineInfo(64, 2, 34 * 64 * GIB, nodes)

@@ -9,7 +9,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, whole
 
-from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources, PodSandbox
+from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.desired import expected
 from mooring.agent.reactor.lifecycle import state_change
@@ -20,8 +20,7 @@ from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import JournalWriter
 from mooring.agent.storage.store import Store
 from mooring.core.config import MooringConfig
-from mooring.core.pod import Container as PodContainer
-from mooring.core.pod import Pod
+from mooring.core.pod import Container, Pod
 
 RUNNING = 250
 EXCLUSIVE = 40
@@ -32,8 +31,8 @@ def sandbox(uid: str) -> PodSandbox:
     return PodSandbox(f"sandbox-{uid}", uid, uid, "default", cgroup_parent=f"/kubepods/pod{uid}")
 
 
-def container(uid: str, **fields: object) -> Container:
-    made = Container(f"{uid}-main", f"sandbox-{uid}", "main", resources=LinuxResources(quota=400_000))
+def container(uid: str, **fields: object) -> RuntimeContainer:
+    made = RuntimeContainer(f"{uid}-main", f"sandbox-{uid}", "main", resources=LinuxResources(quota=400_000))
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
@@ -42,7 +41,7 @@ def busy() -> AgentState:
     state = resume(machine(8), config, MooringConfig(fixed_defects=frozenset({"pod-restart"}))).state
     for number in range(RUNNING):
         uid = f"pod{number}"
-        asked = pod(uid) if number < EXCLUSIVE else Pod(uid, uid, containers=(PodContainer("main"),))
+        asked = pod(uid) if number < EXCLUSIVE else Pod(uid, uid, containers=(Container("main"),))
         made = create_container(state, sandbox(uid), container(uid), asked)
         assert isinstance(made.answer, Adjusted)
         record = made.answer.adjustment.resources
@@ -64,7 +63,7 @@ def test_create_exclusive_container_and_move_210_shared_ones(benchmark: Benchmar
 
 
 def test_create_shared_container(benchmark: BenchmarkFixture, state: AgentState) -> None:
-    asked = Pod("asked", "asked", containers=(PodContainer("main"),))
+    asked = Pod("asked", "asked", containers=(Container("main"),))
     made: EventOutcome = benchmark(create_container, state, sandbox("asked"), container("asked"), asked)
     assert isinstance(made.answer, Adjusted)
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import MACHINE, Listening, pod, until, whole
 
-from mooring.agent.nri.types import Container, ContainerState, PodSandbox
+from mooring.agent.nri.types import ContainerState, PodSandbox, RuntimeContainer
 from mooring.agent.status.client import ask_status
 from mooring.core.errors import InputError
 
@@ -175,7 +175,7 @@ class World:
     """What runs on the runtime, as the test plays it."""
 
     pods: list[PodSandbox] = field(default_factory=list)
-    containers: list[Container] = field(default_factory=list)
+    containers: list[RuntimeContainer] = field(default_factory=list)
 
     def create(self, runtime: RuntimeSide, name: str, cpus: int) -> str:
         """Create a container and return the CPUs that it was given."""

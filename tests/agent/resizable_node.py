@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.agent.small_node import CONFIG, GIB, INFO, container, sandbox
 
-from mooring.agent.nri.types import Container, LinuxResources, PodSandbox
+from mooring.agent.nri.types import LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.quotas import quota_of, shares_of
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.values import AgentState, Options
@@ -48,5 +48,5 @@ def annotated(uid: str) -> PodSandbox:
     return replace(sandbox(uid), annotations={"mooring/assigned": "true"})
 
 
-def sized(uid: str, cpus: float, name: str = "main") -> Container:
+def sized(uid: str, cpus: float, name: str = "main") -> RuntimeContainer:
     return container(uid, name, resources=sizes(cpus))

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field, replace
 from tests.agent.simulated_runtime import KilledError, Runtime
 
 from mooring.agent.nri.errors import RefusalError
-from mooring.agent.nri.types import Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox
+from mooring.agent.nri.types import (
+    ContainerAdjustment,
+    ContainerUpdate,
+    Event,
+    LinuxResources,
+    PodSandbox,
+    RuntimeContainer,
+)
 from mooring.agent.reactor.assigned import are_files_behind
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.desired import expected, nodes_of, set_of
@@ -103,7 +110,9 @@ class SimulatedAgent:
 
     # Calls of the runtime.
 
-    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
+    def synchronize(
+        self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
+    ) -> Sequence[ContainerUpdate]:
         asked = unlisted(self.state, pods, containers)
         running = {one.id for one in asked if self.runtime.has_processes(one.id)}
         missing = unknown_pods(self.state, pods, containers, running)
@@ -112,7 +121,7 @@ class SimulatedAgent:
         return self._updates(self._done(synchronize(self.state, pods, containers, specs, None, now, running), ""))
 
     def create_container(
-        self, pod: PodSandbox, container: Container
+        self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         spec = self._pod(pod, [*messages_of(self.state, pod.id), container])
         answer = self._done(create_container(self.state, pod, container, spec), pod.uid).answer
@@ -120,15 +129,15 @@ class SimulatedAgent:
         return answer.adjustment, answer.updates
 
     def update_container(
-        self, pod: PodSandbox, container: Container, resources: LinuxResources
+        self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
     ) -> Sequence[ContainerUpdate]:
         found = update_container(self.state, pod, container, resources, None, self.world.now)
         return self._updates(self._done(found, pod.uid))
 
-    def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
+    def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
         return self._updates(self._done(stop_container(self.state, container), pod.uid))
 
-    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None:
+    def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         spec = None
         if pod is not None and container is not None and needs_pod(self.state, event, pod, container):
             spec = self._pod(pod, [*messages_of(self.state, pod.id), container])
@@ -136,7 +145,9 @@ class SimulatedAgent:
 
     def next_reply(self) -> None:
         """Answer a request about a container that nobody knows: any reply brings the runtime's record up to date."""
-        self.runtime.deliver(self._updates(self._done(stop_container(self.state, Container("nobody", "", "")), "")))
+        self.runtime.deliver(
+            self._updates(self._done(stop_container(self.state, RuntimeContainer("nobody", "", "")), ""))
+        )
 
     def see_online(self, online: int) -> None:
         """Learn which CPUs are online."""
@@ -253,7 +264,7 @@ class SimulatedAgent:
             if self.steps_to_live < 0:
                 raise KilledError
 
-    def _pod(self, sandbox: PodSandbox, seen: Sequence[Container]) -> Pod:
+    def _pod(self, sandbox: PodSandbox, seen: Sequence[RuntimeContainer]) -> Pod:
         pod = self.world.pods[sandbox.uid]
         if sandbox.uid not in self.world.without_source:
             return pod

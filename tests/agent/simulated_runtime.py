@@ -15,13 +15,13 @@ from typing import Protocol
 
 from mooring.agent.nri.errors import RefusalError
 from mooring.agent.nri.types import (
-    Container,
     ContainerAdjustment,
     ContainerState,
     ContainerUpdate,
     Event,
     LinuxResources,
     PodSandbox,
+    RuntimeContainer,
 )
 
 
@@ -30,19 +30,21 @@ class KilledError(Exception):
 
 
 class Plugin(Protocol):
-    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]: ...
+    def synchronize(
+        self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
+    ) -> Sequence[ContainerUpdate]: ...
 
     def create_container(
-        self, pod: PodSandbox, container: Container
+        self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]: ...
 
     def update_container(
-        self, pod: PodSandbox, container: Container, resources: LinuxResources
+        self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
     ) -> Sequence[ContainerUpdate]: ...
 
-    def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]: ...
+    def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]: ...
 
-    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None: ...
+    def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None: ...
 
 
 class Stage(Enum):
@@ -70,9 +72,9 @@ class Process:
     def runs(self) -> bool:
         return self.stage in (Stage.TASK, Stage.RUNNING)
 
-    def message(self) -> Container:
+    def message(self) -> RuntimeContainer:
         state = {Stage.RUNNING: ContainerState.RUNNING, Stage.MAKING: ContainerState.UNKNOWN}
-        return Container(
+        return RuntimeContainer(
             self.id,
             self.sandbox,
             self.name,

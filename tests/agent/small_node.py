@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mooring.agent.nri.types import Container, ContainerState, LinuxResources, PodSandbox
+from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.resume import resume
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.machineinfo import Core, MachineInfo, Node
-from mooring.core.pod import Container as PodContainer
-from mooring.core.pod import ContainerKind, Pod, QoS
+from mooring.core.machineinfo import Core, MachineInfo, NUMANode
+from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.quantity import Quantity
 
 GIB = 2**30
@@ -19,7 +18,7 @@ INFO = MachineInfo(
     1,
     8 * GIB,
     tuple(
-        Node(
+        NUMANode(
             node,
             4 * GIB,
             cores=tuple(Core(core, (core,), 0) for core in range(4 * node, 4 * node + 4)),
@@ -54,7 +53,7 @@ def guaranteed(
 ) -> Pod:
     """Return a Guaranteed pod with containers ``main``, ``c1``, ``c2`` ..."""
     made = tuple(
-        PodContainer(
+        Container(
             name_of(number),
             kinds[number] if kinds else ContainerKind.APP,
             amounts(amount),
@@ -66,7 +65,7 @@ def guaranteed(
 
 
 def shared(uid: str) -> Pod:
-    return Pod(uid, f"name-{uid}", containers=(PodContainer("main"),))
+    return Pod(uid, f"name-{uid}", containers=(Container("main"),))
 
 
 def name_of(number: int) -> str:
@@ -79,12 +78,12 @@ def sandbox(uid: str, number: int = 0) -> PodSandbox:
     )
 
 
-def container(uid: str, name: str = "main", life: int = 0, **fields: object) -> Container:
-    made = Container(f"{uid}-{name}-{life}", f"sandbox-{uid}-0", name, resources=LinuxResources(quota=100_000))
+def container(uid: str, name: str = "main", life: int = 0, **fields: object) -> RuntimeContainer:
+    made = RuntimeContainer(f"{uid}-{name}-{life}", f"sandbox-{uid}-0", name, resources=LinuxResources(quota=100_000))
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def running(uid: str, name: str = "main", cpus: str = "", mems: str = "") -> Container:
+def running(uid: str, name: str = "main", cpus: str = "", mems: str = "") -> RuntimeContainer:
     """Return a container as Synchronize lists it."""
     return container(
         uid,

@@ -13,7 +13,7 @@ from tests.render.pictured import terminal_text
 from mooring.agent.claims import claim_asked, node_message
 from mooring.agent.nri.convert import container_from
 from mooring.agent.nri.messages import NRI
-from mooring.agent.nri.types import Container, Event
+from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.reactor.claimed import claimed_cpus, variables
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
 from mooring.agent.reactor.container_start import create_container
@@ -175,7 +175,7 @@ def test_no_claim_is_answered_that_cannot_be_written_where_the_operator_wants_th
 def test_variables_of_a_runtime_message_are_read() -> None:
     message = NRI["Container"](id="c", name="main", env=[f"{SLOW}=6", "PATH=/bin", f"{FAST}=4-5"])
     assert container_from(message).claims == (FAST, SLOW)
-    assert Container("c", "s", "main").claims == ()
+    assert RuntimeContainer("c", "s", "main").claims == ()
 
 
 def test_every_share_has_a_variable_of_its_own() -> None:

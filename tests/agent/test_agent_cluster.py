@@ -17,7 +17,7 @@ from tests.agent.whole_agent import NODE, Node, pod, until, whole
 from mooring.agent.agent import Agent
 from mooring.agent.nri.errors import RemoteError
 from mooring.agent.nri.plugin import connect_to
-from mooring.agent.nri.types import Container, PodSandbox
+from mooring.agent.nri.types import PodSandbox, RuntimeContainer
 from mooring.agent.pods.source import CONFIG_SOURCE
 from mooring.agent.pods.writer import MOST_TRIES, ClusterWriter
 from mooring.agent.pods.writes import EFFECT, TAINT
@@ -53,7 +53,7 @@ def in_shop(name: str, **annotations: str) -> PodSandbox:
     return replace(pod(name), namespace="shop", annotations=annotations)
 
 
-def called(name: str, container: str, cpus: int) -> Container:
+def called(name: str, container: str, cpus: int) -> RuntimeContainer:
     return replace(whole(name, cpus), id=f"c-{name}-{container}", name=container)
 
 

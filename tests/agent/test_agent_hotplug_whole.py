@@ -15,7 +15,7 @@ from tests.agent.whole_agent import Node, pod, rest, start, until
 
 from mooring.agent.agent import Agent
 from mooring.agent.node.cpu_hotplug import OnlineCPUList
-from mooring.agent.nri.types import Container
+from mooring.agent.nri.types import RuntimeContainer
 from mooring.agent.uninstall import Uninstalled
 from mooring.agent.verify import verify
 from mooring.core.cpuset import CPUSet
@@ -81,7 +81,7 @@ def knows(node: Node, offline: str) -> None:
     until(lambda: node.status["cpus"]["offline"] == offline, f"the agent knows that {offline or 'none'} is offline")
 
 
-def has(node: Node, *wanted: tuple[Container, str]) -> None:
+def has(node: Node, *wanted: tuple[RuntimeContainer, str]) -> None:
     until(lambda: all(node.cpus(one) == cpus for one, cpus in wanted), f"cpusets {[cpus for _, cpus in wanted]}")
 
 

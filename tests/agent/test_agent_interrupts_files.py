@@ -16,7 +16,7 @@ from mooring.agent.interrupts.journal import FILE, InterruptJournal
 from mooring.agent.interrupts.writing import InterruptWriter
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.hardware.kernelfiles import parse_mask
-from mooring.extensions.interrupts import Owner, Room
+from mooring.extensions.interrupts import InterruptCPUs, Owner
 from mooring.extensions.steering import NEW, Kept, Memory, Step, steer
 
 
@@ -136,7 +136,7 @@ def written_by(
     return InterruptWriter(files, InterruptJournal(folder, "b1"), tell), told, files
 
 
-ROOM = Room(cpus("0-7"), cpus("0"))
+ROOM = InterruptCPUs(cpus("0-7"), cpus("0"))
 HELD = (Owner("web", cpus("2-3")),)
 
 
@@ -195,4 +195,4 @@ def test_the_interrupts_of_this_machine_can_be_read() -> None:
     for one in looked.interrupts:
         assert one.allowed
         assert one.effective is None or one.effective <= looked.online
-    assert steer(looked.interrupts, Memory(), (), Room(looked.online, CPUSet())).writes == ()
+    assert steer(looked.interrupts, Memory(), (), InterruptCPUs(looked.online, CPUSet())).writes == ()

@@ -20,7 +20,7 @@ from tests.documents.validation import complaints
 from mooring.agent.agent import Agent
 from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.interrupts.reconcile import held_devices
-from mooring.agent.nri.types import Container, Event
+from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.startup import AgentCommand, Startup
 from mooring.agent.uninstall import Uninstalled, uninstall
 from mooring.core.pod import Pod, QoS
@@ -137,7 +137,7 @@ def test_without_the_extension_nobody_looks(node: Node, lines: MadeUpInterrupts)
     assert agent.snapshot.interrupts is None
 
 
-def moved(node: Node) -> tuple[RuntimeSide, Container]:
+def moved(node: Node) -> tuple[RuntimeSide, RuntimeContainer]:
     """Run an agent that has moved interrupts away from a container."""
     agent = agent_with(node, ON)
     runtime = node.listening.next()

@@ -6,10 +6,10 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node, pod, start, whole
 
 from mooring.agent.agent import Agent
-from mooring.agent.nri.types import Container, Event
+from mooring.agent.nri.types import Event, RuntimeContainer
 
 
-def without_groups(node: Node) -> tuple[Agent, RuntimeSide, Container]:
+def without_groups(node: Node) -> tuple[Agent, RuntimeSide, RuntimeContainer]:
     """Let a pod run whose groups the agent never saw, as in a control group namespace of its own."""
     agent = node.agent()
     runtime = node.listening.next()

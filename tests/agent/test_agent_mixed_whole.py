@@ -11,7 +11,7 @@ from tests.agent.test_agent_uninstall import leaving
 from tests.agent.whole_agent import Node, pod, start, until, whole
 
 from mooring.agent.agent import Agent
-from mooring.agent.nri.types import Container, Event
+from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.uninstall import Uninstalled
 
 KUBELET = """\
@@ -23,7 +23,7 @@ fixedDefects: [pod-restart]
 FILES = ("assigned.cpuset", "shared.cpuset")
 
 
-def mixing(node: Node, value: str = "true") -> tuple[Agent, RuntimeSide, Container]:
+def mixing(node: Node, value: str = "true") -> tuple[Agent, RuntimeSide, RuntimeContainer]:
     """Start an agent, and a mixed container with two CPUs of its own."""
     node.kubelet = KUBELET
     agent = node.agent("assigned: all")
@@ -41,7 +41,7 @@ def container(node: Node, name: str) -> dict[str, Any]:
     return next(one for each in node.status["pods"] for one in each["containers"] if one["name"] == name)
 
 
-def end(runtime: RuntimeSide, name: str, own: Container) -> None:
+def end(runtime: RuntimeSide, name: str, own: RuntimeContainer) -> None:
     runtime.stop(pod(name), own)
     runtime.state_change(Event.STOP_POD_SANDBOX, pod(name), None)
 

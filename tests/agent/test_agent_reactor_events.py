@@ -21,7 +21,7 @@ from tests.agent.small_node import (
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
 from mooring.agent.configuration import AgentConfiguration
-from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources
+from mooring.agent.nri.types import ContainerState, Event, LinuxResources, RuntimeContainer
 from mooring.agent.options import AgentOptions, OnRejection
 from mooring.agent.pods.source import CONFIG_SOURCE
 from mooring.agent.reactor.container_start import create_container
@@ -66,7 +66,7 @@ def create(state: AgentState, pod: Pod, name: str = "main", life: int = 0) -> Ev
     return create_container(state, sandbox(pod.uid), container(pod.uid, name, life), pod)
 
 
-def tell(state: AgentState, event: Event, made: Container, pod: Pod | None = None) -> EventOutcome:
+def tell(state: AgentState, event: Event, made: RuntimeContainer, pod: Pod | None = None) -> EventOutcome:
     uid = made.pod_sandbox_id.split("-")[1]
     return state_change(state, event, sandbox(uid), made, pod)
 

@@ -23,7 +23,7 @@ from mooring.agent.pods.quotas import shares_of
 from mooring.agent.reactor.assigned import are_files_behind
 from mooring.agent.reactor.values import AssignedScope, Options
 from mooring.core.cpuset import CPUSet
-from mooring.core.machineinfo import Core, MachineInfo, Node
+from mooring.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.core.moment import SECOND, Moment
 
 GIB = 2**30
@@ -32,7 +32,7 @@ INFO = MachineInfo(
     1,
     16 * GIB,
     tuple(
-        Node(
+        NUMANode(
             node,
             8 * GIB,
             cores=tuple(Core(core, (core,), 0) for core in range(6 * node, 6 * node + 6)),

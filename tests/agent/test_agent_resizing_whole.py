@@ -12,7 +12,7 @@ from tests.agent.whole_agent import Node, pod, start, until, whole
 
 from mooring.agent.agent import Agent
 from mooring.agent.nri.errors import RemoteError
-from mooring.agent.nri.types import Container, Event
+from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.uninstall import Uninstalled
 
 KUBELET = """\
@@ -33,7 +33,7 @@ def resizing(node: Node, delay: str) -> tuple[Agent, RuntimeSide]:
     return agent, runtime
 
 
-def resize(node: Node, runtime: RuntimeSide, name: str, own: Container, cpus: int) -> None:
+def resize(node: Node, runtime: RuntimeSide, name: str, own: RuntimeContainer, cpus: int) -> None:
     """Update a container as a runtime does: others first, then itself, then it tells."""
     reply = runtime.update(pod(name), own, whole(name, cpus).resources)
     for one in sorted(reply.update, key=lambda update: bool(update.container_id == own.id)):

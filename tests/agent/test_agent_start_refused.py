@@ -15,7 +15,7 @@ from mooring.agent.agent import Agent
 from mooring.agent.cgroups import cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.nri.errors import RemoteError
-from mooring.agent.nri.types import Container, Event
+from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import Phase
@@ -45,7 +45,7 @@ def begun(node: Node) -> tuple[Agent, RuntimeSide]:
     return agent, runtime
 
 
-def with_lost_update(node: Node, runtime: RuntimeSide, name: str = "shared", pid: int = PID) -> Container:
+def with_lost_update(node: Node, runtime: RuntimeSide, name: str = "shared", pid: int = PID) -> RuntimeContainer:
     """Make a shared container that missed the update for the sake of an exclusive one; its task is made."""
     runtime.state_change(Event.RUN_POD_SANDBOX, pod(name))
     first = runtime.create(pod(name), whole(name, 0)).adjust.linux.resources.cpu.cpus
@@ -130,7 +130,7 @@ def test_a_record_that_is_right_over_a_cgroup_that_is_not_is_a_repair_at_synchro
     assert counted(agent, "repairs_total", kind="record") == 0
 
 
-def refused(runtime: RuntimeSide, made: Container, name: str = "shared") -> str:
+def refused(runtime: RuntimeSide, made: RuntimeContainer, name: str = "shared") -> str:
     with pytest.raises(RemoteError) as raised:
         runtime.state_change(Event.START_CONTAINER, pod(name), made)
     return raised.value.message
@@ -248,7 +248,7 @@ def test_a_container_that_ended_before_its_start_is_reported_stays_ended(node: N
     assert agent.snapshot.overlaps() == ()
 
 
-def shadow(node: Node, made: Container, cpus: str) -> None:
+def shadow(node: Node, made: RuntimeContainer, cpus: str) -> None:
     """Let the kernel show these CPUs whatever is written."""
     node.tree.put("cpuset", made.cgroups_path, "cpuset.cpus.effective", cpus)
 
@@ -274,7 +274,7 @@ def test_less_than_was_decided_is_told_and_keeps_nobody_from_running(
     assert told.reasons() == ["CPUSetDiffers"]
 
 
-def lost(node: Node, made: Container, *, lives: bool) -> Container:
+def lost(node: Node, made: RuntimeContainer, *, lives: bool) -> RuntimeContainer:
     """Take the group of a container away, with its process or not."""
     node.tree.remove(made.cgroups_path)
     if lives:

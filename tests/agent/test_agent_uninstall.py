@@ -20,7 +20,7 @@ from tests.agent.whole_agent import MACHINE, NODE, Node, pod, start, until
 from tests.cli.command import mooring
 
 from mooring.agent.configuration import load_agent_configuration
-from mooring.agent.nri.types import Container, LinuxResources, PodSandbox
+from mooring.agent.nri.types import LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.writes import EFFECT, TAINT
 from mooring.agent.reactor.effects import QuotaOf
 from mooring.agent.reactor.synchronize import synchronize
@@ -81,7 +81,7 @@ def test_a_quota_that_the_kubelet_writes_after_a_resize_is_lifted_at_the_next_lo
     until(lambda: quota(node, "/pods/own").split()[0] in {"max", "-1"}, "the pod's quota is lifted")
 
 
-def pinned(node: Node, more: str = "") -> tuple[Container, Container]:
+def pinned(node: Node, more: str = "") -> tuple[RuntimeContainer, RuntimeContainer]:
     """Run an agent with a pinned and a shared container, lift the kubelet's quotas, and end the agent."""
     agent = node.agent(more)
     runtime = node.listening.next()
@@ -127,7 +127,7 @@ def test_who_runs_unlisted_has_every_cpu_again_too(node: Node, monkeypatch: pyte
     assert (node.cpus(own), node.cpus(other)) == ("0-7", "0-7")
 
 
-def listing(*containers: Container) -> tuple[list[PodSandbox], list[Container]]:
+def listing(*containers: RuntimeContainer) -> tuple[list[PodSandbox], list[RuntimeContainer]]:
     return [pod(one.name) for one in containers], [*containers]
 
 

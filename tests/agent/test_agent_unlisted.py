@@ -12,7 +12,7 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.small_node import container, guaranteed, running, sandbox, shared, small_state
 from tests.agent.whole_agent import Node, pod, start
 
-from mooring.agent.nri.types import Container
+from mooring.agent.nri.types import RuntimeContainer
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind, WriteCPUSet
 from mooring.agent.reactor.lifecycle import end_gone_sandboxes
@@ -33,7 +33,7 @@ def synchronized_again(node: Node, runtime: RuntimeSide, *, restarted: bool) -> 
     return node.listening.next()
 
 
-def two_pods(node: Node) -> tuple[RuntimeSide, Container, Container]:
+def two_pods(node: Node) -> tuple[RuntimeSide, RuntimeContainer, RuntimeContainer]:
     """Let a pod with two CPUs and one in the shared pool run."""
     node.agent()
     runtime = node.listening.next()

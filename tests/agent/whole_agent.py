@@ -21,7 +21,7 @@ from mooring.agent.configuration import AgentConfiguration, load_agent_configura
 from mooring.agent.node.cpu_hotplug import ONLINE
 from mooring.agent.node.kubelet import KubeletFinder
 from mooring.agent.nri.session import Session
-from mooring.agent.nri.types import Container, ContainerState, Event, LinuxResources, PodSandbox
+from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.startup import Startup, with_known_cpus
 from mooring.agent.status.client import ask_status
 from mooring.core.cpuset import CPUSet
@@ -140,7 +140,7 @@ class Node:
         )
         return replace(machine, info=replace(machine.info, num_cores=len(there), topology=nodes))
 
-    def running(self, container: Container, cpus: str, quota: int | None = None) -> Container:
+    def running(self, container: RuntimeContainer, cpus: str, quota: int | None = None) -> RuntimeContainer:
         """Make the cgroups of a pod with a container that runs, and return the container's message."""
         for path in (f"pods/{container.name}", f"pods/{container.name}/s"):
             self.tree.group(path, cpuset_cpus="0-7")
@@ -152,7 +152,7 @@ class Node:
             resources=replace(container.resources, cpus=cpus, quota=quota),
         )
 
-    def cpus(self, container: Container) -> str:
+    def cpus(self, container: RuntimeContainer) -> str:
         return self.tree.text("cpuset", container.cgroups_path, "cpuset.cpus")
 
     def write(self, container_id: str, path: str, cpus: str) -> None:
@@ -171,10 +171,10 @@ def pod(name: str) -> PodSandbox:
     )
 
 
-def whole(name: str, cpus: int) -> Container:
+def whole(name: str, cpus: int) -> RuntimeContainer:
     """Return a container as its creation asks for it: with whole CPUs, or best-effort."""
     asked = LinuxResources(shares=1024 * cpus, quota=100_000 * cpus, period=100_000, memory_limit=2**28)
-    return Container(
+    return RuntimeContainer(
         f"c-{name}",
         f"sandbox-{name}",
         name,
@@ -192,7 +192,7 @@ def rest(node: Node) -> None:
 
 def start(
     node: Node, runtime: RuntimeSide, name: str, cpus: int, annotations: Mapping[str, str] | None = None
-) -> Container:
+) -> RuntimeContainer:
     """Create and start a container as a runtime does, and return its message while it runs and the agent rests."""
     asked, place = whole(name, cpus), replace(pod(name), annotations=annotations or {})
     runtime.state_change(Event.RUN_POD_SANDBOX, place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 
 names = st.one_of(
     st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True), st.text('<>&"\\ \n\x00\x7fé\u2028😀:[]{}', max_size=4)
@@ -25,7 +25,7 @@ sizes = st.integers(0, 2**64 - 1)
 numa = st.lists(st.integers(0, 70), max_size=3).map(tuple)
 blocks = st.lists(st.builds(Block, numa, names, sizes), max_size=3).map(tuple)
 tables = st.builds(MemoryTable, sizes, sizes, sizes, sizes, sizes)
-nodes = st.builds(NodeState, st.integers(-1, 9), st.dictionaries(names, tables, max_size=2), numa)
+nodes = st.builds(NUMANodeState, st.integers(-1, 9), st.dictionaries(names, tables, max_size=2), numa)
 memory_states = st.builds(
     MemoryState,
     st.sampled_from(["None", "Static"]) | names,

@@ -23,7 +23,7 @@ from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, me
 from mooring.core.bits import CPUMask
 from mooring.core.moment import Moment
 from mooring.cpumanager.state import CPUState, PreAssignment
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 
 STATE_FILES = Path(__file__).parents[1] / "corpora" / "state-files.jsonl.gz"
@@ -88,13 +88,13 @@ def test_files_of_any_cpu_state_are_read_alike(state: CPUState) -> None:
 
 
 @given(memory_states)
-@example(MemoryState("Static", {0: NodeState(0, {"memory": MemoryTable(BEYOND, 0, 0, 0, 0)}, (0,))}, {}))
-@example(MemoryState("Static", {0: NodeState(0, {"memory": MemoryTable(1, -1, 0, 0, 0)}, (0,))}, {}))
-@example(MemoryState("Static", {0: NodeState(BEYOND, {}, (0,))}, {}))
-@example(MemoryState("Static", {BEYOND: NodeState(0, {}, (-BEYOND,))}, {}))
-@example(MemoryState("Static", {-1: NodeState(-1, {}, (-1,))}, {}))
+@example(MemoryState("Static", {0: NUMANodeState(0, {"memory": MemoryTable(BEYOND, 0, 0, 0, 0)}, (0,))}, {}))
+@example(MemoryState("Static", {0: NUMANodeState(0, {"memory": MemoryTable(1, -1, 0, 0, 0)}, (0,))}, {}))
+@example(MemoryState("Static", {0: NUMANodeState(BEYOND, {}, (0,))}, {}))
+@example(MemoryState("Static", {BEYOND: NUMANodeState(0, {}, (-BEYOND,))}, {}))
+@example(MemoryState("Static", {-1: NUMANodeState(-1, {}, (-1,))}, {}))
 @example(MemoryState("Static", {}, {"uid": {"main": (Block((0,), "memory", BEYOND), Block((BEYOND,), "memory", -1))}}))
-@example(MemoryState("Static", {10: NodeState(0, {}, ()), 2: NodeState(0, {}, ())}, {"uid": {}}))
+@example(MemoryState("Static", {10: NUMANodeState(0, {}, ()), 2: NUMANodeState(0, {}, ())}, {"uid": {}}))
 def test_files_of_any_memory_state_are_read_alike(state: MemoryState) -> None:
     for pod_level in (False, True):
         assert_read_alike(memory_state_text(state, pod_level=pod_level))

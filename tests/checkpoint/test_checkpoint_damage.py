@@ -18,7 +18,7 @@ from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, me
 from mooring.checkpoint.memory_load import load_memory_state
 from mooring.core.bits import CPUMask
 from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 
 CPU = CPUState(
     "static",
@@ -31,8 +31,8 @@ TABLE = MemoryTable(4096, 512, 3584, 1024, 2560)
 MEMORY = MemoryState(
     "Static",
     {
-        0: NodeState(2, {"memory": TABLE, "hugepages-2Mi": TABLE}, (0, 1)),
-        1: NodeState(2, {"memory": TABLE}, (0, 1)),
+        0: NUMANodeState(2, {"memory": TABLE, "hugepages-2Mi": TABLE}, (0, 1)),
+        1: NUMANodeState(2, {"memory": TABLE}, (0, 1)),
     },
     {"6a6f-uid": {"main": (Block((0, 1), "memory", 1024),)}},
     {"6a6f-uid": (Block((0, 1), "memory", 1024),)},

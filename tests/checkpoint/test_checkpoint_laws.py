@@ -23,7 +23,7 @@ from mooring.checkpoint.structures import (
 )
 from mooring.core.bits import CPUMask, list_text
 from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import Block, MemoryState, NodeState
+from mooring.memorymanager.state import Block, MemoryState, NUMANodeState
 
 
 def compact(members: dict[str, Any]) -> str:
@@ -150,7 +150,7 @@ def plain_block(block: Block) -> dict[str, Any]:
     return {"numaAffinity": list(block.numa), "type": block.type, "size": block.size}
 
 
-def plain_node(node: NodeState) -> dict[str, Any]:
+def plain_node(node: NUMANodeState) -> dict[str, Any]:
     memory = {
         name: {
             "total": table.total,

@@ -16,7 +16,7 @@ from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, me
 from mooring.checkpoint.memory_load import MEMORY_FAMILY
 from mooring.checkpoint.salvage import Salvage, json_of, salvaged
 from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 
 CPU_FAMILY = CPU_FAMILIES[True]
 NAMES = st.sampled_from(("main", "side", 'odd"name', "a\\b"))
@@ -38,7 +38,7 @@ BLOCKS = st.lists(
 MEMORY_STATES = st.builds(
     MemoryState,
     st.just("Static"),
-    st.just({0: NodeState(1, {"memory": MemoryTable(9, 1, 8, 3, 5)}, (0,))}),
+    st.just({0: NUMANodeState(1, {"memory": MemoryTable(9, 1, 8, 3, 5)}, (0,))}),
     st.dictionaries(UIDS, st.dictionaries(NAMES, BLOCKS, min_size=1), max_size=3),
 )
 

@@ -34,7 +34,7 @@ from mooring.checkpoint.structures import (
 from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 
 Members = dict[str, Any]
 ENTRIES = {"pod": {"container1": "4-6", "container2": "1-3"}}
@@ -381,7 +381,7 @@ def test_older_cpu_formats_are_written_with_their_vectors() -> None:
 BLOCK = Block((0,), "memory", 512)
 M0 = MemoryState(
     "static",
-    {0: NodeState(0, {"memory": MemoryTable(2048, 512, 1536, 512, 1024)}, ())},
+    {0: NUMANodeState(0, {"memory": MemoryTable(2048, 512, 1536, 512, 1024)}, ())},
     {"pod": {"container1": (BLOCK,)}},
 )
 M0_DATA = (
@@ -394,7 +394,7 @@ GIB = 2**30
 TWO_NODES = MemoryState(
     "Static",
     {
-        0: NodeState(
+        0: NUMANodeState(
             0,
             {
                 "memory": MemoryTable(8 * GIB, GIB, 5 * GIB, 0, 5 * GIB),
@@ -402,7 +402,7 @@ TWO_NODES = MemoryState(
             },
             (0,),
         ),
-        1: NodeState(0, {"memory": MemoryTable(8 * GIB, 0, 8 * GIB, 0, 8 * GIB)}, (1,)),
+        1: NUMANodeState(0, {"memory": MemoryTable(8 * GIB, 0, 8 * GIB, 0, 8 * GIB)}, (1,)),
     },
     {},
 )

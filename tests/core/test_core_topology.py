@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.core.bits import CPUMask, NUMAMask, mask_of, members
-from mooring.core.machineinfo import Cache, Core, MachineInfo, Node
+from mooring.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.core.topology import CPUPlace, Topology, TopologyError, build_topology, discover_topology
 
 
 def info(*nodes: Sequence[Core], num_cores: int | None = None, num_sockets: int = 1) -> MachineInfo:
-    topology = tuple(Node(index, 2**30, cores=tuple(cores)) for index, cores in enumerate(nodes))
+    topology = tuple(NUMANode(index, 2**30, cores=tuple(cores)) for index, cores in enumerate(nodes))
     threads = {thread for cores in nodes for core in cores for thread in core.thread_ids}
     return MachineInfo(len(threads) if num_cores is None else num_cores, num_sockets, 2**30, topology)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import CPUKind, Hardware, HardwareNode
-from mooring.core.machineinfo import Cache, Core, MachineInfo, Node
+from mooring.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.discovery.compact import parse_compact
 from mooring.discovery.differences.comparison import differences
 from mooring.discovery.loader import load_machine
@@ -44,7 +44,7 @@ def test_nothing_is_told_about_a_machine_that_the_kubelet_sees_rightly(text: str
     assert messages(*views(text)) == []
 
 
-def with_nodes(change: Callable[[Node], Node]) -> Callable[[Views], Views]:
+def with_nodes(change: Callable[[NUMANode], NUMANode]) -> Callable[[Views], Views]:
     return lambda both: (replace(both[0], topology=tuple(change(node) for node in both[0].topology)), both[1])
 
 
@@ -279,7 +279,7 @@ def merged_pairs(cores: tuple[Core, ...]) -> tuple[Core, ...]:
     return tuple(replace(one, thread_ids=one.thread_ids + other.thread_ids) for one, other in pairs)
 
 
-def swapped(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+def swapped(nodes: tuple[NUMANode, ...]) -> tuple[NUMANode, ...]:
     first, second = nodes
     return replace(first, cores=second.cores), replace(second, cores=first.cores)
 

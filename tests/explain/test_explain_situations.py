@@ -24,8 +24,7 @@ from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
-from mooring.core.machineinfo import Core, MachineInfo
-from mooring.core.machineinfo import Node as NUMANode
+from mooring.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.core.pod import Container, ContainerKind
 from mooring.cpumanager.facts import CPUPinningFailed, PodShareCut, WholeCoresChecked
 from mooring.devicemanager.facts import DevicesTaken

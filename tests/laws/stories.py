@@ -11,7 +11,7 @@ from tests.cpumanager.pods import container
 from mooring.core.bits import list_text
 from mooring.core.config import KubeletConfig
 from mooring.core.gates import FeatureGates, resolve_gates
-from mooring.core.machineinfo import Cache, Core, MachineInfo, Node
+from mooring.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.cpumanager.options import ALIGN_BY_SOCKET, OPTION_GROUPS, CPUOptions, parse_options
 
@@ -57,7 +57,7 @@ def machines(draw: st.DrawFn) -> MachineInfo:
         num_sockets=len({core.socket_id for part in made for core in part}),
         memory_capacity=2**34,
         topology=tuple(
-            Node(
+            NUMANode(
                 node,
                 2**30,
                 cores=tuple(made[node]) if node < nodes else (),

@@ -9,7 +9,7 @@ from tests.laws.stories import configurations
 
 from mooring.core.config import EXCLUSIVE_RESIZE, FIXABLE_DEFECTS, SCALE_DOWN_DELAY, MooringConfig, ReservedMemory
 from mooring.core.config import KubeletConfig as Config
-from mooring.core.machineinfo import Cache, Core, MachineInfo, Node
+from mooring.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
 
@@ -46,7 +46,7 @@ def roomy_machines(draw: st.DrawFn) -> MachineInfo:
         num_sockets=len({core.socket_id for core in made}),
         memory_capacity=2**34,
         topology=tuple(
-            Node(
+            NUMANode(
                 node,
                 2**30,
                 cores=tuple(made[node * cores : (node + 1) * cores]),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 
 from mooring.core.config import KubeletConfig, ReservedMemory
-from mooring.core.machineinfo import Core, HugePages, MachineInfo, Node
+from mooring.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
 from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
@@ -48,7 +48,7 @@ def hardware(draw: st.DrawFn) -> Hardware:
         )
         first += count
         made.append(
-            Node(
+            NUMANode(
                 node,
                 UNIT * draw(st.integers(5, 9)),
                 (HugePages(2048, draw(st.sampled_from([0, 32, 64]))), HugePages(32768, draw(st.integers(0, 3)))),

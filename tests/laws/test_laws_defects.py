@@ -12,8 +12,7 @@ from tests.laws.stories import ALPHA, Arrival, End, Event, Reboot, configuration
 from mooring.core.bits import list_text
 from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
-from mooring.core.machineinfo import Core, MachineInfo
-from mooring.core.machineinfo import Node as NUMANode
+from mooring.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.cpumanager.options import ALIGN_BY_SOCKET
 from mooring.discovery.compact import parse_compact
 from mooring.node import Node

@@ -23,10 +23,10 @@ from mooring.core.decision import StartRefusal
 from mooring.core.errors import KubeletCrashError
 from mooring.core.pod import Pod
 from mooring.cpumanager.state import CPUState
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.node import Node
 from mooring.node.settings import Settings, build_settings
-from mooring.node.start import Restored
+from mooring.node.start import RestoredStates
 
 Value = TypeVar("Value")
 UIDS = ("pod-0", "pod-1", "pod-2", "gone")
@@ -76,7 +76,7 @@ def changed_blocks(draw: st.DrawFn, blocks: tuple[Block, ...]) -> tuple[Block, .
 
 
 @st.composite
-def changed_node(draw: st.DrawFn, node: NodeState) -> NodeState:
+def changed_node(draw: st.DrawFn, node: NUMANodeState) -> NUMANodeState:
     """Change the account of one NUMA node."""
     name = draw(st.sampled_from(sorted(node.memory)))
     field = draw(st.sampled_from(["total", "system_reserved", "allocatable", "reserved", "free"]))
@@ -144,7 +144,7 @@ def recounted(state: MemoryState) -> MemoryState:
                 taken = min(table.free, size)
                 size -= taken
                 table = replace(table, free=table.free - taken, reserved=table.reserved + taken)
-                nodes[number] = NodeState(node.assignments + 1, {**node.memory, block.type: table}, block.numa)
+                nodes[number] = NUMANodeState(node.assignments + 1, {**node.memory, block.type: table}, block.numa)
     return replace(state, nodes=nodes)
 
 
@@ -161,7 +161,7 @@ def changed_cpus(draw: st.DrawFn, state: CPUState) -> CPUState:
     return replace(state, assignments={**state.assignments, uid: held})
 
 
-def signed_again(settings_: Settings, cpu: CPUState, memory: MemoryState) -> Restored:
+def signed_again(settings_: Settings, cpu: CPUState, memory: MemoryState) -> RestoredStates:
     """Write both states and read them back, as the kubelet would find them."""
     gate = settings_.pod_level.managers
     texts = cpu_state_text(cpu, pod_level=gate, baselines=False), memory_state_text(memory, pod_level=gate)
@@ -171,7 +171,7 @@ def signed_again(settings_: Settings, cpu: CPUState, memory: MemoryState) -> Res
     )
     read_cpu = replace(cpu, baselines={}) if gate else replace(cpu, pods={}, baselines={})
     assert loaded == (read_cpu, memory if gate else replace(memory, pods={}))
-    return Restored(read_cpu, memory if gate else replace(memory, pods={}))
+    return RestoredStates(read_cpu, memory if gate else replace(memory, pods={}))
 
 
 @settings(max_examples=130, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

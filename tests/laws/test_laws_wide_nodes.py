@@ -9,8 +9,7 @@ import pytest
 
 from mooring.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.decision import StartRefusal
-from mooring.core.machineinfo import Core, HugePages, MachineInfo
-from mooring.core.machineinfo import Node as NUMANode
+from mooring.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.cpumanager import hints as cpu_hints

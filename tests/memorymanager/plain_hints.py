@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import TypeAlias
 
-from mooring.memorymanager.state import NodeState
+from mooring.memorymanager.state import NUMANodeState
 
 Nodes: TypeAlias = frozenset[int]
 Reusable: TypeAlias = Mapping[Nodes, Mapping[str, int]]
@@ -28,7 +28,7 @@ def all_subsets(ids: list[int]) -> list[Nodes]:
 
 
 def plain_hints(
-    nodes: Mapping[int, NodeState], requests: Mapping[str, int], reusable: Reusable
+    nodes: Mapping[int, NUMANodeState], requests: Mapping[str, int], reusable: Reusable
 ) -> list[tuple[Nodes, bool]]:
     """Return (nodes, preferred) for every hint, in the kubelet's order."""
     ids = sorted(nodes)
@@ -50,7 +50,7 @@ def plain_hints(
     return [(mask, len(mask) == smallest) for mask in found]
 
 
-def violates(nodes: Mapping[int, NodeState], mask: Nodes) -> bool:
+def violates(nodes: Mapping[int, NUMANodeState], mask: Nodes) -> bool:
     if len(mask) == 1:
         (node,) = mask
         return len(nodes[node].cells) > 1
@@ -62,7 +62,7 @@ def violates(nodes: Mapping[int, NodeState], mask: Nodes) -> bool:
 
 
 def generous_hints(
-    nodes: Mapping[int, NodeState], requests: Mapping[str, int], reusable: Reusable, own: Mapping[int, int]
+    nodes: Mapping[int, NUMANodeState], requests: Mapping[str, int], reusable: Reusable, own: Mapping[int, int]
 ) -> list[tuple[Nodes, bool]]:
     """Return the hints with defect exact-mask-reuse fixed.
 
@@ -70,7 +70,7 @@ def generous_hints(
     by node, do not bind a node to its group.
     """
     seen = {
-        node: NodeState(
+        node: NUMANodeState(
             state.assignments - own.get(node, 0),
             state.memory,
             state.cells if state.assignments > own.get(node, 0) or node not in own else (node,),

@@ -9,7 +9,7 @@ from mooring.core.bits import NUMAMask, mask_of
 from mooring.core.pod import Container, ContainerKind, Pod, PodLevelGates, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.memorymanager.policy import MemoryPolicy
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.topologymanager.hints import Hint
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
@@ -23,11 +23,11 @@ def table(allocatable: int) -> MemoryTable:
     return MemoryTable(allocatable, 0, allocatable, 0, allocatable)
 
 
-def empty_nodes(*memory: int, **pools: Sequence[int]) -> dict[int, NodeState]:
+def empty_nodes(*memory: int, **pools: Sequence[int]) -> dict[int, NUMANodeState]:
     """Return nodes 0, 1, ... with these bytes of memory; pools by the last part of their name, such as ``M2``."""
     names = {"M2": HUGE, "G1": LARGE}
     return {
-        node: NodeState(
+        node: NUMANodeState(
             0,
             {
                 "memory": table(amount),
@@ -39,7 +39,7 @@ def empty_nodes(*memory: int, **pools: Sequence[int]) -> dict[int, NodeState]:
     }
 
 
-def static(nodes: Mapping[int, NodeState], *fixed: str, gates: PodLevelGates | None = None) -> MemoryPolicy:
+def static(nodes: Mapping[int, NUMANodeState], *fixed: str, gates: PodLevelGates | None = None) -> MemoryPolicy:
     return MemoryPolicy(nodes, gates or PodLevelGates(), frozenset(fixed))
 
 

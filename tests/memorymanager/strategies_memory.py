@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mooring.core.bits import NUMAMask, mask_of, members
 from mooring.memorymanager.account import charge
 from mooring.memorymanager.reuse import Leftover
-from mooring.memorymanager.state import MemoryTable, NodeState
+from mooring.memorymanager.state import MemoryTable, NUMANodeState
 
 TYPES = ("memory", "hugepages-2Mi")
 
@@ -18,7 +18,7 @@ TYPES = ("memory", "hugepages-2Mi")
 class Situation:
     """A machine, what is asked of it, and what ended init containers of the asking pod leave there."""
 
-    nodes: dict[int, NodeState]
+    nodes: dict[int, NUMANodeState]
     requests: dict[str, int]
     leftover: Leftover
 
@@ -41,7 +41,7 @@ def situations(
     """
     ids = draw(node_ids(fewest, most))
     amounts = st.integers(0, 8) | st.integers(2**64 - 8, 2**64 - 1) if wrapping else st.integers(0, 8)
-    nodes = {node: NodeState(0, {name: _table(draw(amounts)) for name in TYPES}, (node,)) for node in ids}
+    nodes = {node: NUMANodeState(0, {name: _table(draw(amounts)) for name in TYPES}, (node,)) for node in ids}
     kept: dict[NUMAMask, dict[str, int]] = {}
     own: dict[int, int] = {}
     for _ in range(draw(st.integers(0, 5))):

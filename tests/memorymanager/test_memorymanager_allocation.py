@@ -36,7 +36,7 @@ from mooring.memorymanager.facts import MemoryAssigned, MemoryReleased
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.requests import NOT_INT64
 from mooring.memorymanager.reuse import ReusableMemory
-from mooring.memorymanager.state import MemoryState, NodeState
+from mooring.memorymanager.state import MemoryState, NUMANodeState
 from mooring.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, remove
 from mooring.topologymanager.hints import Hint
 
@@ -189,7 +189,7 @@ def test_several_types_lie_on_the_same_nodes_each_counting() -> None:
 
 def test_a_type_that_a_node_of_the_affinity_does_not_list_crashes_the_kubelet() -> None:
     nodes = empty_nodes(8, 8, M2=(4, 4))
-    nodes[1] = NodeState(0, {"memory": nodes[1].memory["memory"]}, (1,))
+    nodes[1] = NUMANodeState(0, {"memory": nodes[1].memory["memory"]}, (1,))
     policy = static(nodes)
     asked = container("c", 1, M2=1)
     answer = allocate(policy, fresh(policy), ReusableMemory(), pod(asked), asked, on(0))

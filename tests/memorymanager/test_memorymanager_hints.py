@@ -15,7 +15,7 @@ from mooring.memorymanager import hints as engine
 from mooring.memorymanager.account import charge
 from mooring.memorymanager.hints import best_hint, calculate_hints
 from mooring.memorymanager.reuse import Leftover
-from mooring.memorymanager.state import NodeState
+from mooring.memorymanager.state import NUMANodeState
 from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.hints import Hints
 from mooring.topologymanager.wide import Family
@@ -94,7 +94,7 @@ def test_the_best_hint_around_a_set_is_preferred_then_narrow_then_small(
         )
 
 
-def masks(nodes: dict[int, NodeState], requests: dict[str, int]) -> list[Nodes]:
+def masks(nodes: dict[int, NUMANodeState], requests: dict[str, int]) -> list[Nodes]:
     return [chosen for chosen, _ in as_pairs(calculate_hints(nodes, requests))]
 
 
@@ -139,7 +139,7 @@ def test_every_requested_type_has_to_fit_and_gets_the_same_sets() -> None:
 @pytest.mark.parametrize("memory", [(8, 8), (8,) * 9])
 def test_a_type_that_some_node_does_not_list_crashes_the_kubelet(memory: tuple[int, ...]) -> None:
     nodes = empty_nodes(*memory)
-    nodes[0] = NodeState(0, {**nodes[0].memory, HUGE: table(4)}, (0,))
+    nodes[0] = NUMANodeState(0, {**nodes[0].memory, HUGE: table(4)}, (0,))
     with pytest.raises(KubeletCrashError, match="NUMA node 1 does not list hugepages-2Mi"):
         calculate_hints(nodes, {HUGE: 1})
     assert calculate_hints(nodes, {"memory": 1}) is not None

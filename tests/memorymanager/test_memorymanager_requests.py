@@ -8,7 +8,7 @@ import pytest
 from tests.memorymanager.small_memory import APP, BOTH, HUGE, INIT, LARGE, SIDECAR, container, pod, pod_level
 
 from mooring.core.config import ReservedMemory
-from mooring.core.machineinfo import HugePages, MachineInfo, Node
+from mooring.core.machineinfo import HugePages, MachineInfo, NUMANode
 from mooring.core.pod import ContainerKind, PodLevelGates
 from mooring.core.quantity import Quantity
 from mooring.memorymanager.machine import default_machine_state, hugepages_type, reserved_table, wrapped_nodes
@@ -74,14 +74,14 @@ def test_types_that_no_app_asks_for_are_not_asked_for_by_the_pod() -> None:
     assert pod_requests(whole, OFF) == {"memory": 5, HUGE: 9}
 
 
-def machine(*nodes: Node) -> MachineInfo:
+def machine(*nodes: NUMANode) -> MachineInfo:
     return MachineInfo(1, 1, sum(node.memory for node in nodes), nodes)
 
 
 def test_the_default_state_takes_reservation_and_huge_pages_off_memory() -> None:
     info = machine(
-        Node(0, 8 << 30, (HugePages(1048576, 2), HugePages(2048, 3))),
-        Node(4, 1 << 30),
+        NUMANode(0, 8 << 30, (HugePages(1048576, 2), HugePages(2048, 3))),
+        NUMANode(4, 1 << 30),
     )
     state = default_machine_state(info, {0: {"memory": 1 << 30, HUGE: 4096}})
     memory, large, huge = (state[0].memory[name] for name in ("memory", LARGE, HUGE))
@@ -94,14 +94,16 @@ def test_the_default_state_takes_reservation_and_huge_pages_off_memory() -> None
 
 
 def test_reservations_above_a_nodes_memory_wrap_around_and_are_named() -> None:
-    state = default_machine_state(machine(Node(0, 1024), Node(1, 0), Node(2, 1 << 30)), {0: {"memory": 1025}})
+    state = default_machine_state(
+        machine(NUMANode(0, 1024), NUMANode(1, 0), NUMANode(2, 1 << 30)), {0: {"memory": 1025}}
+    )
     assert state[0].memory["memory"].allocatable == state[0].memory["memory"].free == 2**64 - 1
     assert (state[0].memory["memory"].total, state[0].memory["memory"].system_reserved) == (1024, 1025)
     assert wrapped_nodes(state) == (0,)
 
 
 def test_huge_pages_above_a_nodes_memory_wrap_around() -> None:
-    state = default_machine_state(machine(Node(0, 1 << 20, (HugePages(2048, 1),))), {})
+    state = default_machine_state(machine(NUMANode(0, 1 << 20, (HugePages(2048, 1),))), {})
     assert state[0].memory["memory"].free == 2**64 - (1 << 20)
     assert wrapped_nodes(state) == (0,)
 

@@ -32,11 +32,11 @@ from mooring.memorymanager.pod_restore import without_pod
 from mooring.memorymanager.replay import Containers
 from mooring.memorymanager.reuse import ReusableMemory
 from mooring.memorymanager.start import DIFFERENT, EMPTY_WITH_ASSIGNMENTS, start
-from mooring.memorymanager.state import Block, MemoryState, NodeState
+from mooring.memorymanager.state import Block, MemoryState, NUMANodeState
 from mooring.memorymanager.static import MemoryAllocated, allocate, remove
 
 Assignments = Mapping[str, Mapping[str, tuple[Block, ...]]]
-Nodes = Mapping[int, NodeState]
+Nodes = Mapping[int, NUMANodeState]
 
 
 def charged(nodes: Nodes, *blocks: Block) -> Nodes:
@@ -353,7 +353,7 @@ def total(nodes: Nodes, cells: tuple[int, ...], resource: str, amount: Callable[
 @given(files())
 def test_a_file_starts_exactly_when_some_order_starts(state: MemoryState) -> None:
     empty = {
-        node: NodeState(
+        node: NUMANodeState(
             0, {name: replace(one, reserved=0, free=one.allocatable) for name, one in known.memory.items()}, (node,)
         )
         for node, known in state.nodes.items()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.machineinfo import Cache, Core, HugePages, MachineInfo
-from mooring.core.machineinfo import Node as NUMANode
+from mooring.core.machineinfo import Cache, Core, HugePages, MachineInfo, NUMANode
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.core.quantity import Quantity

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
-from mooring.core.machineinfo import Core, HugePages, MachineInfo, Node
-from mooring.node import Node as KubeletNode
+from mooring.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
+from mooring.node import Node
 from mooring.node.settings import Settings, build_settings
 
 GIB = 2**30
@@ -41,7 +41,7 @@ def machine(
         memory_capacity=8 * GIB * nodes,
         hugepages=hugepages,
         topology=tuple(
-            Node(
+            NUMANode(
                 node_id=name,
                 memory=8 * GIB,
                 cores=tuple(
@@ -74,11 +74,9 @@ def config(
     )
 
 
-def node(
-    policy: str = "none", scope: str = "container", *, info: MachineInfo | None = None, **more: object
-) -> KubeletNode:
+def node(policy: str = "none", scope: str = "container", *, info: MachineInfo | None = None, **more: object) -> Node:
     """Return a fresh node; further arguments are those of :func:`config`."""
-    return KubeletNode.fresh(info or machine(), config(policy, scope, **more))  # type: ignore[arg-type]
+    return Node.fresh(info or machine(), config(policy, scope, **more))  # type: ignore[arg-type]
 
 
 def refusal(kubelet: KubeletConfig, info: MachineInfo | None = None, *fixed: str) -> StartRefusal:

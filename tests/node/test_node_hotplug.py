@@ -30,7 +30,7 @@ from mooring.extensions.facts import CPUsBroken, CPUsReplaced, CPUsRestored, CPU
 from mooring.extensions.offline import effective_pool, usable
 from mooring.node import Node
 from mooring.node.claims import Claim, Share, claim, claimable
-from mooring.node.hotplug import Broken, Restored, broken, came_online, remembered, replanned, went_offline
+from mooring.node.hotplug import Broken, RestoredSet, broken, came_online, remembered, replanned, went_offline
 from mooring.node.hotplug_findings import hotplug_findings
 from mooring.node.metrics.metrics import Metrics, fold
 
@@ -44,7 +44,7 @@ def test_others_of_the_same_node_stand_in_until_the_cpu_is_back() -> None:
     assert list_text(effective_pool(after.cpu)) == "0,5-15"
     assert not broken(after)
     again, back = online(after, "2")
-    assert back.restored == (Restored("p", "a", cpus("1-3"), cpus("1,3-4")),)
+    assert back.restored == (RestoredSet("p", "a", cpus("1-3"), cpus("1,3-4")),)
     assert again == node
 
 
@@ -102,7 +102,7 @@ def test_a_set_that_stays_broken_is_whole_again_by_itself() -> None:
     assert [one.why for one in change.broken] == ["cpuHotplug.replace is never"]
     assert [(one.container, one.lost) for one in broken(lost)] == [("a", cpus("1"))]
     again, change = online(lost, "1")
-    assert change.restored == (Restored("p", "a", cpus("1-2"), cpus("1-2")),)
+    assert change.restored == (RestoredSet("p", "a", cpus("1-2"), cpus("1-2")),)
     assert again == node
 
 

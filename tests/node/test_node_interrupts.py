@@ -13,7 +13,18 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod, QoS
 from mooring.cpumanager.state import CPUState
 from mooring.extensions.interrupt_owners import owners_of
-from mooring.extensions.interrupts import ANNOTATION, Interrupt, Owner, Place, Room, Why, Wish, place, union, wish_of
+from mooring.extensions.interrupts import (
+    ANNOTATION,
+    Interrupt,
+    InterruptCPUs,
+    Owner,
+    Place,
+    Why,
+    Wish,
+    place,
+    union,
+    wish_of,
+)
 from mooring.extensions.owners import claim_key
 from mooring.extensions.steering import NEW, Kept, Memory, Steering, steer, written
 
@@ -45,8 +56,8 @@ def owners(draw: st.DrawFn) -> tuple[Owner, ...]:
 
 
 @st.composite
-def rooms(draw: st.DrawFn) -> Room:
-    return Room(draw(filled), draw(sets))
+def rooms(draw: st.DrawFn) -> InterruptCPUs:
+    return InterruptCPUs(draw(filled), draw(sets))
 
 
 @st.composite
@@ -68,7 +79,7 @@ def interrupts(draw: st.DrawFn) -> tuple[Interrupt, ...]:
 
 @given(filled, owners(), rooms(), st.sampled_from(("", *ADDRESSES)), st.booleans())
 def test_an_interrupt_keeps_a_cpu_and_none_of_a_pod_that_avoids_it(
-    original: CPUSet, held: tuple[Owner, ...], room: Room, device: str, managed: bool
+    original: CPUSet, held: tuple[Owner, ...], room: InterruptCPUs, device: str, managed: bool
 ) -> None:
     found = place(original, held, room, device=device, managed=managed)
     if managed:
@@ -92,7 +103,7 @@ def test_an_interrupt_keeps_a_cpu_and_none_of_a_pod_that_avoids_it(
 
 
 @given(filled, rooms(), st.sampled_from(("", *ADDRESSES)))
-def test_without_owners_everything_is_where_it_was(original: CPUSet, room: Room, device: str) -> None:
+def test_without_owners_everything_is_where_it_was(original: CPUSet, room: InterruptCPUs, device: str) -> None:
     assert place(original, (), room, device=device) == Place(original, Why.ORIGINAL)
 
 
@@ -106,7 +117,7 @@ def carried_out(found: tuple[Interrupt, ...], steering: Steering) -> tuple[tuple
 
 @given(interrupts(), st.lists(owners(), max_size=4), rooms())
 def test_what_was_moved_any_number_of_times_comes_back_as_it_was(
-    first: tuple[Interrupt, ...], courses: list[tuple[Owner, ...]], room: Room
+    first: tuple[Interrupt, ...], courses: list[tuple[Owner, ...]], room: InterruptCPUs
 ) -> None:
     found, memory = first, Memory()
     for held in courses:
@@ -124,7 +135,11 @@ def test_what_was_moved_any_number_of_times_comes_back_as_it_was(
 
 @given(interrupts(), owners(), owners(), rooms(), st.sets(st.integers(-1, 4)))
 def test_whoever_is_killed_between_two_writes_is_made_up_for(
-    first: tuple[Interrupt, ...], before: tuple[Owner, ...], held: tuple[Owner, ...], room: Room, done: set[int]
+    first: tuple[Interrupt, ...],
+    before: tuple[Owner, ...],
+    held: tuple[Owner, ...],
+    room: InterruptCPUs,
+    done: set[int],
 ) -> None:
     """Only some of the writes happen, and the memory is the one from before them."""
     found, memory = carried_out(first, steer(first, Memory(), before, room))
@@ -140,7 +155,7 @@ def test_whoever_is_killed_between_two_writes_is_made_up_for(
 
 @given(interrupts(), owners(), owners(), rooms(), filled)
 def test_what_somebody_else_has_moved_is_left_alone(
-    first: tuple[Interrupt, ...], before: tuple[Owner, ...], held: tuple[Owner, ...], room: Room, his: CPUSet
+    first: tuple[Interrupt, ...], before: tuple[Owner, ...], held: tuple[Owner, ...], room: InterruptCPUs, his: CPUSet
 ) -> None:
     found, memory = carried_out(first, steer(first, Memory(), before, room))
     beginning = found[0].allowed
@@ -162,7 +177,7 @@ def test_what_somebody_else_has_moved_is_left_alone(
 
 
 def test_an_interrupt_that_is_set_up_anew_belongs_where_new_ones_did_before_the_agent_came() -> None:
-    room, held = Room(ALL, cpus("0")), (Owner("web", cpus("2-3")),)
+    room, held = InterruptCPUs(ALL, cpus("0")), (Owner("web", cpus("2-3")),)
     default = Interrupt(NEW, "default_smp_affinity", ALL, None)
     (default,), memory = carried_out((default,), steer((default,), Memory(), held, room))
     fresh = Interrupt(30, "eth0", default.allowed, None)
@@ -175,7 +190,7 @@ def test_an_interrupt_that_is_set_up_anew_belongs_where_new_ones_did_before_the_
 
 @pytest.mark.parametrize("done", [(), (NEW,)], ids=["killed before", "killed after"])
 def test_an_interrupt_that_stands_by_chance_where_new_ones_begin_keeps_its_own(done: tuple[int, ...]) -> None:
-    room, held = Room(cpus("0-3"), cpus("3")), (Owner("web", cpus("0")),)
+    room, held = InterruptCPUs(cpus("0-3"), cpus("3")), (Owner("web", cpus("0")),)
     first = (Interrupt(NEW, "default_smp_affinity", cpus("0"), None), Interrupt(30, "eth0", cpus("3"), None))
     steering = steer(first, Memory(), held, room)
     moved, memory = carried_out(first, steering)
@@ -187,7 +202,7 @@ def test_an_interrupt_that_stands_by_chance_where_new_ones_begin_keeps_its_own(d
 
 
 def test_an_interrupt_that_was_never_moved_may_be_moved_by_anybody() -> None:
-    room, held = Room(cpus("0-3"), cpus("3")), (Owner("web", cpus("0")),)
+    room, held = InterruptCPUs(cpus("0-3"), cpus("3")), (Owner("web", cpus("0")),)
     first = (Interrupt(NEW, "default_smp_affinity", cpus("0"), None), Interrupt(30, "eth0", cpus("3"), None))
     moved, memory = carried_out(first, steer(first, Memory(), held, room))
     his = (moved[0], replace(moved[1], allowed=cpus("1-2")))
@@ -199,18 +214,18 @@ def test_an_interrupt_that_was_never_moved_may_be_moved_by_anybody() -> None:
 def test_a_number_that_another_device_has_now_is_another_interrupt() -> None:
     memory = Memory({30: Kept("eth0", cpus("1"), (cpus("0"),))}, {31: "eth1"})
     found = (Interrupt(30, "nvme0", cpus("5"), None), Interrupt(31, "nvme1", cpus("6"), None))
-    steering = steer(found, memory, (), Room(ALL, CPUSet()))
+    steering = steer(found, memory, (), InterruptCPUs(ALL, CPUSet()))
     assert steering.memory == Memory()
     assert steering.writes == ()
 
 
 def test_the_first_choice_is_what_is_left_then_reserved_cpus_then_what_nobody_owns() -> None:
     held = (Owner("web", cpus("2-3")), Owner("calm", cpus("4"), Wish.IGNORE))
-    assert place(cpus("1-2"), held, Room(ALL, cpus("0"))) == Place(cpus("1"), Why.KEPT_AWAY)
-    assert place(cpus("2-4"), held, Room(ALL, cpus("0"))) == Place(cpus("0"), Why.KEPT_AWAY)
-    assert place(cpus("2"), held, Room(ALL, CPUSet())) == Place(cpus("0-1,5-7"), Why.KEPT_AWAY)
-    assert place(cpus("2"), held, Room(cpus("2-4"), CPUSet())) == Place(None, Why.NO_ROOM)
-    assert place(cpus("4"), held, Room(ALL, CPUSet())) == Place(cpus("4"), Why.ORIGINAL)
+    assert place(cpus("1-2"), held, InterruptCPUs(ALL, cpus("0"))) == Place(cpus("1"), Why.KEPT_AWAY)
+    assert place(cpus("2-4"), held, InterruptCPUs(ALL, cpus("0"))) == Place(cpus("0"), Why.KEPT_AWAY)
+    assert place(cpus("2"), held, InterruptCPUs(ALL, CPUSet())) == Place(cpus("0-1,5-7"), Why.KEPT_AWAY)
+    assert place(cpus("2"), held, InterruptCPUs(cpus("2-4"), CPUSet())) == Place(None, Why.NO_ROOM)
+    assert place(cpus("4"), held, InterruptCPUs(ALL, CPUSet())) == Place(cpus("4"), Why.ORIGINAL)
 
 
 @pytest.mark.parametrize(

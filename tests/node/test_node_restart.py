@@ -15,7 +15,7 @@ from mooring.core.pod import ContainerKind, Pod
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import MemoryState
 from mooring.node import Node, Readmission, StartRefusedError
-from mooring.node.start import Restored, start_managers
+from mooring.node.start import RestoredStates, start_managers
 from mooring.topologymanager.hints import IMPOSSIBLE, Hint, Hints
 
 ALL = (1 << 16) - 1
@@ -49,13 +49,13 @@ def test_a_refused_start_raises_with_the_kubelets_text() -> None:
 
 
 def test_a_state_that_does_not_fit_keeps_the_kubelet_from_starting() -> None:
-    found = Node.start(settings_of(config()), Restored(CPUState("static", CPUMask(ALL & ~1), {})))
+    found = Node.start(settings_of(config()), RestoredStates(CPUState("static", CPUMask(ALL & ~1), {})))
     text = 'start cpu manager error: not all reserved cpus: "0" are present in defaultCpuSet: "1-15"'
     assert found == StartRefusal("start", text)
 
 
 def test_a_state_of_another_policy_keeps_the_kubelet_from_starting() -> None:
-    found = Node.start(settings_of(config()), Restored(CPUState("none", NO_CPUS, {})))
+    found = Node.start(settings_of(config()), RestoredStates(CPUState("none", NO_CPUS, {})))
     assert found == StartRefusal(
         "start",
         "start cpu manager error: could not restore state from checkpoint: "
@@ -66,7 +66,7 @@ def test_a_state_of_another_policy_keeps_the_kubelet_from_starting() -> None:
 
 def test_policy_none_looks_at_nothing_but_the_name() -> None:
     state = CPUState("none", CPUMask(0b1), {"u": {"c": CPUMask(0b1)}})
-    found = Node.start(settings_of(KubeletConfig()), Restored(state))
+    found = Node.start(settings_of(KubeletConfig()), RestoredStates(state))
     assert isinstance(found, Node)
     assert found.cpu is state
 
@@ -74,17 +74,17 @@ def test_policy_none_looks_at_nothing_but_the_name() -> None:
 def test_the_memory_manager_is_not_reached_behind_a_cpu_manager_that_fails() -> None:
     bad_cpu, bad_memory = StartRefusal("start", "cpu"), StartRefusal("start", "memory")
     settings = settings_of(config())
-    started = start_managers(settings, Restored(bad_cpu, bad_memory))
+    started = start_managers(settings, RestoredStates(bad_cpu, bad_memory))
     assert (started.cpu, started.memory, started.refusal) == (None, None, bad_cpu)
-    started = start_managers(settings, Restored(None, bad_memory))
+    started = start_managers(settings, RestoredStates(None, bad_memory))
     assert (started.cpu is None, started.memory, started.refusal) == (False, None, bad_memory)
 
 
 def test_too_much_reserved_is_found_last() -> None:
     settings = settings_of(replace(config(), kube_reserved={"memory": "17Gi"}))
     bad_memory = StartRefusal("start", "memory")
-    assert start_managers(settings, Restored(None, bad_memory)).refusal == bad_memory
-    started = start_managers(settings, Restored())
+    assert start_managers(settings, RestoredStates(None, bad_memory)).refusal == bad_memory
+    started = start_managers(settings, RestoredStates())
     assert started.refusal is not None
     assert started.refusal.message.startswith("invalid Node Allocatable configuration.")
     assert isinstance(started.memory, MemoryState)

@@ -11,7 +11,7 @@ from tests.node.nodes import GIB, config, machine, refusal, settings_of
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.gates import DECODE_PREFIX
-from mooring.core.machineinfo import Core, MachineInfo, Node
+from mooring.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.node.settings import Settings, build_settings
 
 STATIC = "new static policy error: "
@@ -199,7 +199,9 @@ def test_align_by_socket_is_refused_where_it_cannot_work() -> None:
 def test_an_endless_reservation_is_told() -> None:
     """Four nodes of two cores and a half, where two CPUs make a core on average."""
     nodes = tuple(
-        Node(node, GIB, cores=tuple(Core(3 * node + core, threads, node // 2) for core, threads in enumerate(cores)))
+        NUMANode(
+            node, GIB, cores=tuple(Core(3 * node + core, threads, node // 2) for core, threads in enumerate(cores))
+        )
         for node, cores in enumerate(
             ((5 * node, 5 * node + 1), (5 * node + 2, 5 * node + 3), (5 * node + 4,)) for node in range(4)
         )

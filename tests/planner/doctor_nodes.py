@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mooring.core.config import KubeletConfig, ReservedMemory
-from mooring.core.machineinfo import Core, HugePages, MachineInfo, Node
+from mooring.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
 
 GiB = 2**30
 MACHINE = MachineInfo(
@@ -13,8 +13,8 @@ MACHINE = MachineInfo(
     num_sockets=1,
     memory_capacity=2 * GiB,
     topology=(
-        Node(0, GiB, (HugePages(2048, 8),), (Core(0, (0,), 0), Core(1, (1,), 0))),
-        Node(1, GiB, (), (Core(2, (2,), 0), Core(3, (3,), 0))),
+        NUMANode(0, GiB, (HugePages(2048, 8),), (Core(0, (0,), 0), Core(1, (1,), 0))),
+        NUMANode(1, GiB, (), (Core(2, (2,), 0), Core(3, (3,), 0))),
     ),
     hugepages=(HugePages(2048, 8),),
 )

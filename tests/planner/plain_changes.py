@@ -14,7 +14,7 @@ from mooring.core.quantity import Quantity
 from mooring.cpumanager.options import ALPHA, OPTION_GROUPS
 from mooring.node.resources import pod_requests
 from mooring.planner.answering import Answer
-from mooring.planner.changes.change import Change, PodRef, applied
+from mooring.planner.changes.change import PlannedChange, PodRef, applied
 from mooring.planner.changes.configuration import ConfigField, FeatureGate, PolicyOption
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.device import MoreDevices
@@ -33,7 +33,7 @@ FIELDS = (
 )
 
 
-def plain_changes(question: Question, pod: Pod) -> Iterator[tuple[Change, ...]]:
+def plain_changes(question: Question, pod: Pod) -> Iterator[tuple[PlannedChange, ...]]:
     """Yield the changes of the documented kinds, except those that make a manager's policy ``none``."""
     yield from _amounts(pod)
     for field, value in FIELDS:
@@ -65,7 +65,7 @@ def _ref(pod: Pod) -> PodRef:
     return PodRef(pod.uid, f"{pod.namespace}/{pod.name}")
 
 
-def _amounts(pod: Pod) -> Iterator[tuple[Change, ...]]:
+def _amounts(pod: Pod) -> Iterator[tuple[PlannedChange, ...]]:
     asked = [(container.name, container.requests) for container in pod.containers]
     if pod.resources is not None:
         asked.append(("", pod.resources.requests))
@@ -81,7 +81,7 @@ def _amounts(pod: Pod) -> Iterator[tuple[Change, ...]]:
                 yield (Amount(_ref(pod), name, resource, Quantity.parse(str(amount))),)
 
 
-def plain_cost(question: Question, before: Plan, pod: Pod, changes: Sequence[Change]) -> Cost | None:
+def plain_cost(question: Question, before: Plan, pod: Pod, changes: Sequence[PlannedChange]) -> Cost | None:
     """Return what changes cost when they admit the pod and keep all others; None when they do not."""
     try:
         after = make_plan(applied(question, changes))

@@ -16,7 +16,7 @@ from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
 from mooring.discovery.compact import parse_compact
-from mooring.planner.changes.change import Change, PodRef, applied, sentence
+from mooring.planner.changes.change import PlannedChange, PodRef, applied, sentence
 from mooring.planner.changes.configuration import ConfigField, FreshState, PolicyOption
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.device import MoreDevices
@@ -312,7 +312,7 @@ QUESTION = replace(
     ],
 )
 def test_changes_that_cannot_be_made_are_told_in_one_line(given: list[str], text: str) -> None:
-    changes: list[Change] = []
+    changes: list[PlannedChange] = []
     for words in given:
         option, value = words.split(" ")
         changes += understood(QUESTION, option, value)
@@ -393,7 +393,11 @@ def test_a_pod_becomes_guaranteed_when_it_asks_for_what_it_lacked() -> None:
 
 
 def test_a_sentence_names_every_change() -> None:
-    changes: list[Change] = [ConfigField("topologyManagerScope", "pod"), FreshState("cpu"), EarlierTurn(ref("b"))]
+    changes: list[PlannedChange] = [
+        ConfigField("topologyManagerScope", "pod"),
+        FreshState("cpu"),
+        EarlierTurn(ref("b")),
+    ]
     assert sentence(changes, QUESTION) == (
         "Set topologyManagerScope to pod, delete the state file cpu_manager_state and ask default/b first."
     )

@@ -13,7 +13,7 @@ from mooring.checkpoint.cpu_load import load_cpu_state
 from mooring.core.bits import CPUMask
 from mooring.core.config import KubeletConfig
 from mooring.core.machine import Machine
-from mooring.core.machineinfo import Core, MachineInfo, Node
+from mooring.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.core.pod import Container, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.state import CPUState
@@ -24,7 +24,7 @@ from mooring.planner.question import Question
 
 NODE: KubeletConfig = replace(CONFIG, memory_manager_policy="None", reserved_memory=())
 """Four CPUs, of which 0 is reserved."""
-THREADS = MachineInfo(4, 1, 2**31, (Node(0, 2**31, (), (Core(0, (0, 1), 0), Core(1, (2, 3), 0))),))
+THREADS = MachineInfo(4, 1, 2**31, (NUMANode(0, 2**31, (), (Core(0, (0, 1), 0), Core(1, (2, 3), 0))),))
 WHOLE = replace(NODE, reserved_system_cpus="0-1", cpu_manager_policy_options={"full-pcpus-only": "true"})
 
 

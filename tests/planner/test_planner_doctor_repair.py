@@ -25,7 +25,7 @@ from mooring.kubelet.start import start_kubelet
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.replay import replayed
 from mooring.memorymanager.start import start as start_memory
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.node.settings import Settings, build_settings
 from mooring.planner.doctor.cpu_repair import repaired_cpu
 from mooring.planner.doctor.diagnosis import diagnose, with_repairs
@@ -164,7 +164,7 @@ BLOCKS = st.lists(
 MEMORY_STATES = st.builds(
     MemoryState,
     st.just("Static"),
-    st.just({0: NodeState(0, {"memory": MemoryTable(1, 0, 1, 0, 1)}, (0,))}),
+    st.just({0: NUMANodeState(0, {"memory": MemoryTable(1, 0, 1, 0, 1)}, (0,))}),
     st.dictionaries(st.sampled_from(UIDS), st.dictionaries(st.just("a"), BLOCKS, min_size=1), max_size=3),
     st.dictionaries(st.sampled_from(UIDS), BLOCKS, max_size=1),
 )

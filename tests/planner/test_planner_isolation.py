@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mooring.core.cpuset import CPUSet
-from mooring.core.machineinfo import Core, MachineInfo, Node
+from mooring.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.core.topology import Topology, discover_topology
 from mooring.discovery.cgroups import ControlGroup
 from mooring.discovery.isolation import IRQBalance, IsolationFacts
@@ -41,7 +41,7 @@ def codes(facts: IsolationFacts, assignments: Assignments = HELD) -> list[str]:
 
 
 def threads(*cores: tuple[int, ...]) -> Topology:
-    node = Node(0, 2**30, cores=tuple(Core(number, core, 0) for number, core in enumerate(cores)))
+    node = NUMANode(0, 2**30, cores=tuple(Core(number, core, 0) for number, core in enumerate(cores)))
     return discover_topology(MachineInfo(sum(map(len, cores)), 1, 2**30, (node,)))
 
 

@@ -9,8 +9,7 @@ import pytest
 from msgspec import to_builtins
 
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
-from mooring.core.machineinfo import Core, HugePages, MachineInfo
-from mooring.core.machineinfo import Node as NUMANode
+from mooring.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
 from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device

@@ -8,7 +8,7 @@ from itertools import islice
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode
 from mooring.core.machine import Machine
-from mooring.core.machineinfo import Cache, Core, MachineInfo, Node
+from mooring.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.view import MemoryUse, NodeView, RejectedPod
 
@@ -57,7 +57,7 @@ def regular(shape: SampleShape, name: str = "sample") -> Machine:
     homes = [node // shape.nodes for node in range(with_cpus)]
     homes += [socket for socket in range(shape.sockets) for _ in range(shape.memory_only)]
     nodes = tuple(
-        Node(
+        NUMANode(
             node_id=node,
             memory=shape.node_memory,
             cores=_cores(shape, node) if node < with_cpus else (),

@@ -10,7 +10,7 @@ from tests.render.sample_machines import SampleShape, hybrid, regular
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import HardwareNode
 from mooring.core.machine import Machine
-from mooring.core.machineinfo import Core, MachineInfo, Node
+from mooring.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.view import BoxKind, BoxView, CPUUse, CPUView, NodeView
 
@@ -122,7 +122,7 @@ def test_a_socket_of_several_nodes_holds_them_and_the_memory_near_it() -> None:
 
 def test_a_node_of_several_sockets_holds_them() -> None:
     cores = tuple(Core(0, (cpu, cpu + 1), cpu // 4) for cpu in range(0, 8, 2))
-    (box,) = build_view(Machine("m", MachineInfo(8, 2, 0, (Node(0, 1 << 30, cores=cores),)))).boxes
+    (box,) = build_view(Machine("m", MachineInfo(8, 2, 0, (NUMANode(0, 1 << 30, cores=cores),)))).boxes
     assert names(box) == [(BoxKind.NUMA, 0)]
     assert [names(child) for child in box.children] == [[(BoxKind.SOCKET, 0)], [(BoxKind.SOCKET, 1)]]
 

@@ -14,7 +14,7 @@ from tests.render.pictured import terminal_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import Hardware, HardwareCPU, HardwareNode
 from mooring.core.machine import Machine
-from mooring.core.machineinfo import Cache, Core, MachineInfo, Node
+from mooring.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.render import terminal
 from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.layout import PictureLayout, PlacedBox, arrange
@@ -39,7 +39,7 @@ def infos(draw: st.DrawFn) -> MachineInfo:
         distances = draw(st.none() | st.lists(st.integers(10, 40), min_size=1, max_size=4).map(tuple))
         caches = st.lists(st.builds(Cache, SMALL, st.just(1 << 20), st.just("Unified"), st.just(3)), max_size=2)
         listed = tuple(Core(0, tuple(threads), draw(SMALL) - 1, tuple(draw(caches))) for threads in cores)
-        nodes.append(Node(number, draw(SMALL) << 30, cores=listed, distances=distances, caches=tuple(draw(caches))))
+        nodes.append(NUMANode(number, draw(SMALL) << 30, cores=listed, distances=distances, caches=tuple(draw(caches))))
     return MachineInfo(draw(SMALL), draw(SMALL), draw(SMALL) << 30, tuple(nodes))
 
 

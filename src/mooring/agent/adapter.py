@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 
 from mooring.agent.nri.errors import RefusalError
 from mooring.agent.nri.observer import Loss, LostAnswer
-from mooring.agent.nri.types import Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox
+from mooring.agent.nri.types import (
+    ContainerAdjustment,
+    ContainerUpdate,
+    Event,
+    LinuxResources,
+    PodSandbox,
+    RuntimeContainer,
+)
 from mooring.agent.pods.resolve import resolved
 from mooring.agent.pods.source import OnePod, PodsAtHand, ResizedSource
 from mooring.agent.reactor.container_start import create_container
@@ -54,7 +61,9 @@ class RuntimeAdapter:
         """Want to hear of everything."""
         return EVENTS
 
-    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
+    def synchronize(
+        self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
+    ) -> Sequence[ContainerUpdate]:
         """Bring state and runtime together."""
         state = self._holder.state
         running = {one.id for one in unlisted(state, pods, containers) if self._holder.is_running(one)}
@@ -72,7 +81,7 @@ class RuntimeAdapter:
         )
 
     def create_container(
-        self, pod: PodSandbox, container: Container
+        self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         """Place a container."""
         spec = self._pod(pod, container, messages_of(self._holder.state, pod.id))
@@ -82,7 +91,7 @@ class RuntimeAdapter:
         return outcome.answer.adjustment, outcome.answer.updates
 
     def update_container(
-        self, pod: PodSandbox, container: Container, resources: LinuxResources
+        self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
     ) -> Sequence[ContainerUpdate]:
         """Resize a container, or overrule an update where it concerns what the agent decides."""
         target = None if self._pods is None else self._pods.wanted(pod)
@@ -92,11 +101,11 @@ class RuntimeAdapter:
         )
         return updates_of(outcome)
 
-    def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
+    def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
         """Learn that a container has ended."""
         return updates_of(self._decided(lambda state, _hear: stop_container(state, container), pod.uid))
 
-    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None:
+    def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         """Learn everything else."""
         spec: Pod | None = None
         state = self._holder.state
@@ -126,11 +135,15 @@ class RuntimeAdapter:
             self._holder.confirm()
         return outcome
 
-    def _pod(self, sandbox: PodSandbox, container: Container | None, others: Sequence[Container]) -> Pod:
+    def _pod(self, sandbox: PodSandbox, container: RuntimeContainer | None, others: Sequence[RuntimeContainer]) -> Pod:
         return self._found(self._pods, sandbox, container, others)
 
     def _found(
-        self, pods: OnePod | None, sandbox: PodSandbox, container: Container | None, others: Sequence[Container]
+        self,
+        pods: OnePod | None,
+        sandbox: PodSandbox,
+        container: RuntimeContainer | None,
+        others: Sequence[RuntimeContainer],
     ) -> Pod:
         rest = [one for one in others if container is None or one.id != container.id]
         found = resolved(pods, sandbox, container, rest, self._gates)

@@ -15,7 +15,7 @@ from mooring.agent.adapter import RuntimeAdapter
 from mooring.agent.configuration_watch import ConfigurationReloader
 from mooring.agent.executor import Executor, WorkQueue
 from mooring.agent.interrupts.journal import FILE as INTERRUPTS_FILE
-from mooring.agent.listening import Listener
+from mooring.agent.listening import SessionListener
 from mooring.agent.node.cpu_hotplug import CPUReconciler
 from mooring.agent.node.kubelet import KubeletWatch
 from mooring.agent.node.lock import NodeLock
@@ -129,7 +129,7 @@ class Agent:
             self.holder.apply(lambda state, _hear: EventOutcome(state, effects=resumed.reports))
             self._cpus = self._cpu_reconciler(startup, opened)
             adapter = RuntimeAdapter(self.holder, cluster.pods, gates)
-            self.listener = Listener(self.holder, adapter, self.metrics, log)
+            self.listener = SessionListener(self.holder, adapter, self.metrics, log)
             self.heartbeat = Heartbeat(time.monotonic)
             self.metrics_address = serve(
                 options, self._published, self.holder, self.metrics, self.heartbeat, opened, log
@@ -316,7 +316,7 @@ def _plugin(
     given: Session | None,
     adapter: RuntimeAdapter,
     options: PluginOptions,
-    listener: Listener,
+    listener: SessionListener,
     connect: Callable[[], socket.socket],
     stopping: StopSignal,
 ) -> Callable[[], object]:

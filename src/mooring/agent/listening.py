@@ -17,7 +17,7 @@ from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import RuntimeLink
 
 
-class Listener(SessionObserver):
+class SessionListener(SessionObserver):
     """Hears of connections, answers and losses; in the plugin's thread, but for :meth:`check`."""
 
     def __init__(

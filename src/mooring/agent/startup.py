@@ -26,7 +26,7 @@ from mooring.core.config import CPU_HOTPLUG
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
-from mooring.core.machineinfo import MachineInfo, Node
+from mooring.core.machineinfo import MachineInfo, NUMANode
 from mooring.discovery.loader import load_machine
 from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
 
@@ -197,5 +197,5 @@ def _whole(found: MachineInfo, kept: MachineInfo) -> MachineInfo:
     )
 
 
-def _of_today(kept: Node, found: Node | None) -> Node:
+def _of_today(kept: NUMANode, found: NUMANode | None) -> NUMANode:
     return kept if found is None else replace(kept, memory=found.memory, hugepages=found.hugepages)

@@ -19,7 +19,7 @@ from mooring.agent.nri.errors import NRIError
 from mooring.agent.nri.out_of_band import update_by_synchronizing
 from mooring.agent.nri.plugin import connect_to
 from mooring.agent.nri.session import PluginOptions
-from mooring.agent.nri.types import Container, ContainerUpdate, LinuxResources, PodSandbox
+from mooring.agent.nri.types import ContainerUpdate, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.options import choices_of
 from mooring.agent.pods.cluster import ClusterAccess, open_cluster_access
 from mooring.agent.pods.quotas import quota_of_pod
@@ -108,7 +108,7 @@ def uninstall(asked: AgentCommand) -> Uninstalled:
 def _left(beginning: Startup, state: AgentState, around: ClusterAccess) -> Uninstalled:
     found: list[Uninstalled] = []
 
-    def updates(sandboxes: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
+    def updates(sandboxes: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]) -> Sequence[ContainerUpdate]:
         running = _running(state, beginning.cgroups, sandboxes, containers)
         back = _decided(state, around, sandboxes, containers, running)
         left = _written(back, beginning.cgroups)
@@ -133,7 +133,7 @@ def _left(beginning: Startup, state: AgentState, around: ClusterAccess) -> Unins
 
 
 def _running(
-    state: AgentState, cgroups: CGroups, sandboxes: Sequence[PodSandbox], containers: Sequence[Container]
+    state: AgentState, cgroups: CGroups, sandboxes: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
 ) -> frozenset[str]:
     """Return what runs although the runtime does not list it."""
     found = unlisted(state, sandboxes, containers)
@@ -144,10 +144,10 @@ def _decided(
     state: AgentState,
     around: ClusterAccess,
     sandboxes: Sequence[PodSandbox],
-    containers: Sequence[Container],
+    containers: Sequence[RuntimeContainer],
     running: frozenset[str],
 ) -> Rollback:
-    of_sandbox: dict[str, list[Container]] = {}
+    of_sandbox: dict[str, list[RuntimeContainer]] = {}
     for one in containers:
         of_sandbox.setdefault(one.pod_sandbox_id, []).append(one)
     known = around.pods.known(sandboxes)

@@ -20,7 +20,7 @@ from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.moment import Moment
 from mooring.cpumanager.state import CPUState, PreAssignment
-from mooring.memorymanager.state import Block, MemoryState, NodeState
+from mooring.memorymanager.state import Block, MemoryState, NUMANodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def _block_lists(
             yield name, blocks_of(blocks)
 
 
-def _node(node: int, value: dict[str, GoValue] | None, null: list[str]) -> NodeState | None:
+def _node(node: int, value: dict[str, GoValue] | None, null: list[str]) -> NUMANodeState | None:
     if value is None:
         null.append(f"NUMA node {node}")
         return None
@@ -162,7 +162,7 @@ def _node(node: int, value: dict[str, GoValue] | None, null: list[str]) -> NodeS
             null.append(f"{name} on NUMA node {node}")
         else:
             tables[name] = table_of(table)
-    return NodeState(value["numberOfAssignments"], tables, tuple(value["cells"] or ()))
+    return NUMANodeState(value["numberOfAssignments"], tables, tuple(value["cells"] or ()))
 
 
 def _decoded(kind: GoType, value: JSONValue) -> GoValue | None:

@@ -73,7 +73,7 @@ def parse(data: bytes) -> JSONValue:
     Traceback (most recent call last):
     mooring.checkpoint.goscan.JSONSyntaxError: invalid character ' ' in string escape code
     """
-    return _Reader(data).document()
+    return _Scanner(data).document()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,10 @@ def parse_prefix(data: bytes, depth: int) -> Prefix:
     >>> parse_prefix(b'{"a": {"b": "1-3", "c": "4-', depth=2).value
     JSONObject(members=[('a', JSONObject(members=[('b', '1-3')]))])
     """
-    return _Reader(data).prefix(depth)
+    return _Scanner(data).prefix(depth)
 
 
-class _Reader:
+class _Scanner:
     """One pass over a text: a position, the containers that are open, and the keys that wait for values."""
 
     __slots__ = ("_at", "_buffer", "_keys", "_open")

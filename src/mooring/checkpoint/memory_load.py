@@ -15,7 +15,7 @@ from mooring.checkpoint.memory_file import initial_memory_text, memory_state_tex
 from mooring.checkpoint.structures import MEMORY_DATA, MEMORY_LEGACY_NAME, MEMORY_V1, MEMORY_V2, MEMORY_V3
 from mooring.core.errors import MooringError
 from mooring.core.gotext import quote
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.node.start import policy_mismatch
 
 
@@ -86,10 +86,10 @@ def _state(checkpoint: dict[str, GoValue], *, pod_level: bool) -> MemoryState:
     )
 
 
-def _node(node: int, value: dict[str, GoValue] | None) -> NodeState:
+def _node(node: int, value: dict[str, GoValue] | None) -> NUMANodeState:
     if value is None:
         raise _NullError(f"the kubelet would crash: the machine state of NUMA node {node} is null")
-    return NodeState(
+    return NUMANodeState(
         assignments=value["numberOfAssignments"],
         memory={name: _known_table(node, name, table) for name, table in (value["memoryMap"] or {}).items()},
         cells=tuple(value["cells"] or ()),

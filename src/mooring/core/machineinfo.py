@@ -65,7 +65,7 @@ class MemoryModules:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NUMANode:
     """One NUMA node of the description, with or without cores."""
 
     node_id: int
@@ -106,7 +106,7 @@ class MachineInfo:
     num_sockets: int
     memory_capacity: int
     """MemTotal in bytes."""
-    topology: tuple[Node, ...]
+    topology: tuple[NUMANode, ...]
     """NUMA nodes in the order in which they were read."""
     hugepages: tuple[HugePages, ...] = ()
     """Pools of the whole machine."""

@@ -13,7 +13,7 @@ from mooring.core.bits import list_text, mask_of
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode, HardwarePages
 from mooring.core.machine import Finding, Machine
-from mooring.core.machineinfo import Core, MachineInfo, Node
+from mooring.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.discovery.differences.kubeletview import kubelet_view
 from mooring.documents.machine import (
     CPUGroupsPart,
@@ -151,7 +151,7 @@ def _cpus(info: MachineInfo) -> Iterator[HardwareCPU]:
         )
 
 
-def _l3_key(core: Core, node: Node) -> object:
+def _l3_key(core: Core, node: NUMANode) -> object:
     """Return what tells one L3 from another: its id in the socket, or the node that has it as a whole."""
     for cache in core.uncore_caches:
         if cache.level == L3:
@@ -161,7 +161,7 @@ def _l3_key(core: Core, node: Node) -> object:
     return None
 
 
-def _node(node: Node) -> HardwareNode:
+def _node(node: NUMANode) -> HardwareNode:
     cpus = CPUSet.from_ids(cpu for core in node.cores for cpu in core.thread_ids)
     pages = tuple(HardwarePages(pool.page_size * 1024, pool.num_pages) for pool in node.hugepages)
     return HardwareNode(node.node_id, node.memory, pages, local_cpus=cpus, sysfs_cpulist=str(cpus))

@@ -17,7 +17,7 @@ import msgspec
 from mooring.core.cpuset import HIGHEST_CPU
 from mooring.core.errors import InputError
 from mooring.core.gotext import INT64_MAX
-from mooring.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages, MachineInfo, MemoryModules, Node
+from mooring.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages, MachineInfo, MemoryModules, NUMANode
 
 TIMESTAMP: Final = "2026-01-01T00:00:00Z"
 """Written in place of the time of reading, so that the same machine gives the same text."""
@@ -203,7 +203,7 @@ def machine_info_json(info: MachineInfo, *, info_error: str = "") -> str:
     return msgspec.json.format(encoded, indent=1).decode() + "\n"
 
 
-def _node_document(node: Node) -> dict[str, object]:
+def _node_document(node: NUMANode) -> dict[str, object]:
     return {
         "node_id": node.node_id,
         "memory": node.memory,
@@ -256,8 +256,8 @@ def _machine_info(document: _InfoJSON) -> MachineInfo:
     )
 
 
-def _node(document: _NodeJSON) -> Node:
-    return Node(
+def _node(document: _NodeJSON) -> NUMANode:
+    return NUMANode(
         document.node_id,
         document.memory,
         hugepages=_pools(document.hugepages),

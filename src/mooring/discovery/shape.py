@@ -17,7 +17,7 @@ from typing import Final
 from mooring.core.bits import CPUMask, mask_of
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode, HardwarePages
-from mooring.core.machineinfo import Cache, Core, HugePages, MachineInfo, Node
+from mooring.core.machineinfo import Cache, Core, HugePages, MachineInfo, NUMANode
 from mooring.discovery.cadvisor.caches import SharedCache, place_caches
 
 CLUSTER_CORES: Final = 4
@@ -146,11 +146,11 @@ def _machine_info(shape: Shape, places: Mapping[int, _Place], table: _Table) -> 
     cpus_of_node: dict[int, list[int]] = defaultdict(list)
     for cpu in sorted(places, key=str):
         cpus_of_node[places[cpu].node].append(cpu)
-    nodes: list[Node] = []
+    nodes: list[NUMANode] = []
     for node in sorted(range(len(table)), key=str):
         cores, node_caches = place_caches(_cores(places, cpus_of_node[node]), caches.__getitem__)
         pools = tuple(HugePages(pool.page_size, _share_of(shape, node, pool.num_pages)) for pool in shape.hugepages)
-        nodes.append(Node(node, _memory(shape, node), pools, cores, table[node], node_caches))
+        nodes.append(NUMANode(node, _memory(shape, node), pools, cores, table[node], node_caches))
     return MachineInfo(
         num_cores=len(places),
         num_sockets=shape.sockets,

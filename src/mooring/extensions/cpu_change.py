@@ -22,7 +22,7 @@ HIDDEN_SIBLINGS = "hiddenSiblingsError"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CPUResize:
     """One container on its way from the CPUs it has to the number it asks for."""
 
     current: CPUMask
@@ -47,7 +47,7 @@ class Change:
         return self.baseline if self.is_shrink else self.current
 
 
-def change_of(policy: StaticPolicy, state: CPUState, pod: Pod, container: Container) -> Change | None:
+def change_of(policy: StaticPolicy, state: CPUState, pod: Pod, container: Container) -> CPUResize | None:
     """Return what a pod's container asks of the CPUs that it has; None for one without CPUs of its own.
 
     Pod-level pods are left alone.
@@ -57,7 +57,7 @@ def change_of(policy: StaticPolicy, state: CPUState, pod: Pod, container: Contai
     if not current or not need or pod.is_pod_level:
         return None
     baseline = state.baselines.get(pod.uid, {}).get(container.name, 0)
-    return Change(CPUMask(current), CPUMask(baseline & current), need)
+    return CPUResize(CPUMask(current), CPUMask(baseline & current), need)
 
 
 def check_feasible(

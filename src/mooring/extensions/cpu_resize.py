@@ -23,7 +23,7 @@ from mooring.cpumanager.requests import exclusive_cpus_of_pod
 from mooring.cpumanager.state import CPUState
 from mooring.cpumanager.take import take
 from mooring.extensions.choosing import usable_cpus
-from mooring.extensions.cpu_change import Change, change_of
+from mooring.extensions.cpu_change import CPUResize, change_of
 from mooring.extensions.facts import CPUsResized
 from mooring.extensions.offline import without_idle_pairs
 from mooring.topologymanager.entries import ResourceHints
@@ -136,20 +136,20 @@ def resized_set(
 
 
 def _usable(
-    policy: StaticPolicy, state: CPUState, pod: Pod, container: str, change: Change, observer: Observer | None
+    policy: StaticPolicy, state: CPUState, pod: Pod, container: str, change: CPUResize, observer: Observer | None
 ) -> CPUMask:
     """Return what a container may grow by; plugins may withhold some of it."""
     missing = change.need - change.current.bit_count()
     return usable_cpus(policy, state, available_cpus(policy, state), pod, container, missing, observer)
 
 
-def _to_keep(state: CPUState, change: Change) -> int:
+def _to_keep(state: CPUState, change: CPUResize) -> int:
     """Return what a container that shrinks may keep: CPUs that are online, where they suffice."""
     online = change.current & ~state.offline
     return online if (online | change.kept).bit_count() >= change.need else change.current
 
 
-def _check_whole_cores(policy: StaticPolicy, state: CPUState, change: Change) -> AllocationError | None:
+def _check_whole_cores(policy: StaticPolicy, state: CPUState, change: CPUResize) -> AllocationError | None:
     """Apply full-pcpus-only: CPUs that the container has count as available."""
     if not policy.rules.whole_cores:
         return None
@@ -167,7 +167,7 @@ def _check_whole_cores(policy: StaticPolicy, state: CPUState, change: Change) ->
     return AllocationError(message, "SMTAlignmentError")
 
 
-def _check_kept(change: Change) -> AllocationError | None:
+def _check_kept(change: CPUResize) -> AllocationError | None:
     """Guard the rules themselves: nothing that stays may be more than what is asked for."""
     retained = change.kept.bit_count()
     if change.need < retained:

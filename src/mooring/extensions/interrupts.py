@@ -75,7 +75,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class InterruptCPUs:
     """The CPUs that there are."""
 
     online: CPUSet
@@ -102,7 +102,9 @@ def wish_of(annotations: Mapping[str, str]) -> Wish | None:
     return next((wish for wish in Wish if wish.value == word), None)
 
 
-def place(original: CPUSet, owners: Iterable[Owner], room: Room, *, device: str = "", managed: bool = False) -> Place:
+def place(
+    original: CPUSet, owners: Iterable[Owner], room: InterruptCPUs, *, device: str = "", managed: bool = False
+) -> Place:
     """Return where an interrupt belongs.
 
     What it may use at first counts, less the CPUs of pods that avoid interrupts. Where nothing is left of that, it goes
@@ -116,7 +118,7 @@ def place(original: CPUSet, owners: Iterable[Owner], room: Room, *, device: str 
         device: PCI address of its device, where that is known.
         managed: whether the kernel refuses to move it.
 
-    >>> room = Room(CPUSet.parse("0-7"), CPUSet.parse("0"))
+    >>> room = InterruptCPUs(CPUSet.parse("0-7"), CPUSet.parse("0"))
     >>> place(CPUSet.parse("0-7"), [Owner("web", CPUSet.parse("2-3"))], room).cpus
     CPUSet('0-1,4-7')
     >>> place(CPUSet.parse("2"), [Owner("web", CPUSet.parse("2-3"))], room).cpus

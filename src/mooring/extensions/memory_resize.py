@@ -22,7 +22,7 @@ from mooring.memorymanager.hints import calculate_hints, free_in
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.policy_hints import hints_as_in_kubelet
 from mooring.memorymanager.requests import Requests, container_requests, pod_requests
-from mooring.memorymanager.state import Block, MemoryState, NodeState
+from mooring.memorymanager.state import Block, MemoryState, NUMANodeState
 from mooring.memorymanager.static import Chosen, MemoryRefusal, choose_nodes, remove
 from mooring.topologymanager.entries import AnyHints, ResourceHints
 from mooring.topologymanager.hints import IMPOSSIBLE, Hint, Hints
@@ -154,7 +154,7 @@ def grown(
         return chosen
     cells = tuple(members(chosen.mask))
     blocks = tuple(Block(cells, resource, requests[resource]) for resource in sorted(requests))
-    accounts: Mapping[int, NodeState] = without.nodes
+    accounts: Mapping[int, NUMANodeState] = without.nodes
     for block in blocks:
         accounts = charge(accounts, chosen.mask, block.type, block.size)
     if observer is not None:

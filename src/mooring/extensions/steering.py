@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.core.cpuset import CPUSet
-from mooring.extensions.interrupts import Interrupt, Owner, Place, Room, place
+from mooring.extensions.interrupts import Interrupt, InterruptCPUs, Owner, Place, place
 
 NEW = -1
 """Stands as a number for ``default_smp_affinity``: where interrupts begin that are set up later."""
@@ -71,7 +71,7 @@ class Steering:
         return tuple(step for step in self.steps if step.write is not None)
 
 
-def steer(found: Iterable[Interrupt], memory: Memory, owners: Iterable[Owner], room: Room) -> Steering:
+def steer(found: Iterable[Interrupt], memory: Memory, owners: Iterable[Owner], room: InterruptCPUs) -> Steering:
     """Return what is to be written so that every interrupt is where it belongs; without owners that is where it was.
 
     Args:

@@ -26,7 +26,7 @@ from mooring.memorymanager.state import MemoryState
 from mooring.node import Node, hotplug
 from mooring.node.providers import Providers
 from mooring.node.settings import Settings, build_settings
-from mooring.node.start import Restored, start_managers
+from mooring.node.start import RestoredStates, start_managers
 
 BEFORE_MACHINE = frozenset({"decode", "featureGates", "validation"})
 """Stages of a start in which the kubelet has not read the machine yet."""
@@ -82,7 +82,7 @@ def start_understood(
 ) -> Start:
     """Do the same with a configuration that was understood before, to start many nodes of one kind."""
     cpu, memory = _load_cpu(settings, files.cpu), _load_memory(settings, files.memory)
-    started = start_managers(settings, Restored(_restored(cpu), _restored(memory)), observer)
+    started = start_managers(settings, RestoredStates(_restored(cpu), _restored(memory)), observer)
     after = files
     if isinstance(cpu, Created):
         after = replace(after, cpu=cpu.text)

@@ -12,12 +12,12 @@ from dataclasses import replace
 from mooring.core.bits import NUMAMask, members
 from mooring.core.errors import KubeletCrashError
 from mooring.core.gotext import quote
-from mooring.memorymanager.state import Block, MemoryTable, NodeState
+from mooring.memorymanager.state import Block, MemoryTable, NUMANodeState
 
-Nodes = Mapping[int, NodeState]
+Nodes = Mapping[int, NUMANodeState]
 
 
-def charge(nodes: Nodes, mask: NUMAMask, resource: str, amount: int) -> dict[int, NodeState]:
+def charge(nodes: Nodes, mask: NUMAMask, resource: str, amount: int) -> dict[int, NUMANodeState]:
     """Return the machine state after a block of ``amount`` bytes was put on the nodes of ``mask``.
 
     The nodes and the type are those of the machine: whoever chose them has looked.
@@ -25,7 +25,7 @@ def charge(nodes: Nodes, mask: NUMAMask, resource: str, amount: int) -> dict[int
     return charge_in_order(nodes, tuple(members(mask)), resource, amount)
 
 
-def charge_in_order(nodes: Nodes, cells: tuple[int, ...], resource: str, amount: int) -> dict[int, NodeState]:
+def charge_in_order(nodes: Nodes, cells: tuple[int, ...], resource: str, amount: int) -> dict[int, NUMANodeState]:
     """Return the machine state after a block of ``amount`` bytes was put on nodes in the order of a list.
 
     Every node counts the assignment and joins the group, even when nothing is left to charge; memory is taken from one
@@ -37,11 +37,11 @@ def charge_in_order(nodes: Nodes, cells: tuple[int, ...], resource: str, amount:
         state = changed[node]
         taken = min(state.memory[resource].free, amount)
         amount -= taken
-        changed[node] = NodeState(state.assignments + 1, _moved(state, resource, taken), cells)
+        changed[node] = NUMANodeState(state.assignments + 1, _moved(state, resource, taken), cells)
     return changed
 
 
-def release(nodes: Nodes, blocks: tuple[Block, ...]) -> dict[int, NodeState]:
+def release(nodes: Nodes, blocks: tuple[Block, ...]) -> dict[int, NUMANodeState]:
     """Return the machine state after blocks were given back.
 
     Each node gives back what it has reserved, as far as the block goes. A node without assignments left leaves its
@@ -60,11 +60,11 @@ def release(nodes: Nodes, blocks: tuple[Block, ...]) -> dict[int, NodeState]:
             returned = min(_reserved(state, node, block.type), size) if size else 0
             size -= returned
             cells = state.cells if assignments else (node,)
-            changed[node] = NodeState(assignments, _moved(state, block.type, -returned), cells)
+            changed[node] = NUMANodeState(assignments, _moved(state, block.type, -returned), cells)
     return changed
 
 
-def _moved(state: NodeState, resource: str, amount: int) -> Mapping[str, MemoryTable]:
+def _moved(state: NUMANodeState, resource: str, amount: int) -> Mapping[str, MemoryTable]:
     """Return a node's accounts after ``amount`` bytes of a type went from free to reserved."""
     if not amount:
         return state.memory
@@ -72,7 +72,7 @@ def _moved(state: NodeState, resource: str, amount: int) -> Mapping[str, MemoryT
     return {**state.memory, resource: replace(table, free=table.free - amount, reserved=table.reserved + amount)}
 
 
-def _known(nodes: Nodes, node: int) -> NodeState:
+def _known(nodes: Nodes, node: int) -> NUMANodeState:
     state = nodes.get(node)
     if state is None:
         raise KubeletCrashError(
@@ -82,7 +82,7 @@ def _known(nodes: Nodes, node: int) -> NodeState:
     return state
 
 
-def _reserved(state: NodeState, node: int, resource: str) -> int:
+def _reserved(state: NUMANodeState, node: int, resource: str) -> int:
     table = state.memory.get(resource)
     if table is None:
         raise KubeletCrashError(

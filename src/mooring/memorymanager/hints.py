@@ -14,7 +14,7 @@ from mooring.core.errors import KubeletCrashError, UnsupportedError
 from mooring.core.gotext import UINT64_MAX, uint64
 from mooring.memorymanager.requests import Requests
 from mooring.memorymanager.reuse import NOTHING_LEFT, Leftover
-from mooring.memorymanager.state import MemoryTable, NodeState
+from mooring.memorymanager.state import MemoryTable, NUMANodeState
 from mooring.topologymanager.entries import AnyHints
 from mooring.topologymanager.hints import Hint, Hints
 from mooring.topologymanager.wide import Demand, Family, sets_of_size
@@ -24,7 +24,7 @@ MOST_LISTED = 8
 
 
 def calculate_hints(
-    nodes: Mapping[int, NodeState], requests: Requests, leftover: Leftover = NOTHING_LEFT
+    nodes: Mapping[int, NUMANodeState], requests: Requests, leftover: Leftover = NOTHING_LEFT
 ) -> AnyHints | None:
     """Return the node sets that can serve the requests; None when there is none.
 
@@ -77,7 +77,7 @@ def best_hint(hints: AnyHints | None, around: NUMAMask) -> Hint | None:
 
 
 def _family(
-    nodes: Mapping[int, NodeState], ids: tuple[int, ...], requests: Requests, leftover: Leftover
+    nodes: Mapping[int, NUMANodeState], ids: tuple[int, ...], requests: Requests, leftover: Leftover
 ) -> AnyHints | None:
     """Describe the same hints: nodes without assignments combine freely, all other members are listed.
 
@@ -123,12 +123,12 @@ def _family(
 
 
 def _weights(
-    nodes: Mapping[int, NodeState], width: int, resource: str, amount: Callable[[MemoryTable], int]
+    nodes: Mapping[int, NUMANodeState], width: int, resource: str, amount: Callable[[MemoryTable], int]
 ) -> tuple[int, ...]:
     return tuple(amount(_table(nodes, node, resource)) if node in nodes else 0 for node in range(width))
 
 
-def _table(nodes: Mapping[int, NodeState], node: int, resource: str) -> MemoryTable:
+def _table(nodes: Mapping[int, NUMANodeState], node: int, resource: str) -> MemoryTable:
     table = nodes[node].memory.get(resource)
     if table is None:
         raise KubeletCrashError(
@@ -138,7 +138,7 @@ def _table(nodes: Mapping[int, NodeState], node: int, resource: str) -> MemoryTa
     return table
 
 
-def free_in(nodes: Mapping[int, NodeState], mask: NUMAMask, resource: str) -> int:
+def free_in(nodes: Mapping[int, NUMANodeState], mask: NUMAMask, resource: str) -> int:
     """Return the free bytes of one type on the nodes of a mask.
 
     Raises:
@@ -155,7 +155,7 @@ def _reusing(ids: tuple[int, ...], leftover: Leftover) -> Iterable[NUMAMask]:
     return [mask for mask in sets if any(not own & ~mask for own in leftover.amounts)]
 
 
-def _serves(nodes: Mapping[int, NodeState], mask: NUMAMask, requests: Requests, leftover: Leftover) -> bool:
+def _serves(nodes: Mapping[int, NUMANodeState], mask: NUMAMask, requests: Requests, leftover: Leftover) -> bool:
     """Tell whether the nodes of a mask can give what is asked; what is left counts on top of what is free."""
     extra = leftover.within(mask)
     for resource, amount in requests.items():
@@ -191,7 +191,7 @@ def _as_masks(found: list[int], ids: tuple[int, ...]) -> Iterable[NUMAMask]:
     return [NUMAMask(mask_of(ids[position] for position in members(index))) for index in found]
 
 
-def _respecting_groups(nodes: Mapping[int, NodeState], masks: set[NUMAMask]) -> set[NUMAMask]:
+def _respecting_groups(nodes: Mapping[int, NUMANodeState], masks: set[NUMAMask]) -> set[NUMAMask]:
     """Drop what would cut through a group of nodes in use.
 
     A single node must not belong to a group of several. Of several nodes, those with assignments must form exactly
@@ -211,7 +211,7 @@ def _respecting_groups(nodes: Mapping[int, NodeState], masks: set[NUMAMask]) -> 
     return kept
 
 
-def _is_group(nodes: Mapping[int, NodeState], group: int) -> bool:
+def _is_group(nodes: Mapping[int, NUMANodeState], group: int) -> bool:
     return all(
         mask_of(nodes[node].cells) == group for node in members(group) if node in nodes and nodes[node].assignments > 0
     )

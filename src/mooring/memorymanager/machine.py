@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 
 from mooring.core.config import ReservedMemory
 from mooring.core.gotext import quote, uint64
-from mooring.core.machineinfo import MachineInfo, Node
+from mooring.core.machineinfo import MachineInfo, NUMANode
 from mooring.core.quantity import Quantity
-from mooring.memorymanager.state import MemoryTable, NodeState
+from mooring.memorymanager.state import MemoryTable, NUMANodeState
 
 MEMORY = "memory"
 HUGEPAGES = "hugepages-"
@@ -92,14 +92,14 @@ def hugepages_type(page_size_kib: int) -> str:
     return f"hugepages-{Quantity.of_bytes(page_size_kib * 1024)}"
 
 
-def default_machine_state(info: MachineInfo, reserved: ReservedTable) -> dict[int, NodeState]:
+def default_machine_state(info: MachineInfo, reserved: ReservedTable) -> dict[int, NUMANodeState]:
     """Return the account of every NUMA node of the description, CPU-less ones too."""
     return {
         node.node_id: _default_node(node, reserved) for node in sorted(info.topology, key=lambda node: node.node_id)
     }
 
 
-def _default_node(node: Node, reserved: ReservedTable) -> NodeState:
+def _default_node(node: NUMANode, reserved: ReservedTable) -> NUMANodeState:
     kept = reserved.get(node.node_id, {})
     tables: dict[str, MemoryTable] = {}
     huge = 0
@@ -109,7 +109,7 @@ def _default_node(node: Node, reserved: ReservedTable) -> NodeState:
         resource = hugepages_type(pool.page_size)
         tables[resource] = _table(total, kept.get(resource, 0), 0)
     tables[MEMORY] = _table(node.memory, kept.get(MEMORY, 0), huge)
-    return NodeState(0, tables, (node.node_id,))
+    return NUMANodeState(0, tables, (node.node_id,))
 
 
 def _table(total: int, kept: int, huge: int) -> MemoryTable:
@@ -118,7 +118,7 @@ def _table(total: int, kept: int, huge: int) -> MemoryTable:
     return MemoryTable(total, kept, allocatable, 0, allocatable)
 
 
-def wrapped_nodes(nodes: Mapping[int, NodeState]) -> tuple[int, ...]:
+def wrapped_nodes(nodes: Mapping[int, NUMANodeState]) -> tuple[int, ...]:
     """Return the NUMA nodes of which more is reserved, or bound in huge pages, than they have.
 
     The kubelet goes on with what its unsigned subtraction leaves, a number beyond all memory.

@@ -24,7 +24,7 @@ from mooring.memorymanager.pod_restore import POD_RESTART, restored_blocks, with
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.requests import Requests, container_requests, pod_requests
 from mooring.memorymanager.reuse import ContainerBlocks, ReusableMemory
-from mooring.memorymanager.state import MemoryState, NodeState
+from mooring.memorymanager.state import MemoryState, NUMANodeState
 from mooring.memorymanager.static import (
     MemoryAllocated,
     MemoryRefusal,
@@ -87,7 +87,7 @@ def _partitioned(
         return chosen
     # 4-5. The pod's blocks, the machine, the containers' blocks.
     cells = tuple(members(chosen.mask))
-    nodes: Mapping[int, NodeState] = state.nodes
+    nodes: Mapping[int, NUMANodeState] = state.nodes
     for resource in sorted(requests):
         nodes = charge(nodes, chosen.mask, resource, requests[resource])
     pods = {**state.pods, pod.uid: blocks_of(cells, requests)}

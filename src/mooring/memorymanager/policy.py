@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mooring.core.pod import PodLevelGates
-from mooring.memorymanager.state import MemoryState, NodeState
+from mooring.memorymanager.state import MemoryState, NUMANodeState
 
 STATIC = "Static"
 
@@ -18,7 +18,7 @@ STATIC = "Static"
 class MemoryPolicy:
     """Everything that the policy knows before the first pod."""
 
-    default_nodes: Mapping[int, NodeState]
+    default_nodes: Mapping[int, NUMANodeState]
     """The machine state of an empty node."""
     gates: PodLevelGates = field(default_factory=PodLevelGates)
     fixed_defects: frozenset[str] = frozenset()

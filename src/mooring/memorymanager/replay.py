@@ -21,13 +21,13 @@ from typing import TypeVar
 
 from mooring.core.bits import NUMAMask, members
 from mooring.memorymanager.account import charge_in_order
-from mooring.memorymanager.state import Block, NodeState
+from mooring.memorymanager.state import Block, NUMANodeState
 
 MOST_CHARGES = 20_000
 """Containers charged before a search gives up. Only a file made by hand needs as many."""
 
 Thing = TypeVar("Thing")
-Nodes = Mapping[int, NodeState]
+Nodes = Mapping[int, NUMANodeState]
 Containers = tuple[tuple[Block, ...], ...]
 """The blocks of each container of one pod; one entry where the pod has blocks of its own."""
 

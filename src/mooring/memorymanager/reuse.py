@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from mooring.core.bits import NUMAMask
 from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.memorymanager.state import Block, NodeState
+from mooring.memorymanager.state import Block, NUMANodeState
 
 EXACT_MASK_REUSE = "exact-mask-reuse"
 
@@ -83,7 +83,7 @@ class Leftover:
                     total[resource] = total.get(resource, 0) + amount
         return total
 
-    def ungrouped(self, nodes: Mapping[int, NodeState]) -> Mapping[int, NodeState]:
+    def ungrouped(self, nodes: Mapping[int, NUMANodeState]) -> Mapping[int, NUMANodeState]:
         """Return the machine state as far as groups go: without the assignments that ended init containers leave."""
         if not self.assignments:
             return nodes

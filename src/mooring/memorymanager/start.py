@@ -14,12 +14,12 @@ from mooring.core.observer import Observer
 from mooring.memorymanager.facts import StartLeftToChance
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.replay import Containers, contested_nodes, nodes_left_to_chance, replayed, replayed_to
-from mooring.memorymanager.state import Block, MemoryState, NodeState
+from mooring.memorymanager.state import Block, MemoryState, NUMANodeState
 
 EMPTY_WITH_ASSIGNMENTS = "[memorymanager] machine state can not be empty when it has memory assignments"
 DIFFERENT = "[memorymanager] the expected machine state is different from the real one"
 
-Nodes = Mapping[int, NodeState]
+Nodes = Mapping[int, NUMANodeState]
 
 
 def start(policy: MemoryPolicy, state: MemoryState, observer: Observer | None = None) -> MemoryState | str:
@@ -94,7 +94,7 @@ def _is_same_machine(expected: Nodes, real: Nodes) -> bool:
     )
 
 
-def _fixed(node: NodeState) -> dict[str, tuple[int, int, int]]:
+def _fixed(node: NUMANodeState) -> dict[str, tuple[int, int, int]]:
     return {name: (table.total, table.system_reserved, table.allocatable) for name, table in node.memory.items()}
 
 

@@ -61,7 +61,7 @@ class MemoryTable:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeState:
+class NUMANodeState:
     """State of one NUMA node."""
 
     assignments: int
@@ -81,7 +81,7 @@ class MemoryState:
     policy: str
     """Name of the policy that wrote the state: ``None`` or ``Static``."""
 
-    nodes: Mapping[int, NodeState]
+    nodes: Mapping[int, NUMANodeState]
     """The kubelet's machine state by NUMA node id. Empty under the policy ``None``."""
 
     assignments: Mapping[str, Mapping[str, tuple[Block, ...]]]

@@ -24,7 +24,7 @@ from mooring.memorymanager.pod_restore import is_served_as_a_whole
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.requests import Requests, container_requests
 from mooring.memorymanager.reuse import NOTHING_LEFT, Leftover, ReusableMemory, leftover_for, take_over
-from mooring.memorymanager.state import Block, MemoryState, NodeState
+from mooring.memorymanager.state import Block, MemoryState, NUMANodeState
 from mooring.topologymanager.hints import Hint
 
 NO_DEFAULT = "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
@@ -126,7 +126,7 @@ def _pinned(
     cells = tuple(members(chosen.mask))
     blocks = tuple(Block(cells, resource, requests[resource]) for resource in sorted(requests))
     taken = take_over(leftover, pod, container.name, held, blocks)
-    nodes: Mapping[int, NodeState] = state.nodes
+    nodes: Mapping[int, NUMANodeState] = state.nodes
     for block in blocks:
         nodes = charge(nodes, chosen.mask, block.type, block.size - taken.amounts[block.type])
     assignments = {**state.assignments, pod.uid: {**taken.held, container.name: blocks}}
@@ -150,7 +150,7 @@ def _report(
 
 
 def choose_nodes(
-    nodes: Mapping[int, NodeState], requests: Requests, affinity: Hint, leftover: Leftover = NOTHING_LEFT
+    nodes: Mapping[int, NUMANodeState], requests: Requests, affinity: Hint, leftover: Leftover = NOTHING_LEFT
 ) -> Chosen | MemoryRefusal:
     """Return the nodes that serve the requests, or the kubelet's error.
 
@@ -179,7 +179,7 @@ def choose_nodes(
     return Chosen(mask, way)
 
 
-def _violates_groups(nodes: Mapping[int, NodeState], mask: NUMAMask) -> bool:
+def _violates_groups(nodes: Mapping[int, NUMANodeState], mask: NUMAMask) -> bool:
     return any(
         node in nodes
         and nodes[node].assignments > 0

@@ -45,7 +45,7 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredSet:
     """A set that is whole again."""
 
     pod: str
@@ -64,7 +64,7 @@ class CPUsChanged:
     """All CPUs that are offline now."""
     broken: tuple[Broken, ...] = ()
     """Sets that the change broke, or that got stand-ins by it."""
-    restored: tuple[Restored, ...] = ()
+    restored: tuple[RestoredSet, ...] = ()
 
 
 def went_offline(node: Node, cpus: int, observer: Observer | None = None) -> tuple[Node, CPUsChanged]:
@@ -189,7 +189,7 @@ def _changed(node: Node, offline: int, observer: Observer | None) -> tuple[Node,
     return node, CPUsChanged(offline, tuple(lost), tuple(back))
 
 
-def _restored(node: Node, before: CPUState, observer: Observer | None) -> tuple[Node, list[Restored]]:
+def _restored(node: Node, before: CPUState, observer: Observer | None) -> tuple[Node, list[RestoredSet]]:
     """Give back what owners lost."""
     for owner in sorted(node.cpu.displaced):
         state, pairs = restored(node.cpu, owner)
@@ -201,7 +201,7 @@ def _restored(node: Node, before: CPUState, observer: Observer | None) -> tuple[
         for container, cpus in sets_of(after, owner).items():
             was = had[container]
             if not cpus & after.offline and (was != cpus or was & before.offline):
-                found.append(Restored(owner, container, cpus, was))
+                found.append(RestoredSet(owner, container, cpus, was))
                 if observer is not None:
                     observer(CPUsRestored(owner, container, was, cpus, after.held))
     return node, found

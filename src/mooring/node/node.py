@@ -29,7 +29,7 @@ from mooring.node.facts import KubeletStarted, PodWithdrawn
 from mooring.node.providers import Providers, after_removal, without_stale_devices
 from mooring.node.resize import Waiting
 from mooring.node.settings import Settings, build_settings
-from mooring.node.start import Restored, start_managers, written
+from mooring.node.start import RestoredStates, start_managers, written
 from mooring.topologymanager.hints import Hint
 
 
@@ -37,7 +37,7 @@ from mooring.topologymanager.hints import Hint
 class Node:
     """A running kubelet, as far as its resource managers go. Every method returns a new node and an answer.
 
-    >>> from mooring.core.machineinfo import Core, MachineInfo, Node as NUMANode
+    >>> from mooring.core.machineinfo import Core, MachineInfo, NUMANode
     >>> cores = tuple(Core(core, (core, core + 2), 0) for core in range(2))
     >>> info = MachineInfo(4, 1, 2**30, (NUMANode(0, 2**30, cores=cores),))
     >>> config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
@@ -78,10 +78,10 @@ class Node:
 
     @staticmethod
     def start(
-        settings: Settings, restored: Restored | None = None, observer: Observer | None = None
+        settings: Settings, restored: RestoredStates | None = None, observer: Observer | None = None
     ) -> Node | StartRefusal:
         """Start a kubelet on what its checkpoint files hold, or on none."""
-        started = start_managers(settings, restored or Restored(), observer)
+        started = start_managers(settings, restored or RestoredStates(), observer)
         if started.refusal is not None:
             return started.refusal
         if started.cpu is None or started.memory is None:

@@ -22,7 +22,7 @@ from mooring.node.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredStates:
     """What reading the checkpoint files came to."""
 
     cpu: CPUState | StartRefusal | None = None
@@ -42,7 +42,7 @@ class Started:
     refusal: StartRefusal | None
 
 
-def written(before: Settings, after: Settings, cpu: CPUState, memory: MemoryState) -> Restored:
+def written(before: Settings, after: Settings, cpu: CPUState, memory: MemoryState) -> RestoredStates:
     """Return what a kubelet finds in the files of the kubelet before it, as far as decisions go.
 
     Entries of whole pods are written and read only with the gate PodLevelResourceManagers (spec: state-files.md section
@@ -57,7 +57,7 @@ def written(before: Settings, after: Settings, cpu: CPUState, memory: MemoryStat
     cpu = replace(cpu, pre_assignments=_kept_releases(after, cpu))
     if not (before.pod_level.managers and after.pod_level.managers):
         cpu, memory = replace(cpu, pods={}), replace(memory, pods={})
-    return Restored(cpu, memory)
+    return RestoredStates(cpu, memory)
 
 
 def _kept_releases(after: Settings, cpu: CPUState) -> dict[str, dict[str, PreAssignment]]:
@@ -71,7 +71,7 @@ def _kept_releases(after: Settings, cpu: CPUState) -> dict[str, dict[str, PreAss
     return {pod: containers for pod, containers in kept.items() if containers}
 
 
-def start_managers(settings: Settings, restored: Restored, observer: Observer | None = None) -> Started:
+def start_managers(settings: Settings, restored: RestoredStates, observer: Observer | None = None) -> Started:
     """Start the CPU manager, then the memory manager, then check the reservation against the machine.
 
     When the CPU manager fails the memory manager's file is neither read nor made.

@@ -19,7 +19,7 @@ def exposition(metrics: Metrics) -> str:
     A histogram without observations is left out: the planner has no clock, and zeros would look like measurements.
 
     >>> from mooring.core.config import KubeletConfig
-    >>> from mooring.core.machineinfo import Core, MachineInfo, Node as NUMANode
+    >>> from mooring.core.machineinfo import Core, MachineInfo, NUMANode
     >>> from mooring.node import Node
     >>> info = MachineInfo(1, 1, 2**30, (NUMANode(0, 2**30, cores=(Core(0, (0,), 0),)),))
     >>> node = Node.fresh(info, KubeletConfig())

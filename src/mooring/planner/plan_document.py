@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from mooring import KUBELET_VERSION
 from mooring.core.bits import NO_CPUS
 from mooring.core.cpuset import CPUSet
-from mooring.core.machineinfo import Node as NUMANode
+from mooring.core.machineinfo import NUMANode
 from mooring.core.pod import Pod
 from mooring.documents.hints import hint_lists, hint_part
 from mooring.documents.parts import PodPart, finding_parts

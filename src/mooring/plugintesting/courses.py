@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import MooringError
-from mooring.core.machineinfo import Cache, Core, CoreKind, CPUFacts, MachineInfo, Node
+from mooring.core.machineinfo import Cache, Core, CoreKind, CPUFacts, MachineInfo, NUMANode
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.quantity import Quantity
 
@@ -38,11 +38,11 @@ class Departure:
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class KubeletRestart:
     """The kubelet, or the agent, starts again on its own state."""
 
 
-Step = Arrival | Departure | Restart
+Step = Arrival | Departure | KubeletRestart
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ def courses(draw: st.DrawFn, machines: Mapping[str, MachineInfo], annotations: M
         if kind < 6:
             steps.append(Arrival(draw(_pods(f"pod-{number}", annotations))))
         else:
-            steps.append(Departure(number) if kind < 9 else Restart())
-    return Course(name, machines[name], config, (*steps, Restart()))
+            steps.append(Departure(number) if kind < 9 else KubeletRestart())
+    return Course(name, machines[name], config, (*steps, KubeletRestart()))
 
 
 @st.composite
@@ -125,7 +125,7 @@ def _machine(
             cache = Cache(node * caches + position * caches // len(cores), 1 << 25, "Unified", 3)
             own.append(Core(core, (core, *more), node // node_of_socket, uncore_caches=(cache,)))
         row = tuple(10 if node == other else 20 + abs(node - other) for other in range(nodes))
-        made.append(Node(node, 8 * GIB, cores=tuple(own), distances=row))
+        made.append(NUMANode(node, 8 * GIB, cores=tuple(own), distances=row))
     sockets = -(-nodes // node_of_socket)
     return MachineInfo(
         next_cpu, sockets, 8 * GIB * nodes, tuple(made), num_physical_cores=total, facts=facts or CPUFacts()

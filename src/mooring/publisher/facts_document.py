@@ -18,7 +18,7 @@ import msgspec
 
 from mooring.core.config import KubeletConfig, MooringConfig, with_defaults
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
-from mooring.core.machineinfo import CoreKind, CPUFacts, MachineInfo, Node
+from mooring.core.machineinfo import CoreKind, CPUFacts, MachineInfo, NUMANode
 from mooring.core.plugins import PluginChoice
 from mooring.discovery.machineinfo_json import machine_info_document, parse_machine_info
 from mooring.manifest import kubelet_config as kubelet
@@ -142,7 +142,7 @@ def _unpacked(name: str, text: str) -> bytes:
     return content
 
 
-def _essential_node(node: Node) -> Node:
+def _essential_node(node: NUMANode) -> NUMANode:
     return replace(node, caches=(), cores=tuple(replace(core, caches=()) for core in node.cores))
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from mooring.core.machineinfo import MachineInfo
-from mooring.core.machineinfo import Node as NUMANode
+from mooring.core.machineinfo import MachineInfo, NUMANode
 from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
 from mooring.memorymanager.machine import MEMORY, hugepages_type
-from mooring.memorymanager.state import NodeState as MemoryNode
+from mooring.memorymanager.state import NUMANodeState
 from mooring.node import Node
 from mooring.publisher.state_document import ExclusiveCPUs
 
@@ -104,7 +103,7 @@ def _empty(policy: StaticPolicy) -> CPUState:
     return CPUState("static", policy.shareable, {})
 
 
-def _accounted(numa: MemoryNode) -> Iterator[ZoneAmount]:
+def _accounted(numa: NUMANodeState) -> Iterator[ZoneAmount]:
     grouped = len(numa.cells) > 1
     for resource, table in sorted(numa.memory.items(), reverse=True):
         yield ZoneAmount(resource, table.total, table.allocatable, 0 if grouped else table.free)

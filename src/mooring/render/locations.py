@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from mooring.core.bits import mask_of
 from mooring.core.hardware import Hardware, HardwareCPU, HardwareNode
 from mooring.core.machine import Machine
-from mooring.core.machineinfo import MachineInfo, Node
+from mooring.core.machineinfo import MachineInfo, NUMANode
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,13 @@ def _from_info(info: MachineInfo) -> CPULocations:
     )
 
 
-def _only_l3(node: Node) -> int | None:
+def _only_l3(node: NUMANode) -> int | None:
     """Return the id of the node's L3 when it has exactly one; with broken ids cAdvisor lists one cache many times."""
     ids = {cache.id for cache in node.caches if cache.level == 3}
     return ids.pop() if len(ids) == 1 else None
 
 
-def _nearest(node: Node, info: MachineInfo) -> int:
+def _nearest(node: NUMANode, info: MachineInfo) -> int:
     """Return the mask of the CPUs of the nodes with CPUs that are nearest to ``node``."""
     # A node's distances are by ascending node id, with no entry for absent ids (cAdvisor 0.60.5).
     others = sorted(info.topology, key=lambda other: other.node_id)

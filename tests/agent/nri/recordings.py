@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mooring.agent.nri.types import (
-    Container,
     ContainerAdjustment,
     ContainerUpdate,
     Event,
     LinuxResources,
     PodSandbox,
+    RuntimeContainer,
 )
 
 FOLDER = Path(__file__).parent / "recorded"
@@ -83,13 +83,15 @@ class Scripted:
         self.seen.append(f"Configure {config!r} {runtime} {version}")
         return frozenset(Event)
 
-    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
+    def synchronize(
+        self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
+    ) -> Sequence[ContainerUpdate]:
         names = [f"{found.name}={found.resources.cpus}" for found in containers]
         self.seen.append(" ".join(["Synchronize", *[pod.name for pod in pods], *names]))
         return [ContainerUpdate(found.id, LinuxResources(cpus="0", mems="0")) for found in containers]
 
     def create_container(
-        self, pod: PodSandbox, container: Container
+        self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         self.seen.append(f"Create {pod.name}/{container.name} shares={container.resources.shares}")
         if not self.first:
@@ -99,15 +101,15 @@ class Scripted:
         return ContainerAdjustment(resources), [ContainerUpdate(self.first, LinuxResources(cpus="0", mems="0"))]
 
     def update_container(
-        self, pod: PodSandbox, container: Container, resources: LinuxResources
+        self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
     ) -> Sequence[ContainerUpdate]:
         self.seen.append(f"Update {pod.name}/{container.name} shares={resources.shares}")
         return [ContainerUpdate(container.id, LinuxResources(cpus="1", mems="0"))]
 
-    def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
+    def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
         self.seen.append(f"Stop {pod.name}/{container.name}")
         return [ContainerUpdate(self.first, LinuxResources(cpus="0-1"))] if container.id != self.first else []
 
-    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None:
+    def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         about = "/".join(found.name for found in (pod, container) if found is not None)
         self.seen.append(f"{event.name} {about}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from mooring.agent.nri.convert import resources_from, resources_to
 from mooring.agent.nri.messages import NRI
-from mooring.agent.nri.types import Container, ContainerUpdate, PodSandbox
+from mooring.agent.nri.types import ContainerUpdate, PodSandbox, RuntimeContainer
 
 
 def pod_to(pod: PodSandbox) -> Any:
@@ -27,7 +27,7 @@ def pod_to(pod: PodSandbox) -> Any:
     return message
 
 
-def container_to(container: Container) -> Any:
+def container_to(container: RuntimeContainer) -> Any:
     """Return a container as a message."""
     message = NRI["Container"](
         id=container.id,

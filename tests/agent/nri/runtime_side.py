@@ -19,19 +19,21 @@ from mooring.agent.nri.observer import LostAnswer, Runtime, SessionObserver
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.ttrpc import Request, Status, TTRPCClient, TTRPCServer
 from mooring.agent.nri.types import (
-    Container,
     ContainerAdjustment,
     ContainerUpdate,
     Event,
     LinuxResources,
     PodSandbox,
+    RuntimeContainer,
 )
 
 TIMEOUT = 20.0
 """Seconds after which a test gives up; nothing waits that long."""
 
 POD = PodSandbox("pod-1", "uid-1", "web", "default", cgroup_parent="/kubepods/poduid-1")
-CONTAINER = Container("container-1", "pod-1", "app", resources=LinuxResources(shares=1024, quota=100000, period=100000))
+CONTAINER = RuntimeContainer(
+    "container-1", "pod-1", "app", resources=LinuxResources(shares=1024, quota=100000, period=100000)
+)
 
 
 class RuntimeSide:
@@ -61,24 +63,24 @@ class RuntimeSide:
         return self.call("Configure", request, "ConfigureResponse")
 
     def synchronize(
-        self, pods: Sequence[PodSandbox] = (), containers: Sequence[Container] = (), *, more: bool = False
+        self, pods: Sequence[PodSandbox] = (), containers: Sequence[RuntimeContainer] = (), *, more: bool = False
     ) -> Any:
         request = NRI["SynchronizeRequest"](pods=map(pod_to, pods), containers=map(container_to, containers), more=more)
         return self.call("Synchronize", request, "SynchronizeResponse")
 
-    def create(self, pod: PodSandbox = POD, container: Container = CONTAINER, timeout: float = TIMEOUT) -> Any:
+    def create(self, pod: PodSandbox = POD, container: RuntimeContainer = CONTAINER, timeout: float = TIMEOUT) -> Any:
         return self.call("CreateContainer", about(pod, container), "CreateContainerResponse", timeout)
 
-    def update(self, pod: PodSandbox, container: Container, resources: LinuxResources) -> Any:
+    def update(self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources) -> Any:
         request = NRI["UpdateContainerRequest"](
             pod=pod_to(pod), container=container_to(container), linux_resources=resources_to(resources)
         )
         return self.call("UpdateContainer", request, "UpdateContainerResponse")
 
-    def stop(self, pod: PodSandbox = POD, container: Container = CONTAINER) -> Any:
+    def stop(self, pod: PodSandbox = POD, container: RuntimeContainer = CONTAINER) -> Any:
         return self.call("StopContainer", about(pod, container), "StopContainerResponse")
 
-    def state_change(self, event: int, pod: PodSandbox | None = POD, container: Container | None = None) -> None:
+    def state_change(self, event: int, pod: PodSandbox | None = POD, container: RuntimeContainer | None = None) -> None:
         request = NRI["StateChangeEvent"](event=event)
         if pod is not None:
             request.pod.CopyFrom(pod_to(pod))
@@ -103,7 +105,7 @@ class RuntimeSide:
             self._server.refuse(request, Status.UNIMPLEMENTED, f"method {request.method}")
 
 
-def about(pod: PodSandbox, container: Container) -> Any:
+def about(pod: PodSandbox, container: RuntimeContainer) -> Any:
     return NRI["ContainerRequest"](pod=pod_to(pod), container=container_to(container))
 
 
@@ -122,27 +124,29 @@ class Pinning:
         self.calls.append(("configure", config, runtime, version))
         return self.events
 
-    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
+    def synchronize(
+        self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
+    ) -> Sequence[ContainerUpdate]:
         self.calls.append(("synchronize", list(pods), list(containers)))
         return self._answer()
 
     def create_container(
-        self, pod: PodSandbox, container: Container
+        self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         self.calls.append(("create", pod, container))
         return ContainerAdjustment(LinuxResources(cpus="1", mems="0")), self._answer()
 
     def update_container(
-        self, pod: PodSandbox, container: Container, resources: LinuxResources
+        self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
     ) -> Sequence[ContainerUpdate]:
         self.calls.append(("update", pod, container, resources))
         return self._answer()
 
-    def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
+    def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
         self.calls.append(("stop", pod, container))
         return self._answer()
 
-    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None:
+    def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         self.calls.append(("event", event, pod, container))
         self._answer()
 

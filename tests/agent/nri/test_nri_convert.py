@@ -16,13 +16,13 @@ from tests.agent.nri.runtime_messages import container_to, pod_to, update_from
 from mooring.agent.nri.convert import adjustment_to, container_from, pod_from, resources_from, resources_to, update_to
 from mooring.agent.nri.messages import NRI
 from mooring.agent.nri.types import (
-    Container,
     ContainerAdjustment,
     ContainerState,
     ContainerUpdate,
     LinuxResources,
     Mount,
     PodSandbox,
+    RuntimeContainer,
 )
 from mooring.service.protobuf import build_messages
 
@@ -47,7 +47,7 @@ pods = st.builds(
     PodSandbox, texts, texts, texts, texts, maps, maps, texts, texts, st.integers(0, 2**32 - 1), resources, resources
 )
 containers = st.builds(
-    Container,
+    RuntimeContainer,
     texts,
     texts,
     texts,
@@ -78,7 +78,7 @@ def test_a_pod_is_the_same_after_the_wire_but_for_a_uid_that_nobody_gave(pod: Po
 
 @settings(deadline=None, max_examples=60)
 @given(containers)
-def test_a_container_is_the_same_after_the_wire(container: Container) -> None:
+def test_a_container_is_the_same_after_the_wire(container: RuntimeContainer) -> None:
     assert container_from(again(container_to(container))) == container
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from mooring.agent.adapter import RuntimeAdapter
-from mooring.agent.listening import Listener
+from mooring.agent.listening import SessionListener
 from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError
 from mooring.agent.nri.observer import Runtime
 from mooring.agent.state_holder import StateHolder
@@ -44,13 +44,13 @@ class Around:
     def warning(self, event: str, **_fields: object) -> None:
         self.warnings.append(event)
 
-    def listener(self) -> Listener:
+    def listener(self) -> SessionListener:
         rest = Ignoring()
-        return Listener(
+        return SessionListener(
             cast("StateHolder", self), cast("RuntimeAdapter", rest), cast("AgentMetrics", rest), self, lambda: self.now
         )
 
-    def later(self, listener: Listener, seconds: float) -> bool:
+    def later(self, listener: SessionListener, seconds: float) -> bool:
         """Let time go by and return whether the runtime counts as silent then."""
         self.now += seconds
         listener.check()

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mooring.agent.nri.types import Container as RuntimeContainer
-from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox
+from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.quotas import PERIOD, quota_of, shares_of
 from mooring.agent.pods.resolve import asked_of
 from mooring.core.pod import Container, Pod, QoS

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.agent.pods.runtime_view import container_of, recorded, sandbox_of
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 
-from mooring.agent.nri.types import Container as RuntimeContainer
-from mooring.agent.nri.types import PodSandbox
+from mooring.agent.nri.types import PodSandbox, RuntimeContainer
 from mooring.agent.pods.resolve import asked_of, differences
 from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 

@@ -11,8 +11,7 @@ from tests.agent.pods.runtime_view import container_of, containers_of, recorded,
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 from tests.node.nodes import machine
 
-from mooring.agent.nri.types import Container as RuntimeContainer
-from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox
+from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.derive import Guess, derived, pod_of
 from mooring.agent.pods.quotas import PERIOD
 from mooring.core.config import KubeletConfig, MooringConfig

@@ -27,12 +27,12 @@ from mooring.agent.nri.messages import NRI
 from mooring.agent.nri.methods import EVENT_METHODS
 from mooring.agent.nri.observer import Runtime as Introduction
 from mooring.agent.nri.types import (
-    Container,
     ContainerAdjustment,
     ContainerUpdate,
     Event,
     LinuxResources,
     PodSandbox,
+    RuntimeContainer,
 )
 
 _CONTAINERD = Introduction("containerd", "v2.1.9")
@@ -94,29 +94,31 @@ class Link:
         )
         self._call("Configure", message, "ConfigureResponse")
 
-    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
-        things: list[PodSandbox | Container] = [*pods, *containers]
+    def synchronize(
+        self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
+    ) -> Sequence[ContainerUpdate]:
+        things: list[PodSandbox | RuntimeContainer] = [*pods, *containers]
         size = self.manners.split or max(len(things), 1)
         parts = [things[start : start + size] for start in range(0, len(things), size)] or [[]]
         reply: Any = None
         for number, part in enumerate(parts):
             message = NRI["SynchronizeRequest"](
                 pods=[pod_to(one) for one in part if isinstance(one, PodSandbox)],
-                containers=[container_to(one) for one in part if isinstance(one, Container)],
+                containers=[container_to(one) for one in part if isinstance(one, RuntimeContainer)],
                 more=number + 1 < len(parts),
             )
             reply = self._call("Synchronize", message, "SynchronizeResponse")
         return [update_from(one) for one in reply.update]
 
     def create_container(
-        self, pod: PodSandbox, container: Container
+        self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         reply = self._call("CreateContainer", about(pod, container), "CreateContainerResponse")
         adjustment = ContainerAdjustment(resources_from(reply.adjust.linux.resources))
         return adjustment, [update_from(one) for one in reply.update]
 
     def update_container(
-        self, pod: PodSandbox, container: Container, resources: LinuxResources
+        self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
     ) -> Sequence[ContainerUpdate]:
         message = NRI["UpdateContainerRequest"](
             pod=pod_to(pod), container=container_to(container), linux_resources=resources_to(resources)
@@ -124,7 +126,7 @@ class Link:
         reply = self._call("UpdateContainer", message, "UpdateContainerResponse")
         return [update_from(one) for one in reply.update]
 
-    def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
+    def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
         try:
             reply = self._call("StopContainer", about(pod, container), "StopContainerResponse")
         except RefusalError as refusal:
@@ -132,7 +134,7 @@ class Link:
             return ()
         return [update_from(one) for one in reply.update]
 
-    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None:
+    def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         message = NRI["ContainerRequest"]() if self.manners.has_event_methods else NRI["StateChangeEvent"](event=event)
         if pod is not None:
             message.pod.CopyFrom(pod_to(pod))

@@ -15,12 +15,12 @@ from mooring.agent.nri.observer import LostAnswer, Runtime, SessionObserver
 from mooring.agent.nri.plugin import StopSignal, connect_to, run_plugin
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import (
-    Container,
     ContainerAdjustment,
     ContainerUpdate,
     Event,
     LinuxResources,
     PodSandbox,
+    RuntimeContainer,
 )
 
 
@@ -41,7 +41,7 @@ class Watching:
     seen: list[tuple[str, str]] = field(default_factory=list)
     asked: list[tuple[str, LinuxResources]] = field(default_factory=list)
     """What updates wanted, by the container's name."""
-    synchronized: list[tuple[list[PodSandbox], list[Container]]] = field(default_factory=list)
+    synchronized: list[tuple[list[PodSandbox], list[RuntimeContainer]]] = field(default_factory=list)
     resized: list[PodSandbox] = field(default_factory=list)
     events: frozenset[Event] = frozenset(Event)
 
@@ -49,12 +49,14 @@ class Watching:
         self.seen.append(("configure", f"{runtime} {version} {config}".strip()))
         return self.events
 
-    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
+    def synchronize(
+        self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
+    ) -> Sequence[ContainerUpdate]:
         self.synchronized.append((list(pods), list(containers)))
         return self._taken()
 
     def create_container(
-        self, _pod: PodSandbox, container: Container
+        self, _pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         self.seen.append(("create", container.name))
         if container.name == self.slow:
@@ -65,18 +67,18 @@ class Watching:
         return ContainerAdjustment(LinuxResources(cpus=cpus, mems=self.mems if cpus else "")), self._taken()
 
     def update_container(
-        self, _pod: PodSandbox, container: Container, resources: LinuxResources
+        self, _pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
     ) -> Sequence[ContainerUpdate]:
         self.seen.append(("update", container.name))
         self.asked.append((container.name, resources))
         cpus = self.pins.get(container.name)
         return [ContainerUpdate(container.id, LinuxResources(cpus=cpus))] if cpus else []
 
-    def stop_container(self, _pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
+    def stop_container(self, _pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
         self.seen.append(("stop", container.name))
         return self._taken()
 
-    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None:
+    def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         about = container or pod
         self.seen.append((event.name, about.name if about else ""))
         if event is Event.UPDATE_POD_SANDBOX and pod is not None:

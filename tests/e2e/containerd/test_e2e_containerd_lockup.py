@@ -26,7 +26,7 @@ from tests.patience import until
 
 from mooring.agent.nri.plugin import StopSignal, connect_to, run_plugin
 from mooring.agent.nri.session import PluginOptions
-from mooring.agent.nri.types import Container, Event, PodSandbox
+from mooring.agent.nri.types import Event, PodSandbox, RuntimeContainer
 
 PATIENCE = 10.0
 """Seconds after which a call that takes milliseconds counts as hanging."""
@@ -35,7 +35,7 @@ PATIENCE = 10.0
 class SlowAtRemovals(Watching):
     """Answers the first RemoveContainer when ``hold`` is set: what is to happen meanwhile happens for sure."""
 
-    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None:
+    def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         Watching.state_change(self, event, pod, container)
         if event is Event.REMOVE_CONTAINER:
             assert self.hold.wait(4)

@@ -26,7 +26,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.extensions.interrupt_owners import owners_of, pci_address
-from mooring.extensions.interrupts import Owner, Room, Why, Wish, closed_to_others
+from mooring.extensions.interrupts import InterruptCPUs, Owner, Why, Wish, closed_to_others
 from mooring.extensions.steering import Memory, Step, steer
 from mooring.planner.isolation.interrupts import annotation_findings, balance_finding, unknown_devices
 from mooring.planner.plan import reserved_cpus
@@ -102,7 +102,7 @@ class InterruptReconciler:
             problems = self._learn_devices(options.kubelet_pod_resources, pods)
             owners = owners_of(state.kubelet.node.cpu, pods, self._devices, state.claim_users)
             found = self._files.read()
-            room = Room(found.online, reserved_cpus(state.kubelet))
+            room = InterruptCPUs(found.online, reserved_cpus(state.kubelet))
             steering = steer(self._writer.known(found.interrupts), self._memory, owners, room)
             self._say_alone(steering.memory)
             if mode is IRQAffinity.ON:
@@ -191,7 +191,7 @@ class InterruptReconciler:
 def restored_interrupts(files: IRQFiles, writer: InterruptWriter, memory: Memory) -> tuple[Memory, tuple[str, ...]]:
     """Put interrupts back where they were; return what is still remembered, and what is not as before."""
     found = files.read()
-    steering = steer(writer.known(found.interrupts), memory, (), Room(found.online, CPUSet()))
+    steering = steer(writer.known(found.interrupts), memory, (), InterruptCPUs(found.online, CPUSet()))
     problems = [
         f"interrupt {number} ({name}): another program has moved it; it is left alone"
         for number, name in steering.memory.alone.items()

@@ -11,12 +11,12 @@ from typing import Any
 from mooring.agent.nri.messages import NRI
 from mooring.agent.nri.types import (
     CLAIM_VARIABLE,
-    Container,
     ContainerAdjustment,
     ContainerState,
     ContainerUpdate,
     LinuxResources,
     PodSandbox,
+    RuntimeContainer,
 )
 
 _NOTHING = LinuxResources()
@@ -55,10 +55,10 @@ def pod_from(message: Any) -> PodSandbox:
     )
 
 
-def container_from(message: Any) -> Container:
+def container_from(message: Any) -> RuntimeContainer:
     """Return a container; a state that this release does not know is UNKNOWN."""
     known = message.state in ContainerState.__members__.values()
-    return Container(
+    return RuntimeContainer(
         id=message.id,
         pod_sandbox_id=message.pod_sandbox_id,
         name=message.name,

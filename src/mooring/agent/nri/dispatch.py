@@ -12,7 +12,7 @@ from mooring.agent.nri.messages import NRI
 from mooring.agent.nri.methods import EVENT_METHODS, UnreadableError, event_of, parse, runtime_of, subscription
 from mooring.agent.nri.observer import Runtime, SessionObserver
 from mooring.agent.nri.ttrpc import Status
-from mooring.agent.nri.types import Container, ContainerUpdate, Event, Handler, PodSandbox
+from mooring.agent.nri.types import ContainerUpdate, Event, Handler, PodSandbox, RuntimeContainer
 
 _SYNCHRONIZE_LIMIT = 100_000
 """Pods and containers of a split Synchronize that are collected at most."""
@@ -34,7 +34,7 @@ class Dispatcher:
         self._observer = observer
         self._fail_request = fail_request
         self._pods: list[PodSandbox] = []
-        self._containers: list[Container] = []
+        self._containers: list[RuntimeContainer] = []
         self._complete = False
         self._runtime: Runtime | None = None
         self.synchronized = False

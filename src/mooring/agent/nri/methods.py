@@ -18,7 +18,7 @@ from mooring.agent.nri.convert import container_from, pod_from, resources_from
 from mooring.agent.nri.errors import NRIError
 from mooring.agent.nri.messages import NRI
 from mooring.agent.nri.observer import Runtime
-from mooring.agent.nri.types import Container, Event, PodSandbox
+from mooring.agent.nri.types import Event, PodSandbox, RuntimeContainer
 
 EVENT_METHODS: Mapping[str, Event] = {
     "RunPodSandbox": Event.RUN_POD_SANDBOX,
@@ -90,7 +90,7 @@ def substitute(method: str, payload: bytes) -> Substitute:
     return Substitute.ERROR if started else Substitute.EMPTY
 
 
-def event_of(method: str, payload: bytes) -> tuple[Event | None, PodSandbox | None, Container | None]:
+def event_of(method: str, payload: bytes) -> tuple[Event | None, PodSandbox | None, RuntimeContainer | None]:
     """Return an event with its pod and container; the event is None when it is of a later release.
 
     Raises:

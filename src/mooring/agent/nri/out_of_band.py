@@ -18,15 +18,15 @@ from mooring.agent.nri.errors import ConnectionLostError
 from mooring.agent.nri.observer import SessionObserver
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import (
-    Container,
     ContainerAdjustment,
     ContainerUpdate,
     Event,
     LinuxResources,
     PodSandbox,
+    RuntimeContainer,
 )
 
-Updates = Callable[[Sequence[PodSandbox], Sequence[Container]], Sequence[ContainerUpdate]]
+Updates = Callable[[Sequence[PodSandbox], Sequence[RuntimeContainer]], Sequence[ContainerUpdate]]
 """Decides about updates, knowing what the runtime has now."""
 
 _MOST_EVENTS = 20
@@ -82,21 +82,23 @@ class _UpdatesOnly:
         # Something must be asked for: none means all. This event is rare and asks for no answer.
         return frozenset({Event.REMOVE_POD_SANDBOX})
 
-    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
+    def synchronize(
+        self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
+    ) -> Sequence[ContainerUpdate]:
         return self.updates(pods, containers)
 
     def create_container(
-        self, _pod: PodSandbox, _container: Container
+        self, _pod: PodSandbox, _container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         return ContainerAdjustment(), ()
 
     def update_container(
-        self, _pod: PodSandbox, _container: Container, _resources: LinuxResources
+        self, _pod: PodSandbox, _container: RuntimeContainer, _resources: LinuxResources
     ) -> Sequence[ContainerUpdate]:
         return ()
 
-    def stop_container(self, _pod: PodSandbox, _container: Container) -> Sequence[ContainerUpdate]:
+    def stop_container(self, _pod: PodSandbox, _container: RuntimeContainer) -> Sequence[ContainerUpdate]:
         return ()
 
-    def state_change(self, _event: Event, _pod: PodSandbox | None, _container: Container | None) -> None:
+    def state_change(self, _event: Event, _pod: PodSandbox | None, _container: RuntimeContainer | None) -> None:
         return

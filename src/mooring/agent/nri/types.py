@@ -83,7 +83,7 @@ class PodSandbox:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class RuntimeContainer:
     """A container as the runtime knows it."""
 
     id: str
@@ -138,21 +138,23 @@ class Handler(Protocol):
     def configure(self, config: str, runtime: str, version: str) -> frozenset[Event]:
         """Take the plugin's configuration and return the events that it wants."""
 
-    def synchronize(self, pods: Sequence[PodSandbox], containers: Sequence[Container]) -> Sequence[ContainerUpdate]:
+    def synchronize(
+        self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
+    ) -> Sequence[ContainerUpdate]:
         """Learn everything that exists (all parts of a split message together)."""
 
     def create_container(
-        self, pod: PodSandbox, container: Container
+        self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         """Adjust a container that is being created, and update others."""
 
     def update_container(
-        self, pod: PodSandbox, container: Container, resources: LinuxResources
+        self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
     ) -> Sequence[ContainerUpdate]:
         """Answer a request to update a container; ``container`` is the state before."""
 
-    def stop_container(self, pod: PodSandbox, container: Container) -> Sequence[ContainerUpdate]:
+    def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
         """Learn that a container has ended, and update others."""
 
-    def state_change(self, event: Event, pod: PodSandbox | None, container: Container | None) -> None:
+    def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         """Learn everything else."""

@@ -24,8 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from mooring.agent.nri.types import Container as RuntimeContainer
-from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox
+from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.quotas import MOST_SHARES, PERIOD, milli_of_quota, milli_of_shares
 from mooring.agent.pods.source import kept_annotations
 from mooring.core.pod import NO_RESOURCES, Container, Pod, PodResources, QoS, ResourceList

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from mooring.agent.nri.types import Container as RuntimeContainer
-from mooring.agent.nri.types import LinuxResources, PodSandbox
+from mooring.agent.nri.types import LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.derive import Guess, derived, qos_of_cgroup
 from mooring.agent.pods.quotas import PERIOD, quota_of, shares_of
 from mooring.agent.pods.source import OnePod

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.agent.nri.types import CLAIM_VARIABLE, Container, PodSandbox
+from mooring.agent.nri.types import CLAIM_VARIABLE, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.values import LIVE, AgentState
 from mooring.core.decision import Rejection
 from mooring.extensions.claimed import HeldClaim, claims_of
@@ -46,7 +46,7 @@ def claimed_cpus(state: AgentState) -> Mapping[tuple[str, str], int]:
     return found
 
 
-def why_not_claimed(state: AgentState, sandbox: PodSandbox, container: Container) -> Rejection | None:
+def why_not_claimed(state: AgentState, sandbox: PodSandbox, container: RuntimeContainer) -> Rejection | None:
     """Return why a container that is being created cannot have what it names of claims; None when it can."""
     known = _known(state) if container.claims else {}
     for variable in container.claims:

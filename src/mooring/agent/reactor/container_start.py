@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mooring.agent.nri.types import Container, ContainerAdjustment, PodSandbox
+from mooring.agent.nri.types import ContainerAdjustment, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.assigned import adjustment_of
 from mooring.agent.reactor.claimed import why_not_claimed
 from mooring.agent.reactor.desired import (
@@ -44,7 +44,7 @@ from mooring.core.pod import Pod
 def create_container(
     state: AgentState,
     sandbox: PodSandbox,
-    container: Container,
+    container: RuntimeContainer,
     pod: Pod,
     observer: Observer | None = None,
     now: Moment | None = None,
@@ -106,7 +106,11 @@ def _told(wanted: Setting, asked: Setting) -> Setting:
 
 
 def start_container(
-    state: AgentState, sandbox: PodSandbox, container: Container, pod: Pod | None, observer: Observer | None = None
+    state: AgentState,
+    sandbox: PodSandbox,
+    container: RuntimeContainer,
+    pod: Pod | None,
+    observer: Observer | None = None,
 ) -> EventOutcome:
     """See to it that the container's cgroup is what it should be now, whatever became of updates since its creation.
 
@@ -164,7 +168,7 @@ def _occasion(before: KnownContainer | None, wanted: Setting) -> Occasion:
 
 
 def place_existing(
-    state: AgentState, sandbox: PodSandbox, container: Container, pod: Pod, observer: Observer | None = None
+    state: AgentState, sandbox: PodSandbox, container: RuntimeContainer, pod: Pod, observer: Observer | None = None
 ) -> Placed:
     """Place the pod of a container that is there already, and report it."""
     placed = place(state, pod, container.name, observer)

@@ -24,7 +24,7 @@ from mooring.core.bits import CPUMask, list_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.observer import Observer
 from mooring.kubelet.kubelet import Kubelet
-from mooring.node.hotplug import Broken, CPUsChanged, Restored, known_cpus
+from mooring.node.hotplug import Broken, CPUsChanged, RestoredSet, known_cpus
 
 
 def is_watched(state: AgentState) -> bool:
@@ -93,7 +93,7 @@ def _of_broken(kubelet: Kubelet, one: Broken) -> Iterator[Effect]:
         yield from _told(kubelet, one.pod, f"{what}; no CPUs replace them{why}", "CPUsOffline")
 
 
-def _of_restored(kubelet: Kubelet, one: Restored) -> Iterator[Effect]:
+def _of_restored(kubelet: Kubelet, one: RestoredSet) -> Iterator[Effect]:
     instead = "" if one.before == one.cpus else f" instead of {list_text(one.before)}"
     text = f"{one.container or 'the pod'} has all of its CPUs again, {list_text(one.cpus)}{instead}"
     yield from _told(kubelet, one.pod, text, "CPUsRestored")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from mooring.agent.nri.types import Container, Event, PodSandbox
+from mooring.agent.nri.types import Event, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.container_start import place_existing, start_container
 from mooring.agent.reactor.desired import DesiredSettings, lift_of_container, lift_of_pod, on_record, write_of
 from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind, Verify
@@ -27,7 +27,7 @@ EVENTS = frozenset(Event)
 """What the agent wants to hear of; a runtime does not send what it does not know."""
 
 
-def needs_pod(state: AgentState, event: Event, sandbox: PodSandbox | None, container: Container | None) -> bool:
+def needs_pod(state: AgentState, event: Event, sandbox: PodSandbox | None, container: RuntimeContainer | None) -> bool:
     """Tell whether :func:`state_change` must be given the pod: of a container whose creation the agent did not see."""
     if event not in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER) or sandbox is None or container is None:
         return False
@@ -38,7 +38,7 @@ def state_change(
     state: AgentState,
     event: Event,
     sandbox: PodSandbox | None,
-    container: Container | None,
+    container: RuntimeContainer | None,
     pod: Pod | None = None,
     observer: Observer | None = None,
 ) -> EventOutcome:
@@ -48,15 +48,15 @@ def state_change(
             return run_sandbox(state, sandbox)
         case Event.STOP_POD_SANDBOX | Event.REMOVE_POD_SANDBOX, PodSandbox(), _:
             return end_sandbox(state, sandbox, observer)
-        case Event.POST_CREATE_CONTAINER, PodSandbox(), Container():
+        case Event.POST_CREATE_CONTAINER, PodSandbox(), RuntimeContainer():
             return container_created(state, sandbox, container, pod, observer)
-        case Event.START_CONTAINER, PodSandbox(), Container():
+        case Event.START_CONTAINER, PodSandbox(), RuntimeContainer():
             return start_container(state, sandbox, container, pod, observer)
-        case Event.POST_START_CONTAINER, PodSandbox(), Container():
+        case Event.POST_START_CONTAINER, PodSandbox(), RuntimeContainer():
             return container_started(state, sandbox, container)
         case ((Event.POST_UPDATE_CONTAINER | Event.POST_UPDATE_POD_SANDBOX), PodSandbox(), _):
             return container_updated(state, sandbox, container)
-        case Event.REMOVE_CONTAINER, _, Container():
+        case Event.REMOVE_CONTAINER, _, RuntimeContainer():
             return remove_container(state, sandbox, container, observer)
         case _:
             return outcome(state, state)
@@ -65,7 +65,7 @@ def state_change(
 def container_created(
     state: AgentState,
     sandbox: PodSandbox,
-    container: Container,
+    container: RuntimeContainer,
     pod: Pod | None = None,
     observer: Observer | None = None,
 ) -> EventOutcome:
@@ -85,7 +85,7 @@ def container_created(
     return outcome(before, state, None, (*changed, *effects))
 
 
-def container_started(state: AgentState, sandbox: PodSandbox, container: Container) -> EventOutcome:
+def container_started(state: AgentState, sandbox: PodSandbox, container: RuntimeContainer) -> EventOutcome:
     """Record that a container runs. For a very short one the end was reported before.
 
     A container that should not have been started is checked and corrected at once: CRI-O logs an error of
@@ -108,7 +108,9 @@ def container_started(state: AgentState, sandbox: PodSandbox, container: Contain
     return outcome(state, after.with_container(with_write(known, wanted)), None, effects)
 
 
-def container_updated(state: AgentState, sandbox: PodSandbox, container: Container | None = None) -> EventOutcome:
+def container_updated(
+    state: AgentState, sandbox: PodSandbox, container: RuntimeContainer | None = None
+) -> EventOutcome:
     """Lift the pod's quota again, which a resize of the kubelet writes anew, and see to the container's cpuset.
 
     Between the answer and its deed the runtime lets other events pass. Where one of them changed what the container
@@ -123,7 +125,7 @@ def container_updated(state: AgentState, sandbox: PodSandbox, container: Contain
     return outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK), *lifts))
 
 
-def stop_container(state: AgentState, container: Container) -> EventOutcome:
+def stop_container(state: AgentState, container: RuntimeContainer) -> EventOutcome:
     """Learn that a container has ended, and use the reply for what the runtime was not told yet."""
     known = state.containers.get(container.id)
     after = state if known is None else state.with_container(replace(known, phase=Phase.ENDED))
@@ -132,7 +134,7 @@ def stop_container(state: AgentState, container: Container) -> EventOutcome:
 
 
 def remove_container(
-    state: AgentState, sandbox: PodSandbox | None, container: Container, observer: Observer | None = None
+    state: AgentState, sandbox: PodSandbox | None, container: RuntimeContainer, observer: Observer | None = None
 ) -> EventOutcome:
     """Forget a container. With the last one the pod ends; one that is held back stays held back."""
     known = state.containers.get(container.id)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from mooring.agent.nri.types import Container, ContainerState, PodSandbox
+from mooring.agent.nri.types import ContainerState, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.desired import on_record
 from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Phase
@@ -45,7 +45,7 @@ class Listing:
 
 
 def unlisted(
-    state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequence[Container]
+    state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
 ) -> tuple[ListedGroup, ...]:
     """Return the control groups of what the agent knows to have run and the runtime does not list."""
     boxes, made = {one.id for one in sandboxes}, {one.id for one in containers}
@@ -64,7 +64,10 @@ def unlisted(
 
 
 def kept_sandboxes(
-    state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequence[Container], running: AbstractSet[str]
+    state: AgentState,
+    sandboxes: Sequence[PodSandbox],
+    containers: Sequence[RuntimeContainer],
+    running: AbstractSet[str],
 ) -> tuple[PodSandbox, ...]:
     """Return the sandboxes that are not listed and stay: with processes, or with a container that stays or is listed.
 
@@ -83,7 +86,10 @@ def kept_sandboxes(
 
 
 def listed(
-    state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequence[Container], running: AbstractSet[str]
+    state: AgentState,
+    sandboxes: Sequence[PodSandbox],
+    containers: Sequence[RuntimeContainer],
+    running: AbstractSet[str],
 ) -> Listing:
     """Take over the runtime's lists, with the arguments of :func:`kept_sandboxes`.
 
@@ -126,7 +132,7 @@ def listed(
 
 
 def _kept_containers(
-    state: AgentState, containers: Sequence[Container], running: AbstractSet[str]
+    state: AgentState, containers: Sequence[RuntimeContainer], running: AbstractSet[str]
 ) -> Iterable[KnownContainer]:
     ids = {one.id for one in containers}
     return [one for one in _known_containers(state) if one.id in running and one.id not in ids]
@@ -146,7 +152,7 @@ def _box_report(sandbox: PodSandbox) -> AgentReport:
     return AgentReport(ReportKind.RUNS_UNLISTED, text, sandbox.uid)
 
 
-def _phase(before: KnownContainer | None, container: Container) -> Phase:
+def _phase(before: KnownContainer | None, container: RuntimeContainer) -> Phase:
     phase = _PHASES.get(container.state, Phase.CREATED)
     if phase is Phase.CREATED and (container.pid or (before is not None and before.phase is Phase.STARTING)):
         return Phase.STARTING

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from mooring.agent.nri.types import Container, PodSandbox
+from mooring.agent.nri.types import PodSandbox, RuntimeContainer
 from mooring.agent.reactor.desired import on_record
 from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Setting
 
@@ -33,7 +33,7 @@ def without_container(state: AgentState, container_id: str) -> AgentState:
     return replace(state, containers={known: one for known, one in state.containers.items() if known != container_id})
 
 
-def recorded(state: AgentState, sandbox: PodSandbox, container: Container, phase: Phase) -> AgentState:
+def recorded(state: AgentState, sandbox: PodSandbox, container: RuntimeContainer, phase: Phase) -> AgentState:
     """Return the state with what an event says of a container; one that has ended stays ended."""
     known = state.containers.get(container.id)
     record = on_record(container.resources)
@@ -79,7 +79,7 @@ def believed(told: Setting, record: Setting) -> Setting:
     return record if is_same else Setting(quota=record.quota)
 
 
-def as_requested(state: AgentState, containers: Iterable[Container]) -> list[Container]:
+def as_requested(state: AgentState, containers: Iterable[RuntimeContainer]) -> list[RuntimeContainer]:
     """Return containers of the runtime's record with the resources that their creation asked for, where that is known.
 
     The record has what the agent made of them: without its quota a Guaranteed container looks like a Burstable one.
@@ -88,10 +88,10 @@ def as_requested(state: AgentState, containers: Iterable[Container]) -> list[Con
     return [replace(one, resources=known[one.id].asked) if one.id in known else one for one in containers]
 
 
-def messages_of(state: AgentState, sandbox_id: str) -> tuple[Container, ...]:
+def messages_of(state: AgentState, sandbox_id: str) -> tuple[RuntimeContainer, ...]:
     """Return the containers of a sandbox as their creation asked for them, to derive a pod from."""
     return tuple(
-        Container(one.id, one.sandbox_id, one.name, pid=one.pid, resources=one.asked, cgroups_path=one.cgroup)
+        RuntimeContainer(one.id, one.sandbox_id, one.name, pid=one.pid, resources=one.asked, cgroups_path=one.cgroup)
         for one in state.containers.values()
         if one.sandbox_id == sandbox_id
     )

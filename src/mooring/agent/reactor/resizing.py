@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mooring.agent.nri.types import Container
+from mooring.agent.nri.types import RuntimeContainer
 from mooring.agent.pods.resized import resized
 from mooring.agent.reactor.assigned import has_files
 from mooring.agent.reactor.desired import DesiredSettings, write_of
@@ -96,7 +96,7 @@ def _said(kubelet: Kubelet, uid: str) -> str:
 
 
 def restarted(
-    state: AgentState, container: Container, pod: Pod, now: Moment, observer: Observer | None = None
+    state: AgentState, container: RuntimeContainer, pod: Pod, now: Moment, observer: Observer | None = None
 ) -> Resized:
     """Resize a container that is made again with other sizes, as ``resizePolicy: RestartContainer`` wants it.
 
@@ -120,7 +120,7 @@ def restarted(
 
 
 def resize_missed(
-    state: AgentState, containers: Sequence[Container], now: Moment, observer: Observer | None = None
+    state: AgentState, containers: Sequence[RuntimeContainer], now: Moment, observer: Observer | None = None
 ) -> Resized:
     """Make up for resizes that the runtime carried out while the agent was away: its record has the new sizes.
 

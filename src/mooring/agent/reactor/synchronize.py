@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from mooring.agent.nri.types import Container, PodSandbox
+from mooring.agent.nri.types import PodSandbox, RuntimeContainer
 from mooring.agent.reactor.assigned import files_after_restart, sweep
 from mooring.agent.reactor.desired import DesiredSettings, difference, lift_of_pod, nodes_of, write_of
 from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Occasion, ReportKind
@@ -26,8 +26,7 @@ from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, HeldPod, 
 from mooring.core.bits import CPUMask
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
-from mooring.core.pod import Container as PodContainer
-from mooring.core.pod import Pod, QoS
+from mooring.core.pod import Container, Pod, QoS
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.extensions.owners import state_owner
 from mooring.kubelet.admit import decide
@@ -45,7 +44,7 @@ class Reconciled:
 def unknown_pods(
     state: AgentState,
     sandboxes: Sequence[PodSandbox],
-    containers: Sequence[Container],
+    containers: Sequence[RuntimeContainer],
     running: AbstractSet[str] = frozenset(),
 ) -> tuple[PodSandbox, ...]:
     """Return the sandboxes whose pods :func:`synchronize` must be given; its arguments.
@@ -72,7 +71,7 @@ def unknown_pods(
 def synchronize(
     state: AgentState,
     sandboxes: Sequence[PodSandbox],
-    containers: Sequence[Container],
+    containers: Sequence[RuntimeContainer],
     pods: Mapping[str, Pod],
     observer: Observer | None = None,
     now: Moment | None = None,
@@ -194,7 +193,7 @@ def _entry_names(state: AgentState, uid: str) -> list[str]:
 
 def _stand_in(state: AgentState, uid: str) -> Pod:
     """Return a pod of which nothing but its entries is known; it keeps them from being stale."""
-    return Pod(uid, uid, "", tuple(PodContainer(name) for name in _entry_names(state, uid)))
+    return Pod(uid, uid, "", tuple(Container(name) for name in _entry_names(state, uid)))
 
 
 def _taken_over(state: AgentState, waiting: Sequence[Pod], observer: Observer | None) -> Reconciled:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mooring.agent.nri.types import Container, ContainerState, ContainerUpdate, LinuxResources, PodSandbox
+from mooring.agent.nri.types import ContainerState, ContainerUpdate, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.resized import resized
 from mooring.agent.reactor.desired import DesiredSettings, lift_of_pod, resources_of, set_of
 from mooring.agent.reactor.effects import Effect
@@ -31,7 +31,7 @@ _PHASES = {ContainerState.CREATED: Phase.CREATED, ContainerState.STOPPED: Phase.
 def update_container(
     state: AgentState,
     sandbox: PodSandbox,
-    container: Container,
+    container: RuntimeContainer,
     resources: LinuxResources,
     target: Pod | None = None,
     now: Moment | None = None,
@@ -76,7 +76,7 @@ def update_container(
     return outcome(before, rest.state, Accepted((*answered, *rest.updates)), effects)
 
 
-def _phase(container: Container) -> Phase:
+def _phase(container: RuntimeContainer) -> Phase:
     """Return the phase of an unknown container; clients may update one that has ended long ago."""
     return _PHASES.get(container.state, Phase.RUNNING)
 
@@ -84,7 +84,7 @@ def _phase(container: Container) -> Phase:
 def _resized(
     state: AgentState,
     sandbox: PodSandbox,
-    container: Container,
+    container: RuntimeContainer,
     resources: LinuxResources,
     target: Pod | None,
     now: Moment | None,

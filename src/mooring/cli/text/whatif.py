@@ -13,7 +13,7 @@ from rich.text import Text
 from mooring.cli.terminal import text_for
 from mooring.core.pod import Pod
 from mooring.explain.phrases import joined, size
-from mooring.planner.changes.change import Change, sentence
+from mooring.planner.changes.change import PlannedChange, sentence
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.difference import (
     ABSENT,
@@ -47,12 +47,14 @@ _STATES = {
 _INDENT = (0, 0, 0, 2)
 
 
-def what_if_text(question: Question, changes: Sequence[Change], before: Plan, after: Plan, to: str) -> str:
+def what_if_text(question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan, to: str) -> str:
     """Return both plans side by side, as far as they differ."""
     return text_for(Group(*_comparison(question, changes, before, after)), to)
 
 
-def _comparison(question: Question, changes: Sequence[Change], before: Plan, after: Plan) -> Iterator[RenderableType]:
+def _comparison(
+    question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan
+) -> Iterator[RenderableType]:
     yield Text(clean(sentence(changes, question)), STYLES["title"])
     yield from _policies(before, after)
     yield Text("")

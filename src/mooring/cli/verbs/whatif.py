@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mooring.core.pod import Pod
-    from mooring.planner.changes.change import Change
+    from mooring.planner.changes.change import PlannedChange
     from mooring.planner.plan import Plan
     from mooring.planner.question import Question
 
@@ -132,7 +132,7 @@ def _changed(question: Question, wanted: Sequence[tuple[str, str]], form: str, t
     return YES if after.is_yes else NO
 
 
-def _text(question: Question, changes: Sequence[Change], before: Plan, after: Plan, to: str) -> str:
+def _text(question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan, to: str) -> str:
     from mooring.cli.text.whatif import what_if_text  # noqa: PLC0415 - rich is not needed for JSON
 
     return what_if_text(question, changes, before, after, to)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mooring.core.machineinfo import MachineInfo, Node
+from mooring.core.machineinfo import MachineInfo, NUMANode
 from mooring.discovery.cadvisor.counts import clock_speed, distinct_elements, vendor
 from mooring.discovery.cadvisor.memory import huge_pages, memory_by_type, memory_capacity, swap_capacity
 from mooring.discovery.cadvisor.probe import ProbeError, online_cpus, read_or_fail
@@ -50,7 +50,7 @@ def read_machine_info(tree: Tree) -> CadvisorAnswer:
     is_s390x = machine == "s390x"
     online = online_cpus(tree)
     cpuinfo = tree.read("proc/cpuinfo") or ""
-    topology: tuple[Node, ...] = ()
+    topology: tuple[NUMANode, ...] = ()
     num_cores, topology_error = 0, ""
     try:
         topology, num_cores = read_topology(TopologyReader(tree, online, is_s390x=is_s390x))

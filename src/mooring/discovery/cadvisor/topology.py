@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mooring.core.gotext import GoSyntaxError, atoi
-from mooring.core.machineinfo import Core, Node
+from mooring.core.machineinfo import Core, NUMANode
 from mooring.discovery.cadvisor.caches import SharedCache, place_caches, read_caches
 from mooring.discovery.cadvisor.memory import huge_pages, node_distances, node_memory
 from mooring.discovery.cadvisor.probe import (
@@ -45,7 +45,7 @@ class TopologyReader:
         return read_caches(self.tree, cpu, has_ids=not self.is_s390x)
 
 
-def read_topology(reader: TopologyReader) -> tuple[tuple[Node, ...], int]:
+def read_topology(reader: TopologyReader) -> tuple[tuple[NUMANode, ...], int]:
     """Return the nodes and the number of logical CPUs.
 
     Raises:
@@ -60,12 +60,12 @@ def read_topology(reader: TopologyReader) -> tuple[tuple[Node, ...], int]:
     return nodes, sum(len(core.thread_ids) for node in nodes for core in node.cores)
 
 
-def _read_node(reader: TopologyReader, name: str) -> Node:
+def _read_node(reader: TopologyReader, name: str) -> NUMANode:
     tree, folder = reader.tree, f"{NODES}/{name}"
     node_id = _number(_NODE_DIGITS, name)
     # Membership follows the links alone; the node's own cpulist is never read.
     cores, caches = place_caches(_read_cores(reader, folder, cpu_entries(tree, folder)), reader.caches_of)
-    return Node(
+    return NUMANode(
         node_id,
         memory=node_memory(tree, folder),
         hugepages=huge_pages(tree, f"{folder}/hugepages"),
@@ -75,7 +75,7 @@ def _read_node(reader: TopologyReader, name: str) -> Node:
     )
 
 
-def _nodes_of_packages(reader: TopologyReader) -> tuple[tuple[Node, ...], int]:
+def _nodes_of_packages(reader: TopologyReader) -> tuple[tuple[NUMANode, ...], int]:
     """Make a node of every package, for kernels without NUMA (spec: topology.md section 3.5).
 
     The node id is the package id, memory is never filled in, and offline CPUs count. The kubelet's order of these nodes
@@ -89,10 +89,10 @@ def _nodes_of_packages(reader: TopologyReader) -> tuple[tuple[Node, ...], int]:
         package = number_attribute(reader.tree, f"{CPUS}/{name}/topology/physical_package_id")
         if package is not None:
             packages.setdefault(package, []).append(name)
-    nodes: list[Node] = []
+    nodes: list[NUMANode] = []
     for package, members in sorted(packages.items()):
         cores, caches = place_caches(_read_cores(reader, CPUS, members), reader.caches_of)
-        nodes.append(Node(package, memory=0, cores=cores, caches=caches))
+        nodes.append(NUMANode(package, memory=0, cores=cores, caches=caches))
     return tuple(nodes), len(names)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import Hardware
 from mooring.core.machine import Finding
-from mooring.core.machineinfo import Node
+from mooring.core.machineinfo import NUMANode
 from mooring.discovery.differences.kubeletview import (
     L3_LEVEL,
     KubeletView,
@@ -136,9 +136,9 @@ def _node_caches(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
         yield Finding("warning", cpus, message, "MOOR-450")
 
 
-def _l3_listed(node: Node) -> int:
+def _l3_listed(node: NUMANode) -> int:
     return sum(cache.level == L3_LEVEL for cache in node.caches)
 
 
-def _l3_real(node: Node, l3: Mapping[int, int]) -> int:
+def _l3_real(node: NUMANode, l3: Mapping[int, int]) -> int:
     return len({l3[cpu] for core in node.cores for cpu in core.thread_ids if cpu in l3})

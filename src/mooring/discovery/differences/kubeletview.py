@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from mooring.core.bits import NO_CPUS, list_text, mask_of
 from mooring.core.cpuset import CPUSet
-from mooring.core.machineinfo import Core, MachineInfo, Node
+from mooring.core.machineinfo import Core, MachineInfo, NUMANode
 
 L3_LEVEL: Final = 3
 """Caches from this level on are node or uncore caches."""
@@ -23,7 +23,7 @@ class KubeletView:
     """Where the kubelet takes each CPU to be. A CPU listed twice is where it was listed last, as in the kubelet."""
 
     info: MachineInfo
-    nodes: Mapping[int, Node]
+    nodes: Mapping[int, NUMANode]
     """CPU -> its NUMA node."""
     cores: Mapping[int, Core]
     """CPU -> its core."""
@@ -47,7 +47,7 @@ class KubeletView:
 
 def kubelet_view(info: MachineInfo) -> KubeletView:
     """Lay a description open by CPU."""
-    nodes: dict[int, Node] = {}
+    nodes: dict[int, NUMANode] = {}
     cores: dict[int, Core] = {}
     core_ids: dict[int, int] = {}
     again: set[int] = set()

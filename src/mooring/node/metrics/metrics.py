@@ -74,7 +74,7 @@ class Metrics:
     """All numbers of one kubelet since its start.
 
     >>> from mooring.core.config import KubeletConfig
-    >>> from mooring.core.machineinfo import Core, MachineInfo, Node as NUMANode
+    >>> from mooring.core.machineinfo import Core, MachineInfo, NUMANode
     >>> from mooring.node import Node
     >>> info = MachineInfo(2, 1, 2**30, (NUMANode(0, 2**30, cores=(Core(0, (0,), 0), Core(1, (1,), 0))),))
     >>> node = Node.fresh(info, KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0"))

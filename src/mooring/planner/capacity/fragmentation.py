@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.policy import available_cpus
 from mooring.kubelet.kubelet import Kubelet
-from mooring.memorymanager.state import NodeState
+from mooring.memorymanager.state import NUMANodeState
 from mooring.node.resources import allocatable
 from mooring.planner.capacity.probes import (
     CPU,
@@ -213,6 +213,6 @@ def _sums(kubelet: Kubelet, resource: str) -> Iterator[int]:
         yield total
 
 
-def _free_of(state: NodeState, resource: str) -> int:
+def _free_of(state: NUMANodeState, resource: str) -> int:
     table = state.memory.get(resource)
     return table.free if table is not None else 0

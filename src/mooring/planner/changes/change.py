@@ -40,7 +40,7 @@ class ChangeStage(IntEnum):
     END = 4
 
 
-class Change(Protocol):
+class PlannedChange(Protocol):
     """A change, as a value."""
 
     kind: ClassVar[str]
@@ -73,7 +73,7 @@ class Change(Protocol):
         """
 
 
-Reader = Callable[[Question, str], Sequence[Change]]
+Reader = Callable[[Question, str], Sequence[PlannedChange]]
 """Reads the value of an option; a name with ``*`` makes one change for each pod.
 
 Raises:
@@ -81,7 +81,7 @@ Raises:
 """
 
 
-def applied(question: Question, changes: Sequence[Change]) -> Question:
+def applied(question: Question, changes: Sequence[PlannedChange]) -> Question:
     """Return the question with all changes made.
 
     Raises:
@@ -98,7 +98,7 @@ def applied(question: Question, changes: Sequence[Change]) -> Question:
     return question
 
 
-def sentence(changes: Sequence[Change], question: Question) -> str:
+def sentence(changes: Sequence[PlannedChange], question: Question) -> str:
     """Return changes of a question as one sentence.
 
     >>> from mooring.planner.changes.configuration import ConfigField

@@ -17,7 +17,7 @@ from mooring.documents.changes import (
     WhatIfDocument,
 )
 from mooring.documents.parts import finding_parts
-from mooring.planner.changes.change import Change, sentence
+from mooring.planner.changes.change import PlannedChange, sentence
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.difference import ContainerPlace, PodDifference, PodOutcome, differences
 from mooring.planner.changes.search import Proposal
@@ -27,7 +27,7 @@ from mooring.planner.plan_document import plan_document, pod_part
 from mooring.planner.question import Question
 
 
-def what_if_document(question: Question, changes: Sequence[Change], before: Plan, after: Plan) -> WhatIfDocument:
+def what_if_document(question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan) -> WhatIfDocument:
     """Return the document of changes that were asked about.
 
     Args:
@@ -72,7 +72,7 @@ def nearest_document(
     )
 
 
-def _change_parts(changes: Iterable[Change], question: Question) -> list[ChangePart]:
+def _change_parts(changes: Iterable[PlannedChange], question: Question) -> list[ChangePart]:
     """Return changes with what they are, how they read, and the option that makes them."""
     return [ChangePart(change.kind, sentence([change], question), *change.option) for change in changes]
 

@@ -15,7 +15,7 @@ from mooring.core.gates import resolve_gates
 from mooring.core.gotext import GoSyntaxError, parse_bool
 from mooring.core.machine import Machine
 from mooring.cpumanager.options import ALPHA, BETA, OPTION_GROUPS
-from mooring.planner.changes.change import Change, applied
+from mooring.planner.changes.change import PlannedChange, applied
 from mooring.planner.changes.configuration import (
     CPU_OPTIONS,
     TOPOLOGY_OPTIONS,
@@ -78,13 +78,13 @@ def proposals_to_start(question: Question, uid: str) -> Iterator[Proposal]:
             yield proposal(question, made, plus(NOTHING, **_restart(made)), course.decisions[uid])
 
 
-def _restart(changes: tuple[Change, ...]) -> dict[str, int]:
+def _restart(changes: tuple[PlannedChange, ...]) -> dict[str, int]:
     return {"restarts": 1, "state_files": sum(isinstance(change, FreshState) for change in changes)}
 
 
 def _asked_again(
-    question: Question, changes: tuple[Change, ...], uid: str, expected: frozenset[str]
-) -> tuple[tuple[Change, ...], QueueOutcome] | None:
+    question: Question, changes: tuple[PlannedChange, ...], uid: str, expected: frozenset[str]
+) -> tuple[tuple[PlannedChange, ...], QueueOutcome] | None:
     """Ask the whole question with the changes, and with as few state files deleted as the kubelet needs to start."""
     for deleted in DELETIONS:
         if any(getattr(question.files, change.manager) is None for change in deleted):
@@ -103,7 +103,7 @@ def _asked_again(
     return None
 
 
-def candidates(question: Question) -> Iterator[tuple[Change, ...]]:
+def candidates(question: Question) -> Iterator[tuple[PlannedChange, ...]]:
     """Yield the changes of one field or option each, those that loosen least first."""
     config = with_defaults(question.config)
     for scope in SCOPES:
@@ -123,7 +123,7 @@ def candidates(question: Question) -> Iterator[tuple[Change, ...]]:
         yield (ConfigField("cpuManagerPolicy", "none"), *left_out)
 
 
-def _options(config: KubeletConfig, machine: Machine) -> Iterator[tuple[Change, ...]]:
+def _options(config: KubeletConfig, machine: Machine) -> Iterator[tuple[PlannedChange, ...]]:
     options = config.cpu_manager_policy_options
     if config.cpu_manager_policy == "static":
         for name, group in OPTION_GROUPS.items():
@@ -142,7 +142,7 @@ def _options(config: KubeletConfig, machine: Machine) -> Iterator[tuple[Change, 
             yield (PolicyOption(TOPOLOGY_OPTIONS, MAX_ALLOWABLE, wanted),)
 
 
-def _gate(config: KubeletConfig, group: str) -> tuple[Change, ...]:
+def _gate(config: KubeletConfig, group: str) -> tuple[PlannedChange, ...]:
     """Return the feature gate that an option of a group needs and that is off."""
     name, gates = _GATE_OF.get(group, ""), resolve_gates(config.feature_gates, EXTENSIONS)
     return () if not name or isinstance(gates, str) or gates[name] else (FeatureGate(name, on=True),)

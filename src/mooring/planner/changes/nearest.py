@@ -12,7 +12,7 @@ from types import MappingProxyType
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError
 from mooring.planner.changes import configuration_search, device, order, removal, request_search
-from mooring.planner.changes.change import Change, Reader
+from mooring.planner.changes.change import PlannedChange, Reader
 from mooring.planner.changes.configuration import read_fresh_state, read_set
 from mooring.planner.changes.cost import NOTHING, Cost
 from mooring.planner.changes.requests import read_ask
@@ -47,7 +47,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
 """Option of ``mooring whatif`` -> how its value is read."""
 
 
-def understood(question: Question, option: str, text: str) -> Sequence[Change]:
+def understood(question: Question, option: str, text: str) -> Sequence[PlannedChange]:
     """Return the changes that an option asks for; a name with ``*`` makes one for each pod.
 
     Raises:

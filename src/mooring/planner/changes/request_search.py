@@ -18,7 +18,7 @@ from mooring.kubelet.admit import admit
 from mooring.kubelet.events import Readmit
 from mooring.manifest.scenario import Admit
 from mooring.memorymanager.machine import is_memory
-from mooring.memorymanager.state import NodeState
+from mooring.memorymanager.state import NUMANodeState
 from mooring.node.resources import allocatable, pod_requests
 from mooring.planner.changes.cost import Cost, of_amounts
 from mooring.planner.changes.requests import Amount, with_amount
@@ -212,7 +212,7 @@ def _beside(pod: Pod, container: Container | None, resource: str) -> set[int]:
     return {sum(chosen) for size in sizes for chosen in combinations(others, size)}
 
 
-def _sums(nodes: Mapping[int, NodeState], resource: str) -> set[int]:
+def _sums(nodes: Mapping[int, NUMANodeState], resource: str) -> set[int]:
     """Return what is free, and what could ever be given, on each set of NUMA nodes."""
     tables = [state.memory[resource] for _, state in sorted(nodes.items()) if resource in state.memory]
     found: set[int] = set()

@@ -15,7 +15,7 @@ from mooring.manifest.steps import Offline
 from mooring.node import Decision
 from mooring.node.resources import pod_requests
 from mooring.node.settings import Settings
-from mooring.planner.changes.change import Change, PodRef, applied, sentence
+from mooring.planner.changes.change import PlannedChange, PodRef, applied, sentence
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.naming import refs
 from mooring.planner.changes.outcome import QueueOutcome, begin, followed, holding
@@ -26,7 +26,7 @@ from mooring.planner.question import Entry, Question, Queue, pods_in
 class Proposal:
     """Changes that together admit a pod and keep all others admitted, as running the engine showed."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[PlannedChange, ...]
     """To be made together, on the question that was searched."""
     cost: Cost
     text: str
@@ -101,7 +101,7 @@ class Search:
 
     def tried(
         self,
-        changes: tuple[Change, ...],
+        changes: tuple[PlannedChange, ...],
         kubelet: Kubelet,
         queue: Queue,
         *,
@@ -141,12 +141,12 @@ class Search:
             and holding(course.decisions[pod.uid]) != holding(self.course.decisions[pod.uid])
         )
 
-    def proposal(self, changes: tuple[Change, ...], cost: Cost, course: QueueOutcome) -> Proposal:
+    def proposal(self, changes: tuple[PlannedChange, ...], cost: Cost, course: QueueOutcome) -> Proposal:
         """Return changes as a proposal."""
         return proposal(self.question, changes, cost, course.decisions[self.pod.uid])
 
 
-def proposal(question: Question, changes: tuple[Change, ...], cost: Cost, decision: Decision) -> Proposal:
+def proposal(question: Question, changes: tuple[PlannedChange, ...], cost: Cost, decision: Decision) -> Proposal:
     """Return changes as a proposal."""
     return Proposal(changes, cost, sentence(changes, question), decision)
 

@@ -18,7 +18,7 @@ from mooring.core.bits import CPUMask
 from mooring.core.decision import StartRefusal
 from mooring.core.pod import ContainerKind, Pod
 from mooring.core.topology import Topology
-from mooring.memorymanager.state import Block, NodeState
+from mooring.memorymanager.state import Block, NUMANodeState
 from mooring.planner.compare.stranded import Stranded, stranded_cpus
 from mooring.planner.compare.trace import Trace
 from mooring.planner.compare.trial import Trial, TrialAdmission, run_trial
@@ -164,7 +164,7 @@ def _rejected(new: Sequence[TrialAdmission], ended: str, asked: int) -> dict[str
     return {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
 
 
-def _beyond(admission: TrialAdmission, nodes: Mapping[int, NodeState]) -> int:
+def _beyond(admission: TrialAdmission, nodes: Mapping[int, NUMANodeState]) -> int:
     """Return how many NUMA nodes more than needed the memory of a pod's containers is bound to."""
     return sum(
         len({node for block in blocks for node in block.numa}) - max(_needed(block, nodes) for block in blocks)
@@ -177,7 +177,7 @@ def _is_init(pod: Pod, name: str) -> bool:
     return any(container.name == name and container.kind is ContainerKind.INIT for container in pod.containers)
 
 
-def _needed(block: Block, nodes: Mapping[int, NodeState]) -> int:
+def _needed(block: Block, nodes: Mapping[int, NUMANodeState]) -> int:
     """Return how many NUMA nodes a block needs at least on an empty machine."""
     tables = (state.memory.get(block.type) for state in nodes.values())
     total = 0

@@ -18,7 +18,7 @@ from mooring.explain.phrases import joined, sizes
 from mooring.memorymanager.facts import StartLeftToChance
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.start import start
-from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NodeState
+from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.node.start import MEMORY_FILE
 from mooring.planner.doctor.problem import EntryHolder, Problem, Severity, numa_text
 
@@ -33,7 +33,7 @@ CRASH = "MOOR-337"
 LEFT_TO_CHANCE = "MOOR-338"
 OVERCOMMITTED = "MOOR-339"
 
-Nodes = Mapping[int, NodeState]
+Nodes = Mapping[int, NUMANodeState]
 
 
 def counted(policy: MemoryPolicy, state: MemoryState) -> dict[EntryHolder, tuple[Block, ...]]:
@@ -77,7 +77,7 @@ def _machine_problems(expected: Nodes, real: Nodes) -> Iterator[Problem]:
     yield from _table_problems(expected, real, both)
 
 
-def _types_text(node: int, expected: NodeState, real: NodeState) -> str:
+def _types_text(node: int, expected: NUMANodeState, real: NUMANodeState) -> str:
     gone, new = sorted(real.memory.keys() - expected.memory.keys()), sorted(expected.memory.keys() - real.memory.keys())
     parts = [f"the file has {joined(gone)}"] if gone else []
     parts += [f"the machine has {joined(new)}"] if new else []
@@ -158,10 +158,10 @@ def _account_problems(policy: MemoryPolicy, state: MemoryState) -> Iterator[Prob
             )
 
 
-def _emptied(real: Nodes) -> dict[int, NodeState]:
+def _emptied(real: Nodes) -> dict[int, NUMANodeState]:
     """Return the file's own machine with nothing given away."""
     return {
-        node: NodeState(
+        node: NUMANodeState(
             0,
             {name: replace(table, reserved=0, free=table.allocatable) for name, table in state.memory.items()},
             (node,),

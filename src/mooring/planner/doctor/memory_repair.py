@@ -20,12 +20,12 @@ from mooring.explain.phrases import joined, size
 from mooring.memorymanager.policy import STATIC, MemoryPolicy
 from mooring.memorymanager.replay import Containers, replayed
 from mooring.memorymanager.start import start
-from mooring.memorymanager.state import Block, MemoryState, NodeState
+from mooring.memorymanager.state import Block, MemoryState, NUMANodeState
 from mooring.planner.doctor.cpu_repair import Dropped
 from mooring.planner.doctor.problem import EntryHolder, numa_text
 
 Thing = TypeVar("Thing")
-Nodes = Mapping[int, NodeState]
+Nodes = Mapping[int, NUMANodeState]
 
 
 def charging_order(machine: Nodes, pods: Sequence[Containers]) -> list[Containers] | None:
@@ -151,7 +151,7 @@ def _units(policy: MemoryPolicy, state: MemoryState) -> dict[EntryHolder, Blocks
     return units
 
 
-def _misfit(machine: Mapping[int, NodeState], blocks: Blocks) -> str:
+def _misfit(machine: Mapping[int, NUMANodeState], blocks: Blocks) -> str:
     for block in blocks:
         for node in block.numa:
             if node not in machine:

@@ -12,8 +12,8 @@ from mooring.discovery.kernelwords import KernelWords
 from mooring.extensions.interrupts import (
     ANNOTATION,
     Interrupt,
+    InterruptCPUs,
     Owner,
-    Room,
     Why,
     Wish,
     closed_to_others,
@@ -53,7 +53,7 @@ def interrupt_findings(facts: IsolationFacts, assignments: Assignments) -> Itera
         return
     owners = assignments.owners
     beginning = [Interrupt(NEW, NEW_NAME, facts.new_interrupts, None)] if facts.new_interrupts else []
-    room = Room(assignments.shared | assignments.exclusive | assignments.reserved, assignments.reserved)
+    room = InterruptCPUs(assignments.shared | assignments.exclusive | assignments.reserved, assignments.reserved)
     steps = steer([*facts.interrupts, *beginning], Memory(), owners, room).steps
     hit = [(one.interrupt, cpus) for one in steps if one.interrupt.number != NEW and (cpus := _unwanted(one, owners))]
     if hit:

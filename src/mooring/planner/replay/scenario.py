@@ -81,14 +81,14 @@ def replay_scenario(scenario: Scenario, machines: Mapping[str, MachineInfo]) -> 
         remedy = "name a machine of a file that is given with --machines, a shipped one, or write sockets=2 cores=16"
         raise InputError(problem, source=scenario.id, field="machine", remedy=remedy)
     try:
-        return {"id": scenario.id, "expect": to_builtins(_Run(scenario, info).outcome())}
+        return {"id": scenario.id, "expect": to_builtins(_ScenarioRun(scenario, info).outcome())}
     except UnsupportedError as error:
         return {"id": scenario.id, "unsupported": str(error)}
     except KubeletCrashError as error:
         return {"id": scenario.id, "unsupported": f"the kubelet would crash: {error}"}
 
 
-class _Run:
+class _ScenarioRun:
     """One scenario while it runs."""
 
     def __init__(self, scenario: Scenario, info: MachineInfo) -> None:

@@ -1,0 +1,43 @@
+"""The shape of the source tree: names that are used once, folders and modules of a size to read."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import mooring
+
+SOURCE = Path(mooring.__file__).parent
+MOST_MODULES = 20
+"""Modules of a folder, without its ``__init__``."""
+MOST_LINES = 400
+"""Lines of a module."""
+
+
+def modules() -> list[Path]:
+    """Return the modules of the package."""
+    found = sorted(SOURCE.rglob("*.py"))
+    assert found
+    return found
+
+
+def test_a_public_class_name_is_used_once() -> None:
+    places = defaultdict(list)
+    for module in modules():
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(f"{module.relative_to(SOURCE)}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_folder_has_too_many_modules() -> None:
+    counts = Counter(str(module.parent.relative_to(SOURCE)) for module in modules() if module.name != "__init__.py")
+    assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
+
+
+def test_no_module_is_too_long() -> None:
+    lines = {
+        str(module.relative_to(SOURCE)): len(module.read_text(encoding="utf-8").splitlines()) for module in modules()
+    }
+    assert {module: count for module, count in lines.items() if count > MOST_LINES} == {}
