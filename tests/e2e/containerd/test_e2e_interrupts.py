@@ -24,9 +24,9 @@ import os, signal, sys
 from pathlib import Path
 from mooring.agent.interrupts.files import IRQFiles
 from mooring.agent.interrupts.journal import InterruptJournal
-from mooring.agent.interrupts.writing import Writer
+from mooring.agent.interrupts.writing import InterruptWriter
 from mooring.core.cpuset import CPUSet
-from mooring.extensions.interrupts import Owner, Room
+from mooring.extensions.interrupts import InterruptCPUs, Owner
 from mooring.extensions.steering import steer
 
 folder, number, closed = Path(sys.argv[1]), int(sys.argv[2]), CPUSet.parse(sys.argv[3])
@@ -34,8 +34,8 @@ files = IRQFiles()
 journal = InterruptJournal(folder, files.boot())
 looked = files.read()
 one = [each for each in looked.interrupts if each.number == number]
-steering = steer(one, journal.read(), [Owner("pod", closed)], Room(looked.online, CPUSet()))
-Writer(files, journal, lambda step, trouble: None).carry_out(steering)
+steering = steer(one, journal.read(), [Owner("pod", closed)], InterruptCPUs(looked.online, CPUSet()))
+InterruptWriter(files, journal, lambda step, trouble: None).carry_out(steering)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
