@@ -86,7 +86,7 @@ def test_what_somebody_else_has_written_meanwhile_stays(quiet: Interrupt, tmp_pa
     assert first not in allowed(quiet.number)
     assert FILES.write(quiet.number, CPUSet.of(first)) is None
     (problem,) = restore_interrupts("/", tmp_path)
-    assert "somebody else has moved it" in problem
+    assert "another program has moved it" in problem
     assert allowed(quiet.number) == CPUSet.of(first)
     assert second in quiet.allowed
 
