@@ -26,6 +26,7 @@ from mooring.render.palette import contrast
 from mooring.render.report import (
     Account,
     AccountState,
+    ContainerView,
     DeviceView,
     ReportCPU,
     ReportDistances,
@@ -113,7 +114,10 @@ def test_the_data_in_the_page_is_the_data_of_the_report() -> None:
 def test_no_text_from_outside_becomes_markup(one: str, two: str) -> None:
     hostile = f"</script></style><!-- ]]><img src=x onerror=alert(1)>\"'`&lt;\u2028\ud800\x00{one}"
     plain = html_text(_filled("name", "other"))
-    page = Page(html_text(_filled(hostile, hostile + two)))
+    text = html_text(_filled(hostile, hostile + two))
+    page = Page(text)
+    assert "\x00" not in text
+    assert text.encode()
     assert [tag for tag, _ in page.elements] == [tag for tag, _ in Page(plain).elements]
     named = {name for _, attributes in page.elements for name in attributes}
     assert named == {name for _, attributes in Page(plain).elements for name in attributes}
@@ -129,13 +133,24 @@ def _filled(one: str, two: str) -> ReportView:
         view,
         pods=(
             ReportPod(
-                one, "uid", "rejected", admitted=False, step=1, reason=two, message=one, why=two, code="MOOR-101"
+                one,
+                "uid",
+                two,
+                admitted=False,
+                step=1,
+                reason=two,
+                message=one,
+                why=two,
+                remedy=one,
+                code=two,
+                containers=(ContainerView(one, two, CPUSet.parse("1-2"), (0,), (0,), one),),
             ),
         ),
         refusal=one,
+        refusal_code=two,
         accounts=(Account(0, one, 64),),
         devices=(DeviceView(one, two, ()),),
-        findings=(Finding("warning", "subject", f"{one} {two}", "MOOR-401"),),
+        findings=(Finding("warning", one, f"{one} {two}", "MOOR-401"), Finding("warning", one, two, two)),
         facts=((one, two),),
         distances=ReportDistances((0, 1), ((10, 20), (20, 10))),
     )

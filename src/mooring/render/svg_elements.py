@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from html import escape as html_escape
 from unicodedata import east_asian_width
 
@@ -79,8 +80,12 @@ _USUAL_WIDTH = 0.64
 
 def text_width(content: str, font_size: float) -> float:
     """Return the estimated width of a line of sans-serif text, rather too much than too little."""
-    widths = (1 if east_asian_width(char) in "WF" else _WIDTHS.get(char, _USUAL_WIDTH) for char in content)
-    return sum(widths) * font_size
+    return sum(map(_sign_width, content)) * font_size
+
+
+@lru_cache(maxsize=1024)
+def _sign_width(char: str) -> float:
+    return 1 if east_asian_width(char) in "WF" else _WIDTHS.get(char, _USUAL_WIDTH)
 
 
 def fitting(content: str, room: float, font_size: float) -> str:

@@ -106,7 +106,10 @@ def clean(text: str) -> str:
     >>> clean("a\x1b[31m\nb")
     'a�[31m b'
     """
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(text.split()))
+    line = " ".join(text.split())
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
 
 
 def shorten(text: str, room: int) -> str:
