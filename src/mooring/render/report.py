@@ -120,7 +120,7 @@ class ReportPod:
 
 @dataclass(frozen=True, slots=True)
 class ReportDistances:
-    """ReportDistances between NUMA nodes."""
+    """Distances between NUMA nodes."""
 
     nodes: tuple[int, ...]
     rows: tuple[tuple[int, ...], ...]
