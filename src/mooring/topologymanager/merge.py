@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mooring.core.bits import NUMAMask, members
 from mooring.core.observer import Observer
@@ -73,9 +74,8 @@ def merge(policy: str, entries: Sequence[Entry], info: NUMAInfo, observer: Obser
     return Merged(hint, admitted)
 
 
-@dataclass(frozen=True, slots=True)
-class _Winner:
-    """The winning hint and how it won."""
+class _Winner(NamedTuple):
+    """The winning hint and how it won; a tuple, because a frozen dataclass costs a tenth of a small merge."""
 
     hint: Hint
     rule: str
