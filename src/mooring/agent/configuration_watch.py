@@ -124,7 +124,7 @@ class ConfigurationReloader:
             beginning: has it, and how it is read.
             holder: has the state.
             published: holds the snapshot that says what is in force.
-            metrics: count, and are told what they show.
+            metrics: count, and are updated with what they show.
             log: of the agent.
         """
         self._holder, self._published, self._metrics, self._log = holder, published, metrics, log

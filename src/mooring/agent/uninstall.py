@@ -112,7 +112,7 @@ def _left(beginning: Startup, state: AgentState, around: ClusterAccess) -> Unins
         running = _running(state, beginning.cgroups, sandboxes, containers)
         back = _decided(state, around, sandboxes, containers, running)
         left = _written(back, beginning.cgroups)
-        # Nobody has anything for himself any more.
+        # No container has exclusive CPUs any more.
         problem = files.do(SweepAssigned(frozenset(), frozenset(one.id for one in containers)))
         found[:] = [replace(left, problems=(*left.problems, problem)) if problem else left]
         return back.updates

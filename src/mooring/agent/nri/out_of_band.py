@@ -51,7 +51,7 @@ def update_by_synchronizing(
         connect: makes a connection.
         updates: decides; called in this thread.
         options: of the plugin, which may be connected itself; this connection adds ``-update`` to its name.
-        observer: is told what happens on the second connection.
+        observer: receives what happens on the second connection.
         linger: seconds to stay after the answer, so that the runtime does not find the connection closed before it has
             taken the answer in.
 

@@ -142,7 +142,7 @@ def run_plugin(
         connect: makes a connection; raises ConnectionLostError when it cannot.
         handler: what the plugin does; called in this thread only.
         options: see there.
-        observer: is told what happens.
+        observer: receives what happens.
         stop: ends everything when set.
         wait: waits for the given seconds or until stopped; default ``stop.wait``.
     """

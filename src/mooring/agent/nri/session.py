@@ -83,7 +83,7 @@ class Session:
             trunk: closed with the session.
             handler: what the plugin does; None until :meth:`attach`, while requests wait.
             options: see there.
-            observer: is told what happens.
+            observer: receives what happens.
         """
         self._options = options
         self._observer = observer or SessionObserver()
@@ -112,7 +112,7 @@ class Session:
         Args:
             handler: what the plugin does.
             options: see there; name and index stay those of the registration.
-            observer: is told what happens.
+            observer: receives what happens.
         """
         self._options = replace(options, name=self._options.name, index=self._options.index)
         self._observer = observer
