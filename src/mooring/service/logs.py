@@ -101,7 +101,7 @@ def open_log(form: LogFormat, level: LogLevel, *, name: str = AGENT) -> tuple[Lo
     """
 
     def left_out(count: int) -> None:
-        log.warning("lines of the log were left out: nobody read it", lines=count)
+        log.warning("log lines dropped: the reader of the log is too slow", lines=count)
 
     lines = Lines(_standard_error(), left_out)
     log = start_log(form, level, lines, name=name)
@@ -109,7 +109,7 @@ def open_log(form: LogFormat, level: LogLevel, *, name: str = AGENT) -> tuple[Lo
 
 
 def _standard_error() -> int:
-    """Return the descriptor of standard error, or -1: closed by whoever started the agent, 2 may be another file."""
+    """Return the descriptor of standard error, or -1: if the parent process closed it, 2 may be another file."""
     try:
         return -1 if sys.stderr is None else sys.stderr.fileno()
     except OSError:
@@ -155,7 +155,7 @@ MOST_WAITING = 4096
 """Lines that wait at most, one or two megabytes; what comes while so many wait is left out and counted."""
 
 LAST_LINES = 2.0
-"""Seconds for the last lines at the end of a process, when nobody reads them."""
+"""Seconds for the last lines at the end of a process, when no process reads them."""
 
 
 class Lines:
@@ -166,7 +166,7 @@ class Lines:
 
         Args:
             descriptor: where lines go; one that cannot be written takes them all.
-            left_out: is told how many lines were left out once all others are written; it may log.
+            left_out: is called with the number of lines left out once all others are written; it may log.
             size: how many lines may wait.
         """
         self._descriptor = descriptor

@@ -60,7 +60,7 @@ def place_of(decision: Decision, topology: Topology | None) -> PodPlace:
 
     Args:
         decision: that admits it.
-        topology: of the kubelet; None when nobody gets CPUs.
+        topology: of the kubelet; None when no pod gets exclusive CPUs.
     """
     cpus = decision.pod.cpus
     memory = set(decision.pod.mems)

@@ -46,7 +46,7 @@ def fewest(elements: Collection[int], count: int, left_out: int = 0) -> int:
     Args:
         elements: masks of CPUs.
         count: of CPUs.
-        left_out: mask of CPUs that nobody gets, the reserved ones.
+        left_out: mask of CPUs that are not allocated, the reserved ones.
 
     >>> fewest([0b1111, 0b11110000], 4), fewest([0b1111, 0b11110000], 4, left_out=0b1), fewest([0b1111], 5)
     (1, 1, 0)
@@ -71,7 +71,7 @@ def alignment(topology: Topology, reserved: int, holders: Iterable[int]) -> Alig
 
     Args:
         topology: of the machine, as the kubelet sees it.
-        reserved: mask of the CPUs that nobody gets.
+        reserved: mask of the CPUs that are not allocated.
         holders: the CPUs of each container as a mask.
     """
     levels = (topology.numa.values(), topology.sockets.values(), topology.uncores.values())
