@@ -7,13 +7,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from google.protobuf.message import Message
+from tests.service.recorded_log import RecordedLog
 
 from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method
 from mooring.service.protobuf import build_messages
@@ -21,18 +21,6 @@ from mooring.service.protobuf import build_messages
 SERVICE = "example.Echo"
 TEXT = build_messages("example", {"Text": "1 text string"})["Text"]
 TIMEOUT = 60
-
-
-@dataclass
-class Lines:
-    """A daemon's log."""
-
-    found: list[dict[str, Any]] = field(default_factory=list)
-
-    def warning(self, event: str, **fields: Any) -> None:
-        self.found.append({"event": event, **fields})
-
-    exception = warning
 
 
 def echo(asked: Any) -> Message:
@@ -44,14 +32,14 @@ def echo(asked: Any) -> Message:
 
 
 @pytest.fixture
-def lines() -> Lines:
-    return Lines()
+def log() -> RecordedLog:
+    return RecordedLog()
 
 
 @pytest.fixture
-def channel(tmp_path: Path, lines: Lines) -> Iterator[grpc.Channel]:
+def channel(tmp_path: Path, log: RecordedLog) -> Iterator[grpc.Channel]:
     path = str(tmp_path / "echo.sock")
-    served = GRPCSocket(path, SERVICE, {"Echo": Method(TEXT, echo)}, lines)
+    served = GRPCSocket(path, SERVICE, {"Echo": Method(TEXT, echo)}, log)
     with grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as opened:
         yield opened
     served.close()
@@ -70,29 +58,29 @@ def refused(channel: grpc.Channel, data: bytes) -> tuple[grpc.StatusCode, str]:
 
 
 def test_a_malformed_request_is_one_line_without_a_traceback(
-    channel: grpc.Channel, lines: Lines, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    channel: grpc.Channel, log: RecordedLog, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with caplog.at_level(logging.DEBUG):
         code, text = refused(channel, b"\xff\xff\xff")
     assert (code, text[:25]) == (grpc.StatusCode.INVALID_ARGUMENT, "3 bytes are no Text: Erro")
-    (line,) = lines.found
-    assert (line["method"], "exc_info" in line) == (f"{SERVICE}/Echo", False)
-    assert "\n" not in line["problem"]
+    (line,) = log.lines
+    assert (line.fields["method"], line.is_of_exception) == (f"{SERVICE}/Echo", False)
+    assert "\n" not in str(line.fields["problem"])
     assert [one for one in caplog.records if one.exc_info or "Traceback" in one.getMessage()] == []
     assert "Traceback" not in capfd.readouterr().err
     assert ask(channel, TEXT(text="next").SerializeToString()) == TEXT(text="next").SerializeToString()
 
 
-def test_an_answer_that_is_an_error_is_no_event(channel: grpc.Channel, lines: Lines) -> None:
+def test_an_answer_that_is_an_error_is_no_event(channel: grpc.Channel, log: RecordedLog) -> None:
     assert refused(channel, TEXT(text="refuse").SerializeToString()) == (grpc.StatusCode.NOT_FOUND, "not here")
-    assert lines.found == []
+    assert log.lines == []
 
 
-def test_a_defect_is_told_to_caller_and_log(channel: grpc.Channel, lines: Lines) -> None:
+def test_a_defect_is_told_to_caller_and_log(channel: grpc.Channel, log: RecordedLog) -> None:
     code, text = refused(channel, TEXT(text="break").SerializeToString())
     assert (code, text) == (grpc.StatusCode.INTERNAL, "internal error: ZeroDivisionError")
-    assert [(line["event"], line["method"]) for line in lines.found] == [
-        ("internal error; the gRPC request was refused", f"{SERVICE}/Echo")
+    assert [(line.event, line.fields["method"], line.is_of_exception) for line in log.lines] == [
+        ("internal error; the gRPC request was refused", f"{SERVICE}/Echo", True)
     ]
 
 
@@ -118,7 +106,7 @@ def test_clients_that_were_there_first_are_served_as_long_as_they_stay(channel: 
 
 
 def test_closing_does_not_wait_for_a_client(tmp_path: Path) -> None:
-    served = GRPCSocket(str(tmp_path / "s"), SERVICE, {}, Lines())
+    served = GRPCSocket(str(tmp_path / "s"), SERVICE, {}, RecordedLog())
     end = threading.Thread(target=served.close, daemon=True)
     end.start()
     end.join(TIMEOUT)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mooring.agent.adapter import RuntimeAdapter
 from mooring.agent.configuration_watch import ConfigurationReloader
@@ -43,6 +43,7 @@ from mooring.core.machine import Finding
 from mooring.manifest.defaults import PodGates
 from mooring.node.metrics.metrics import Metrics, fold
 from mooring.service.clock import present_moment
+from mooring.service.logs import Log
 
 if TYPE_CHECKING:
     from mooring.agent.interrupts.reconcile import InterruptReconciler
@@ -65,7 +66,7 @@ HANGING = 5.0
 class Agent:
     """An agent of this node."""
 
-    def __init__(self, startup: Startup, log: Any, given: Session | None = None) -> None:
+    def __init__(self, startup: Startup, log: Log, given: Session | None = None) -> None:
         """Take the state folder, start the engine, and open sockets; :meth:`start` begins to talk to the runtime.
 
         Args:

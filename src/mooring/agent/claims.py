@@ -28,6 +28,7 @@ from mooring.extensions.owners import claim_key
 from mooring.node.claims import Claim, Share, claimable
 from mooring.service.claims_messages import MESSAGES, SERVICE
 from mooring.service.grpc_socket import GRPCSocket, Method
+from mooring.service.logs import Log
 
 MOST_SHARES: Final = 64
 """Shares of one claim; the API server allows 32 devices."""
@@ -39,7 +40,7 @@ _REQUEST = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?", re.ASCII)
 class ClaimsService:
     """Serves Prepare, Unprepare and Node on a Unix socket until it is closed."""
 
-    def __init__(self, path: str, provider: SnapshotProvider, holder: StateHolder, log: Any) -> None:
+    def __init__(self, path: str, provider: SnapshotProvider, holder: StateHolder, log: Log) -> None:
         """Begin to serve.
 
         Args:

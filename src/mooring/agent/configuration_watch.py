@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.reactor.outcomes import Refused
@@ -20,7 +19,7 @@ from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import InForce, Published
 from mooring.core.errors import InputError
 from mooring.service.clock import present_moment
-from mooring.service.logs import set_level
+from mooring.service.logs import Log, set_level
 
 PERIOD = 2.0
 """Seconds between two checks of the files."""
@@ -116,7 +115,7 @@ class ConfigurationReloader:
     """The configuration of a running agent."""
 
     def __init__(
-        self, beginning: Startup, holder: StateHolder, published: Published, metrics: AgentMetrics, log: Any
+        self, beginning: Startup, holder: StateHolder, published: Published, metrics: AgentMetrics, log: Log
     ) -> None:
         """Begin with the configuration that is in force.
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection
 from functools import partial
 from threading import Lock
-from typing import Any
 
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten
@@ -29,6 +28,7 @@ from mooring.agent.reactor.effects import (
 )
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.storage.assigned_files import AssignedFiles
+from mooring.service.logs import Log
 
 MOST_WAITING = 4096
 """Pieces of work that wait at most. What is dropped beyond that, the next check of all containers makes up for."""
@@ -43,7 +43,7 @@ class Executor:
         cgroups: CGroups,
         metrics: AgentMetrics,
         work: WorkQueue,
-        log: Any,
+        log: Log,
         verify: Callable[[tuple[str, ...]], object],
         announce: Callable[[EventFor | Evict], object],
         files: AssignedFiles,
@@ -199,13 +199,13 @@ class WorkQueue:
                 self._failed(error)
 
 
-def _log_report(log: Any, report: AgentReport) -> None:
+def _log_report(log: Log, report: AgentReport) -> None:
     """Log a report with what it is about."""
     fields = {"pod": report.uid, "container": report.container_id, "reason": report.reason}
     log.warning(report.message, finding=report.finding.value, **{key: text for key, text in fields.items() if text})
 
 
-def _log_resize(log: Any, answer: ResizeAnswered) -> None:
+def _log_resize(log: Log, answer: ResizeAnswered) -> None:
     """Log what was decided about a resize; one that is refused is a warning."""
     write = log.info if answer.result == "accepted" else log.warning
     write(answer.message, resize=answer.result, pod=answer.uid, container=answer.container_id)

@@ -15,6 +15,7 @@ from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.health import REMEDY, SILENCE
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import RuntimeLink
+from mooring.service.logs import Log
 
 
 class SessionListener(SessionObserver):
@@ -25,7 +26,7 @@ class SessionListener(SessionObserver):
         holder: StateHolder,
         shell: RuntimeAdapter,
         metrics: AgentMetrics,
-        log: Any,
+        log: Log,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin to listen.

@@ -18,6 +18,7 @@ from mooring.agent.status.snapshot import SnapshotProvider
 from mooring.node import Node
 from mooring.planner.podresources import allocatable_message, list_message
 from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method
+from mooring.service.logs import Log
 from mooring.service.podresources_messages import MESSAGES, SERVICE
 
 _Make = Callable[[Node, Message], dict[str, Any] | None]
@@ -26,7 +27,7 @@ _Make = Callable[[Node, Message], dict[str, Any] | None]
 class PodResourcesService:
     """Serves List, Get and GetAllocatableResources on a Unix socket until it is closed."""
 
-    def __init__(self, path: str, provider: SnapshotProvider, log: Any) -> None:
+    def __init__(self, path: str, provider: SnapshotProvider, log: Log) -> None:
         """Begin to serve.
 
         Args:

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
-from typing import Any
 
 from mooring.agent.agent import Agent, ready_fields
 from mooring.agent.nri.session import Session
 from mooring.agent.startup import AgentCommand, StartPublisher, Startup, read_startup
-from mooring.service.logs import LAST_LINES, Lines, open_log
+from mooring.service.logs import LAST_LINES, Lines, Log, open_log
 from mooring.service.notify import notify, watchdog_seconds
 
 PERIOD = 0.5
@@ -40,7 +39,7 @@ class _Made:
 
     beginning: Startup
     agent: Agent
-    log: Any
+    log: Log
     lines: Lines
     """Of the log, on their way."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any
 
 from mooring.agent.claims import ClaimsService
 from mooring.agent.options import AgentOptions
@@ -18,6 +17,7 @@ from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.fields import Report
 from mooring.service.http import serve_tcp, serve_unix
+from mooring.service.logs import Log
 
 
 def serve(
@@ -27,7 +27,7 @@ def serve(
     metrics: AgentMetrics,
     heartbeat: Heartbeat,
     opened: ExitStack,
-    log: Any,
+    log: Log,
 ) -> tuple[str, int] | None:
     """Serve status, metrics, health, PodResources and claims; return the address of metrics, None without one.
 

@@ -21,6 +21,7 @@ from mooring.dra.claims_client import ClaimsClient, PreparedShare
 from mooring.dra.devices import device_cpus
 from mooring.dra.objects import ClaimObjects
 from mooring.service.cluster.apiserver import ClusterError
+from mooring.service.logs import Log
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Driver:
     """Prepares claims of one node; usable from any thread."""
 
     def __init__(
-        self, name: str, node: str, agent: ClaimsClient, objects: ClaimObjects, specs: CDISpecs, log: Any
+        self, name: str, node: str, agent: ClaimsClient, objects: ClaimObjects, specs: CDISpecs, log: Log
     ) -> None:
         """Start from the files of prepared claims.
 

@@ -22,6 +22,7 @@ from mooring.core.errors import MooringError
 from mooring.dra.driver import ClaimName, Driver
 from mooring.service.grpc_server import serve_at_once
 from mooring.service.grpc_socket import CallLimits, Method
+from mooring.service.logs import Log
 from mooring.service.protobuf import build_messages
 
 _LIMITS: Final = CallLimits(threads=4, waiting=64, grace=2.0)
@@ -31,7 +32,7 @@ _LIMITS: Final = CallLimits(threads=4, waiting=64, grace=2.0)
 class Plugin:
     """Serves both sockets until it is closed."""
 
-    def __init__(self, driver: Driver, plugin_folder: Path, registry: Path, log: Any) -> None:
+    def __init__(self, driver: Driver, plugin_folder: Path, registry: Path, log: Log) -> None:
         """Begin to serve; the registration socket comes last, when everything behind it is there.
 
         Args:

@@ -13,6 +13,7 @@ from mooring.dra.driver import Driver
 from mooring.dra.objects import ClaimObjects
 from mooring.dra.slices import SlicePublisher
 from mooring.service.cluster.apiserver import ClusterError
+from mooring.service.logs import Log
 
 _IMMEDIATE_PERIOD: Final = 5.0
 """Seconds between two checks for claims that want immediate allocation."""
@@ -30,7 +31,7 @@ class Reconciler:
         objects: ClaimObjects,
         specs: CDISpecs,
         publisher: SlicePublisher,
-        log: Any,
+        log: Log,
         *,
         immediate: bool = False,
     ) -> None:

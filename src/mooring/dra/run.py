@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -26,7 +26,7 @@ from mooring.dra.reconcile import Reconciler
 from mooring.dra.slices import SliceOffer, SlicePublisher
 from mooring.service.cluster.apiserver import configuration_of
 from mooring.service.http import Page, serve_tcp
-from mooring.service.logs import LAST_LINES, open_log
+from mooring.service.logs import LAST_LINES, Log, open_log
 from mooring.service.options import Address, LogFormat, LogLevel
 from mooring.service.signals import stop_signals
 
@@ -136,7 +136,7 @@ def _first_look(agent: ClaimsClient, asked: DriverOptions) -> AgentNode:
     return now
 
 
-def _until(stop: threading.Event, reconciler: Reconciler, health: Health, log: Any) -> None:
+def _until(stop: threading.Event, reconciler: Reconciler, health: Health, log: Log) -> None:
     while True:
         try:
             reconciler.reconcile(time.monotonic())

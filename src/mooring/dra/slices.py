@@ -15,6 +15,7 @@ from mooring.core.topology import discover_topology
 from mooring.dra.claims_client import AgentNode, ClaimableCPUs
 from mooring.dra.devices import CAPACITY, Attribute, CPUGroup, Grouping, devices_of
 from mooring.dra.objects import ClaimObjects
+from mooring.service.logs import Log
 
 API_VERSION: Final = "resource.k8s.io/v1"
 _MOST_DEVICES: Final = 128
@@ -148,7 +149,7 @@ class SliceOffer:
 class SlicePublisher:
     """Writes slices when they have changed, and not too often; called from one thread."""
 
-    def __init__(self, offer: SliceOffer, objects: ClaimObjects, log: Any) -> None:
+    def __init__(self, offer: SliceOffer, objects: ClaimObjects, log: Log) -> None:
         """Publish nothing yet.
 
         Args:

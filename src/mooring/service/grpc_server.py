@@ -18,9 +18,10 @@ from google.protobuf.message import DecodeError, Message
 from mooring.core.errors import InputError
 from mooring.service import sockets
 from mooring.service.grpc_socket import CallLimits, CallRefusedError, Code, Method
+from mooring.service.logs import Log
 
 
-def serve(path: str, service: str, methods: Mapping[str, Method], log: Any, limits: CallLimits) -> Callable[[], object]:
+def serve(path: str, service: str, methods: Mapping[str, Method], log: Log, limits: CallLimits) -> Callable[[], object]:
     """Serve on a socket that replaces what has the name now; return what ends that.
 
     Raises:
@@ -45,7 +46,7 @@ def serve(path: str, service: str, methods: Mapping[str, Method], log: Any, limi
 
 
 def serve_at_once(
-    path: str, service: str, methods: Mapping[str, Method], log: Any, limits: CallLimits, remedy: str
+    path: str, service: str, methods: Mapping[str, Method], log: Log, limits: CallLimits, remedy: str
 ) -> Callable[[], object]:
     """Serve on a new socket, for a client that takes the appearance of its name for the start of the service.
 
@@ -83,7 +84,7 @@ class _Malformed:
     problem: str
 
 
-def _handler(name: str, method: Method, log: Any) -> grpc.RpcMethodHandler[Message, Message]:
+def _handler(name: str, method: Method, log: Log) -> grpc.RpcMethodHandler[Message, Message]:
     def read(data: bytes) -> Any:
         # An exception here would be logged by gRPC itself, with a traceback.
         try:

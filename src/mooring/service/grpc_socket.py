@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from mooring.core.errors import InputError
 from mooring.service import sockets
+from mooring.service.logs import Log
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -66,7 +67,7 @@ class GRPCSocket:
     """Serves until it is closed."""
 
     def __init__(
-        self, path: str, service: str, methods: Mapping[str, Method], log: Any, *, limits: CallLimits | None = None
+        self, path: str, service: str, methods: Mapping[str, Method], log: Log, *, limits: CallLimits | None = None
     ) -> None:
         """Begin to serve.
 

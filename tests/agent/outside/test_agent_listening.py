@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from tests.service.recorded_log import RecordedLog
+
 from mooring.agent.adapter import RuntimeAdapter
 from mooring.agent.listening import SessionListener
 from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError
@@ -33,21 +35,19 @@ class Around:
 
     now: float = 1000.0
     links: list[RuntimeLink] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    log: RecordedLog = field(default_factory=RecordedLog)
 
     def show(self, runtime: RuntimeLink) -> None:
         self.links.append(runtime)
 
-    def info(self, *_args: object, **_fields: object) -> None:
-        return None
-
-    def warning(self, event: str, **_fields: object) -> None:
-        self.warnings.append(event)
-
     def listener(self) -> SessionListener:
         rest = Ignoring()
         return SessionListener(
-            cast("StateHolder", self), cast("RuntimeAdapter", rest), cast("AgentMetrics", rest), self, lambda: self.now
+            cast("StateHolder", self),
+            cast("RuntimeAdapter", rest),
+            cast("AgentMetrics", rest),
+            self.log,
+            lambda: self.now,
         )
 
     def later(self, listener: SessionListener, seconds: float) -> bool:
@@ -58,7 +58,7 @@ class Around:
 
 
 def said(around: Around) -> int:
-    return around.warnings.count("runtime silent")
+    return around.log.events("warning").count("runtime silent")
 
 
 def test_a_runtime_that_configures_the_plugin_and_never_synchronizes_it_is_silent_after_a_while() -> None:

@@ -7,10 +7,10 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from tests.agent.laws_agent import differences, overlaps
 from tests.agent.simulated_agent import SimulatedAgent
@@ -18,6 +18,7 @@ from tests.agent.wire.fault_proxy import Fault, FaultProxy
 from tests.agent.wire.lives import Kubelet
 from tests.agent.wire.wire_process import until
 from tests.agent.wire.wired_runtime import Manners, WiredRuntime
+from tests.service.recorded_log import RecordedLog
 
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.cpuset import Cpuset, parsed
@@ -92,20 +93,6 @@ class RuntimeCGroups:
 
 
 @dataclass
-class Lines:
-    """A log that is kept."""
-
-    kept: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
-
-    def __getattr__(self, level: str) -> Any:
-        return lambda event, **fields: self.kept.append((level, event, fields))
-
-    @property
-    def errors(self) -> list[tuple[str, str, dict[str, Any]]]:
-        return [line for line in self.kept if line[0] == "error"]
-
-
-@dataclass
 class FaultyNode:
     """An agent on a runtime, with the proxy between."""
 
@@ -113,7 +100,7 @@ class FaultyNode:
     proxy: FaultProxy
     agent: Agent
     kubelet: Kubelet
-    log: Lines
+    log: RecordedLog
 
     def is_settled(self) -> bool:
         """Tell whether both sides say that they are connected, and the agent of the runtime's newest connection."""
@@ -161,7 +148,7 @@ class FaultyNode:
         """See to it that nothing in the agent broke."""
         assert self.agent.failure is None
         assert not self.agent.is_over
-        assert self.log.errors == []
+        assert self.log.events("error") == []
         assert [line for line in self.wired.heard if "internal error" in line[1]] == []
 
     def meet(self, fault: Fault, lives: Callable[[], object]) -> bool:
@@ -226,7 +213,7 @@ def faulty_node(manners: Manners) -> Iterator[FaultyNode]:
     file = folder / "agent.yaml"
     file.write_text(_CONFIGURATION.format(folder=folder), encoding="utf-8")
     load = partial(load_agent_configuration, str(file))
-    wired, log = WiredRuntime(folder / "nri.sock", manners), Lines()
+    wired, log = WiredRuntime(folder / "nri.sock", manners), RecordedLog()
     proxy = FaultProxy(folder / "proxy.sock", wired.path)
     agent = Agent(Startup(load(), load, load_machine(MACHINE), RuntimeCGroups(wired), "edge-7"), log)
     over = threading.Event()

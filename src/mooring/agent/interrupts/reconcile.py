@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from mooring.agent.executor import WorkQueue
 from mooring.agent.interrupts.files import BalanceFound, InterruptsFound, InterruptTrouble, IRQFiles
@@ -30,6 +29,7 @@ from mooring.extensions.interrupts import InterruptCPUs, Owner, Why, Wish, close
 from mooring.extensions.steering import Memory, Step, steer
 from mooring.planner.isolation.interrupts import annotation_findings, balance_finding, unknown_devices
 from mooring.planner.plan import reserved_cpus
+from mooring.service.logs import Log
 from mooring.service.podresources import PodResourcesClient, PodResourcesError, pods_in
 
 LOOKING = 10.0
@@ -47,7 +47,7 @@ READ_ONLY = Finding(
 class InterruptReconciler:
     """Keeps interrupts where they belong; writes nothing unless the configuration says ``on``."""
 
-    def __init__(self, root: str, folder: Path, holder: StateHolder, metrics: AgentMetrics, log: Any) -> None:
+    def __init__(self, root: str, folder: Path, holder: StateHolder, metrics: AgentMetrics, log: Log) -> None:
         """Learn from the journal what an agent before has moved.
 
         Args:

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mooring.agent.options import AgentOptions
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
@@ -28,6 +27,7 @@ from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.machine import Machine
 from mooring.node.hotplug import known_cpus
+from mooring.service.logs import Log
 
 ONLINE = "sys/devices/system/cpu/online"
 
@@ -154,7 +154,7 @@ class CPUWatch:
 class CPUReconciler:
     """Tells the reactor which CPUs are online."""
 
-    def __init__(self, root: str, machine: Machine, holder: StateHolder, options: AgentOptions, log: Any) -> None:
+    def __init__(self, root: str, machine: Machine, holder: StateHolder, options: AgentOptions, log: Log) -> None:
         """Write the machine's description, and check for the first time: no container is placed on an offline CPU.
 
         Args:

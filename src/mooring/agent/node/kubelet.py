@@ -21,6 +21,7 @@ from mooring.discovery.capture.process import KubeletHere, KubeletProcess, kubel
 from mooring.discovery.files import open_tree
 from mooring.discovery.tree import Tree
 from mooring.manifest.kubelet_flags import KubeletFlags, kubelet_flags
+from mooring.service.logs import Log
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class KubeletWatch:
     """
 
     def __init__(
-        self, beside: KubeletFinder, outward: ClusterReporter, node: str, log: Any, told: Callable[[], object]
+        self, beside: KubeletFinder, outward: ClusterReporter, node: str, log: Log, told: Callable[[], object]
     ) -> None:
         """Look at nothing yet.
 
