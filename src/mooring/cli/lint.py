@@ -21,10 +21,11 @@ from mooring.discovery.interrupts import file_modes, no_modes
 from mooring.discovery.isolation import read_isolation
 from mooring.discovery.loader import LIVE
 from mooring.discovery.tree import Tree
+from mooring.explain.phrases import plural
 from mooring.planner.isolation.holders import Assignments, assignments_of
 from mooring.planner.isolation.lint import lint
 from mooring.planner.plan import make_plan
-from mooring.render.wording import clean, plural
+from mooring.render.wording import clean
 
 if TYPE_CHECKING:
     from mooring.core.machine import Finding

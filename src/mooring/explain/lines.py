@@ -10,7 +10,7 @@ from mooring.core.pod import Pod
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import PodShareCut
 from mooring.explain.opinion_lines import merge_line, opinion_line
-from mooring.explain.phrases import count, joined
+from mooring.explain.phrases import joined, plural
 from mooring.explain.remarks import left_out_words, loss_words
 from mooring.explain.step_lines import step_line
 from mooring.explain.story import REJECTED, Chapter, ClaimsInvolved, Story
@@ -36,7 +36,7 @@ def story_lines(story: Story, topology: Topology | None) -> tuple[Line, ...]:
         verb = "was" if len(story.unreached) == 1 else "were"
         lines.append(Line(f"{names} {verb} not evaluated", detail=True))
     if story.dropped:
-        pods = count(len(story.dropped), "pod")
+        pods = plural(len(story.dropped), "pod")
         lines.append(Line(f"before that, resources of {pods} that ended were reclaimed", detail=True))
     return tuple(lines)
 
@@ -65,7 +65,7 @@ def chapter_title(chapter: Chapter) -> str:
 
 def _asks(chapter: Chapter) -> str:
     if chapter.request.need:
-        return f"requests {count(chapter.request.need, 'exclusive CPU')}"
+        return f"requests {plural(chapter.request.need, 'exclusive CPU')}"
     if any(isinstance(step, PodShareCut) for step in chapter.steps):
         return "shares the CPUs of its pod"
     return "requests no exclusive CPUs" if chapter.failed else "runs in the shared pool"
@@ -93,14 +93,14 @@ def _claim_lines(told: ClaimsInvolved, pod: Pod) -> Iterator[Line]:
     """Yield what there is to tell, the cause of a refusal first."""
     if told.in_the_way:
         several = len(told.in_the_way) > 1
-        claims = f"{count(len(told.in_the_way), 'claim')} {'hold' if several else 'holds'}"
+        claims = f"{plural(len(told.in_the_way), 'claim')} {'hold' if several else 'holds'}"
         below = tuple(Line(_claim_text(claim)) for claim in told.in_the_way[:_MOST_NAMED])
         if len(told.in_the_way) > _MOST_NAMED:
             below += (Line(f"and {len(told.in_the_way) - _MOST_NAMED} more"),)
         them = "them" if several else "that claim"
         yield Line(f"{claims} CPUs that the pod needs: it would be admitted without {them}", below, mark=NO)
     elif told.held and not told.own:
-        yield Line(f"claims hold {count(told.held, 'CPU')} of the node", detail=True)
+        yield Line(f"claims hold {plural(told.held, 'CPU')} of the node", detail=True)
     for claim in told.own:
         shares = tuple(
             Line(f"request {share.request}: CPUs {list_text(share.cpus)} of {share.device}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mooring.core.bits import members
-from mooring.explain.phrases import count, node_sets, nodes, per_node, size
+from mooring.explain.phrases import node_sets, nodes, per_node, plural, size
 from mooring.explain.story import Opinion
 from mooring.explain.tree import NO, YES, Line
 from mooring.memorymanager.machine import is_memory
@@ -48,7 +48,7 @@ def _said(opinion: Opinion, policy: str) -> str:
     if not opinion.suffices:
         return _too_wide(opinion, policy)
     if not opinion.preferred:
-        return f"at least {count(opinion.narrowest, 'NUMA node')}, more than on an empty machine"
+        return f"at least {plural(opinion.narrowest, 'NUMA node')}, more than on an empty machine"
     if opinion.count is None:
         number, those = opinion.preferred[0].bit_count(), nodes(members(opinion.together))
         return f"preferred: any of {those}" if number == 1 else f"preferred: sets of {number} of {those}"
@@ -66,7 +66,7 @@ def _why_none(opinion: Opinion) -> str:
 
 
 def _too_wide(opinion: Opinion, policy: str) -> str:
-    least = f"needs at least {count(opinion.narrowest, 'NUMA node')}"
+    least = f"needs at least {plural(opinion.narrowest, 'NUMA node')}"
     if policy == SINGLE_NUMA_NODE and opinion.narrowest > 1:
         return least
     return f"{least}, more than on an empty machine"
@@ -120,7 +120,7 @@ def _choice(merge: HintsMerged, *, by_distance: bool) -> Iterator[Line]:
     if merge.rule == "preferred" and len(merge.choices) > 1:
         yield Line(f"preferred by all: {node_sets(merge.choices)}; the narrowest, then {ties} wins", detail=True)
     if merge.rule == "narrowest" and merge.policy != SINGLE_NUMA_NODE:
-        aim = count(merge.bound, "NUMA node")
+        aim = plural(merge.bound, "NUMA node")
         yield Line(
             f"possible: {node_sets(merge.choices)}; sets of {aim} win, then smaller, then larger ones; "
             f"among equal sizes {ties}",

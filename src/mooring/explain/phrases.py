@@ -16,13 +16,13 @@ _NAMED_SETS = 3
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun.
+def plural(number: int, noun: str, several: str = "") -> str:
+    """Return a number with its noun; ``several`` is a plural that is not made with an s.
 
-    >>> count(1, "exclusive CPU"), count(2, "NUMA node")
-    ('1 exclusive CPU', '2 NUMA nodes')
+    >>> plural(1, "exclusive CPU"), plural(2, "NUMA node"), plural(0, "reply", "replies")
+    ('1 exclusive CPU', '2 NUMA nodes', '0 replies')
     """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number} {noun if number == 1 else several or f'{noun}s'}"
 
 
 def nodes(ids: Iterable[int]) -> str:
@@ -67,7 +67,7 @@ def only(number: int, noun: str = "") -> str:
     """
     if number == 0:
         return f"no {noun} is" if noun else "none is"
-    amount = count(number, noun) if noun else str(number)
+    amount = plural(number, noun) if noun else str(number)
     return f"only {amount} {'is' if number == 1 else 'are'}"
 
 

@@ -15,7 +15,7 @@ from mooring.core.topology import Topology
 from mooring.cpumanager.facts import DistributionChosen, SharePicked, TakeBegun
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
-from mooring.explain.phrases import count, fewest_elements, fewest_nodes, nodes, nodes_of
+from mooring.explain.phrases import fewest_elements, fewest_nodes, nodes, nodes_of, plural
 from mooring.explain.reason import Reason
 from mooring.extensions.facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.node import Decision
@@ -170,7 +170,7 @@ def _sharing(decision: Decision) -> Reason | None:
         return None
     return Reason(
         code.NEIGHBOURS_SHARE,
-        f"{count(sharing, 'other container')} {'runs' if sharing == 1 else 'run'} in the shared pool",
+        f"{plural(sharing, 'other container')} {'runs' if sharing == 1 else 'run'} in the shared pool",
     )
 
 

@@ -8,7 +8,7 @@ from mooring.core.bits import list_text, members
 from mooring.core.topology import Topology
 from mooring.cpumanager.facts import CPUPinningFailed, ExistingCPUsKept, PodShareCut, WholeCoresChecked
 from mooring.devicemanager.facts import DevicesTaken
-from mooring.explain.phrases import amounts_text, count, joined, nodes, nodes_of
+from mooring.explain.phrases import amounts_text, joined, nodes, nodes_of, plural
 from mooring.explain.story import Pick, PluginStep, Run, Step, Taking
 from mooring.explain.tree import NO, YES, Line
 from mooring.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
@@ -92,7 +92,7 @@ def _taking(step: Taking, topology: Topology | None) -> Line:
     where = f" on {nodes(nodes_of(topology, step.taken))}" if topology is not None else ""
     left = step.reusable & step.taken
     again = f"; {list_text(left)} reused from an init container" if left else ""
-    return Line(f"gets {count(step.taken.bit_count(), 'CPU')}{where}: {list_text(step.taken)}{again}", below, mark=YES)
+    return Line(f"gets {plural(step.taken.bit_count(), 'CPU')}{where}: {list_text(step.taken)}{again}", below, mark=YES)
 
 
 def _run(run: Run, step: Taking, topology: Topology | None) -> Iterator[Line]:
@@ -110,7 +110,7 @@ def _run(run: Run, step: Taking, topology: Topology | None) -> Iterator[Line]:
         )
         rest = f", the remaining {chosen.rest} from {nodes(chosen.takers)}" if chosen.rest and chosen.takers else ""
         yield Line(
-            f"distributed {place}: {count(chosen.share, 'CPU')} from each of {nodes(chosen.nodes)}{lost}{rest}",
+            f"distributed {place}: {plural(chosen.share, 'CPU')} from each of {nodes(chosen.nodes)}{lost}{rest}",
             tuple(Line(_share(pick), detail=True) for pick in run.picks),
         )
         return
@@ -190,7 +190,7 @@ def _because(because: str) -> str:
 
 
 def _cpus(cpus: int) -> str:
-    return f"{count(cpus.bit_count(), 'CPU')} ({list_text(cpus)})" if cpus else "no CPUs"
+    return f"{plural(cpus.bit_count(), 'CPU')} ({list_text(cpus)})" if cpus else "no CPUs"
 
 
 def _scored(step: PluginScored) -> Line:
@@ -210,7 +210,7 @@ def _ordered(levels: Mapping[float, int]) -> str:
 def _chose(step: PluginsChose) -> Line:
     chosen = step.chosen
     hides = f"; {list_text(chosen.hidden)} on the same cores stay idle" if chosen.hidden else ""
-    among = f", of {count(len(step.candidates), 'proposal')}" if len(step.candidates) > 1 else ""
+    among = f", of {plural(len(step.candidates), 'proposal')}" if len(step.candidates) > 1 else ""
     text = f"{_proposer(chosen)}{_points(chosen)}{among}: {list_text(chosen.cpus)}{hides}"
     if step.as_hint:
         text = f"as a hint, {text}"
@@ -222,7 +222,7 @@ def _others(step: PluginsChose) -> Iterator[Line]:
     for one in others[:LEVELS]:
         yield Line(f"not {list_text(one.cpus)}, {_proposer(one)}{_points(one)}", detail=True)
     if len(others) > LEVELS:
-        yield Line(f"nor {count(len(others) - LEVELS, 'other')}", detail=True)
+        yield Line(f"nor {plural(len(others) - LEVELS, 'other')}", detail=True)
 
 
 def _proposer(one: Candidate) -> str:

@@ -15,7 +15,7 @@ from mooring.cpumanager.requests import exclusive_cpus
 from mooring.devicemanager.state import Device
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
-from mooring.explain.phrases import count, joined, nodes, nodes_of, size
+from mooring.explain.phrases import joined, nodes, nodes_of, plural, size
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import spoken_remarks
 from mooring.explain.why_affinity import why_affinity
@@ -137,7 +137,7 @@ def _of_cpus(decision: Decision, circumstances: Circumstances, topology: Topolog
     remarks = "".join(f"; {remark.sentence}" for remark in spoken_remarks(decision, circumstances, topology))
     return Reason(
         code.PARTITION if decision.pod.cpus else code.EXCLUSIVE_CPUS,
-        f"Its {count(len(every), 'exclusive CPU')} {comes} from {where}{remarks}.",
+        f"Its {plural(len(every), 'exclusive CPU')} {comes} from {where}{remarks}.",
     )
 
 

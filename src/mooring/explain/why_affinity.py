@@ -16,7 +16,6 @@ from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
 from mooring.explain.opinions import CPU, MEMORY
 from mooring.explain.phrases import (
-    count,
     fewest_nodes,
     joined,
     node_sets,
@@ -24,6 +23,7 @@ from mooring.explain.phrases import (
     nodes_of,
     only,
     per_node,
+    plural,
     who,
 )
 from mooring.explain.reason import Reason
@@ -85,7 +85,7 @@ def _clause(opinion: Opinion, decision: Decision, circumstances: Circumstances) 
         if topology is None or not isinstance(asked, CPUHintsAsked):
             return nothing_to_share("no cpus available")
         cause = _cpus(asked, opinion.narrowest, topology, decision, circumstances)
-        return replace(cause, sentence=f"requests {count(asked.need, 'exclusive CPU')}{cause.sentence}")
+        return replace(cause, sentence=f"requests {plural(asked.need, 'exclusive CPU')}{cause.sentence}")
     if opinion.resource == MEMORY:
         return why_memory(opinion, decision, circumstances)
     return _devices(opinion, circumstances)
@@ -122,7 +122,7 @@ def _apart(opinion: Opinion, need: int, policy: str) -> str:
     listed = f"each node has {next(iter(free.values()))} free" if alike else f"free: {per_node(free)}"
     if policy == SINGLE_NUMA_NODE:
         return f"needs {need} of {name} on one NUMA node; {listed}"
-    takes = f"take {count(opinion.narrowest, 'NUMA node')} now and fewer on an empty machine"
+    takes = f"take {plural(opinion.narrowest, 'NUMA node')} now and fewer on an empty machine"
     return f"requests {need} of {name}; they {takes}, so {policy} rejects them ({listed})"
 
 
@@ -221,7 +221,7 @@ def _wider(asked: CPUHintsAsked, now: int, topology: Topology) -> str:
     fewest = fewest_nodes(topology, asked.need)
     if not fewest < now:
         return "other NUMA nodes than it prefers"
-    return f"{count(now, 'NUMA node')} now and {fewest} on an empty machine (reserved CPUs counted)"
+    return f"{plural(now, 'NUMA node')} now and {fewest} on an empty machine (reserved CPUs counted)"
 
 
 def _free(topology: Topology, available: int) -> dict[int, int]:

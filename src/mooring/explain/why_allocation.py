@@ -11,7 +11,7 @@ from mooring.cpumanager.facts import WholeCoresChecked
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
-from mooring.explain.phrases import count, only, who
+from mooring.explain.phrases import only, plural, who
 from mooring.explain.reason import Reason
 from mooring.explain.story import Taking
 from mooring.explain.why_memory import nothing_to_share, why_no_memory
@@ -25,7 +25,7 @@ def why_smt(decision: Decision, circumstances: Circumstances) -> Reason:
     if checked is None:
         return Reason(code.NO_WHOLE_CORES, "full-pcpus-only allocates whole cores only.")
     need, group = checked.need, checked.group
-    asks = f"{who(checked.container)} requests {count(need, 'exclusive CPU')}"
+    asks = f"{who(checked.container)} requests {plural(need, 'exclusive CPU')}"
     if need % group:
         below, above = need // group * group, (need // group + 1) * group
         advice = f"request {below} or {above}" if below else f"request {above}"
@@ -78,7 +78,7 @@ def why_unexpected(decision: Decision, circumstances: Circumstances) -> Reason:
     taken = circumstances.refusal(Taking)
     if taken is None or any(run.place == "partition" for run in taken.runs):
         return Reason(code.NOT_SERVED, f"A resource manager returned an error ({inner}).")
-    asks = f"{who(taken.container)} requests {count(taken.need, 'exclusive CPU')}"
+    asks = f"{who(taken.container)} requests {plural(taken.need, 'exclusive CPU')}"
     usable = taken.pool.bit_count()
     if taken.need > usable:
         also = ", including those of its init containers" if taken.reusable else ""

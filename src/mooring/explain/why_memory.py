@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from mooring.core.bits import NUMAMask, members
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
-from mooring.explain.phrases import amounts_text, count, joined, nodes, per_node, sizes, who
+from mooring.explain.phrases import amounts_text, joined, nodes, per_node, plural, sizes, who
 from mooring.explain.reason import Reason
 from mooring.explain.story import Opinion
 from mooring.memorymanager import static as memory_static
@@ -46,7 +46,7 @@ def why_memory(opinion: Opinion, decision: Decision, circumstances: Circumstance
         )
     if policy == SINGLE_NUMA_NODE:
         return _no_single_node(asked)
-    asks, now = f"requests {amounts_text(asked.requests)}", count(opinion.narrowest, "NUMA node")
+    asks, now = f"requests {amounts_text(asked.requests)}", plural(opinion.narrowest, "NUMA node")
     clause = f"{asks}, which takes {now} now and fewer on an empty machine; {policy} rejects that"
     if _is_grouped(asked):
         groups = joined([nodes(group) for group in asked.groups])

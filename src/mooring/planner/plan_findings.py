@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
+from mooring.explain.phrases import plural
 from mooring.memorymanager.facts import StartLeftToChance
 from mooring.memorymanager.machine import MEMORY, wrapped_nodes
 from mooring.node.settings import Settings
@@ -93,7 +94,7 @@ def unasked_finding(last: Answer, unasked: Sequence[Pod]) -> Finding:
     return Finding(
         "warning",
         f"{last.pod.namespace}/{last.pod.name}",
-        f"the kubelet would not return from this admission, so that {count} pod{'' if count == 1 else 's'} after it "
+        f"the kubelet would not return from this admission, so that {plural(count, 'pod')} after it "
         f"{'was' if count == 1 else 'were'} not asked",
         "MOOR-508",
     )

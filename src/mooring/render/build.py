@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
-from mooring.explain.phrases import size
+from mooring.explain.phrases import plural, size
 from mooring.render.locations import CPULocations, locate_cpus
 from mooring.render.nesting import boxes_of, offline_box
 from mooring.render.view import (
@@ -23,7 +23,7 @@ from mooring.render.view import (
     OwnerView,
     RejectedPod,
 )
-from mooring.render.wording import clean, meaning, owner_marks, plural
+from mooring.render.wording import clean, meaning, owner_marks
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.segment import Segment
 from rich.style import Style
+from rich.table import Table
 from rich.text import Text
 
 from mooring.render.palette import OWNER_COLOURS, RESERVED_FILL, text_on
@@ -65,6 +66,14 @@ def plain(renderable: RenderableType, width: int) -> str:
     with console.capture() as capture:
         console.print(renderable, highlight=False, crop=False)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def new_table(*headings: str) -> Table:
+    """Return an empty table without lines, with columns that are aligned to the left; callers may add others."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
+    for heading in headings:
+        table.add_column(heading)
+    return table
 
 
 BAR_WIDTH = 20

@@ -15,7 +15,7 @@ from mooring.core.topology import Topology
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.explain.lines import chapter_title
 from mooring.explain.opinion_lines import merge_line
-from mooring.explain.phrases import amounts_text, count, joined, size
+from mooring.explain.phrases import amounts_text, joined, plural, size
 from mooring.explain.step_lines import step_line
 from mooring.explain.story import Chapter, Opinion, Step, Story, Taking
 from mooring.explain.tree import NO
@@ -195,7 +195,7 @@ def _step_rows(step: Step, nodes: Sequence[int], topology: Topology | None) -> I
     if isinstance(step, Taking) and step.taken and topology is not None:
         texts = {node: list_text(mask & step.taken) for node, mask in topology.numa.items() if mask & step.taken}
         mask = mask_of(node for node in texts if node >= 0)
-        note = count(step.taken.bit_count(), "CPU")
+        note = plural(step.taken.bit_count(), "CPU")
         yield DecisionRow("CPUs allocated", _chosen(mask, nodes, texts), note)
     elif isinstance(step, MemoryAssigned) and not step.error:
         note = amounts_text({block.type: block.size for block in step.blocks})

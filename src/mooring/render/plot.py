@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
+from mooring.explain.phrases import plural
 from mooring.render.svg_elements import (
     GAP,
     PATTERNS,
@@ -25,7 +26,6 @@ from mooring.render.svg_elements import (
     tooltip,
 )
 from mooring.render.svg_legend import wrapped
-from mooring.render.wording import plural
 
 MARGIN = 24
 WIDTH = 1100

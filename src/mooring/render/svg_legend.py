@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from mooring.explain.phrases import plural
 from mooring.render.palette import owner_style, use_style
 from mooring.render.svg_elements import TEXT_SIZE, fitting, group, rect, text, text_width
 from mooring.render.view import CPUUse, NodeView, OwnerView
-from mooring.render.wording import MARKS, numbers, plural
+from mooring.render.wording import MARKS, numbers
 
 _MEMORY_BARS = "In the memory bars, striped is reserved for the system and grey is promised to containers."
 

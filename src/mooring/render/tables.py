@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.explain.phrases import size
-from mooring.render.console import BAR_WIDTH, NARROWEST_BAR, STYLES, Breaking, bar
+from mooring.render.console import BAR_WIDTH, NARROWEST_BAR, STYLES, Breaking, bar, new_table
 from mooring.render.palette import owner_style, use_style
 from mooring.render.placements import placements_table
 from mooring.render.view import CPUUse, NodeView, NUMAView
@@ -23,10 +23,8 @@ _SIGNS = {**MARKS, CPUUse.EXCLUSIVE: "█"}
 
 def owners_table(view: NodeView) -> Table:
     """Return the owners and their CPUs, one owner per line, with the mark that the map uses."""
-    table = _table()
+    table = new_table("", "owner")
     with_memory = any(owner.memory_nodes for owner in view.owners)
-    table.add_column("")
-    table.add_column("owner")
     table.add_column("CPUs", justify="right")
     table.add_column("CPU list")
     table.add_column("NUMA")
@@ -55,7 +53,7 @@ def numa_table(view: NodeView, width: int = 80) -> RenderableType:
         columns.append(("unused", [_free_memory(node) for node in view.numa]))
     spare = width - sum(max(len(cell) for cell in (name, *cells)) + 2 for name, cells in columns)
     bars = _bars(view, spare + 2, with_memory=with_memory)
-    table = _table()
+    table = new_table()
     for name, _ in columns:
         table.add_column(name, justify="left" if name == "NUMA" else "right", no_wrap=True)
     for name in bars:
@@ -86,10 +84,6 @@ def _bars(view: NodeView, room: int, *, with_memory: bool) -> dict[str, list[Tex
 
 def _dash(count: int) -> str:
     return str(count or "–")
-
-
-def _table() -> Table:
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
 
 
 def _cpu_bar(node: NUMAView, most: int, width: int) -> Text:

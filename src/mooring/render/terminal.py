@@ -16,13 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.core.cpuset import CPUSet
+from mooring.explain.phrases import plural
 from mooring.render.console import STYLES
 from mooring.render.layout import PictureLayout, PlacedBox, PlacedRow, arrange
 from mooring.render.measure import CellMetrics, Insets
 from mooring.render.palette import cpu_style, use_style
 from mooring.render.tables import numa_table, owners_table
 from mooring.render.view import BoxKind, BoxView, CPUUse, CPUView, NodeView
-from mooring.render.wording import MARKS, box_titles, cpu_mark, plural, wanted_title
+from mooring.render.wording import MARKS, box_titles, cpu_mark, wanted_title
 
 FRAMES = {"light": tuple("╭─╮│╰╯"), "heavy": tuple("┏━┓┃┗┛"), "dashed": tuple("┌╌┐╎└┘")}
 """Corner, horizontal, corner, vertical, corner, corner."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mooring.explain.phrases import size
+from mooring.explain.phrases import plural, size
 from mooring.render.view import BoxKind, BoxLabel, BoxView, CPUUse, CPUView, NodeView, NUMAView
 
 MARKS = {
@@ -80,15 +80,6 @@ def core_kind_name(rank: int, ranks: Sequence[int]) -> str:
         return "performance cores" if rank == ranks[-1] else "efficiency cores"
     place = {ranks[0]: ", slowest", ranks[-1]: ", fastest"}.get(rank, "")
     return f"core kind {rank}{place}"
-
-
-def plural(count: int, noun: str) -> str:
-    """Return ``count`` with its noun.
-
-    >>> plural(1, "CPU"), plural(2, "socket")
-    ('1 CPU', '2 sockets')
-    """
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def numbers(ids: Iterable[int]) -> str:

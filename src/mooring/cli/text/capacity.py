@@ -13,14 +13,14 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.cli.text.capacity_tables import fragmentation_tables, groups_table
 from mooring.cli.text.plan import plan_text
 from mooring.core.pod import Pod
-from mooring.explain.phrases import joined, nodes, size
+from mooring.explain.phrases import joined, nodes, plural, size
 from mooring.planner.answering import Answer
 from mooring.planner.capacity.capacity import ADMITTED, EMPTY_REFUSES, NOBODY, Advice, Capacity
 from mooring.planner.capacity.eviction import Evicted, Eviction
 from mooring.planner.capacity.replicas import DESCRIBED
 from mooring.planner.picture import plan_rows, plan_view, policies
 from mooring.render.tables import placements_table
-from mooring.render.wording import clean, plural
+from mooring.render.wording import clean
 
 _INDENT = (0, 0, 0, 2)
 _ORDER = (

@@ -13,7 +13,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.explain.phrases import size
 from mooring.planner.capacity.fragmentation import HUGEPAGES, Fragmentation, NodeShare
 from mooring.planner.capacity.replicas import Replica
-from mooring.render.console import NARROWEST_BAR, STYLES, Breaking, bar
+from mooring.render.console import NARROWEST_BAR, Breaking, bar, new_table
 from mooring.render.view import PlacementRow
 from mooring.render.wording import clean, numbers
 
@@ -23,7 +23,7 @@ _BAR = 10
 
 def _table(*headings: tuple[str, str]) -> Table:
     """Return a table with headings, each left or right."""
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style=STYLES["quiet"])
+    table = new_table()
     for heading, side in headings:
         table.add_column(heading, justify="right" if side == "right" else "left")
     return table

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.documents.nodearchive import NodeArchiveDocument
-from mooring.explain.phrases import size
-from mooring.render.console import STYLES
-from mooring.render.wording import clean, plural
+from mooring.explain.phrases import plural, size
+from mooring.render.console import new_table
+from mooring.render.wording import clean
 
 
 def collect_text(about: NodeArchiveDocument, packed: int, written: str) -> str:
@@ -42,7 +42,7 @@ def _parts(about: NodeArchiveDocument, packed: int, written: str) -> Iterator[Re
 
 
 def _table(about: NodeArchiveDocument) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
+    table = new_table()
     table.add_column("part", no_wrap=True)
     table.add_column("files", justify="right", no_wrap=True)
     table.add_column("size", justify="right", no_wrap=True)

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for, width_for
-from mooring.explain.phrases import count
+from mooring.explain.phrases import plural
 from mooring.planner.compare.comparison import Comparison, LeftOut
 from mooring.planner.compare.entries import (
     Row,
@@ -183,9 +183,9 @@ def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], wi
 
 def _counts(comparison: Comparison, rows: Sequence[Row]) -> str:
     pods, steps, variants = len(comparison.trace.pods), len(comparison.trace.steps), len(comparison.results)
-    what = count(pods, "pod") if pods == steps else f"{count(steps, 'step')} with {count(pods, 'pod')}"
+    what = plural(pods, "pod") if pods == steps else f"{plural(steps, 'step')} with {plural(pods, 'pod')}"
     different = f", of which {len(rows)} differ in what they decide" if len(rows) < variants else ""
-    return f"{what} under {count(variants, 'variant')}{different}."
+    return f"{what} under {plural(variants, 'variant')}{different}."
 
 
 def _entry(row: Row, rows: Sequence[Row], columns: Columns) -> Iterator[RenderableType]:
@@ -199,7 +199,7 @@ def _entry(row: Row, rows: Sequence[Row], columns: Columns) -> Iterator[Renderab
     if rejected and not not_started(result):
         yield _below(f"rejected: {reasons_words(rejected)}")
     if row.others:
-        others = f"{row.others} other{'' if row.others == 1 else 's'}"
+        others = plural(row.others, "other")
         yield _below(f"and {others} that decide{'s' if row.others == 1 else ''} the same")
 
 
@@ -229,5 +229,5 @@ def _left_out(left_out: Sequence[LeftOut]) -> str:
     number = sum(one.count for one in left_out)
     them = "it" if number == 1 else "them"
     return (
-        f"{count(number, 'combination')} left out, because the kubelet would not start with {them} (-o wide says why)."
+        f"{plural(number, 'combination')} left out, because the kubelet would not start with {them} (-o wide says why)."
     )

@@ -12,12 +12,13 @@ from rich.text import Text
 from mooring.cli.terminal import text_for
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
+from mooring.explain.phrases import plural
 from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.planner.doctor.diagnosis import NOT_LOOKED_AT, Diagnosis, FileDiagnosis, FileRepair
 from mooring.planner.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
 from mooring.planner.doctor.problem import EntryHolder, Problem, cpus_text
-from mooring.render.console import STYLES, Breaking
-from mooring.render.wording import clean, plural
+from mooring.render.console import Breaking, new_table
+from mooring.render.wording import clean
 
 _MOST_ROWS = 40
 """Rows of the table of containers; ``-o json`` has them all."""
@@ -156,10 +157,7 @@ def _afterwards(diagnosis: Diagnosis, holder: EntryHolder, codes: Collection[str
 
 
 def _containers(rows: Sequence[tuple[str, str, str]]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
-    table.add_column("container")
-    table.add_column("about")
-    table.add_column("what becomes of it")
+    table = new_table("container", "about", "what becomes of it")
     for name, codes, after in rows[:_MOST_ROWS]:
         table.add_row(Breaking(name, "/"), Breaking(codes, ", "), Text(clean(after)))
     return table

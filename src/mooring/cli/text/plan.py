@@ -9,12 +9,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for, width_for
+from mooring.explain.phrases import plural
 from mooring.kubelet.kubelet import Kubelet
 from mooring.planner.holdings import holding_lines, mixed_lines, resize_lines
 from mooring.planner.picture import plan_rows, plan_view, policies
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.render.tables import numa_table, placements_table
-from mooring.render.wording import clean, plural
+from mooring.render.wording import clean
 
 
 def plan_text(plan: Plan, *, wide: bool, to: str) -> str:

@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
-from mooring.explain.phrases import size
+from mooring.explain.phrases import plural, size
 from mooring.node import Node
 from mooring.publisher.observation import Observation
 from mooring.publisher.zones import ZoneAmount, exclusive_cpus_of, zones_of
-from mooring.render.console import STYLES, Breaking
-from mooring.render.wording import clean, plural
+from mooring.render.console import STYLES, Breaking, new_table
+from mooring.render.wording import clean
 
 
 def publish_text(seen: Observation, to: str = "") -> str:
@@ -37,9 +37,7 @@ def _exclusive(node: Node) -> str:
 
 
 def _zones(seen: Observation, node: Node) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["title"])
-    table.add_column("zone")
-    table.add_column("resource")
+    table = new_table("zone", "resource")
     for name in ("available", "allocatable", "capacity"):
         table.add_column(name, justify="right")
     for row in _rows(seen, node):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mooring.explain.phrases import plural
 from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove, Scenario, Step
 from mooring.manifest.steps import Offline, Online, Resizing
 from mooring.planner.doctor.problem import cpus_text
@@ -83,7 +84,7 @@ def _own_words(step: Step, result: Mapping[str, Any]) -> str:
     refused = [back for back in result["readmitted"] if not back["admitted"]]
     kept = len(result["readmitted"]) - len(refused)
     words = "".join(f"; {back['uid']} refused: {back['reason']}: {back['message']}" for back in refused)
-    return f"{kept} pod{'' if kept == 1 else 's'} admitted again{words}"
+    return f"{plural(kept, 'pod')} admitted again{words}"
 
 
 def _hotplug_words(result: Mapping[str, Any]) -> str:

@@ -13,15 +13,15 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.cli.text.plan import plan_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container
-from mooring.explain.phrases import size
+from mooring.explain.phrases import plural, size
 from mooring.manifest.steps import Amounts
 from mooring.node.resize import Resize
 from mooring.planner.outcome import span_text
 from mooring.planner.picture import plan_view, policies
 from mooring.planner.resize.resize import Largest, ResizeAnswer
-from mooring.render.console import Breaking
+from mooring.render.console import Breaking, new_table
 from mooring.render.tables import numa_table
-from mooring.render.wording import clean, plural
+from mooring.render.wording import clean
 
 _INDENT = (0, 0, 0, 2)
 _KEPT = (
@@ -90,9 +90,7 @@ def _headline(resized: ResizeAnswer, answer: Resize) -> str:
 
 def _table(resized: ResizeAnswer, answer: Resize, *, wide: bool) -> Table:
     """Return one row for each container that is resized; with ``wide`` for all of them."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name in ("container", "asks", "CPUs now", "CPUs then", "at first"):
-        table.add_column(name)
+    table = new_table("container", "asks", "CPUs now", "CPUs then", "at first")
     with_memory = wide and any(one.mems for one in answer.containers.values())
     if with_memory:
         table.add_column("memory")

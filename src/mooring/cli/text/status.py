@@ -12,8 +12,9 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.core.cpuset import CPUSet
-from mooring.render.console import STYLES, Breaking
-from mooring.render.wording import clean, plural
+from mooring.explain.phrases import plural
+from mooring.render.console import STYLES, Breaking, new_table
+from mooring.render.wording import clean
 
 INTERRUPT_COLUMNS = ("interrupt", "device", "CPUs", "", "")
 _DEFAULT_INTERRUPT = -1
@@ -119,16 +120,16 @@ def _pods(document: Mapping[str, Any]) -> str:
 
 
 def _counts(counts: Mapping[str, Any]) -> str:
-    words = (
-        ("replies", "reply", "replies"),
-        ("rejections", "rejection", "rejections"),
-        ("evictions", "eviction", "evictions"),
-        ("repairs", "repair", "repairs"),
-        ("reconnects", "reconnection", "reconnections"),
-        ("stateWriteFailures", "failed write", "failed writes"),
+    replies = plural(counts["replies"], "reply", "replies")
+    others = (
+        ("rejections", "rejection"),
+        ("evictions", "eviction"),
+        ("repairs", "repair"),
+        ("reconnects", "reconnection"),
+        ("stateWriteFailures", "failed write"),
     )
-    first, *others = (f"{counts[name]} {one if counts[name] == 1 else several}" for name, one, several in words)
-    return ", ".join((f"{first} of {counts['meanReplyMilliseconds']:g} ms on average", *others))
+    words = (plural(counts[name], noun) for name, noun in others)
+    return ", ".join((f"{replies} of {counts['meanReplyMilliseconds']:g} ms on average", *words))
 
 
 _COLUMNS = ("pod", "container", "CPUs", "memory", "")
@@ -137,9 +138,7 @@ _WIDE_COLUMNS = ("pod", "container", "id", "phase", "decided", "runtime", "kerne
 
 
 def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
-    for column in columns:
-        table.add_column(column)
+    table = new_table(*columns)
     for row in rows:
         name, *cells = (clean(cell) for cell in row)
         table.add_row(Breaking(name, "/"), *(Breaking(cell) for cell in cells))

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.core.pod import Pod
-from mooring.explain.phrases import joined, size
+from mooring.explain.phrases import joined, plural, size
 from mooring.planner.changes.change import PlannedChange, sentence
 from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.difference import (
@@ -32,8 +32,8 @@ from mooring.planner.changes.search import Proposal
 from mooring.planner.picture import policies
 from mooring.planner.plan import Plan
 from mooring.planner.question import Question
-from mooring.render.console import STYLES, Breaking
-from mooring.render.wording import clean, numbers, plural
+from mooring.render.console import STYLES, Breaking, new_table
+from mooring.render.wording import clean, numbers
 
 _STATES = {
     ADMITTED: "admitted",
@@ -83,9 +83,7 @@ def _policies(before: Plan, after: Plan) -> Iterator[RenderableType]:
 
 
 def _side_by_side(changed: Sequence[PodDifference]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
-    for heading in ("", "before", "after"):
-        table.add_column(heading)
+    table = new_table("", "before", "after")
     for one in changed:
         name = Breaking(clean(f"{one.pod.namespace}/{one.pod.name}"), "/", "title")
         table.add_row(name, _verdict(one.before), _verdict(one.after))
@@ -184,8 +182,7 @@ def _found(plan: Plan, pod: Pod, proposals: Sequence[Proposal]) -> Iterator[Rend
 
 
 def _ranking(proposals: Sequence[Proposal]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
-    table.add_column("")
+    table = new_table("")
     table.add_column("change", ratio=1, overflow="fold")
     table.add_column("pods touched", justify="right", max_width=7)
     table.add_column("restart", max_width=12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 
-from mooring.explain.phrases import count
+from mooring.explain.phrases import plural
 from mooring.planner.compare.comparison import Comparison
 from mooring.planner.compare.entries import Row, machines_of, not_started, rows_of, variant_words
 from mooring.planner.picture import machine_view
@@ -52,7 +52,7 @@ def comparison_plot(comparison: Comparison, top: int, *, grouped: bool) -> Plot:
     ]
     kinds = (ADMITTED, *rejected, *([NO_START] if any(not_started(row.result) for row in shown) else []))
     return Plot(
-        title=f"{count(len(comparison.trace.pods), 'pod')} under {count(len(comparison.results), 'variant')}",
+        title=f"{plural(len(comparison.trace.pods), 'pod')} under {plural(len(comparison.results), 'variant')}",
         lines=tuple(_machine_lines(rows)),
         noun="pod",
         kinds=kinds,
@@ -83,7 +83,7 @@ def _row(row: Row, rows: Sequence[Row], reasons: Sequence[str]) -> PlotRow:
     found = row.result.outcome.measures
     words = [clean(variant_words(row, rows))]
     if row.others:
-        words.append(f"and {count(row.others, 'other')} deciding the same")
+        words.append(f"and {plural(row.others, 'other')} deciding the same")
     if row.result.outcome.refusal is not None:
         words.append(f"the kubelet would not start: {clean(row.result.outcome.refusal.message)}")
         return PlotRow(f"{row.rank}.", tuple(words), row.is_given, (0, *(0 for _ in reasons), found.asked))

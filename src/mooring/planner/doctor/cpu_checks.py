@@ -13,7 +13,7 @@ from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
-from mooring.explain.phrases import count, joined
+from mooring.explain.phrases import joined, plural
 from mooring.extensions.owners import OwnerKind, parts_of, state_owner
 from mooring.node.start import CPU_FILE
 from mooring.planner.doctor.problem import EntryHolder, Problem, Severity, cpus_text
@@ -107,7 +107,7 @@ def check_cpu_state(policy: StaticPolicy, contents: CPUContents, offline: int = 
         elif state.assignments:
             yield _about(
                 EMPTY_POOL,
-                f"The shared pool is empty while {count(len(state.assignments), 'pod')} "
+                f"The shared pool is empty while {plural(len(state.assignments), 'pod')} "
                 f"{'has' if len(state.assignments) == 1 else 'have'} entries; the kubelet takes an empty pool only "
                 "from a file without entries.",
                 0,
@@ -134,8 +134,8 @@ def check_cpu_state(policy: StaticPolicy, contents: CPUContents, offline: int = 
 def _lost(code: str, gone: int, held: dict[EntryHolder, int], pool: int) -> Problem:
     """Say who has CPUs that are not among those of the machine."""
     who = _with(held, gone)
-    whose = f"{count(len(who), 'container')} and the shared pool" if gone & pool else ""
-    whose = (whose or count(len(who), "container")) if who else "the shared pool"
+    whose = f"{plural(len(who), 'container')} and the shared pool" if gone & pool else ""
+    whose = (whose or plural(len(who), "container")) if who else "the shared pool"
     if code == CPUS_OFFLINE:
         have = f"This machine has {cpus_text(gone)} offline; the file gives {_them(gone)} to {whose}. "
         return _about(

@@ -12,7 +12,7 @@ from mooring.core.bits import NO_CPUS
 from mooring.core.pod import ContainerKind, Pod, PodLevelGates
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.state import CPUState
-from mooring.explain.phrases import count
+from mooring.explain.phrases import plural
 from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings
@@ -46,8 +46,8 @@ def check_pod_entries(cpu: CPUState | None, memory: MemoryState | None, settings
                 POD_ENTRIES_IGNORED,
                 "warning",
                 file,
-                f"The file has entries of {count(len(holders), 'whole pod')}, and PodLevelResourceManagers is off: the "
-                "kubelet ignores them, and its next write loses them.",
+                f"The file has entries of {plural(len(holders), 'whole pod')}, and PodLevelResourceManagers is off: "
+                "the kubelet ignores them, and its next write loses them.",
                 holders,
             )
             continue
@@ -57,7 +57,7 @@ def check_pod_entries(cpu: CPUState | None, memory: MemoryState | None, settings
                 POD_SET_ALONE,
                 "warning",
                 file,
-                f"{count(len(alone), 'pod')} with an entry as a whole and none of a container. Kubelet v1.37.1 never "
+                f"{plural(len(alone), 'pod')} with an entry as a whole and none of a container. Kubelet v1.37.1 never "
                 "gives that back (defect pod-restart).",
                 alone,
             )
@@ -90,8 +90,8 @@ def check_hidden_pods(
             POD_ENTRIES_IGNORED,
             "warning",
             file,
-            f"The file has entries of {count(len(hidden), 'whole pod')} where kubelet {kubelet} does not look: it goes "
-            "by the entries of their containers, and its next write loses these.",
+            f"The file has entries of {plural(len(hidden), 'whole pod')} where kubelet {kubelet} does not look: it "
+            "goes by the entries of their containers, and its next write loses these.",
             hidden,
         )
 
@@ -131,8 +131,8 @@ def check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:
             ONE_FILE_ONLY,
             "warning",
             "",
-            f"{count(pods, 'pod')} with CPUs in {CPU_FILE} and nothing in {MEMORY_FILE}: the files are not of the same "
-            "moment, or one was deleted. The kubelet starts; it finds memory for them again, perhaps elsewhere.",
+            f"{plural(pods, 'pod')} with CPUs in {CPU_FILE} and nothing in {MEMORY_FILE}: the files are not of the "
+            "same moment, or one was deleted. The kubelet starts; it finds memory for them again, perhaps elsewhere.",
             holders,
         )
 
@@ -150,7 +150,7 @@ def _stale(cpu: CPUState | None, memory: MemoryState | None, active: Mapping[str
             STALE,
             "note",
             "",
-            f"{count(len(stale), 'container')} with an entry and not among the running pods. The kubelet drops such "
+            f"{plural(len(stale), 'container')} with an entry and not among the running pods. The kubelet drops such "
             "entries by itself once it knows its pods.",
             tuple(sorted(stale)),
         )
@@ -180,8 +180,8 @@ def _cpu_counts(cpu: CPUState, active: Mapping[str, Pod], gates: PodLevelGates, 
             NO_ENTRY,
             "warning",
             CPU_FILE,
-            f"{count(len(lacking), 'running container')} with a claim to exclusive CPUs and without an entry. When the "
-            f"kubelet starts it gives {'it' if len(lacking) == 1 else 'them'} CPUs, if it finds some.",
+            f"{plural(len(lacking), 'running container')} with a claim to exclusive CPUs and without an entry. When "
+            f"the kubelet starts it gives {'it' if len(lacking) == 1 else 'them'} CPUs, if it finds some.",
             tuple(lacking),
         )
     if other:
@@ -190,7 +190,7 @@ def _cpu_counts(cpu: CPUState, active: Mapping[str, Pod], gates: PodLevelGates, 
             OTHER_COUNT,
             "warning",
             CPU_FILE,
-            f"{count(len(other), 'running container')} with another number of CPUs in the file than it asks for. The "
+            f"{plural(len(other), 'running container')} with another number of CPUs in the file than it asks for. The "
             f"kubelet keeps the entry; under topology manager policies that reject, it may refuse the pod.{doubt}",
             tuple(other),
         )

@@ -14,7 +14,7 @@ from mooring.checkpoint.goscan import JSONObject, parse_prefix
 from mooring.checkpoint.salvage import DEPTH, Salvage, containers_in, member, salvaged, unknown_members
 from mooring.checkpoint.structures import DATA_MEMBERS, MEMBERS
 from mooring.core.gotext import quote
-from mooring.explain.phrases import count, joined
+from mooring.explain.phrases import joined, plural
 from mooring.planner.doctor.problem import EntryHolder, Problem
 
 NOT_JSON = "MOOR-301"
@@ -84,7 +84,7 @@ def _left(salvage: Salvage | None) -> str:
     """Say what can still be read."""
     if salvage is None:
         return "Nothing in it can be read."
-    entries = count(containers_in(salvage.document), "container")
+    entries = plural(containers_in(salvage.document), "container")
     if salvage.trusted:
         copy = "data" if salvage.in_data else "the members for older kubelets"
         return f"The copy in {copy} is whole, with a right checksum: {entries}."
@@ -144,5 +144,9 @@ def unreadable_problems(file: str, entries: tuple[Unreadable, ...], *, what: str
         shown = joined([quote(one.text) for one in rest[:3]]) + (" and others" if len(rest) > 3 else "")
         holders = tuple(EntryHolder(one.uid, one.container) for one in rest)
         yield Problem(
-            BAD_CPU_LIST, "error", file, f"{count(len(rest), 'container')} without a readable {what}: {shown}.", holders
+            BAD_CPU_LIST,
+            "error",
+            file,
+            f"{plural(len(rest), 'container')} without a readable {what}: {shown}.",
+            holders,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from mooring.explain.phrases import count, joined
+from mooring.explain.phrases import joined, plural
 from mooring.planner.doctor.problem import EntryHolder, Problem
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
@@ -58,7 +58,7 @@ def restarted(question: Question) -> RestartEffect:
                 REFUSED_AT_START,
                 "warning",
                 "",
-                f"The kubelet refuses {count(len(refused), 'running pod')} when it admits them again after the start: "
+                f"The kubelet refuses {plural(len(refused), 'running pod')} when it admits them again after the start: "
                 f"{reasons}.",
                 tuple(EntryHolder(uid, "") for uid, _ in refused),
             ),

@@ -8,6 +8,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.discovery.cgroups import ControlGroup
 from mooring.discovery.isolation import IsolationFacts
+from mooring.explain.phrases import plural
 from mooring.planner.isolation.holders import Assignments, cpus_text, named
 
 
@@ -37,7 +38,7 @@ def _hosts(groups: list[ControlGroup], exclusive: CPUSet, assignments: Assignmen
         touched |= group.cpus & exclusive
     tops = list(dict.fromkeys(group.path.split("/")[0] for group in hit))
     message = (
-        f"Processes of {named(tops)} ({len(hit)} control group{'' if len(hit) == 1 else 's'}) may run on "
+        f"Processes of {named(tops)} ({plural(len(hit), 'control group')}) may run on "
         f"{cpus_text(touched)}, held by {named(assignments.labels(touched))}."
     )
     yield Finding("warning", str(touched), message, "MOOR-611")

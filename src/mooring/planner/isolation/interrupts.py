@@ -9,6 +9,7 @@ from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.discovery.isolation import IRQBalance, IsolationFacts
 from mooring.discovery.kernelwords import KernelWords
+from mooring.explain.phrases import plural
 from mooring.extensions.interrupts import (
     ANNOTATION,
     Interrupt,
@@ -60,7 +61,7 @@ def interrupt_findings(facts: IsolationFacts, assignments: Assignments) -> Itera
         touched = union(cpus for _, cpus in hit)
         listed = named([interrupt_text(one) for one, _ in hit])
         message = (
-            f"{len(hit)} interrupt{'' if len(hit) == 1 else 's'} may be handled on {cpus_text(touched)}, held by "
+            f"{plural(len(hit), 'interrupt')} may be handled on {cpus_text(touched)}, held by "
             f"{named(assignments.labels(touched))}: {listed}."
         )
         yield Finding("warning", str(touched), message, "MOOR-602")

@@ -13,6 +13,7 @@ from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from mooring.explain.phrases import plural
 from mooring.render.html.data import data_text
 from mooring.render.html.map import map_drawings
 from mooring.render.html.sections import (
@@ -27,7 +28,7 @@ from mooring.render.html.sections import (
 from mooring.render.html.style import style_text
 from mooring.render.report import ReportView
 from mooring.render.svg_elements import PATTERNS
-from mooring.render.wording import clean, numbers, plural
+from mooring.render.wording import clean, numbers
 
 SCRIPTS = (
     "state.js",

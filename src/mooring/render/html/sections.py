@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mooring.core.machine import Finding
+from mooring.explain.phrases import plural
 from mooring.render.html.style import HEATS
 from mooring.render.palette import use_style
 from mooring.render.report import ContainerView, ReportDistances, ReportPod, ReportView
 from mooring.render.view import CPUUse
-from mooring.render.wording import MARKS, meaning, numbers, plural
+from mooring.render.wording import MARKS, meaning, numbers
 
 _MOST_NODES = 64
 """NUMA nodes up to which distances are shown: more rows than that nobody reads."""
