@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.agent.node.kubelet import KubeletFinder
+from mooring.agent.conflicts import KubeletFinder
 from mooring.discovery.files import FolderTree
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.agent.made_up_interrupts import made_up_interrupts
 
 from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles, mask_text
-from mooring.agent.interrupts.journal import FILE, InterruptJournal
-from mooring.agent.interrupts.writing import InterruptWriter
+from mooring.agent.interrupts.journal import FILE, InterruptJournal, InterruptWriter
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.hardware.kernelfiles import parse_mask
 from mooring.extensions.interrupts import InterruptCPUs, Owner

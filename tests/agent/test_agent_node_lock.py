@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.agent.whole_agent import Node, start, until
 
-from mooring.agent.node.lock import NodeLock
+from mooring.agent.conflicts import NodeLock
 from mooring.agent.status.health import unready
 
 

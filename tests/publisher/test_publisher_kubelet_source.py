@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.agent.small_node import CONFIG, INFO
 
-from mooring.agent.podresources import PodResourcesService
 from mooring.agent.reactor.values import AgentState
+from mooring.agent.services import PodResourcesService
 from mooring.agent.status.snapshot import Snapshot
 from mooring.core.config import MooringConfig
 from mooring.core.errors import InputError

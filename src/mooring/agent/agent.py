@@ -11,14 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mooring.agent.adapter import RuntimeAdapter
+from mooring.agent.adapter import RuntimeAdapter, SessionListener
 from mooring.agent.configuration_watch import ConfigurationReloader
+from mooring.agent.conflicts import KubeletWatch, NodeLock
+from mooring.agent.cpu_hotplug import CPUReconciler
 from mooring.agent.executor import Executor, WorkQueue
 from mooring.agent.interrupts.journal import FILE as INTERRUPTS_FILE
-from mooring.agent.listening import SessionListener
-from mooring.agent.node.cpu_hotplug import CPUReconciler
-from mooring.agent.node.kubelet import KubeletWatch
-from mooring.agent.node.lock import NodeLock
 from mooring.agent.nri.errors import ConnectionLostError
 from mooring.agent.nri.plugin import StopSignal, connect_to, run_given_plugin, run_plugin
 from mooring.agent.nri.session import PluginOptions, Session
@@ -28,7 +26,6 @@ from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.resume import Resumed, resume
-from mooring.agent.releasing import release, update_late_files
 from mooring.agent.services import serve, start_publisher
 from mooring.agent.startup import Startup
 from mooring.agent.state_holder import StateHolder
@@ -37,7 +34,7 @@ from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import Heartbeat, InForce, Published, Snapshot
 from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.agent.storage.store import Store
-from mooring.agent.verify import SandboxCheck, verify, verify_quotas, verify_sandboxes
+from mooring.agent.verify import SandboxCheck, release, update_late_files, verify, verify_quotas, verify_sandboxes
 from mooring.core.config import IRQ_AFFINITY
 from mooring.core.machine import Finding
 from mooring.manifest.defaults import PodGates

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from mooring.agent.cgroups.files import find_layout
 from mooring.agent.cgroups.kernel import KernelCGroups
-from mooring.agent.cgroups.layout import find_layout
 from mooring.agent.cgroups.protocol import CGroups, UnseenCGroups
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
-from mooring.agent.node.kubelet import KubeletFinder
+from mooring.agent.conflicts import KubeletFinder
 from mooring.agent.options import overridden
 from mooring.checkpoint.replacement import write_together
 from mooring.checkpoint.store import make_folder, read_state_file

@@ -13,8 +13,8 @@ from pathlib import Path
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.cgroups.quota import Quota
+from mooring.agent.cpu_hotplug import OnlineCPUList
 from mooring.agent.interrupts.reconcile import restore_interrupts
-from mooring.agent.node.cpu_hotplug import OnlineCPUList
 from mooring.agent.nri.errors import NRIError
 from mooring.agent.nri.out_of_band import update_by_synchronizing
 from mooring.agent.nri.plugin import connect_to

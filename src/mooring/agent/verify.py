@@ -1,7 +1,8 @@
-"""Looking at what the kernel shows, and handing what differs to the reactor.
+"""Periodic checks: what the kernel shows, against the state; what differs is an event of the reactor.
 
-Many containers are checked without the lock. What seems to differ is checked again under it, because the
-state may have moved on meanwhile.
+Many containers are checked without the lock. What seems to differ is checked again under it, because the state may have
+moved on meanwhile. When a scale-down delay is over, CPUs are reclaimed: first from the container, then they are free
+for others.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ from functools import partial
 from typing import TypeAlias
 
 from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.agent.cgroups.protocol import CGroups, Deviation, lasting_text, shows
+from mooring.agent.cgroups.files import CGroupTrouble
+from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten, Deviation, lasting_text, shows
+from mooring.agent.reactor.assigned import are_files_behind
 from mooring.agent.reactor.desired import expected, expected_lifts, write_of
 from mooring.agent.reactor.effects import LiftQuota, WriteCPUSet
 from mooring.agent.reactor.enforcement import correct_deviation, correct_quota, report_deviation, without_deviation
 from mooring.agent.reactor.lifecycle import end_gone_sandboxes
 from mooring.agent.reactor.outcomes import EventOutcome
+from mooring.agent.reactor.resizing import is_due, reclaiming_writes, released
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Setting
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.snapshot import EffectiveSet
 from mooring.core.cpuset import CPUSet
+from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 
 Online: TypeAlias = Callable[[], CPUSet | None]
@@ -160,3 +165,41 @@ def _judged(
     if found is None or (online is not None and _is_of_kernel(found, wanted, online)):
         return outcome(state, state)
     return correct_deviation(state, container_id, found.cpus, found.mems)
+
+
+def release(holder: StateHolder, cgroups: CGroups, now: Moment) -> None:
+    """Apply the releases whose delay is over; those that the kernel does not take are tried again at the next call.
+
+    Args:
+        holder: has the state.
+        cgroups: of the node.
+        now: the present moment.
+    """
+    if is_due(holder.state, now):
+        holder.apply(partial(_released, cgroups=cgroups, now=now, complain=holder.complain))
+
+
+def update_late_files(holder: StateHolder) -> None:
+    """Let files say what containers got by an answer after which no event came."""
+    if are_files_behind(holder.state):
+        holder.apply(lambda state, _hear: outcome(state, state))
+
+
+def _released(
+    state: AgentState, hear: Observer, *, cgroups: CGroups, now: Moment, complain: Callable[[str, str], None]
+) -> EventOutcome:
+    spared = set()
+    for owner, writes in reclaiming_writes(state, now).items():
+        for one in writes:
+            written = cgroups.write_cpuset(one)
+            if not _is_taken(written):
+                spared.add(owner)
+                complain(one.container_id, f"its CPUs are not reclaimed: {written.problem or 'it still has them'}")
+    return released(state, now, spared, hear)
+
+
+def _is_taken(written: CPUSetWritten) -> bool:
+    """Return whether a container has no more than it keeps: it ended, the kernel says so, or that cannot be read."""
+    if written.trouble is not None:
+        return written.trouble is CGroupTrouble.GONE
+    return written.after is None or written.is_right

@@ -12,7 +12,7 @@ from tests.agent.cgroups.made_up_tree import HYBRID, V1, V2, made_up_machine
 from tests.agent.sets import cpuset_write
 from tests.e2e.guest.process_tasks import parse_status
 
-from mooring.agent.cgroups.layout import Hierarchy, find_layout
+from mooring.agent.cgroups.files import Hierarchy, find_layout
 from mooring.agent.cgroups.locate import path_in
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf
 from mooring.core.errors import InputError

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.agent.cgroups.simulated_cpusets import TOP, SimulatedCpusets
 
 from mooring.agent.cgroups.cpuset import cpus_in_effect, is_configured, write_cpuset
-from mooring.agent.cgroups.files import CGroupTrouble, GroupError
-from mooring.agent.cgroups.layout import Hierarchy
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy
 from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from tests.agent.cgroups.made_up_tree import HYBRID, V1, V2, made_up_machine
 
-from mooring.agent.cgroups.files import CGroupTrouble, GroupError
-from mooring.agent.cgroups.layout import Version, find_layout
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Version, find_layout
 from mooring.agent.cgroups.locate import group_folder, groups_of_pod_above, process_path
 from mooring.core.errors import InputError
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.agent.cgroups.names import expanded_slice, group_path
+from mooring.agent.cgroups.locate import expanded_slice, group_path
 
 WORDS = st.lists(st.from_regex(r"[a-z0-9_]{1,8}", fullmatch=True), min_size=1, max_size=5)
 ID = "3f" * 32

@@ -13,9 +13,8 @@ from tests.agent.sets import cpuset_write
 from tests.e2e.guest.process_tasks import allowed, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import in_effect, write_cpuset
-from mooring.agent.cgroups.files import CGroupTrouble, GroupError, read, write
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, find_layout, read, write
 from mooring.agent.cgroups.kernel import KernelCGroups
-from mooring.agent.cgroups.layout import Hierarchy, find_layout
 from mooring.agent.cgroups.locate import process_path
 from mooring.agent.cgroups.quota import Quota, write_quota
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet

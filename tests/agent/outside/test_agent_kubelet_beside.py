@@ -14,7 +14,7 @@ from tests.agent.nri.runtime_side import TIMEOUT
 from tests.agent.whole_agent import Node, start
 
 from mooring.agent.agent import Agent
-from mooring.agent.node.kubelet import REASON, KubeletCheck
+from mooring.agent.conflicts import REASON, KubeletCheck
 from mooring.agent.pods.cluster import NoCluster
 from mooring.agent.run import run_agent
 from mooring.agent.startup import AgentCommand
@@ -118,7 +118,7 @@ def test_a_program_with_the_kubelet_in_it_is_told(processes: Processes) -> None:
 
 
 def look_every(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.agent.node.kubelet.PERIOD", seconds)
+    monkeypatch.setattr("mooring.agent.conflicts.PERIOD", seconds)
 
 
 def is_over_after_a_look(agent: Agent) -> bool:

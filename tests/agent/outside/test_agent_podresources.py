@@ -15,7 +15,7 @@ import pytest
 from msgspec import to_builtins
 from tests.agent.outside.nodes import STATIC, Told, busy, partitioned, pod, snapshot_of, started
 
-from mooring.agent.podresources import PodResourcesService
+from mooring.agent.services import PodResourcesService
 from mooring.agent.status.snapshot import Published
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import Kubelet

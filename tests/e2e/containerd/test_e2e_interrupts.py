@@ -24,7 +24,7 @@ import os, signal, sys
 from pathlib import Path
 from mooring.agent.interrupts.files import IRQFiles
 from mooring.agent.interrupts.journal import InterruptJournal
-from mooring.agent.interrupts.writing import InterruptWriter
+from mooring.agent.interrupts.journal import InterruptWriter
 from mooring.core.cpuset import CPUSet
 from mooring.extensions.interrupts import InterruptCPUs, Owner
 from mooring.extensions.steering import steer

@@ -22,9 +22,8 @@ from tests.agent.sets import cpuset_write
 from tests.e2e.guest.process_tasks import allowed, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import CPUS, in_effect
-from mooring.agent.cgroups.files import CGroupTrouble, read, write
+from mooring.agent.cgroups.files import CGroupTrouble, Version, find_layout, read, write
 from mooring.agent.cgroups.kernel import KernelCGroups
-from mooring.agent.cgroups.layout import Version, find_layout
 from mooring.agent.cgroups.quota import Quota, read_quota
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.core.cpuset import CPUSet

@@ -34,7 +34,7 @@ def tasks_of(root: str, folder: str) -> tuple[Task, ...]:
     """Return the tasks of a group and of all groups below it; those that end meanwhile are left out.
 
     Args:
-        root: where the machine's ``/`` is, as in :class:`~mooring.agent.cgroups.layout.CGroupLayout`.
+        root: where the machine's ``/`` is, as in :class:`~mooring.agent.cgroups.files.CGroupLayout`.
         folder: of the group.
     """
     return tuple(

@@ -17,8 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mooring.agent.cgroups.files import CGroupTrouble, GroupError, read, write
-from mooring.agent.cgroups.layout import Hierarchy
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, read, write
 from mooring.agent.cgroups.locate import groups_of_pod_above
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 

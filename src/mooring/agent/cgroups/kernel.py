@@ -7,10 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mooring.agent.cgroups.cpuset import Cpuset, cpus_in_effect, in_effect, is_configured, return_cpus, write_cpuset
-from mooring.agent.cgroups.files import CGroupTrouble, GroupError
-from mooring.agent.cgroups.layout import CGroupLayout, Hierarchy
-from mooring.agent.cgroups.locate import group_folder, has_processes, missing
-from mooring.agent.cgroups.names import is_above_pods
+from mooring.agent.cgroups.files import CGroupLayout, CGroupTrouble, GroupError, Hierarchy
+from mooring.agent.cgroups.locate import group_folder, has_processes, is_above_pods, missing
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted, shows
 from mooring.agent.cgroups.quota import Quota, lift_quota, read_quota, write_quota
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, ReturnCPUs, WriteCPUSet
@@ -22,7 +20,7 @@ class KernelCGroups:
     """:class:`~mooring.agent.cgroups.protocol.CGroups` by the files of the kernel; without state of its own."""
 
     layout: CGroupLayout
-    """From :func:`~mooring.agent.cgroups.layout.find_layout`."""
+    """From :func:`~mooring.agent.cgroups.files.find_layout`."""
 
     def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
         """Read, write when it differs, read back."""

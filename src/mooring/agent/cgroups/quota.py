@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mooring.agent.cgroups.files import CGroupTrouble, GroupError, read, write
-from mooring.agent.cgroups.layout import Hierarchy
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, read, write
 
 _V1_QUOTA = "cpu.cfs_quota_us"
 _V1_PERIOD = "cpu.cfs_period_us"

@@ -13,13 +13,12 @@ from threading import Lock
 
 from mooring.agent.executor import WorkQueue
 from mooring.agent.interrupts.files import BalanceFound, InterruptsFound, InterruptTrouble, IRQFiles
-from mooring.agent.interrupts.journal import InterruptJournal
-from mooring.agent.interrupts.view import InterruptView
-from mooring.agent.interrupts.writing import InterruptWriter
+from mooring.agent.interrupts.journal import InterruptJournal, InterruptWriter
 from mooring.agent.options import AgentOptions, IRQAffinity
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.snapshot import InterruptView
 from mooring.core.config import IRQ_AFFINITY
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding

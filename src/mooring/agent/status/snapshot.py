@@ -1,4 +1,4 @@
-"""What the agent shows of itself: one frozen value, made between two events and read by anybody at any time.
+"""What the agent shows of itself: one frozen value, made between two events and read from any thread at any time.
 
 Metrics, health, status and the PodResources API all read the same snapshot, so that they never contradict one another,
 and none of them waits for the agent or holds it up.
@@ -10,13 +10,50 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mooring.agent.interrupts.view import InterruptView
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.status.overlap import Overlap, overlaps
 from mooring.core.cpuset import CPUSet
-from mooring.core.machine import Machine
+from mooring.core.machine import Finding, Machine
+from mooring.extensions.interrupts import Why
+from mooring.extensions.steering import NEW, Step
 from mooring.node.metrics.metrics import Metrics
 from mooring.plugins.facts import PluginFailed
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptView:
+    """Interrupts at the newest check."""
+
+    mode: str
+    """``dry-run`` or ``on``."""
+    steps: tuple[Step, ...] = ()
+    """As they were after the check, the last of its writes included."""
+    findings: tuple[Finding, ...] = ()
+    """What is in the way."""
+
+    @property
+    def total(self) -> int:
+        """How many interrupts there are."""
+        return sum(step.interrupt.number != NEW for step in self.steps)
+
+    @property
+    def moved(self) -> tuple[Step, ...]:
+        """Those that are not where they were before the agent came."""
+        return tuple(one for one in self.steps if one.place is not None and one.interrupt.allowed != one.original)
+
+    @property
+    def pending(self) -> tuple[Step, ...]:
+        """Those that would be written, or could not be."""
+        return tuple(one for one in self.steps if one.write is not None)
+
+    @property
+    def alone(self) -> tuple[Step, ...]:
+        """Those that another program has moved."""
+        return tuple(one for one in self.steps if one.place is None)
+
+    def count(self, why: Why) -> int:
+        """Return how many interrupts stand where they stand for this reason."""
+        return sum(one.place is not None and one.place.why is why for one in self.steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,12 @@ from operator import or_
 from msgspec import UNSET, UnsetType
 
 from mooring import KUBELET_VERSION, __version__
-from mooring.agent.interrupts.view import InterruptView
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.desired import DesiredSettings, nodes_of
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer
 from mooring.agent.status.health import unready
-from mooring.agent.status.snapshot import AgentCounts, EffectiveSet, PluginFailures, Snapshot
+from mooring.agent.status.snapshot import AgentCounts, EffectiveSet, InterruptView, PluginFailures, Snapshot
 from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.moment import SECOND, Moment
