@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.core.plugins import PluginChoice
+from mooring.core.release import NEWEST, Release
 
 EXCLUSIVE_RESIZE = "exclusive-resize"
 SCALE_DOWN_DELAY = "scale-down-delay"
@@ -97,6 +98,8 @@ class MooringConfig:
     """``cpuHotplug.replace``, one of :data:`REPLACE`; only the extension cpu-hotplug looks at it."""
     plugins: PluginChoice = field(default_factory=PluginChoice)
     """Who takes part in the choice of CPUs (extension plugins)."""
+    release: Release = NEWEST
+    """The kubelet release that the engine decides as."""
 
 
 def with_defaults(config: KubeletConfig) -> KubeletConfig:

@@ -24,6 +24,7 @@ from mooring.manifest.pods import pod_from_object
 from mooring.manifest.quantities import nanoseconds
 from mooring.manifest.scenario_lines import scenario_objects
 from mooring.manifest.steps import Offline, Online, Resizing, hotplug_step, resizing
+from mooring.releases.catalog import release_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +167,14 @@ def _kubelet(content: Mapping[str, Any], source: str, report: Report) -> Kubelet
 
 def _mooring(content: Mapping[str, Any], source: str) -> MooringConfig:
     try:
-        return mooring_config(mapping_at(content, "mooring"), source=source)
+        mooring = mooring_config(mapping_at(content, "mooring"), source=source)
     except InputError as error:
         raise inside(error, "mooring") from None
+    version = text_at(content, "release")
+    try:
+        return replace(mooring, release=release_of(version)) if version else mooring
+    except InputError as error:
+        raise inside(error, "release") from None
 
 
 def _gates(kubelet: KubeletConfig, mooring: MooringConfig) -> PodGates:

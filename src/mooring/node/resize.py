@@ -35,7 +35,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class DelayedRelease:
     """CPUs that a container gives back when its delay is over."""
 
     cpus: CPUSet
@@ -62,7 +62,7 @@ class Resize:
     """The reason that the refusing check gave, such as ``OutOfcpu``."""
     containers: Mapping[str, Placement]
     """What each container holds now."""
-    releases: Mapping[str, Release]
+    releases: Mapping[str, DelayedRelease]
     """CPUs that go back later, by container."""
     baseline: Mapping[str, CPUSet]
     """What each container got at first; it never has less."""
@@ -71,10 +71,10 @@ class Resize:
     """Names of the kubelet's events that it would record."""
 
 
-def releases_of(state: CPUState, uid: str) -> dict[str, Release]:
+def releases_of(state: CPUState, uid: str) -> dict[str, DelayedRelease]:
     """Return what a pod's containers give back later."""
     return {
-        name: Release(CPUSet(pre.cpus), pre.apply_at)
+        name: DelayedRelease(CPUSet(pre.cpus), pre.apply_at)
         for name, pre in sorted(state.pre_assignments.get(uid, {}).items())
     }
 

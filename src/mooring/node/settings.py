@@ -25,6 +25,7 @@ from mooring.core.gotext import quote
 from mooring.core.machineinfo import CPUFacts, MachineInfo
 from mooring.core.plugins import PluginChoice
 from mooring.core.pod import PodLevelGates
+from mooring.core.release import NEWEST, Release
 from mooring.core.topology import Topology, TopologyError, discover_topology
 from mooring.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
 from mooring.cpumanager.options import EXCLUSIVE_RESIZE_GATE, TakeError, TakeRules, check_against_machine, parse_options
@@ -74,6 +75,8 @@ class Settings:
     """Plugins that take part in the choice of CPUs; None without any, and with CPU manager policy ``none``."""
     replace_offline: str = ""
     """Where CPUs come from that stand in for offline ones; empty without the extension cpu-hotplug."""
+    release: Release = NEWEST
+    """The kubelet release that decides."""
 
     @property
     def allocatable_cpus(self) -> CPUSet:
@@ -131,6 +134,7 @@ def build_settings(
         numa_ids=tuple(sorted(node.node_id for node in info.topology)),
         replace_offline=mooring.replace_offline if CPU_HOTPLUG in mooring.extensions else "",
         plugins=_plugins_of(cpu),
+        release=mooring.release,
     )
 
 

@@ -1,0 +1,73 @@
+"""A kubelet release as the engine knows it: its name, and the rules of older kubelets that it still follows.
+
+The engine's own rules are those of the newest release. What an older kubelet did otherwise is a named rule: a field of
+:class:`ReleaseRules`, off for the newest release. The code beside the rule it changes asks for that name and compares
+no version numbers. Which release follows which rule, with the source, is in :mod:`mooring.releases`, and so are the
+feature gates, policy options and state file formats of each release.
+
+Source: spec: releases.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRules:
+    """Rules of older kubelets; every rule that is off is decided as the newest release does.
+
+    >>> ReleaseRules(device_hints_over_all_nodes=True).names()
+    ('device-hints-over-all-nodes',)
+    """
+
+    smt_check_before_existing: bool = False
+    distribute_ignores_sockets: bool = False
+    distribute_claims_full_share: bool = False
+    empty_memory_request_is_served: bool = False
+    empty_pod_resources_decide_qos: bool = False
+    reserved_cpu_not_rounded: bool = False
+    device_hints_over_all_nodes: bool = False
+    pod_level_pods_by_containers_without_gate: bool = False
+    status_resources_decide_size: bool = False
+    partial_uncore_rounds_down: bool = False
+    pod_level_pods_by_containers: bool = False
+    status_of_init_containers_ignored: bool = False
+    eviction_defaults_not_merged: bool = False
+    smt_text_needs_free_cores: bool = False
+    violating_hints_accepted: bool = False
+    memory_file_compared_by_number: bool = False
+    pod_resources_unknown: bool = False
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the rules that are on, with hyphens."""
+        return tuple(name.replace("_", "-") for name in self._on())
+
+    def _on(self) -> Iterator[str]:
+        for field in fields(self):
+            if getattr(self, field.name):
+                yield field.name
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A minor release of the kubelet.
+
+    >>> str(NEWEST)
+    'v1.37.1'
+    """
+
+    name: str
+    """Such as ``1.34``; the key of every table in :mod:`mooring.releases`."""
+    tag: str
+    """The patch release whose sources and recordings the rules are from, such as ``v1.34.4``."""
+    rules: ReleaseRules = ReleaseRules()
+    """What this release decides otherwise than the newest."""
+
+    def __str__(self) -> str:
+        return self.tag
+
+
+NEWEST = Release("1.37", "v1.37.1")
+"""The release that decides where none is named."""

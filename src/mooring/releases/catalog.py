@@ -1,0 +1,59 @@
+"""The releases by name, each made from the table of rules.
+
+Source: spec: releases.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from mooring.core.errors import InputError
+from mooring.core.release import NEWEST, Release, ReleaseRules
+from mooring.releases.rules import RELEASE_NAMES, RULES
+
+TAGS: Mapping[str, str] = {
+    "1.31": "v1.31.14",
+    "1.32": "v1.32.13",
+    "1.33": "v1.33.13",
+    "1.34": "v1.34.4",
+    "1.35": "v1.35.4",
+    "1.36": "v1.36.3",
+    NEWEST.name: NEWEST.tag,
+}
+"""Release -> the patch release that was read and recorded."""
+
+_VERSION = re.compile(r"v?1\.(\d{1,4})(?:\.\d+)?(?:[-+].*)?")
+
+
+def _release(name: str) -> Release:
+    rules = ReleaseRules(**{rule.name.replace("-", "_"): True for rule in RULES if name in rule.releases})
+    return Release(name, TAGS[name], rules)
+
+
+RELEASES: Mapping[str, Release] = {name: _release(name) for name in RELEASE_NAMES}
+"""All known releases by name, the oldest first; the last one is :data:`~mooring.core.release.NEWEST`."""
+
+
+def release_of(version: str) -> Release:
+    """Return the release of a kubelet's version; one that is newer than all known is decided as the newest.
+
+    Args:
+        version: such as ``1.34``, ``v1.34.4`` or ``v1.31.9-eks-1-31-23``.
+
+    Raises:
+        InputError: it is no version, or older than all known releases.
+
+    >>> release_of("v1.34.4-eks-1234567").name, release_of("1.99").name
+    ('1.34', '1.37')
+    """
+    found = _VERSION.fullmatch(version)
+    known = f"known are {RELEASE_NAMES[0]} to {RELEASE_NAMES[-1]}"
+    if found is None:
+        raise InputError(f"{version!r:.60} is no version of a kubelet", remedy=f"write v1.34.4 or 1.34; {known}")
+    name = f"1.{int(found[1])}"
+    if name in RELEASES:
+        return RELEASES[name]
+    if int(found[1]) < int(RELEASE_NAMES[0].split(".")[1]):
+        raise InputError(f"kubelet {name} is older than all known releases", remedy=known)
+    return NEWEST

@@ -1,0 +1,169 @@
+"""The named rules of older kubelets: how long each held, what it says, and where it is from.
+
+A rule stands in the code beside the newest rule that it replaces, under the same name
+(:class:`mooring.core.release.ReleaseRules`). Its span stands here and nowhere else.
+
+Source: spec: releases.md sections 5 to 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RELEASE_NAMES = ("1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
+"""All known releases, the oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRule:
+    """One rule that a range of older releases follows."""
+
+    name: str
+    """With hyphens; the field of :class:`~mooring.core.release.ReleaseRules` has underscores."""
+    until: str
+    """The last release that follows it."""
+    says: str
+    """What these releases do, in one sentence."""
+    instead: str
+    """What the next release does."""
+    source: str
+    """The kubelet's component and the section of the specification."""
+    since: str = RELEASE_NAMES[0]
+    """The first release that follows it; the oldest known one unless the rule came later."""
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """The releases that follow the rule, the oldest first."""
+        return RELEASE_NAMES[RELEASE_NAMES.index(self.since) : RELEASE_NAMES.index(self.until) + 1]
+
+
+RULES = (
+    ReleaseRule(
+        "smt-check-before-existing",
+        until="1.36",
+        says="full-pcpus-only is enforced before an existing assignment counts, so that a running container can be "
+        "rejected when it is admitted again",
+        instead="an existing assignment wins",
+        source="cpumanager, static policy, Allocate; spec: releases.md section 5, rule 1",
+    ),
+    ReleaseRule(
+        "distribute-ignores-sockets",
+        until="1.36",
+        says="distribute-cpus-across-numa chooses combinations of NUMA nodes without regard to align-by-socket, and "
+        "stops at the first balance of 0",
+        instead="combinations in one socket win, and the share is capped in the search",
+        source="cpumanager, distribute; spec: releases.md section 5, rule 2",
+    ),
+    ReleaseRule(
+        "distribute-claims-full-share",
+        until="1.36",
+        says="every node of the chosen combination is asked for the full share, a failure is ignored, and the CPUs "
+        "missing are taken afterwards",
+        instead="the share is capped to the poorest node of the combination",
+        source="cpumanager, distribute; spec: releases.md section 5, rule 3",
+    ),
+    ReleaseRule(
+        "empty-memory-request-is-served",
+        since="1.36",
+        until="1.36",
+        says="with PodLevelResourceManagers a container without memory requests runs through hint, extension and group "
+        "check with an empty request, and its entry in the state is null",
+        instead="such a container is left out",
+        source="memorymanager, static policy; spec: releases.md section 5, rule 4",
+    ),
+    ReleaseRule(
+        "empty-pod-resources-decide-qos",
+        until="1.36",
+        says="an empty spec.resources decides the QoS class while PodLevelResources is on",
+        instead="only a spec.resources with a supported resource does",
+        source="QoS class; spec: releases.md section 5, rule 5",
+    ),
+    ReleaseRule(
+        "reserved-cpu-not-rounded",
+        until="1.36",
+        says="reserved amounts of cpu are kept exactly, and their sum is rounded up to CPUs",
+        instead="each amount is first rounded to the nearest 0.001 CPU",
+        source="kubelet command, reservation; spec: releases.md section 5, rule 6",
+    ),
+    ReleaseRule(
+        "device-hints-over-all-nodes",
+        until="1.35",
+        says="hints for devices run over all NUMA nodes of the machine",
+        instead="hints run over the nodes with a device of that resource",
+        source="devicemanager, hints; spec: releases.md section 6, rule 1",
+    ),
+    ReleaseRule(
+        "pod-level-pods-by-containers-without-gate",
+        until="1.35",
+        says="while PodLevelResources is off, pods with resources of their own are handled by the requests of their "
+        "containers",
+        instead="such pods get no exclusive CPUs, no memory and no hints",
+        source="cpumanager and memorymanager; spec: releases.md section 6, rule 3",
+    ),
+    ReleaseRule(
+        "status-resources-decide-size",
+        until="1.34",
+        says="while InPlacePodVerticalScaling is on, allocatedResources of a container's status replace its requests",
+        instead="the requests of the specification count",
+        source="cpumanager and memorymanager; spec: releases.md section 7, rule 1",
+    ),
+    ReleaseRule(
+        "partial-uncore-rounds-down",
+        until="1.33",
+        says="the cores needed from a cache group are rounded down and must make the exact number of CPUs, so that an "
+        "odd number never fits on machines with SMT",
+        instead="the cores are rounded up and a CPU too many is dropped",
+        source="cpumanager, prefer-align-cpus-by-uncorecache; spec: releases.md section 8",
+    ),
+    ReleaseRule(
+        "pod-level-pods-by-containers",
+        until="1.33",
+        says="the managers do not know pod-level resources; containers' requests decide while the QoS class comes from "
+        "the pod",
+        instead="pods with resources of their own get no exclusive CPUs, no memory and no hints",
+        source="cpumanager and memorymanager; spec: releases.md section 8",
+    ),
+    ReleaseRule(
+        "status-of-init-containers-ignored",
+        until="1.32",
+        says="the status of an init container is not looked at for its size",
+        instead="the status of a sidecar counts too",
+        source="cpumanager and memorymanager; spec: releases.md section 8",
+    ),
+    ReleaseRule(
+        "eviction-defaults-not-merged",
+        until="1.32",
+        says="mergeDefaultEvictionSettings is an unknown field and is ignored",
+        instead="it fills in the default thresholds",
+        source="kubelet command, reservation; spec: releases.md section 8",
+    ),
+    ReleaseRule(
+        "smt-text-needs-free-cores",
+        until="1.31",
+        says="with no physical CPU left a request that is not a multiple of the core size is refused for its size",
+        instead="it is refused because no physical CPUs are free",
+        source="cpumanager, static policy, Allocate; spec: releases.md section 8",
+    ),
+    ReleaseRule(
+        "violating-hints-accepted",
+        until="1.31",
+        says="a memory hint that cuts into a group of NUMA nodes is taken as it is",
+        instead="it is refused: preferred hint violates NUMA node allocation",
+        source="memorymanager, static policy, Allocate; spec: releases.md section 8",
+    ),
+    ReleaseRule(
+        "memory-file-compared-by-number",
+        until="1.31",
+        says="every number of every NUMA node in the memory manager's file must equal the machine's",
+        instead="free and reserved amounts are compared as sums over a group of NUMA nodes",
+        source="memorymanager, static policy, Start; spec: releases.md section 8",
+    ),
+    ReleaseRule(
+        "pod-resources-unknown",
+        until="1.31",
+        says="spec.resources is an unknown field and is dropped",
+        instead="the field exists, behind the gate PodLevelResources",
+        source="API; spec: releases.md section 8",
+    ),
+)
+"""Every named rule, the newest changes first."""

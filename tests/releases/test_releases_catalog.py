@@ -1,0 +1,47 @@
+"""The known releases, and the rules that each of them follows."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from mooring.core.errors import InputError
+from mooring.core.release import NEWEST, ReleaseRules
+from mooring.releases.catalog import RELEASES, TAGS, release_of
+from mooring.releases.rules import RELEASE_NAMES, RULES
+
+
+def test_the_newest_release_follows_no_rule_of_an_older_one() -> None:
+    assert RELEASES[NEWEST.name] == NEWEST
+    assert not NEWEST.rules.names()
+
+
+def test_every_field_of_the_rules_has_one_entry_in_the_table_and_some_release_follows_it() -> None:
+    named = [rule.name.replace("-", "_") for rule in RULES]
+    assert sorted(named) == sorted(field.name for field in fields(ReleaseRules))
+    assert all(rule.releases and rule.until != NEWEST.name for rule in RULES)
+
+
+@pytest.mark.parametrize("name", RELEASE_NAMES)
+def test_a_release_follows_the_rules_whose_span_it_is_in(name: str) -> None:
+    assert set(RELEASES[name].rules.names()) == {rule.name for rule in RULES if name in rule.releases}
+
+
+@pytest.mark.parametrize("tag", TAGS.values())
+def test_a_recorded_tag_names_its_release(tag: str) -> None:
+    assert release_of(tag).tag == tag
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [("v1.34", "1.34"), ("1.33.5", "1.33"), ("v1.31.9-eks-1-2", "1.31"), ("v1.33.3+k3s1", "1.33"), ("1.40", "1.37")],
+)
+def test_versions_in_the_forms_that_nodes_report(version: str, name: str) -> None:
+    assert release_of(version).name == name
+
+
+@pytest.mark.parametrize("version", ["1.30", "v1.9.4", "34", "", "2.1", "v1"])
+def test_a_release_that_is_not_known_is_refused(version: str) -> None:
+    with pytest.raises(InputError):
+        release_of(version)
