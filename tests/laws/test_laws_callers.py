@@ -18,7 +18,7 @@ from mooring.node import Decision
 from mooring.planner.answering import Answer
 from mooring.planner.capacity.capacity import capacity_of
 from mooring.planner.capacity.replicas import Subject
-from mooring.planner.changes.outcome import begin, followed, holding
+from mooring.planner.changes.search import begin, followed, holding
 from mooring.planner.compare.trace import trace_of
 from mooring.planner.compare.trial import run_trial
 from mooring.planner.compare.variant import Variant

@@ -14,8 +14,8 @@ from mooring.planner.capacity.capacity import capacity_of
 from mooring.planner.capacity.replicas import Subject, replica
 from mooring.planner.changes.change import applied
 from mooring.planner.changes.nearest import nearest_changes
-from mooring.planner.changes.outcome import holding
 from mooring.planner.changes.removal import AGAIN, PodMove, PodRemoval
+from mooring.planner.changes.search import holding
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
 

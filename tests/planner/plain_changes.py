@@ -14,9 +14,8 @@ from mooring.core.quantity import Quantity
 from mooring.cpumanager.options import ALPHA, OPTION_GROUPS
 from mooring.node.resources import pod_requests
 from mooring.planner.answering import Answer
-from mooring.planner.changes.change import PlannedChange, PodRef, applied
+from mooring.planner.changes.change import Cost, PlannedChange, PodRef, applied
 from mooring.planner.changes.configuration import ConfigField, FeatureGate, PolicyOption
-from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.device import MoreDevices
 from mooring.planner.changes.order import EarlierTurn
 from mooring.planner.changes.removal import PodMove, PodRemoval

@@ -16,9 +16,8 @@ from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
 from mooring.discovery.compact import parse_compact
-from mooring.planner.changes.change import PlannedChange, PodRef, applied, sentence
+from mooring.planner.changes.change import Cost, PlannedChange, PodRef, applied, sentence
 from mooring.planner.changes.configuration import ConfigField, FreshState, PolicyOption
-from mooring.planner.changes.cost import Cost
 from mooring.planner.changes.device import MoreDevices
 from mooring.planner.changes.nearest import nearest_changes, understood
 from mooring.planner.changes.order import EarlierTurn

@@ -10,9 +10,8 @@ from tests.planner.plain_changes import plain_changes, plain_cost
 from mooring.core.decision import StartRefusal
 from mooring.planner.changes.change import applied
 from mooring.planner.changes.nearest import FAMILIES, nearest_changes, understood
-from mooring.planner.changes.outcome import begin, followed, holding
 from mooring.planner.changes.removal import AGAIN, PodMove, PodRemoval
-from mooring.planner.changes.search import begun
+from mooring.planner.changes.search import begin, begun, followed, holding
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
 

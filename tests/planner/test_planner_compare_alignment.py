@@ -14,9 +14,8 @@ from mooring.core.config import ReservedMemory
 from mooring.core.cpuset import CPUSet
 from mooring.core.topology import discover_topology
 from mooring.planner.compare.measures import Alignment, alignment, fewest, measure, touched
-from mooring.planner.compare.stranded import Stranded
 from mooring.planner.compare.trace import shapes
-from mooring.planner.compare.trial import run_trial
+from mooring.planner.compare.trial import Stranded, run_trial
 from mooring.planner.compare.variant import Variant
 
 TOPOLOGY = discover_topology(machine().info)

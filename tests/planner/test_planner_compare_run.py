@@ -23,7 +23,7 @@ from mooring.planner.compare.combinations import ALL_OPTIONS, Dimension, option_
 from mooring.planner.compare.comparison import MEASURES, Comparison, compare, rank_key
 from mooring.planner.compare.comparison_document import comparison_document
 from mooring.planner.compare.measures import Alignment, Measures, VariantOutcome
-from mooring.planner.compare.stranded import Stranded
+from mooring.planner.compare.trial import Stranded
 from mooring.planner.compare.variant import Variant, changes_between
 
 ASKED = trace([*pods(3, 8, 2), pod("with-init", 2, init=4), pod("huge", 40)])

@@ -25,7 +25,7 @@ from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
 from mooring.planner.replay.file import replay_file
 from mooring.planner.replay.scenario import replay_scenario
-from mooring.planner.report_facts import settings_facts
+from mooring.planner.report import settings_facts
 from mooring.render.view import CPUUse
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "hotplug.yaml"

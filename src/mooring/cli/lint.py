@@ -49,7 +49,7 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
     findings = lint(read_isolation(tree, _online(question.machine.info), modes), assignments)
     name = question.machine.name
     if form == "json":
-        from mooring.planner.isolation.isolation_document import isolation_document  # noqa: PLC0415 - only for this format
+        from mooring.planner.isolation.lint import isolation_document  # noqa: PLC0415 - only for this format
 
         emit_document(json_text(isolation_document(name, assignments, findings)), to)
     else:

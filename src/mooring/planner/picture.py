@@ -18,7 +18,7 @@ from mooring.node.node import numa_of_blocks
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
 from mooring.planner.holdings import holding_lines, mixed_containers, mixed_lines, resize_lines
-from mooring.planner.hotplug_fields import hotplug_lines
+from mooring.planner.outcome import hotplug_lines
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.view import NO_CPUS, MemoryUse, NodeView, PlacementRow, RejectedPod

@@ -17,8 +17,14 @@ from mooring.documents.plan import MemoryAccountPart, NUMANodePart, PlanDocument
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.planner.answering import Answer
 from mooring.planner.holdings import mixed_containers
-from mooring.planner.hotplug_fields import broken_parts, displaced_parts, has_offline, usable_pool
-from mooring.planner.outcome import held_devices, placement_part
+from mooring.planner.outcome import (
+    broken_parts,
+    displaced_parts,
+    has_offline,
+    held_devices,
+    placement_part,
+    usable_pool,
+)
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from rich.text import Text
 from mooring.cli.terminal import text_for
 from mooring.core.pod import Pod
 from mooring.explain.phrases import joined, plural, size
-from mooring.planner.changes.change import PlannedChange, sentence
-from mooring.planner.changes.cost import Cost
+from mooring.planner.changes.change import Cost, PlannedChange, sentence
 from mooring.planner.changes.difference import (
     ABSENT,
     ADMITTED,

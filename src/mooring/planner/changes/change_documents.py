@@ -17,8 +17,7 @@ from mooring.documents.changes import (
     WhatIfDocument,
 )
 from mooring.documents.parts import finding_parts
-from mooring.planner.changes.change import PlannedChange, sentence
-from mooring.planner.changes.cost import Cost
+from mooring.planner.changes.change import Cost, PlannedChange, sentence
 from mooring.planner.changes.difference import ContainerPlace, PodDifference, PodOutcome, differences
 from mooring.planner.changes.search import Proposal
 from mooring.planner.outcome import placement_part

@@ -15,7 +15,7 @@ from mooring.core.gates import resolve_gates
 from mooring.core.gotext import GoSyntaxError, parse_bool
 from mooring.core.machine import Machine
 from mooring.cpumanager.options import ALPHA, BETA, OPTION_GROUPS
-from mooring.planner.changes.change import PlannedChange, applied
+from mooring.planner.changes.change import NOTHING, PlannedChange, applied, of_settings
 from mooring.planner.changes.configuration import (
     CPU_OPTIONS,
     TOPOLOGY_OPTIONS,
@@ -24,9 +24,7 @@ from mooring.planner.changes.configuration import (
     FreshState,
     PolicyOption,
 )
-from mooring.planner.changes.cost import NOTHING, of_settings
-from mooring.planner.changes.outcome import QueueOutcome, begin, followed
-from mooring.planner.changes.search import Proposal, Search, cheaper, plus, proposal
+from mooring.planner.changes.search import Proposal, QueueOutcome, Search, begin, cheaper, followed, plus, proposal
 from mooring.planner.question import Question
 from mooring.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
 

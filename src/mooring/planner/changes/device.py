@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from mooring.core.errors import InputError
 from mooring.devicemanager.state import Device
-from mooring.planner.changes.change import ChangeStage, two_parts
-from mooring.planner.changes.cost import Cost
+from mooring.planner.changes.change import ChangeStage, Cost, two_parts
 from mooring.planner.changes.search import Proposal, Search, cheaper
 from mooring.planner.question import Entry, Question, pods_in
 

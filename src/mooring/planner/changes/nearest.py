@@ -12,9 +12,8 @@ from types import MappingProxyType
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError
 from mooring.planner.changes import configuration_search, device, order, removal, request_search
-from mooring.planner.changes.change import PlannedChange, Reader
+from mooring.planner.changes.change import NOTHING, Cost, PlannedChange, Reader
 from mooring.planner.changes.configuration import read_fresh_state, read_set
-from mooring.planner.changes.cost import NOTHING, Cost
 from mooring.planner.changes.requests import read_ask
 from mooring.planner.changes.search import Proposal, Search, begun
 from mooring.planner.question import Question

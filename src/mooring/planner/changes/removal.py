@@ -15,11 +15,9 @@ from mooring.kubelet.admit import admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.scenario import Admit
 from mooring.node.resources import allocatable, pod_requests
-from mooring.planner.changes.change import ChangeStage, PodRef
-from mooring.planner.changes.cost import Cost, of_removed
+from mooring.planner.changes.change import ChangeStage, Cost, PodRef, of_removed
 from mooring.planner.changes.naming import find_pods, listed, named_pair, pair_text, refs
-from mooring.planner.changes.outcome import QueueOutcome, without
-from mooring.planner.changes.search import Proposal, Search
+from mooring.planner.changes.search import Proposal, QueueOutcome, Search, without
 from mooring.planner.question import Question
 
 AGAIN = "_again"

@@ -20,7 +20,7 @@ from mooring.manifest.scenario import Admit
 from mooring.memorymanager.machine import is_memory
 from mooring.memorymanager.state import NUMANodeState
 from mooring.node.resources import allocatable, pod_requests
-from mooring.planner.changes.cost import Cost, of_amounts
+from mooring.planner.changes.change import Cost, of_amounts
 from mooring.planner.changes.requests import Amount, with_amount
 from mooring.planner.changes.search import Proposal, Search
 from mooring.planner.question import pods_in

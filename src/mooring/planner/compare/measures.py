@@ -19,9 +19,8 @@ from mooring.core.decision import StartRefusal
 from mooring.core.pod import ContainerKind, Pod
 from mooring.core.topology import Topology
 from mooring.memorymanager.state import Block, NUMANodeState
-from mooring.planner.compare.stranded import Stranded, stranded_cpus
 from mooring.planner.compare.trace import Trace
-from mooring.planner.compare.trial import Trial, TrialAdmission, run_trial
+from mooring.planner.compare.trial import Stranded, Trial, TrialAdmission, run_trial, stranded_cpus
 from mooring.planner.compare.variant import Variant
 from mooring.planner.outcome import held_devices
 
@@ -124,7 +123,7 @@ def measure(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> Measures:
     Args:
         trace: that was run.
         trial: what came of it.
-        shapes: of the pods in the trace, see :func:`~mooring.planner.compare.stranded.stranded_cpus`.
+        shapes: of the pods in the trace, see :func:`~mooring.planner.compare.trial.stranded_cpus`.
     """
     asked = len(trace.pods)
     new = [admission for admission in trial.admissions if not admission.running]

@@ -33,8 +33,15 @@ from mooring.node import Decision
 from mooring.node.resize import Resize
 from mooring.node.resizing import resize_state
 from mooring.node.start import CPU_FILE, MEMORY_FILE
-from mooring.planner.hotplug_fields import change_fields, standing_fields
-from mooring.planner.outcome import decision_fields, held_devices, resize_fields, span_text, state_fields
+from mooring.planner.outcome import (
+    change_fields,
+    decision_fields,
+    held_devices,
+    resize_fields,
+    span_text,
+    standing_fields,
+    state_fields,
+)
 from mooring.topologymanager import merge_hints
 
 BOOT = "boot-{}"
