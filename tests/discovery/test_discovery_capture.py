@@ -10,8 +10,7 @@ import pytest
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
-from mooring.discovery.archive import ArchiveTree, read_archive
-from mooring.discovery.capture.archive import archive_bytes
+from mooring.discovery.archive import ArchiveTree, archive_bytes, read_archive
 from mooring.discovery.capture.patterns import kept
 from mooring.discovery.capture.process import (
     KubeletHere,
@@ -170,7 +169,7 @@ def test_an_archive_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_an_archive_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.discovery.capture.archive.MOST_BYTES", 3)
+    monkeypatch.setattr("mooring.discovery.archive.MOST_BYTES", 3)
     with pytest.raises(InputError, match="4 bytes together"):
         archive_bytes("top", {"a": b"12", "b": b"34"})
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from mooring.core.cpuset import CPUSet
 from mooring.discovery.cgroups import ControlGroup
 from mooring.discovery.files import open_tree
-from mooring.discovery.isolation import IsolationFacts, read_isolation
-from mooring.discovery.kernelwords import kernel_words, parse_kernel_list
+from mooring.discovery.isolation import IsolationFacts, kernel_words, parse_kernel_list, read_isolation
 
 ONLINE = CPUSet.parse("0-7")
 UID = "0a1b2c3d-0000-4111-8222-333344445555"

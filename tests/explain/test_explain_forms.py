@@ -15,7 +15,7 @@ from mooring.devicemanager import facts as device_facts
 from mooring.documents.facts import fact_members
 from mooring.explain import reason
 from mooring.explain.codes.pages import all_codes, page
-from mooring.explain.tree import Line, walk, without_details
+from mooring.explain.story import Line, walk, without_details
 from mooring.planner.pod_names import find, first_refused, pods_of
 from mooring.render.decision import SIGNS, Mark, decision_view
 from mooring.render.decision_svg import decision_svg

@@ -20,8 +20,7 @@ from mooring.core.quantity import Quantity
 from mooring.cpumanager.state import CPUState
 from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
-from mooring.explain.story import Story
-from mooring.explain.tree import walk
+from mooring.explain.story import Story, walk
 from mooring.extensions.owners import claim_key, entry_of
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import start_kubelet

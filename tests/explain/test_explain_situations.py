@@ -31,8 +31,7 @@ from mooring.devicemanager.facts import DevicesTaken
 from mooring.devicemanager.state import Device
 from mooring.explain.chapters import takings
 from mooring.explain.lines import story_lines
-from mooring.explain.story import NOT_STARTED, REJECTED, Chapter, Opinion, Story, Taking
-from mooring.explain.tree import NO, walk
+from mooring.explain.story import NO, NOT_STARTED, REJECTED, Chapter, Opinion, Story, Taking, walk
 from mooring.memorymanager.facts import MemoryAssigned
 from mooring.topologymanager.facts import HintsMerged
 from mooring.topologymanager.hints import Hint

@@ -11,8 +11,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.core.topology import Topology, discover_topology
 from mooring.discovery.cgroups import ControlGroup
-from mooring.discovery.isolation import IRQBalance, IsolationFacts
-from mooring.discovery.kernelwords import KernelWords
+from mooring.discovery.isolation import IRQBalance, IsolationFacts, KernelWords
 from mooring.extensions.interrupts import Interrupt, Owner, Wish
 from mooring.planner.isolation.holders import Assignments, ExclusiveHolder
 from mooring.planner.isolation.lint import lint

@@ -12,8 +12,7 @@ from msgspec import to_builtins
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
-from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.capture.archive import archive_bytes
+from mooring.discovery.archive import ArchiveTree, archive_bytes
 from mooring.discovery.tree import Tree
 from mooring.documents.nodearchive import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.manifest.configuration import NodeConfiguration

@@ -15,7 +15,7 @@ from mooring.core.pod import Container, Pod
 from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.explain.lines import story_lines
-from mooring.explain.tree import walk
+from mooring.explain.story import walk
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.mooring_config import plugin_choice
 from mooring.planner.explanation import explain

@@ -15,7 +15,7 @@ from mooring.core.plugins import ChosenPlugin, PluginChoice
 from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
 from mooring.explain.step_lines import plugin_line
-from mooring.explain.tree import walk
+from mooring.explain.story import walk
 from mooring.node.facts import PodAdmitted
 from mooring.planner.explanation import explain
 from mooring.planner.plan import Plan, make_plan

@@ -29,7 +29,7 @@ from mooring.core.pod import ContainerKind, Pod, PodResources, QoS
 from mooring.core.quantity import Quantity
 from mooring.cpumanager.state import CPUState
 from mooring.explain.lines import story_lines
-from mooring.explain.tree import walk
+from mooring.explain.story import walk
 from mooring.extensions.hidden import without_hidden
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet

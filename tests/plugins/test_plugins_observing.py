@@ -11,8 +11,8 @@ from tests.plugins.made_plugins import answering, choice, plugin, raising
 from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.cpumanager.state import CPUState
 from mooring.plugins import Change, CPUSet
+from mooring.plugins.asking import changes_between, tell
 from mooring.plugins.facts import PluginFailed
-from mooring.plugins.observing import changes_between, tell
 
 
 def state(assignments: Mapping[str, Mapping[str, CPUMask]], pods: Mapping[str, CPUMask] | None = None) -> CPUState:

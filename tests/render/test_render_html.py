@@ -20,8 +20,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.render.build import CPUOwner, Pools, build_view
 from mooring.render.html.data import report_data
-from mooring.render.html.document import html_text
-from mooring.render.html.style import HEATS, style_text
+from mooring.render.html.document import HEATS, html_text, style_text
 from mooring.render.palette import contrast
 from mooring.render.report import (
     Account,

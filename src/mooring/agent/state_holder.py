@@ -26,8 +26,8 @@ from mooring.core.observer import Observer
 from mooring.core.plugins import PluginChoice
 from mooring.node.facts import AdmissionBegun
 from mooring.node.metrics.metrics import fold, observe_duration
+from mooring.plugins.asking import Told, changes_between, tell
 from mooring.plugins.host import failures
-from mooring.plugins.observing import Told, changes_between, tell
 
 SETTLING = 1.0
 """Seconds after an answer in which its updates may not have reached the cgroups yet."""

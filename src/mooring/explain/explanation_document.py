@@ -19,8 +19,7 @@ from mooring.documents.explanation import (
 from mooring.documents.facts import fact_members
 from mooring.explain.codes.pages import CodePage
 from mooring.explain.lines import story_lines
-from mooring.explain.story import Story
-from mooring.explain.tree import Line
+from mooring.explain.story import Line, Story
 from mooring.extensions.claimed import HeldClaim
 
 

@@ -13,8 +13,7 @@ from mooring.explain.opinion_lines import merge_line, opinion_line
 from mooring.explain.phrases import joined, plural
 from mooring.explain.remarks import left_out_words, loss_words
 from mooring.explain.step_lines import step_line
-from mooring.explain.story import REJECTED, Chapter, ClaimsInvolved, Story
-from mooring.explain.tree import NO, Line
+from mooring.explain.story import NO, REJECTED, Chapter, ClaimsInvolved, Line, Story
 from mooring.extensions.claimed import HeldClaim
 from mooring.extensions.facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.node.facts import PodWithdrawn

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from mooring.core.bits import members
 from mooring.explain.phrases import node_sets, nodes, per_node, plural, size
-from mooring.explain.story import Opinion
-from mooring.explain.tree import NO, YES, Line
+from mooring.explain.story import NO, YES, Line, Opinion
 from mooring.memorymanager.machine import is_memory
 from mooring.topologymanager.facts import HintsMerged
 from mooring.topologymanager.merge import SINGLE_NUMA_NODE

@@ -1,9 +1,9 @@
-"""The parts of a story. CPU sets and sets of NUMA nodes are masks."""
+"""The parts of a story, and the lines in which it is written. CPU sets and sets of NUMA nodes are masks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
 from mooring.core.pod import Pod
@@ -236,3 +236,36 @@ class Story:
     def name(self) -> str:
         """``namespace/pod``, with the container where one was asked about."""
         return "/".join(part for part in (self.pod.namespace, self.pod.name, self.container) if part)
+
+
+PLAIN = ""
+NO = "no"
+YES = "yes"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a story."""
+
+    text: str
+    children: tuple[Line, ...] = ()
+    mark: str = PLAIN
+    """:data:`NO` where the pod was refused, :data:`YES` for what was decided; else plain."""
+    detail: bool = False
+    """Whether it is shown only on demand."""
+
+
+def without_details(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """Return the lines without details.
+
+    >>> without_details((Line("a", (Line("b", detail=True),)), Line("c", detail=True)))
+    (Line(text='a', children=(), mark='', detail=False),)
+    """
+    return tuple(replace(line, children=without_details(line.children)) for line in lines if not line.detail)
+
+
+def walk(lines: tuple[Line, ...]) -> Iterator[Line]:
+    """Yield every line, the ones below after the one above."""
+    for line in lines:
+        yield line
+        yield from walk(line.children)

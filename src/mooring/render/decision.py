@@ -17,8 +17,7 @@ from mooring.explain.lines import chapter_title
 from mooring.explain.opinion_lines import merge_line
 from mooring.explain.phrases import amounts_text, joined, plural, size
 from mooring.explain.step_lines import step_line
-from mooring.explain.story import Chapter, Opinion, Step, Story, Taking
-from mooring.explain.tree import NO
+from mooring.explain.story import NO, Chapter, Opinion, Step, Story, Taking
 from mooring.memorymanager.facts import MemoryAssigned
 from mooring.memorymanager.machine import is_memory
 from mooring.topologymanager.facts import HintsMerged

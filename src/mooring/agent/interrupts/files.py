@@ -21,8 +21,7 @@ from mooring.discovery.interrupts import (
     read_interrupts,
     read_new_interrupts,
 )
-from mooring.discovery.isolation import IRQBalance, read_balance
-from mooring.discovery.kernelwords import KernelWords, kernel_words
+from mooring.discovery.isolation import IRQBalance, KernelWords, kernel_words, read_balance
 from mooring.discovery.tree import Tree
 from mooring.extensions.interrupts import Interrupt
 from mooring.extensions.steering import NEW, NEW_NAME

@@ -15,8 +15,19 @@ from mooring.cli.terminal import text_for
 from mooring.core.topology import Topology
 from mooring.explain.codes.pages import CodePage
 from mooring.explain.lines import story_lines
-from mooring.explain.story import ADMITTED, CRASH, ENDLESS, NOT_ASKED, NOT_STARTED, REJECTED, Story
-from mooring.explain.tree import NO, YES, Line, without_details
+from mooring.explain.story import (
+    ADMITTED,
+    CRASH,
+    ENDLESS,
+    NO,
+    NOT_ASKED,
+    NOT_STARTED,
+    REJECTED,
+    YES,
+    Line,
+    Story,
+    without_details,
+)
 from mooring.planner.plan import Plan
 from mooring.render.wording import clean
 

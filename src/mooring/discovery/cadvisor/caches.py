@@ -12,8 +12,7 @@ from typing import Final
 
 from mooring.core.gotext import GoSyntaxError
 from mooring.core.machineinfo import Cache, Core
-from mooring.discovery.cadvisor.gonumbers import UINT64_MAX, parse_uint, scan_int, scan_uint, trim
-from mooring.discovery.cadvisor.probe import CPUS
+from mooring.discovery.cadvisor.probe import CPUS, UINT64_MAX, parse_uint, scan_int, scan_uint, trim
 from mooring.discovery.tree import Tree
 
 _CORE_LEVELS: Final = 2

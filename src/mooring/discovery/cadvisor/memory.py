@@ -11,8 +11,15 @@ from typing import Final
 
 from mooring.core.gotext import GoSyntaxError, atoi, quote
 from mooring.core.machineinfo import HugePages, MemoryModules
-from mooring.discovery.cadvisor.gonumbers import UINT64_MAX, parse_uint, scan_uint, trim
-from mooring.discovery.cadvisor.probe import ProbeError, read_or_fail, read_problem
+from mooring.discovery.cadvisor.probe import (
+    UINT64_MAX,
+    ProbeError,
+    parse_uint,
+    read_or_fail,
+    read_problem,
+    scan_uint,
+    trim,
+)
 from mooring.discovery.tree import Tree
 
 _MEMORY: Final = re.compile(r"MemTotal:[\t\n\f\r ]*([0-9]+) kB")

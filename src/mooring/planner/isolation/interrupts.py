@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
-from mooring.discovery.isolation import IRQBalance, IsolationFacts
-from mooring.discovery.kernelwords import KernelWords
+from mooring.discovery.isolation import IRQBalance, IsolationFacts, KernelWords
 from mooring.explain.phrases import plural
 from mooring.extensions.interrupts import (
     ANNOTATION,

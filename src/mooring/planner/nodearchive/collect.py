@@ -18,8 +18,8 @@ from mooring import __version__
 from mooring.checkpoint.store import SIZE_LIMIT
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
+from mooring.discovery.archive import archive_bytes
 from mooring.discovery.cadvisor.probe import read_problem
-from mooring.discovery.capture.archive import archive_bytes
 from mooring.discovery.capture.reading import Capture, capture_isolation, capture_machine
 from mooring.discovery.tree import Tree
 from mooring.documents.nodearchive import ArchivePart, NodeArchiveDocument, UnreadFile

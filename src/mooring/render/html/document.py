@@ -2,33 +2,29 @@
 
 The templates escape every text. The policy in the page's head lets the browser run and apply only what has the digests
 of our own script and styles: a name that slipped through the escaping could still do nothing. There is no other file
-and no network.
+and no network. Colours are the palette of the pictures, as CSS variables for light and dark: the reader's system
+decides which of the two is shown, until the reader does.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from mooring.core.machine import Finding
 from mooring.explain.phrases import plural
 from mooring.render.html.data import data_text
 from mooring.render.html.map import map_drawings
-from mooring.render.html.sections import (
-    container_text,
-    finding_text,
-    heats,
-    legend_rows,
-    pod_rows,
-    pods_sentence,
-    verdicts,
-)
-from mooring.render.html.style import style_text
-from mooring.render.report import ReportView
-from mooring.render.svg_elements import PATTERNS
-from mooring.render.wording import clean, numbers
+from mooring.render.palette import OWNER_COLOURS, mixed, text_on, use_style
+from mooring.render.report import ContainerView, ReportDistances, ReportPod, ReportView
+from mooring.render.svg_elements import DARK, FONT, LIGHT, MONO_FONT, PATTERNS, Ground, colour_rules, common_rules
+from mooring.render.view import CPUUse
+from mooring.render.wording import MARKS, clean, meaning, numbers
 
 SCRIPTS = (
     "state.js",
@@ -101,3 +97,131 @@ def _environment() -> Environment:
 def _printable(value: object) -> object:
     # Escaping lets control characters and lone surrogates pass. What is marked as HTML is of a class of its own.
     return clean(value) if type(value) is str else value
+
+
+_MOST_NODES = 64
+"""NUMA nodes up to which distances are shown: more rows than that nobody reads."""
+
+
+def pods_sentence(report: ReportView) -> str:
+    """Return what became of the pods in one line."""
+    admitted = sum(pod.admitted for pod in report.pods)
+    unasked = sum(pod.step is None for pod in report.pods)
+    words = [f"{plural(admitted, 'pod')} admitted", f"{len(report.pods) - admitted - unasked} rejected"]
+    words += [f"{unasked} not asked"] if unasked else []
+    free = next((entry.count for entry in report.node.legend if entry.use is CPUUse.FREE), 0)
+    return f"{', '.join(words)}; {plural(free, 'CPU')} still free for exclusive use."
+
+
+@dataclass(frozen=True, slots=True)
+class LegendRow:
+    """What the cells of one use mean, and how many there are after the last step."""
+
+    name: str
+    style: str
+    swatch: str
+    """The style of the cell beside it: exclusive CPUs have a colour for each owner, so theirs has none."""
+    sign: str
+    count: int
+    meaning: str
+
+
+def legend_rows(report: ReportView) -> Iterator[LegendRow]:
+    """Yield a row for every use that some step has."""
+    final = {entry.use: entry for entry in report.node.legend}
+    seen = {change.state.use for step in report.steps for change in step.cpus} | set(final)
+    marks = [owner.mark for owner in report.node.owners]
+    for use in (use for use in CPUUse if use in seen):
+        yield LegendRow(
+            use.value,
+            use_style(use),
+            "free" if use is CPUUse.EXCLUSIVE else use_style(use),
+            MARKS.get(use) or "–".join(dict.fromkeys((marks[0], marks[-1])) if marks else ()),
+            final[use].count if use in final else 0,
+            final[use].meaning if use in final else meaning(use, strict=False),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PodRow:
+    """A pod with the exclusive CPUs of all its containers and the NUMA nodes that these lie on."""
+
+    pod: ReportPod
+    cpus: int
+    nodes: tuple[int, ...]
+
+
+def pod_rows(pods: tuple[ReportPod, ...]) -> Iterator[PodRow]:
+    """Yield the rows of the table of pods."""
+    for pod in pods:
+        cpus = {cpu for container in pod.containers for cpu in container.cpus}
+        yield PodRow(pod, len(cpus), tuple(sorted({node for one in pod.containers for node in one.cpu_nodes})))
+
+
+def verdicts(pods: tuple[ReportPod, ...]) -> tuple[str, ...]:
+    """Return the verdicts by which the pods can be filtered."""
+    usual = ("admitted", "rejected")
+    return (*usual, *sorted({pod.verdict for pod in pods} - {*usual}))
+
+
+def container_text(container: ContainerView) -> str:
+    """Return what a container got."""
+    words = [container.verdict]
+    if container.cpus:
+        words.append(f"{plural(len(container.cpus), 'CPU')} {container.cpus}")
+        words.append(f"on NUMA {numbers(container.cpu_nodes)}")
+    if container.memory_nodes:
+        words.append(f"memory on NUMA {numbers(container.memory_nodes)}")
+    if container.alignment:
+        words.append(container.alignment)
+    return " · ".join(words)
+
+
+def heats(distances: ReportDistances | None) -> Mapping[int, int]:
+    """Return a shade for each distance, farther is darker; nothing where there is nothing to compare."""
+    if distances is None or not 1 < len(distances.nodes) <= _MOST_NODES:
+        return {}
+    known = sorted({value for row in distances.rows for value in row})
+    return {value: min(HEATS - 1, position * HEATS // len(known)) for position, value in enumerate(known)}
+
+
+def finding_text(finding: Finding) -> str:
+    """Return the message with its subject; most messages name their subject themselves."""
+    told = finding.subject.lower() in finding.message.lower()
+    return finding.message if told else f"{finding.subject}: {finding.message}"
+
+
+HEATS = 5
+"""Shades of the distance matrix; the first is the ground of the page."""
+
+_BLUE, _SKY = OWNER_COLOURS[0], OWNER_COLOURS[4]
+
+
+def style_text() -> str:
+    """Return everything that stands in the page's style element."""
+    dark = _variables(DARK, _SKY)
+    names = Ground(**{field.name: f"var(--{field.name})" for field in fields(Ground)})
+    own = (files("mooring.render.html") / "assets" / "report.css").read_text(encoding="utf-8")
+    return "".join(
+        (
+            f":root{{color-scheme:light;--font:{FONT};--mono:{MONO_FONT};{_variables(LIGHT, _BLUE)}}}\n",
+            f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}\n",
+            f":root[data-theme=dark]{{color-scheme:dark;{dark}}}\n",
+            f"{common_rules()}\n{colour_rules(names)}\n",
+            *(
+                f".heat-{shade}{{background:var(--heat-{shade});color:var(--on-heat-{shade})}}"
+                for shade in range(HEATS)
+            ),
+            f"\n{own}",
+        )
+    )
+
+
+def _variables(ground: Ground, accent: str) -> str:
+    told = [f"--{field.name}:{getattr(ground, field.name)}" for field in fields(ground)]
+    told.append(f"--accent:{accent}")
+    told.append(f"--on-accent:{text_on(accent)}")
+    for shade in range(HEATS):
+        colour = mixed(ground.page, accent, shade / (HEATS - 1) * 0.85)
+        told += [f"--heat-{shade}:{colour}", f"--on-heat-{shade}:{text_on(colour)}"]
+    return ";".join(told)
