@@ -19,7 +19,7 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import MACHINE, Listening, pod, until, whole
 
 from mooring.agent.nri.types import ContainerState, PodSandbox, RuntimeContainer
-from mooring.agent.status.client import ask_status
+from mooring.agent.status.api import ask_status
 from mooring.core.errors import InputError
 
 PATIENCE = 90.0

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from tests.agent.simulated_runtime import KilledError, Runtime
 
-from mooring.agent.nri.errors import RefusalError
 from mooring.agent.nri.types import (
     ContainerAdjustment,
     ContainerUpdate,
     Event,
     LinuxResources,
     PodSandbox,
+    RefusalError,
     RuntimeContainer,
 )
 from mooring.agent.reactor.assigned import are_files_behind
@@ -38,9 +38,8 @@ from mooring.agent.reactor.effects import (
 from mooring.agent.reactor.enforcement import Compliance, WriteOutcome, correct_deviation, writes_done
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.lifecycle import needs_pod, state_change, stop_container
-from mooring.agent.reactor.listing import unlisted
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
-from mooring.agent.reactor.records import messages_of
+from mooring.agent.reactor.records import messages_of, unlisted
 from mooring.agent.reactor.resizing import is_due, reclaiming_writes, released
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods

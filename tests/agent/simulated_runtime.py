@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
-from mooring.agent.nri.errors import RefusalError
 from mooring.agent.nri.types import (
     ContainerAdjustment,
     ContainerState,
@@ -21,6 +20,7 @@ from mooring.agent.nri.types import (
     Event,
     LinuxResources,
     PodSandbox,
+    RefusalError,
     RuntimeContainer,
 )
 

@@ -12,10 +12,8 @@ from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 from tests.agent.whole_agent import Node, pod, start, until, whole
 
 from mooring.agent.cgroups.protocol import UnseenCGroups
-from mooring.agent.nri.errors import RemoteError
-from mooring.agent.nri.observer import Loss, LostAnswer
 from mooring.agent.nri.plugin import given_by
-from mooring.agent.nri.types import Event
+from mooring.agent.nri.types import Event, Loss, LostAnswer, RemoteError
 from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.values import AgentState
 from mooring.core.errors import InputError

@@ -11,8 +11,8 @@ from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
 from mooring.agent.claims import claim_asked, node_message
-from mooring.agent.nri.convert import container_from
 from mooring.agent.nri.messages import NRI
+from mooring.agent.nri.methods import container_from
 from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.reactor.claimed import claimed_cpus, variables
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim

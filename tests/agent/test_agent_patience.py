@@ -8,7 +8,7 @@ import pytest
 from tests.agent.pods.fault_injector import FaultInjector, pod_object
 from tests.agent.whole_agent import NODE, Node, pod, whole
 
-from mooring.agent.pods.known import KnownPods
+from mooring.agent.pods.api import KnownPods
 from mooring.core.pod import Pod
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.agent.process import PATIENCE, Manager, World, agent_in, begun
 from tests.agent.whole_agent import until
 
-from mooring.service.notify import SOCKET, WATCHDOG
+from mooring.service.daemon import SOCKET, WATCHDOG
 
 AT_ONCE = "import mooring.agent.run as run; run._WAITING = 0.0; from mooring.cli.main import main; main()"
 """A program in which nobody waits ten seconds for a runtime."""

@@ -11,8 +11,7 @@ from tests.agent.test_agent_uninstall import leaving
 from tests.agent.whole_agent import Node, pod, start, until, whole
 
 from mooring.agent.agent import Agent
-from mooring.agent.nri.errors import RemoteError
-from mooring.agent.nri.types import Event, RuntimeContainer
+from mooring.agent.nri.types import Event, RemoteError, RuntimeContainer
 from mooring.agent.uninstall import Uninstalled
 
 KUBELET = """\

@@ -14,8 +14,7 @@ from tests.agent.whole_agent import Node, pod, start, whole
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups import cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError
-from mooring.agent.nri.errors import RemoteError
-from mooring.agent.nri.types import Event, RuntimeContainer
+from mooring.agent.nri.types import Event, RemoteError, RuntimeContainer
 from mooring.agent.reactor.effects import EventFor, Evict
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import Phase

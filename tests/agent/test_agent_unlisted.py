@@ -16,7 +16,7 @@ from mooring.agent.nri.types import RuntimeContainer
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind, WriteCPUSet
 from mooring.agent.reactor.lifecycle import end_gone_sandboxes
-from mooring.agent.reactor.listing import ListedGroup, unlisted
+from mooring.agent.reactor.records import ListedGroup, unlisted
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, LastSeen, Phase
 from mooring.agent.storage.journal import JournalWriter, read_journal

@@ -23,7 +23,7 @@ from mooring.agent.cpu_hotplug import ONLINE
 from mooring.agent.nri.session import Session
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.startup import Startup, with_known_cpus
-from mooring.agent.status.client import ask_status
+from mooring.agent.status.api import ask_status
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.discovery.loader import load_machine

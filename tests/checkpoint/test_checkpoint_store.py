@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from mooring.checkpoint import store
-from mooring.checkpoint.replacement import write_atomically, write_together
-from mooring.checkpoint.store import StateFolder, read_state_file
+from mooring.checkpoint.store import StateFolder, read_state_file, write_atomically, write_together
 from mooring.core.errors import InputError
 
 

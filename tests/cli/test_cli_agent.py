@@ -15,7 +15,7 @@ import pytest
 from tests.cli.command import mooring
 
 from mooring.agent.configuration import load_agent_configuration
-from mooring.agent.status.client import ask_status
+from mooring.agent.status.api import ask_status
 from mooring.cli.inputs import read_config
 from mooring.core.errors import InputError
 

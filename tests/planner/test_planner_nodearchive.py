@@ -14,7 +14,7 @@ from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.discovery.archive import ArchiveTree, archive_bytes
 from mooring.discovery.tree import Tree
-from mooring.documents.nodearchive import ArchivePart, NodeArchiveDocument, UnreadFile
+from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.manifest.configuration import NodeConfiguration
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.fields import Document

@@ -9,9 +9,8 @@ import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector
 from tests.publisher.published_node import NODE, RHYTHM, STATE, Node
 
-from mooring.publisher.metrics import PublisherMetrics
 from mooring.publisher.observation import Observation
-from mooring.publisher.publisher import PublisherCounts
+from mooring.publisher.publisher import PublisherCounts, PublisherMetrics
 
 WAKE = f"PATCH /api/v1/nodes/{NODE}"
 

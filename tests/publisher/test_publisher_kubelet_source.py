@@ -22,9 +22,8 @@ from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
-from mooring.publisher.device_checkpoint import held_devices
 from mooring.publisher.kubelet_source import ASKING, KubeletSource, UnsettledError
-from mooring.publisher.naming import Names, names_of
+from mooring.publisher.naming import Names, held_devices, names_of
 from mooring.publisher.objects import NodeFacts, PodKey
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedPod, PodResourcesClient, PodResourcesError, pods_in

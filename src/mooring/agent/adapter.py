@@ -12,23 +12,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mooring.agent.nri.errors import CallTimeoutError, NRIError, RefusalError
-from mooring.agent.nri.observer import Loss, LostAnswer, Runtime, SessionObserver
 from mooring.agent.nri.types import (
+    CallTimeoutError,
     ContainerAdjustment,
     ContainerUpdate,
     Event,
     LinuxResources,
+    Loss,
+    LostAnswer,
+    NRIError,
     PodSandbox,
+    RefusalError,
+    Runtime,
     RuntimeContainer,
+    SessionObserver,
 )
 from mooring.agent.pods.resolve import resolved
 from mooring.agent.pods.source import OnePod, PodsAtHand, ResizedSource
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
-from mooring.agent.reactor.listing import unlisted
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused
-from mooring.agent.reactor.records import as_requested, messages_of
+from mooring.agent.reactor.records import as_requested, messages_of, unlisted
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.updates import answer_lost
@@ -40,7 +44,7 @@ from mooring.core.moment import Moment
 from mooring.core.pod import Pod
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import DEFAULT_GATES
-from mooring.service.clock import present_moment
+from mooring.service.daemon import present_moment
 from mooring.service.logs import Log
 
 

@@ -17,9 +17,9 @@ from mooring.agent.conflicts import KubeletWatch, NodeLock
 from mooring.agent.cpu_hotplug import CPUReconciler
 from mooring.agent.executor import Executor, WorkQueue
 from mooring.agent.interrupts.journal import FILE as INTERRUPTS_FILE
-from mooring.agent.nri.errors import ConnectionLostError
 from mooring.agent.nri.plugin import StopSignal, connect_to, run_given_plugin, run_plugin
 from mooring.agent.nri.session import PluginOptions, Session
+from mooring.agent.nri.types import ConnectionLostError
 from mooring.agent.options import choices_of
 from mooring.agent.pods.cluster import announce, open_cluster_access
 from mooring.agent.reactor.effects import EventFor, Evict
@@ -39,7 +39,7 @@ from mooring.core.config import IRQ_AFFINITY
 from mooring.core.machine import Finding
 from mooring.manifest.defaults import PodGates
 from mooring.node.metrics.metrics import Metrics, fold
-from mooring.service.clock import present_moment
+from mooring.service.daemon import present_moment
 from mooring.service.logs import Log
 
 if TYPE_CHECKING:

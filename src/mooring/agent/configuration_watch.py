@@ -18,7 +18,7 @@ from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.metrics import AgentMetrics
 from mooring.agent.status.snapshot import InForce, Published
 from mooring.core.errors import InputError
-from mooring.service.clock import present_moment
+from mooring.service.daemon import present_moment
 from mooring.service.logs import Log, set_level
 
 PERIOD = 2.0

@@ -40,6 +40,13 @@ from mooring.discovery.tree import Tree
 from mooring.manifest.kubelet_flags import KubeletFlags, kubelet_flags
 from mooring.service.logs import Log
 
+PERIOD = 10.0
+"""Seconds between two checks."""
+REASON = "KubeletManagesCPUs"
+"""Reason of the event about a node on which the agent ends."""
+_FLOCK = "hhqqi4x"
+"""``struct flock`` of 64-bit Linux: type, whence, start, length, pid."""
+
 
 @dataclass(frozen=True, slots=True)
 class KubeletCheck:
@@ -102,12 +109,6 @@ class KubeletFinder:
         return found
 
 
-PERIOD = 10.0
-"""Seconds between two checks."""
-REASON = "KubeletManagesCPUs"
-"""Reason of the event about a node on which the agent ends."""
-
-
 class KubeletWatch:
     """Looks at the kubelet while the agent runs.
 
@@ -161,10 +162,6 @@ class KubeletWatch:
                 "a program embeds the kubelet and does not show its flags; its policies must be none and None",
                 program=found.embedding,
             )
-
-
-_FLOCK = "hhqqi4x"
-"""``struct flock`` of 64-bit Linux: type, whence, start, length, pid."""
 
 
 class NodeLock:

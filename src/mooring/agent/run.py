@@ -14,8 +14,8 @@ from types import FrameType
 from mooring.agent.agent import Agent, ready_fields
 from mooring.agent.nri.session import Session
 from mooring.agent.startup import AgentCommand, StartPublisher, Startup, read_startup
+from mooring.service.daemon import notify, watchdog_seconds
 from mooring.service.logs import LAST_LINES, Lines, Log, open_log
-from mooring.service.notify import notify, watchdog_seconds
 
 PERIOD = 0.5
 """Seconds between two checks of what is due."""

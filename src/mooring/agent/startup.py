@@ -20,8 +20,7 @@ from mooring.agent.cgroups.protocol import CGroups, UnseenCGroups
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.conflicts import KubeletFinder
 from mooring.agent.options import overridden
-from mooring.checkpoint.replacement import write_together
-from mooring.checkpoint.store import make_folder, read_state_file
+from mooring.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.core.config import CPU_HOTPLUG
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError

@@ -17,8 +17,8 @@ from mooring.agent.cgroups.protocol import written_of
 from mooring.agent.executor import Executor
 from mooring.agent.reactor.effects import Effect, Persist
 from mooring.agent.reactor.enforcement import WriteOutcome, writes_done
-from mooring.agent.reactor.listing import ListedGroup
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
+from mooring.agent.reactor.records import ListedGroup
 from mooring.agent.reactor.values import LIVE, AgentState
 from mooring.agent.status.snapshot import EffectiveSet, PluginFailures, Published, with_failure
 from mooring.agent.storage.store import Store

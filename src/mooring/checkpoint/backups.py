@@ -10,8 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from mooring.checkpoint.replacement import system_words, write_together
-from mooring.checkpoint.store import read_state_file
+from mooring.checkpoint.store import read_state_file, system_words, write_together
 from mooring.core.errors import InputError
 
 BACKUP = ".bak-"

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.segment import SegmentLines
 from rich.text import Text
 
-from mooring.agent.status.client import ask_machine, ask_status
+from mooring.agent.status.api import ask_machine, ask_status
 from mooring.agent.status.picture import status_view
 from mooring.core.errors import InputError
 from mooring.render.terminal import picture

@@ -28,7 +28,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "Isolation": "diagnosis:IsolationDocument",
     "Machine": "machine:MachineDocument",
     "NearestChanges": "changes:NearestChangesDocument",
-    "NodeArchive": "nodearchive:NodeArchiveDocument",
+    "NodeArchive": "machine:NodeArchiveDocument",
     "Plan": "plan:PlanDocument",
     "PodResources": "podresources:PodResourcesDocument",
     "Resize": "resize:ResizeDocument",

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.checkpoint.replacement import write_atomically, write_together
+from mooring.checkpoint.store import write_atomically, write_together
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.dra.allocation import AllocationResult

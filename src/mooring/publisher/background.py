@@ -11,10 +11,9 @@ from collections.abc import Callable
 
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.fields import Report
-from mooring.publisher.metrics import PublisherMetrics
 from mooring.publisher.observation import EngineObserver, Observation
 from mooring.publisher.pace import Rhythm
-from mooring.publisher.publisher import Publisher, PublisherCounts
+from mooring.publisher.publisher import Publisher, PublisherCounts, PublisherMetrics
 from mooring.service.cluster.apiserver import Cluster
 
 

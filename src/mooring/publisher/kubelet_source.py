@@ -18,10 +18,9 @@ from mooring.core.errors import MooringError
 from mooring.devicemanager.state import Device
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.node.start import CPU_FILE, MEMORY_FILE
-from mooring.publisher.device_checkpoint import FILE as DEVICE_FILE
-from mooring.publisher.device_checkpoint import held_devices, read_checkpoint
 from mooring.publisher.facts_document import digest_of
-from mooring.publisher.naming import Names, Sets, device_state, disagreement, named
+from mooring.publisher.naming import FILE as DEVICE_FILE
+from mooring.publisher.naming import Names, Sets, device_state, disagreement, held_devices, named, read_checkpoint
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.publisher.observation import Observation
 from mooring.publisher.restored import NodeKind, kind_of, rejoined, restored

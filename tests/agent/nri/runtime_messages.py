@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mooring.agent.nri.convert import resources_from, resources_to
 from mooring.agent.nri.messages import NRI
+from mooring.agent.nri.methods import resources_from, resources_to
 from mooring.agent.nri.types import ContainerUpdate, PodSandbox, RuntimeContainer
 
 

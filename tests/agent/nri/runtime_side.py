@@ -12,10 +12,8 @@ from typing import Any
 from tests.agent.nri.runtime_messages import container_to, pod_to
 
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
-from mooring.agent.nri.convert import resources_to
-from mooring.agent.nri.errors import NRIError
 from mooring.agent.nri.messages import NRI, PLUGIN_SERVICE
-from mooring.agent.nri.observer import LostAnswer, Runtime, SessionObserver
+from mooring.agent.nri.methods import resources_to
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.ttrpc import Request, Status, TTRPCClient, TTRPCServer
 from mooring.agent.nri.types import (
@@ -23,8 +21,12 @@ from mooring.agent.nri.types import (
     ContainerUpdate,
     Event,
     LinuxResources,
+    LostAnswer,
+    NRIError,
     PodSandbox,
+    Runtime,
     RuntimeContainer,
+    SessionObserver,
 )
 
 TIMEOUT = 20.0

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.agent.nri.runtime_messages import container_to, pod_to, update_from
 
-from mooring.agent.nri.convert import adjustment_to, container_from, pod_from, resources_from, resources_to, update_to
 from mooring.agent.nri.messages import NRI
+from mooring.agent.nri.methods import adjustment_to, container_from, pod_from, resources_from, resources_to, update_to
 from mooring.agent.nri.types import (
     ContainerAdjustment,
     ContainerState,

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.agent.nri.errors import OversizedError, ProtocolError
 from mooring.agent.nri.frames import (
     BODY_LIMIT,
     FRAME_LIMIT,
@@ -20,6 +19,7 @@ from mooring.agent.nri.frames import (
     encode_frames,
     encode_message,
 )
+from mooring.agent.nri.types import OversizedError, ProtocolError
 
 bodies = st.binary(max_size=3 * FRAME_LIMIT)
 messages = st.builds(TTRPCMessage, st.integers(0, 2**32 - 1), st.integers(0, 255), bodies, st.integers(0, 255))

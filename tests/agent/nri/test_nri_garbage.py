@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Listening, Pinning, about
 
 from mooring.agent.nri.connection import Connection
-from mooring.agent.nri.errors import ConnectionLostError, NRIError, ProtocolError
 from mooring.agent.nri.frames import (
     SEND_LIMIT,
     FrameReader,
@@ -24,6 +23,7 @@ from mooring.agent.nri.frames import (
 )
 from mooring.agent.nri.messages import PLUGIN_SERVICE, TTRPC
 from mooring.agent.nri.session import PluginOptions, Session
+from mooring.agent.nri.types import ConnectionLostError, NRIError, ProtocolError
 
 
 def request(stream: int, method: str = "CreateContainer", payload: bytes | None = None) -> bytes:

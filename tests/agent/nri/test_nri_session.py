@@ -12,14 +12,22 @@ import pytest
 from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Pair, Pinning, RuntimeSide, about, make_pair
 
 from mooring.agent.nri import ttrpc
-from mooring.agent.nri.deadlines import Deadlines
-from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError, RefusalError, RemoteError
+from mooring.agent.nri.dispatch import Deadlines
 from mooring.agent.nri.frames import QUEUE_LIMIT, SEND_LIMIT
 from mooring.agent.nri.messages import NRI
-from mooring.agent.nri.observer import Loss, Runtime
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.ttrpc import Status
-from mooring.agent.nri.types import ContainerUpdate, Event, LinuxResources
+from mooring.agent.nri.types import (
+    CallTimeoutError,
+    ConnectionLostError,
+    ContainerUpdate,
+    Event,
+    LinuxResources,
+    Loss,
+    RefusalError,
+    RemoteError,
+    Runtime,
+)
 
 OTHER = replace(CONTAINER, id="container-2")
 UPDATE = ContainerUpdate("container-2", LinuxResources(cpus="0", mems="0"))

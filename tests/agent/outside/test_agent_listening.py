@@ -8,8 +8,7 @@ from typing import Any, cast
 from tests.service.recorded_log import RecordedLog
 
 from mooring.agent.adapter import RuntimeAdapter, SessionListener
-from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError
-from mooring.agent.nri.observer import Runtime
+from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, Runtime
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.health import SILENCE
 from mooring.agent.status.metrics import AgentMetrics

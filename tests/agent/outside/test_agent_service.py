@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from mooring.agent.options import AgentOptions
+from mooring.service.daemon import notify, watchdog_seconds
 from mooring.service.logs import set_level, start_log
-from mooring.service.notify import notify, watchdog_seconds
 from mooring.service.options import LogFormat, LogLevel
 
 UNIT = Path(__file__).resolve().parents[3] / "packaging" / "systemd" / "mooring-agent.service"

@@ -24,8 +24,7 @@ from tests.documents.validation import complaints
 from tests.patience import until
 from tests.render.pictured import terminal_text
 
-from mooring.agent.status.api import status_pages
-from mooring.agent.status.client import ask_machine, ask_status
+from mooring.agent.status.api import ask_machine, ask_status, status_pages
 from mooring.agent.status.picture import status_view
 from mooring.agent.status.snapshot import AgentCounts, EffectiveSet, InForce, Published, RuntimeLink, Snapshot
 from mooring.agent.status.status_document import status_document

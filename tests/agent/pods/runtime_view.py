@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.pods.quotas import PERIOD, quota_of, shares_of
-from mooring.agent.pods.resolve import asked_of
+from mooring.agent.pods.quotas import PERIOD, asked_of, quota_of, shares_of
 from mooring.core.pod import Container, Pod, QoS
 from mooring.manifest.defaults import total_limits, total_requests
 

@@ -11,7 +11,8 @@ from tests.agent.pods.runtime_view import container_of, recorded, sandbox_of
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 
 from mooring.agent.nri.types import PodSandbox, RuntimeContainer
-from mooring.agent.pods.resolve import asked_of, differences
+from mooring.agent.pods.quotas import asked_of
+from mooring.agent.pods.resolve import differences
 from mooring.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 
 PODS = {

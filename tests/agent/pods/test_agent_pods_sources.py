@@ -10,8 +10,8 @@ from tests.agent.pods.runtime_view import containers_of, sandbox_of
 from tests.cpumanager.pods import container, guaranteed
 
 from mooring.agent.nri.types import PodSandbox
+from mooring.agent.pods.api import MOST_REMEMBERED, KnownPods
 from mooring.agent.pods.derive import Guess
-from mooring.agent.pods.known import MOST_REMEMBERED, KnownPods
 from mooring.agent.pods.resolve import resolved
 from mooring.agent.pods.source import MOST_ANNOTATIONS, PodSources, kept_annotations
 from mooring.core.pod import Pod

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from tests.agent.simulated_runtime import Stage
 from tests.agent.wire.wired_runtime import WiredRuntime
 
-from mooring.agent.nri.errors import RefusalError
-from mooring.agent.nri.types import LinuxResources
+from mooring.agent.nri.types import LinuxResources, RefusalError
 
 SHARED = LinuxResources(shares=2)
 

@@ -21,19 +21,22 @@ from tests.agent.nri.runtime_messages import container_to, pod_to, update_from
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide, about
 from tests.agent.simulated_runtime import KilledError, Runtime
 
-from mooring.agent.nri.convert import resources_from, resources_to
-from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError, NRIError, RefusalError, RemoteError
 from mooring.agent.nri.messages import NRI
-from mooring.agent.nri.methods import EVENT_METHODS
-from mooring.agent.nri.observer import Runtime as Introduction
+from mooring.agent.nri.methods import EVENT_METHODS, resources_from, resources_to
 from mooring.agent.nri.types import (
+    CallTimeoutError,
+    ConnectionLostError,
     ContainerAdjustment,
     ContainerUpdate,
     Event,
     LinuxResources,
+    NRIError,
     PodSandbox,
+    RefusalError,
+    RemoteError,
     RuntimeContainer,
 )
+from mooring.agent.nri.types import Runtime as Introduction
 
 _CONTAINERD = Introduction("containerd", "v2.1.9")
 _METHODS = {event: method for method, event in EVENT_METHODS.items()}

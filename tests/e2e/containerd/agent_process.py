@@ -16,7 +16,7 @@ from tests.e2e.containerd.cri import Pod
 from tests.e2e.containerd.runtime import Runtime
 from tests.patience import until
 
-from mooring.agent.status.client import ask_status
+from mooring.agent.status.api import ask_status
 from mooring.core.errors import InputError
 
 _CONFIGURATION = """\

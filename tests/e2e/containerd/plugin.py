@@ -10,8 +10,6 @@ from pathlib import Path
 
 from tests.patience import until
 
-from mooring.agent.nri.errors import NRIError, RefusalError
-from mooring.agent.nri.observer import LostAnswer, Runtime, SessionObserver
 from mooring.agent.nri.plugin import StopSignal, connect_to, run_plugin
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import (
@@ -19,8 +17,13 @@ from mooring.agent.nri.types import (
     ContainerUpdate,
     Event,
     LinuxResources,
+    LostAnswer,
+    NRIError,
     PodSandbox,
+    RefusalError,
+    Runtime,
     RuntimeContainer,
+    SessionObserver,
 )
 
 

@@ -14,9 +14,9 @@ from tests.agent.nri.recordings import FOLDER, Scripted, Tap, tapped, write_reco
 from tests.e2e.containerd.runtime import parts_named, running
 from tests.patience import until
 
-from mooring.agent.nri.errors import ConnectionLostError
 from mooring.agent.nri.plugin import connect_to
 from mooring.agent.nri.session import PluginOptions, Session
+from mooring.agent.nri.types import ConnectionLostError
 
 WORK = Path("/tmp/nri")  # noqa: S108 - named in the recorded messages, so it says nothing about the machine
 

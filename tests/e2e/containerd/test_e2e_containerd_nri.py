@@ -205,7 +205,7 @@ def test_a_pod_that_is_resized_is_told_where_the_runtime_knows_how(node: Contain
 
 _STARTED = """#!{python}
 import os
-from mooring.agent.nri.observer import SessionObserver
+from mooring.agent.nri.types import SessionObserver
 from mooring.agent.nri.plugin import given_by, run_given_plugin
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import ContainerAdjustment, Event, LinuxResources

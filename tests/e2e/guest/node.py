@@ -26,7 +26,7 @@ from tests.e2e.containerd.images import BUSYBOX
 from tests.e2e.guest.report import IMAGE, OVERLAY
 
 from mooring.agent.pods.quotas import quota_of, shares_of
-from mooring.agent.status.client import ask_machine, ask_status
+from mooring.agent.status.api import ask_machine, ask_status
 from mooring.core.errors import InputError
 from mooring.core.machine import Machine
 

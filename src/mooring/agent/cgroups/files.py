@@ -19,6 +19,9 @@ from mooring.core.errors import InputError, MooringError
 
 _CHUNK_BYTES: Final = 65536
 """Far more than the list of CPUs of any machine: the kernel hands it out at once."""
+MOUNTS: Final = "proc/self/mountinfo"
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+"""How the kernel writes spaces and the like in paths."""
 
 
 class CGroupTrouble(Enum):
@@ -115,11 +118,6 @@ def _refusal(error: OSError, path: str) -> GroupError:
         there = os.path.isdir(os.path.dirname(path))  # noqa: PTH112, PTH120 - paths are texts here: one per container
         return GroupError(CGroupTrouble.NO_CONTROLLER if there else CGroupTrouble.GONE, path)
     return GroupError(CGroupTrouble.NOT_PERMITTED, path, error.strerror or "")
-
-
-MOUNTS: Final = "proc/self/mountinfo"
-_OCTAL: Final = re.compile(r"\\([0-7]{3})")
-"""How the kernel writes spaces and the like in paths."""
 
 
 class Version(Enum):

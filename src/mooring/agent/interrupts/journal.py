@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 
 from mooring.agent.interrupts.files import InterruptTrouble, IRQFiles
-from mooring.checkpoint.replacement import write_together
-from mooring.checkpoint.store import make_folder, read_state_file
+from mooring.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError, MooringError
 from mooring.extensions.interrupts import Interrupt
@@ -25,6 +24,8 @@ from mooring.extensions.steering import Kept, Memory, Steering, Step, written
 FILE = "interrupts.json"
 KIND = "InterruptJournal"
 VERSION = 1
+Told = Callable[[Step, InterruptTrouble | None], object]
+"""Is told what came of each write."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -102,10 +103,6 @@ def _memory(text: str, boot: str) -> Memory:
             for number, row in found.interrupts.items()
         }
     )
-
-
-Told = Callable[[Step, InterruptTrouble | None], object]
-"""Is told what came of each write."""
 
 
 class InterruptWriter:

@@ -12,8 +12,8 @@ import struct
 import threading
 from collections.abc import Callable
 
-from mooring.agent.nri.errors import ConnectionLostError, NRIError, ProtocolError
 from mooring.agent.nri.frames import FrameReader, encode_frames
+from mooring.agent.nri.types import ConnectionLostError, NRIError, ProtocolError
 
 PLUGIN_CONNECTION = 1
 """Where the plugin answers and the runtime calls."""

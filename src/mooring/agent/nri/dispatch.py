@@ -1,18 +1,44 @@
-"""From a request to its answer: which method of the handler is called with what, and what becomes of its errors."""
+"""From a request to its answer, in time: the handler's method, its errors, and what happens when it is late.
+
+A runtime that waits too long gives its plugin up and goes on without it, which would let a container start anywhere. So
+a request that is not answered within a budget is answered by a thread of its own, while the handler still works
+(:class:`Deadlines`). Either the handler or the clock answers; a :class:`Turn` decides which.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from mooring.agent.nri.convert import adjustment_to, container_from, pod_from, resources_from, update_to
-from mooring.agent.nri.errors import MisuseError, RefusalError
 from mooring.agent.nri.messages import NRI
-from mooring.agent.nri.methods import EVENT_METHODS, UnreadableError, event_of, parse, runtime_of, subscription
-from mooring.agent.nri.observer import Runtime, SessionObserver
+from mooring.agent.nri.methods import (
+    EVENT_METHODS,
+    UnreadableError,
+    adjustment_to,
+    container_from,
+    event_of,
+    parse,
+    pod_from,
+    resources_from,
+    runtime_of,
+    subscription,
+    update_to,
+)
 from mooring.agent.nri.ttrpc import Status
-from mooring.agent.nri.types import ContainerUpdate, Event, Handler, PodSandbox, RuntimeContainer
+from mooring.agent.nri.types import (
+    ContainerUpdate,
+    Event,
+    Handler,
+    MisuseError,
+    PodSandbox,
+    RefusalError,
+    Runtime,
+    RuntimeContainer,
+    SessionObserver,
+)
 
 _SYNCHRONIZE_LIMIT = 100_000
 """Pods and containers of a split Synchronize that are collected at most."""
@@ -138,3 +164,80 @@ def _has_own_method(event: Event, method: str) -> bool:
 def _with_updates(name: str, updates: Sequence[ContainerUpdate]) -> bytes:
     reply: Any = NRI[name](update=map(update_to, updates))
     return bytes(reply.SerializeToString())
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """The right to answer one request; only one can have it."""
+
+    arrived: float
+    deadline: float
+    expire: Callable[[], None]
+    """Answers instead of the handler."""
+    _taken: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def taken(self) -> bool:
+        """Whether somebody has taken it."""
+        return self._taken.locked()
+
+    def take(self) -> bool:
+        """Return whether the caller is the one that answers."""
+        return self._taken.acquire(blocking=False)
+
+
+class Deadlines:
+    """Runs what is due, in a thread of its own, until it is stopped."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._turns: set[Turn] = set()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="nri-deadlines", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; what is not due yet never comes due."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        if self._thread.ident is not None and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def begin(self, budget: float, expire: Callable[[], None]) -> Turn:
+        """Return a turn that expires after ``budget`` seconds unless somebody takes it before."""
+        now = self._clock()
+        turn = Turn(now, now + budget, expire)
+        with self._changed:
+            self._turns.add(turn)
+            self._changed.notify()
+        return turn
+
+    def end(self, turn: Turn) -> bool:
+        """Take a turn and return whether it was still to be had."""
+        with self._changed:
+            self._turns.discard(turn)
+        return turn.take()
+
+    def since(self, turn: Turn) -> float:
+        """Return the seconds since a request arrived."""
+        return self._clock() - turn.arrived
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if self._stopped:
+                    return
+                now = self._clock()
+                due = [turn for turn in self._turns if turn.deadline <= now]
+                self._turns.difference_update(due)
+                if not due:
+                    nearest = min((turn.deadline for turn in self._turns), default=None)
+                    self._changed.wait(None if nearest is None else nearest - now)
+            for turn in due:
+                if turn.take():
+                    turn.expire()

@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from mooring.agent.nri.errors import OversizedError, ProtocolError
+from mooring.agent.nri.types import OversizedError, ProtocolError
 
 FRAME_LIMIT = 4096
 """Largest payload of a frame that a runtime takes: it reads each frame through a buffer of this size."""

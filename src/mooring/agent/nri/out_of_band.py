@@ -14,16 +14,16 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from mooring.agent.nri.errors import ConnectionLostError
-from mooring.agent.nri.observer import SessionObserver
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import (
+    ConnectionLostError,
     ContainerAdjustment,
     ContainerUpdate,
     Event,
     LinuxResources,
     PodSandbox,
     RuntimeContainer,
+    SessionObserver,
 )
 
 Updates = Callable[[Sequence[PodSandbox], Sequence[RuntimeContainer]], Sequence[ContainerUpdate]]

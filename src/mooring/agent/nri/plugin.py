@@ -10,10 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from mooring.agent.nri.errors import ConnectionLostError, MisuseError, NRIError
-from mooring.agent.nri.observer import SessionObserver
 from mooring.agent.nri.session import PluginOptions, Session
-from mooring.agent.nri.types import Handler
+from mooring.agent.nri.types import ConnectionLostError, Handler, MisuseError, NRIError, SessionObserver
 
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0

@@ -11,19 +11,20 @@ import socket
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
-from mooring.agent.nri.deadlines import Deadlines, Turn
-from mooring.agent.nri.dispatch import Dispatcher, PluginAnswer
-from mooring.agent.nri.errors import (
+from mooring.agent.nri.dispatch import Deadlines, Dispatcher, PluginAnswer, Turn
+from mooring.agent.nri.messages import NRI, PLUGIN_SERVICE, RUNTIME_SERVICE
+from mooring.agent.nri.methods import Substitute, subjects_of, substitute
+from mooring.agent.nri.ttrpc import Request, Status, TTRPCClient, TTRPCServer
+from mooring.agent.nri.types import (
     ConnectionLostError,
+    Handler,
+    Loss,
+    LostAnswer,
     MisuseError,
     OversizedError,
     ProtocolError,
+    SessionObserver,
 )
-from mooring.agent.nri.messages import NRI, PLUGIN_SERVICE, RUNTIME_SERVICE
-from mooring.agent.nri.methods import Substitute, subjects_of, substitute
-from mooring.agent.nri.observer import Loss, LostAnswer, SessionObserver
-from mooring.agent.nri.ttrpc import Request, Status, TTRPCClient, TTRPCServer
-from mooring.agent.nri.types import Handler
 
 _QUEUE_LIMIT = 1024
 """Requests that wait for the handler; a runtime waits for each answer, so more than a few are an attack or a defect."""

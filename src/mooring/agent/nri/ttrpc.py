@@ -17,9 +17,9 @@ from enum import IntEnum
 from google.protobuf.message import DecodeError
 
 from mooring.agent.nri.connection import Connection
-from mooring.agent.nri.errors import CallTimeoutError, ConnectionLostError, ProtocolError, RemoteError
 from mooring.agent.nri.frames import MessageReader, MessageType, TTRPCMessage, encode_message
 from mooring.agent.nri.messages import TTRPC
+from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, ProtocolError, RemoteError
 
 
 class Status(IntEnum):

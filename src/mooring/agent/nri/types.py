@@ -1,14 +1,17 @@
-"""What a runtime tells a plugin, and what a plugin answers: plain values without protobuf.
+"""What a runtime and a plugin exchange, in plain values without protobuf: events, answers and errors.
 
 Names are those of the NRI's api.proto. What is not set is None (numbers) or empty (texts); a number of 0 in values that
 come from the CRI (``pod_resources``, the resources of an update) means "not set" too, which is left to the reader.
+
+:class:`Handler` is the plugin, :class:`SessionObserver` receives what metrics, logs and the repair of a lost answer
+need, and every error of the package is an :class:`NRIError`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Protocol
 
 CLAIM_VARIABLE = "MOORING_CLAIM_"
@@ -132,7 +135,7 @@ class ContainerUpdate:
 class Handler(Protocol):
     """What a plugin does; calls come one after another, from one thread.
 
-    An :class:`~mooring.agent.nri.errors.RefusalError` is answered as an error with its text.
+    An :class:`~mooring.agent.nri.types.RefusalError` is answered as an error with its text.
     """
 
     def configure(self, config: str, runtime: str, version: str) -> frozenset[Event]:
@@ -158,3 +161,110 @@ class Handler(Protocol):
 
     def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         """Learn everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The runtime at the other end, as it introduced itself."""
+
+    name: str
+    version: str
+    nri_version: str = ""
+    """Empty before NRI 0.12."""
+    request_timeout: float = 0.0
+    """Seconds after which the runtime gives a plugin up; 0 when it did not say."""
+
+
+class Loss(Enum):
+    """Why an answer did not reach the runtime."""
+
+    LATE = "late"
+    """The budget was over, and the runtime had been answered without it."""
+    CLOSED = "closed"
+    """The connection was gone."""
+    OVERSIZED = "oversized"
+    """It was larger than a runtime takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostAnswer:
+    """A handler has decided, and the runtime does not know: what it was told instead is in ``refused``."""
+
+    method: str
+    pod_id: str
+    container_id: str
+    seconds: float
+    """From the arrival of the request to the handler's return."""
+    loss: Loss
+    refused: bool
+    """Whether the runtime was told an error; otherwise it was told nothing, or that all is well without changes."""
+
+
+class SessionObserver:
+    """Does nothing about anything; a subclass or a look-alike overrides what it wants.
+
+    Calls come from the plugin's own thread, never two at once.
+    """
+
+    def connected(self, runtime: Runtime) -> None:
+        """Learn that the runtime has configured the plugin."""
+
+    def synchronized(self, pods: int, containers: int) -> None:
+        """Learn that Synchronize was answered: from now on events come."""
+
+    def answered(self, method: str, seconds: float, *, refused: bool) -> None:
+        """Learn how long a request took from its arrival to its answer."""
+
+    def lost(self, answer: LostAnswer) -> None:
+        """Learn that what a handler decided did not reach the runtime."""
+
+    def failed(self, method: str, error: Exception) -> None:
+        """Learn that a handler broke; the runtime was refused."""
+
+    def disconnected(self, why: NRIError, retry_in: float) -> None:
+        """Learn that the connection is gone or was not had, and when the next try is, in seconds."""
+
+
+class NRIError(Exception):
+    """Root of every error of this package."""
+
+
+class RefusalError(NRIError):
+    """A handler's "no": the runtime gets the text and gives up what it was about to do.
+
+    At CreateContainer the container is not made, at StartContainer it does not start, at UpdateContainer nothing
+    changes. The text reaches the runtime's client, so the kubelet shows it in the pod's events.
+    """
+
+
+class ConnectionLostError(NRIError):
+    """The other side is gone, or this side has closed the connection."""
+
+
+class ProtocolError(ConnectionLostError):
+    """The other side said something that is no NRI. The connection was closed: nothing after it can be trusted."""
+
+
+class OversizedError(NRIError):
+    """A message of our own is too large for the other side; it was not sent."""
+
+
+class MisuseError(NRIError):
+    """A call that would wait for itself, or that was made without a connection."""
+
+
+class RemoteError(NRIError):
+    """The other side answered a call with an error.
+
+    Attributes:
+        code: gRPC status code, for example 12 for a method that it does not know.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code = code
+        self.message = message
+        super().__init__(message or f"status {code}")
+
+
+class CallTimeoutError(NRIError):
+    """The other side did not answer a call in time; its answer, should it come, is dropped."""

@@ -7,7 +7,9 @@ CPU is more than one share, so different amounts have different shares: between 
 
 from __future__ import annotations
 
-from mooring.core.pod import Pod, QoS, ResourceList
+from mooring.agent.nri.types import LinuxResources
+from mooring.core.pod import Container, Pod, QoS, ResourceList
+from mooring.core.quantity import Quantity
 from mooring.manifest.defaults import total_limits
 
 PERIOD = 100_000
@@ -65,6 +67,29 @@ def milli_of_quota(quota: int, period: int = PERIOD) -> tuple[int, int]:
     """
     least = 1 if quota <= LEAST_QUOTA else -(-quota * 1000 // period)
     return least, ((quota + 1) * 1000 - 1) // period
+
+
+def asked_of(pod: Pod, container: Container, period: int = PERIOD) -> LinuxResources:
+    """Return what the kubelet asks of the runtime for a container at its creation; 0 means not set.
+
+    A limit that the container does not have is the pod's, and a CPU request that it does not have is the limit.
+    """
+    cpu, memory = _limit(pod, container, "cpu"), _limit(pod, container, "memory")
+    limit = cpu.milli if cpu is not None else 0
+    request = container.requests.get("cpu")
+    return LinuxResources(
+        shares=shares_of(limit if request is None else request.milli),
+        quota=quota_of(limit, period),
+        period=period,
+        memory_limit=memory.units if memory is not None else 0,
+    )
+
+
+def _limit(pod: Pod, container: Container, name: str) -> Quantity | None:
+    own = container.limits.get(name)
+    if own is not None and not own.is_zero:
+        return own
+    return pod.resources.limits.get(name) if pod.resources is not None else None
 
 
 def quota_of_pod(pod: Pod, period: int = PERIOD) -> int:

@@ -16,8 +16,7 @@ from typing import Any
 
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.pods.derive import amounts_of
-from mooring.agent.pods.quotas import PERIOD
-from mooring.agent.pods.resolve import asked_of
+from mooring.agent.pods.quotas import PERIOD, asked_of
 from mooring.agent.pods.source import kept_annotations
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod, ResourceList

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from mooring.agent.nri.types import LinuxResources, PodSandbox, RuntimeContainer
+from mooring.agent.nri.types import PodSandbox, RuntimeContainer
 from mooring.agent.pods.derive import Guess, derived, qos_of_cgroup
-from mooring.agent.pods.quotas import PERIOD, quota_of, shares_of
+from mooring.agent.pods.quotas import PERIOD, asked_of
 from mooring.agent.pods.source import OnePod
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod
-from mooring.core.quantity import Quantity
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pod_fields import scale_down_grace
 from mooring.manifest.pods import DEFAULT_GATES
@@ -151,29 +150,6 @@ def _is_ephemeral(pod: Pod, told: RuntimeContainer) -> bool:
     wanted = asked_of(pod, Container(told.name), told.resources.period or PERIOD)
     sizes = (told.resources.shares or 0, max(told.resources.quota or 0, 0), told.resources.memory_limit or 0)
     return sizes == (wanted.shares, wanted.quota, wanted.memory_limit)
-
-
-def asked_of(pod: Pod, container: Container, period: int = PERIOD) -> LinuxResources:
-    """Return what the kubelet asks of the runtime for a container at its creation; 0 means not set.
-
-    A limit that the container does not have is the pod's, and a CPU request that it does not have is the limit.
-    """
-    cpu, memory = _limit(pod, container, "cpu"), _limit(pod, container, "memory")
-    limit = cpu.milli if cpu is not None else 0
-    request = container.requests.get("cpu")
-    return LinuxResources(
-        shares=shares_of(limit if request is None else request.milli),
-        quota=quota_of(limit, period),
-        period=period,
-        memory_limit=memory.units if memory is not None else 0,
-    )
-
-
-def _limit(pod: Pod, container: Container, name: str) -> Quantity | None:
-    own = container.limits.get(name)
-    if own is not None and not own.is_zero:
-        return own
-    return pod.resources.limits.get(name) if pod.resources is not None else None
 
 
 def _text(amount: int | None) -> str:

@@ -34,7 +34,7 @@ class Adjusted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An error for the runtime; the shell raises it as :class:`~mooring.agent.nri.errors.RefusalError`."""
+    """An error for the runtime; the shell raises it as :class:`~mooring.agent.nri.types.RefusalError`."""
 
     text: str
     """``REASON: message``, the kubelet's where it is the engine that refuses."""

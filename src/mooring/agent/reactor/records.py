@@ -1,13 +1,27 @@
-"""Keeping track of sandboxes and containers as events name them."""
+"""Sandboxes and containers on record: as events name them, and as Synchronize lists them.
+
+containerd lists neither a sandbox in state Unknown nor a container in state UNKNOWN. These are what it calls them after
+its own restart when their shim does not answer in time; their programs run on. So of what the agent knows and the list
+lacks the control groups are asked: a container with processes keeps its place, and is ended when its group is gone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 
-from mooring.agent.nri.types import PodSandbox, RuntimeContainer
+from mooring.agent.nri.types import ContainerState, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.desired import on_record
-from mooring.agent.reactor.values import AgentState, KnownContainer, Phase, Setting
+from mooring.agent.reactor.effects import AgentReport, ReportKind
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Phase, Setting
+
+_PHASES = {
+    ContainerState.CREATED: Phase.CREATED,
+    ContainerState.PAUSED: Phase.RUNNING,
+    ContainerState.RUNNING: Phase.RUNNING,
+    ContainerState.STOPPED: Phase.ENDED,
+}
 
 
 def with_sandbox(state: AgentState, sandbox: PodSandbox) -> AgentState:
@@ -95,3 +109,138 @@ def messages_of(state: AgentState, sandbox_id: str) -> tuple[RuntimeContainer, .
         for one in state.containers.values()
         if one.sandbox_id == sandbox_id
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """A control group that tells whether something runs."""
+
+    id: str
+    """Of the container or sandbox."""
+    cgroup: str
+    """``cgroups_path`` as the runtime gave it."""
+    pid: int
+    """A process in it; 0 when none is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A state with what there is, and what to report of it."""
+
+    state: AgentState
+    reports: tuple[AgentReport, ...] = ()
+
+
+def unlisted(
+    state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
+) -> tuple[ListedGroup, ...]:
+    """Return the control groups of what the agent knows to have run and the runtime does not list."""
+    boxes, made = {one.id for one in sandboxes}, {one.id for one in containers}
+    return (
+        *(
+            ListedGroup(one.id, one.cgroup, one.pid)
+            for one in _known_containers(state)
+            if one.id not in made and one.cgroup and one.phase in HAS_CGROUP
+        ),
+        *(
+            ListedGroup(one.id, one.cgroups_path, one.pid)
+            for one in _known_sandboxes(state).values()
+            if one.id not in boxes and one.cgroups_path
+        ),
+    )
+
+
+def kept_sandboxes(
+    state: AgentState,
+    sandboxes: Sequence[PodSandbox],
+    containers: Sequence[RuntimeContainer],
+    running: AbstractSet[str],
+) -> tuple[PodSandbox, ...]:
+    """Return the sandboxes that are not listed and stay: with processes, or with a container that stays or is listed.
+
+    Args:
+        state: knows them.
+        sandboxes: that are listed.
+        containers: that are listed.
+        running: ids of those of :func:`unlisted` that have processes.
+    """
+    needed = {one.pod_sandbox_id for one in containers}
+    needed |= {one.sandbox_id for one in _kept_containers(state, containers, running)}
+    ids = {one.id for one in sandboxes}
+    return tuple(
+        one for one in _known_sandboxes(state).values() if one.id not in ids and (one.id in needed or one.id in running)
+    )
+
+
+def listed(
+    state: AgentState,
+    sandboxes: Sequence[PodSandbox],
+    containers: Sequence[RuntimeContainer],
+    running: AbstractSet[str],
+) -> Listing:
+    """Take over the runtime's lists, with the arguments of :func:`kept_sandboxes`.
+
+    Containers that are just being created are on no list.
+    """
+    kept = kept_sandboxes(state, sandboxes, containers, running)
+    boxes = {one.id: one for one in (*sandboxes, *kept)}
+    known: dict[str, KnownContainer] = {}
+    reports = [_box_report(one) for one in kept]
+    for container in containers:
+        sandbox = boxes.get(container.pod_sandbox_id)
+        if sandbox is None:
+            text = f"{container.name} is listed and its sandbox {container.pod_sandbox_id} is not: its pod is unknown"
+            reports.append(AgentReport(ReportKind.CONTAINER_UNPLACED, text, "", container.id))
+            continue
+        before = state.containers.get(container.id)
+        known[container.id] = KnownContainer(
+            id=container.id,
+            sandbox_id=sandbox.id,
+            uid=sandbox.uid,
+            name=container.name,
+            phase=_phase(before, container),
+            record=on_record(container.resources),
+            asked=container.resources if before is None else before.asked,
+            pid=container.pid,
+            cgroup=container.cgroups_path,
+            shown=None if before is None else before.shown,
+            claims=container.claims,
+        )
+    for one in _kept_containers(state, containers, running):
+        # Without its sandbox no event would end it.
+        if one.sandbox_id in boxes:
+            known[one.id] = replace(one, unlisted=True)
+            text = f"{one.name} runs and the runtime does not list it; it keeps its CPUs"
+            reports.append(AgentReport(ReportKind.RUNS_UNLISTED, text, one.uid, one.id))
+    for one in state.containers.values():
+        if one.phase is Phase.CREATING and one.id not in known and one.sandbox_id in boxes:
+            known[one.id] = one
+    return Listing(replace(state, sandboxes=boxes, containers=known), tuple(reports))
+
+
+def _kept_containers(
+    state: AgentState, containers: Sequence[RuntimeContainer], running: AbstractSet[str]
+) -> Iterable[KnownContainer]:
+    ids = {one.id for one in containers}
+    return [one for one in _known_containers(state) if one.id in running and one.id not in ids]
+
+
+def _known_containers(state: AgentState) -> Iterable[KnownContainer]:
+    return {**state.last_seen.containers, **state.containers}.values()
+
+
+def _known_sandboxes(state: AgentState) -> dict[str, PodSandbox]:
+    return {**state.last_seen.sandboxes, **state.sandboxes}
+
+
+def _box_report(sandbox: PodSandbox) -> AgentReport:
+    place = f"{sandbox.namespace}/{sandbox.name}"
+    text = f"the runtime does not list the sandbox of {place}; its running containers keep their CPUs"
+    return AgentReport(ReportKind.RUNS_UNLISTED, text, sandbox.uid)
+
+
+def _phase(before: KnownContainer | None, container: RuntimeContainer) -> Phase:
+    phase = _PHASES.get(container.state, Phase.CREATED)
+    if phase is Phase.CREATED and (container.pid or (before is not None and before.phase is Phase.STARTING)):
+        return Phase.STARTING
+    return phase

@@ -16,9 +16,9 @@ from mooring.agent.nri.types import PodSandbox, RuntimeContainer
 from mooring.agent.reactor.assigned import files_after_restart, sweep
 from mooring.agent.reactor.desired import DesiredSettings, difference, lift_of_pod, nodes_of, write_of
 from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Occasion, ReportKind
-from mooring.agent.reactor.listing import kept_sandboxes, listed
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome
 from mooring.agent.reactor.placing import EMPTY_SHARED_POOL, opted_out, place, report_unplaced, started, without_pod
+from mooring.agent.reactor.records import kept_sandboxes, listed
 from mooring.agent.reactor.resizing import releases_resumed, resize_missed, resizes
 from mooring.agent.reactor.resume import cpus_of, recoverable, with_entries
 from mooring.agent.reactor.updates import outcome, refreshed
@@ -86,7 +86,7 @@ def synchronize(
         pods: by uid, for :func:`unknown_pods`.
         observer: receives the engine's facts, for metrics.
         now: the present moment, for releases that go on or begin anew.
-        running: ids of those of :func:`~mooring.agent.reactor.listing.unlisted` that have processes.
+        running: ids of those of :func:`~mooring.agent.reactor.records.unlisted` that have processes.
     """
     found = listed(state, sandboxes, containers, running)
     now = now or found.state.kubelet.node.moment

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mooring.agent.reactor.effects import DropAssigned, SweepAssigned, WriteAssigned
 from mooring.agent.reactor.values import Assigned
-from mooring.checkpoint.replacement import system_words
+from mooring.checkpoint.store import system_words
 
 CPUSET_FILE = "assigned.cpuset"
 MEMSET_FILE = "assigned.memset"

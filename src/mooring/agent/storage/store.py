@@ -21,8 +21,7 @@ from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.resume import Stored
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import Journal, JournalError, JournalWriter, read_journal
-from mooring.checkpoint.replacement import system_words, write_together
-from mooring.checkpoint.store import make_folder, read_state_file
+from mooring.checkpoint.store import make_folder, read_state_file, system_words, write_together
 from mooring.core.errors import InputError
 from mooring.kubelet.kubelet import StateTexts
 from mooring.node.start import CPU_FILE, MEMORY_FILE

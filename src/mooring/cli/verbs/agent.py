@@ -93,8 +93,8 @@ def _given() -> Session | None:
     """
     if "NRI_PLUGIN_SOCKET" not in os.environ:
         return None
-    from mooring.agent.nri.errors import MisuseError, NRIError  # noqa: PLC0415 - needs the extra
     from mooring.agent.nri.plugin import given_by  # noqa: PLC0415 - as above
+    from mooring.agent.nri.types import MisuseError, NRIError  # noqa: PLC0415 - needs the extra
 
     try:
         return given_by(os.environ)

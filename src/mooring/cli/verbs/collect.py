@@ -24,7 +24,7 @@ from mooring.core.machine import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mooring.documents.nodearchive import NodeArchiveDocument
+    from mooring.documents.machine import NodeArchiveDocument
 
 _SHOWN = 20
 """Warnings about single files; a computer that hides its sysfs would else print thousands."""

@@ -182,7 +182,7 @@ def _publisher(asked: Asked, source: Source, rhythm: Rhythm) -> Publisher:
 def _running(publisher: Publisher, address: Address | None) -> int:
     from contextlib import closing, nullcontext  # noqa: PLC0415 - only where something runs on
 
-    from mooring.service.signals import stop_signals  # noqa: PLC0415 - as above
+    from mooring.service.daemon import stop_signals  # noqa: PLC0415 - as above
 
     serving = nullcontext() if address is None else closing(_serving(publisher, address))
     with stop_signals() as stopping, serving:
@@ -198,7 +198,7 @@ def _serving(publisher: Publisher, address: Address) -> HTTPServer:
     """
     import time  # noqa: PLC0415 - only where something runs on
 
-    from mooring.publisher.metrics import CONTENT_TYPE, PublisherMetrics  # noqa: PLC0415 - as above
+    from mooring.publisher.publisher import CONTENT_TYPE, PublisherMetrics  # noqa: PLC0415 - as above
     from mooring.service.http import Page, serve_tcp  # noqa: PLC0415 - needs the extra
 
     metrics = PublisherMetrics(publisher.counts, time.monotonic)

@@ -26,7 +26,7 @@ def command(socket: str, form: str, to: str) -> int:
     """
     check_destination(to)
     from mooring.agent.options import STATUS_SOCKET  # noqa: PLC0415 - after the options are known to be good
-    from mooring.agent.status.client import ask_status  # noqa: PLC0415 - as above
+    from mooring.agent.status.api import ask_status  # noqa: PLC0415 - as above
 
     document = ask_status(socket or STATUS_SOCKET)
     if form == "json":

@@ -22,7 +22,7 @@ from mooring.discovery.archive import archive_bytes
 from mooring.discovery.cadvisor.probe import read_problem
 from mooring.discovery.capture.reading import Capture, capture_isolation, capture_machine
 from mooring.discovery.tree import Tree
-from mooring.documents.nodearchive import ArchivePart, NodeArchiveDocument, UnreadFile
+from mooring.documents.machine import ArchivePart, NodeArchiveDocument, UnreadFile
 from mooring.manifest import devices, kubelet_config, mooring_config
 from mooring.manifest.configuration import configuration_of, recognised
 from mooring.manifest.documents import documents_in

@@ -13,7 +13,7 @@ from mooring.core.pod import Pod
 from mooring.discovery.files import open_tree
 from mooring.discovery.loader import machine_of
 from mooring.discovery.tree import Tree
-from mooring.documents.nodearchive import ArchivePart, NodeArchiveDocument
+from mooring.documents.machine import ArchivePart, NodeArchiveDocument
 from mooring.documents.parts import API_VERSION
 from mooring.kubelet.kubelet import StateTexts
 from mooring.manifest.configuration import NodeConfiguration, configuration_of

@@ -1,27 +1,105 @@
 """One node as the extender knows it: what it published, the pods that are bound to it, and the outlook on both.
 
 A pod is bound, then named by a state of the node, then leaving, then gone; the API server and the node report each step
-at a time of their own.
+at a time of their own. The newest state is kept small, with the pods that it names.
 """
 
 from __future__ import annotations
 
+import re
 import threading
+import zlib
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+
+import msgspec
 
 from mooring.core.pod import Pod
 from mooring.publisher.objects import NodeState
 from mooring.publisher.restored import NodeKind
+from mooring.publisher.state_document import state_document, state_of
 from mooring.scheduling.extender.outlook import Outlook, Situation
-from mooring.scheduling.extender.published import NamedPods, PublishedState
 
+_UID = re.compile(r'"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\\?"')
 SETTLING = 60.0
 """Seconds for which a pod counts that came and went without ever being named by a state."""
 _MOST_EARLY = 1000
-
 Rank = tuple[int, int]
 """Place in the order of binding: what the API server has shown, then what only this extender knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedState:
+    """The newest state of a node."""
+
+    packed: bytes = b""
+    """Its content, compressed: thousands of them are kept."""
+    mark: bytes = b""
+    """Digest of the content without its sequence: a sequence alone is nothing new."""
+    trouble: str = ""
+    """Why it cannot be read."""
+    facts: str = ""
+    """Digest of the facts that the last readable state was about."""
+    version: int = -1
+    heard: float = 0.0
+    """When it was received last."""
+
+    def kept(self, before: PublishedState) -> PublishedState:
+        """Return this received state as it is kept after another one.
+
+        What says nothing new shares its content; what cannot be read keeps the facts of the one before.
+        """
+        if self.trouble:
+            return replace(self, facts=before.facts)
+        packed = before.packed if self.mark == before.mark else zlib.compress(self.packed, 1)
+        return replace(self, packed=packed)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything is published, be it readable or not."""
+        return bool(self.packed or self.trouble)
+
+    def unpacked(self, node: str) -> NodeState | str | None:
+        """Return the state of a node, or why it cannot be read; None when there is none."""
+        if not self.packed:
+            return self.trouble or None
+        return replace(state_of(msgspec.json.decode(zlib.decompress(self.packed))), node=node)
+
+    def has_named(self, uid: str) -> bool:
+        """Tell whether the state names a pod."""
+        # A text holds another one, in which quotation marks are escaped.
+        return bool(self.packed) and f'"{uid}"'.encode() in zlib.decompress(self.packed).replace(b"\\", b"")
+
+
+def published(state: NodeState | str, version: int, now: float) -> PublishedState:
+    """Return a received state, which :meth:`PublishedState.kept` compresses.
+
+    Args:
+        state: what it says, or why it cannot be read.
+        version: of the object, which grows.
+        now: when it was received.
+    """
+    if isinstance(state, str):
+        return PublishedState(trouble=state, version=version, heard=now)
+    document = msgspec.json.encode(state_document(replace(state, sequence=0)))
+    mark = blake2b(document, digest_size=16).digest()
+    return PublishedState(document, mark, "", state.facts, version, now)
+
+
+class NamedPods:
+    """The pods that a state names: in its list, in a file, or as holders of devices."""
+
+    def __init__(self, state: NodeState) -> None:
+        """Search a state."""
+        # A text holds another one, in which quotation marks are escaped.
+        self._texts = f"{state.files.cpu} {state.files.memory}".replace("\\", "")
+        listed = {key.uid for key in state.pods if key.uid}
+        self.uids = listed | set(state.devices.held) | set(_UID.findall(self._texts))
+        """Those that are certain without knowing the pod; in files these are uids of the usual form."""
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self.uids or f'"{uid}"' in self._texts
 
 
 @dataclass(slots=True)

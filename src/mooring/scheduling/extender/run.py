@@ -15,19 +15,18 @@ from mooring.core.pod import Pod
 from mooring.scheduling.extender.answers import Answers
 from mooring.scheduling.extender.binding import Binder, ClusterPodAPI, PodAPI
 from mooring.scheduling.extender.deciding import Decider, NodeVerdict
-from mooring.scheduling.extender.metrics import ExtenderMetrics
 from mooring.scheduling.extender.options import TLS, ExtenderOptions, load_extender_options
 from mooring.scheduling.extender.pods import Shapes
-from mooring.scheduling.extender.service import RequestLimits, Service
+from mooring.scheduling.extender.service import ExtenderMetrics, RequestLimits, Service
 from mooring.scheduling.extender.view import ClusterView
 from mooring.scheduling.extender.watches import Report, followers
 from mooring.scheduling.prediction import shape_of
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.following import Follower
+from mooring.service.daemon import stop_signals
 from mooring.service.http import Application, ConnectionLimits, HTTPServer, listener_at
 from mooring.service.logs import start_log
 from mooring.service.options import Address, LogLevel
-from mooring.service.signals import stop_signals
 
 _TIDY_PERIOD = 5.0
 """Seconds between two times that what is over is forgotten."""

@@ -1,19 +1,23 @@
-"""The extender's HTTP: bounded in bytes, in requests at once and in time, and always one answer.
+"""The extender's HTTP, with its metrics: bounded in bytes, in requests at once and in time, and always one answer.
 
 What the scheduler gets when something goes wrong: 400 with one line of JSON for a body that cannot be read, 413 for one
-that is too large, 503 at once when too many requests are under way, and an Error in the answer while not everything
-has been listed. It retries the pod in all of these cases, unless the extender is ``ignorable``.
+that is too large, 503 at once when too many requests are under way, and an Error in the answer while not everything has
+been listed. It retries the pod in all of these cases, unless the extender is ``ignorable``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -22,7 +26,6 @@ from starlette.routing import Route
 from mooring.core.errors import InputError
 from mooring.scheduling.extender.answers import Answers, encoded
 from mooring.scheduling.extender.binding import Binder
-from mooring.scheduling.extender.metrics import CONTENT_TYPE, ExtenderMetrics
 from mooring.scheduling.extender.wire import (
     Arguments,
     BindAnswer,
@@ -33,11 +36,79 @@ from mooring.scheduling.extender.wire import (
     decoded,
 )
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Seconds; a scheduler waits for five by default."""
+
+_GAUGES: Mapping[str, str] = {
+    "nodes": "Nodes with a published state.",
+    "unreadable": "Nodes whose published state cannot be read.",
+    "pods": "Pods that are known.",
+    "assumed": "Pods that are bound and that no state has named yet.",
+    "unconfirmed": "Pods that this extender bound and that the API server has not shown since.",
+    "engine_runs": "Runs of the engine.",
+    "known_answers": "Answers that were known from an earlier run.",
+    "ready": "1 when everything has been listed.",
+}
 NOT_READY: Final = "mooring: the extender has not yet listed all nodes and pods"
 _TOO_LATE: Final = "mooring: not decided within the time of the request"
 _JSON: Final = "application/json"
 _RESERVE: Final = 0.8
 """Part of the time of a request after which no new node is looked at."""
+
+
+class ExtenderMetrics:
+    """Counters of one extender, and the page that shows them."""
+
+    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Begin at zero.
+
+        Args:
+            counts: tells what is not counted but seen.
+        """
+        # Times of creation double the number of lines: all are that of the start.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives this function no types
+        self._registry = CollectorRegistry()
+        self.seconds = Histogram(
+            "mooring_extender_request_seconds",
+            "Time from a request of the scheduler to its answer.",
+            ["verb"],
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self.requests = self._counter("requests", "Requests, by verb and status.", "verb", "status")
+        self.binds = self._counter("binds", "Binds, by result.", "result")
+        self.refusals = self._counter(
+            "mispredictions", "Pods bound by this extender that their node refused, by its reason.", "reason"
+        )
+        self.outages = self._counter("watch_failures", "Lists and watches that failed, by what was watched.", "what")
+        self._registry.register(_Seen(counts))
+
+    def _counter(self, name: str, says: str, *labels: str) -> Counter:
+        return Counter(f"mooring_extender_{name}", says, labels, registry=self._registry)
+
+    def refused(self, reason: str) -> None:
+        """Count a pod that its node refused although it was admitted here."""
+        self.refusals.labels(reason).inc()
+
+    def text(self) -> bytes:
+        """Return everything in the text format of Prometheus."""
+        return generate_latest(self._registry)
+
+
+class _Seen(Collector):
+    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._counts = counts
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the names without collecting."""
+        return [GaugeMetricFamily(f"mooring_extender_{name}", says) for name, says in _GAUGES.items()]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauges."""
+        counts = self._counts()
+        for name, says in _GAUGES.items():
+            yield GaugeMetricFamily(f"mooring_extender_{name}", says, value=float(counts.get(name, 0)))
 
 
 @dataclass(frozen=True, slots=True)

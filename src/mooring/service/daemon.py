@@ -1,4 +1,4 @@
-"""Telling the service manager how the agent is: ready, reloading, alive, stopping.
+"""What a daemon has of its system: signals that end it, the service manager that is notified, and the time since boot.
 
 Source: systemd's sd_notify(3): lines of KEY=VALUE in one datagram to the socket that the environment names.
 """
@@ -6,14 +6,39 @@ Source: systemd's sd_notify(3): lines of KEY=VALUE in one datagram to the socket
 from __future__ import annotations
 
 import os
+import signal
 import socket
-from collections.abc import Mapping
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from types import FrameType
+
+from mooring.core.moment import Moment
 
 SOCKET = "NOTIFY_SOCKET"
 """Environment variable with the socket; without it nobody wants to know."""
 WATCHDOG = "WATCHDOG_USEC"
 """Environment variable with the microseconds after which a silent agent is restarted."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """Give an event that SIGTERM and SIGINT set; at the end of the block they do again what they did before."""
+    stop = threading.Event()
+
+    def ending(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, ending) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def notify(fields: Mapping[str, str], environment: Mapping[str, str] | None = None) -> bool:
@@ -46,3 +71,17 @@ def watchdog_seconds(environment: Mapping[str, str] | None = None) -> float:
     """
     text = (os.environ if environment is None else environment).get(WATCHDOG, "")
     return int(text) / 2_000_000 if text.isascii() and text.isdigit() else 0.0
+
+
+def present_moment() -> Moment:
+    """Return the time since boot, without time spent in suspend; the boot is empty where the kernel does not tell."""
+    return Moment(time.monotonic_ns(), _boot())
+
+
+@cache
+def _boot() -> str:
+    """Return which boot this is; a process lives in one only."""
+    try:
+        return BOOT_ID.read_text("ascii").strip()
+    except (OSError, ValueError):
+        return ""
