@@ -71,7 +71,7 @@ class NodeSharePart(DocumentPart):
 class FragmentationPart(DocumentPart):
     """How much of a free resource one request can get."""
 
-    resource: str
+    resource: Annotated[str, Meta(description="In CPUs, bytes or devices, before the first replica.")]
     step: Annotated[int, Meta(description="Requests are multiples of this.")]
     free: Annotated[int, Meta(description="What is free on all NUMA nodes together.")]
     largest: Annotated[int, Meta(description="The largest request that the kubelet would now admit.")]
@@ -102,10 +102,10 @@ class EvictionPart(DocumentPart):
 class AdvicePart(DocumentPart):
     """Which pods to move so that one more fits, or fits on one NUMA node."""
 
-    goal: Annotated[str, one_of("admitted", "aligned")]
-    replica: Count
+    goal: Annotated[str, one_of("admitted", "aligned"), Meta(description="That one more is admitted, or aligned.")]
+    replica: Annotated[Count, Meta(description="The number of that replica, from 1.")]
     evictions: list[EvictionPart]
-    remark: str
+    remark: Annotated[str, Meta(description="Why there are no evictions.")]
 
 
 class CapacityDocument(DocumentPart, kw_only=True):
@@ -115,15 +115,20 @@ class CapacityDocument(DocumentPart, kw_only=True):
     kind: Literal["Capacity"] = "Capacity"
     kubelet: KubeletRelease
     machine: str
-    start_error: str
+    start_error: Annotated[str, Meta(description="The kubelet's message if it would not start; else empty.")]
     shape: ShapePart
-    count: Count
+    count: Annotated[Count, Meta(description="How many more fit.")]
     at_least: Annotated[Count, Meta(description="How many had to fit.")]
-    enough: bool
+    enough: Annotated[bool, Meta(description="Whether at least atLeast fit.")]
     limit: Count
     limited: Annotated[bool, Meta(description="Whether counting ended at the limit.")]
     replicas: list[ReplicaPart]
-    next: NextReplicaPart | None
-    fragmentation: list[FragmentationPart]
+    next: Annotated[
+        NextReplicaPart | None,
+        Meta(
+            description="The first replica that does not fit; null if counting ended at the limit, or none was tried."
+        ),
+    ]
+    fragmentation: Annotated[list[FragmentationPart], Meta(description="One object a resource.")]
     advice: list[AdvicePart]
     findings: list[FindingPart]

@@ -34,12 +34,12 @@ class ChangePart(DocumentPart):
 class CostPart(DocumentPart):
     """What it costs, the weightiest first."""
 
-    pods_touched: Count
-    restarts: Count
-    state_files: Count
+    pods_touched: Annotated[Count, Meta(description="Earlier pods that are removed, moved or get other resources.")]
+    restarts: Annotated[Count, Meta(description="1 if the kubelet restarts.")]
+    state_files: Annotated[Count, Meta(description="State files to delete.")]
     devices: Count
-    milli_cpus: Count = field(name="milliCPUs")
-    bytes: Count
+    milli_cpus: Annotated[Count, Meta(description="Thousandths of a CPU that are given up.")] = field(name="milliCPUs")
+    bytes: Annotated[Count, Meta(description="Memory that is given up.")]
 
 
 class ProposalPart(DocumentPart):
@@ -48,8 +48,8 @@ class ProposalPart(DocumentPart):
     text: str
     cost: CostPart
     changes: list[ChangePart]
-    containers: dict[str, PlacementPart]
-    pod: PlacementPart
+    containers: Annotated[dict[str, PlacementPart], Meta(description="The CPUs and memory of its containers.")]
+    pod: Annotated[PlacementPart, Meta(description="The CPUs and memory of the pod as a whole.")]
 
 
 class OutcomePlacePart(DocumentPart):
@@ -63,10 +63,14 @@ class OutcomePlacePart(DocumentPart):
 class OutcomePart(DocumentPart):
     """What becomes of a pod."""
 
-    state: Annotated[str, one_of("admitted", "rejected", "left", "endless", "crash", "unasked", "absent")]
+    state: Annotated[
+        str,
+        one_of("admitted", "rejected", "left", "endless", "crash", "unasked", "absent"),
+        Meta(description="left: admitted and then ended; absent: not in that plan."),
+    ]
     reason: str
-    code: Code
-    why: str
+    code: Annotated[Code, Meta(description="Empty if the pod was not asked.")]
+    why: Annotated[str, Meta(description="Only of a pod that is not admitted.")]
     containers: dict[str, OutcomePlacePart]
     pod: OutcomePlacePart | None
 
@@ -89,9 +93,11 @@ class WhatIfDocument(DocumentPart, kw_only=True):
     kubelet: KubeletRelease
     machine: str
     changes: list[ChangePart]
-    differences: list[DifferencePart]
+    differences: Annotated[list[DifferencePart], Meta(description="The pods that differ, those of before first.")]
     before: PlanDocument
-    after: PlanDocument
+    after: Annotated[
+        PlanDocument, Meta(description="A pod that ended has left; a pod that returned has its uid with _again.")
+    ]
 
 
 class NearestChangesDocument(DocumentPart, kw_only=True):
@@ -101,11 +107,13 @@ class NearestChangesDocument(DocumentPart, kw_only=True):
     kind: Literal["NearestChanges"] = "NearestChanges"
     kubelet: KubeletRelease
     machine: str
-    start_error: str
+    start_error: Annotated[
+        str, Meta(description="The kubelet's message if it would not start without a change; else empty.")
+    ]
     pod: Annotated[PodPart | None, Meta(description="The pod; null when every pod is admitted without a change.")]
-    admitted: bool
+    admitted: Annotated[bool, Meta(description="Whether the pod is admitted without a change, as in the next three.")]
     reason: str
     code: Code
     why: str
-    proposals: list[ProposalPart]
+    proposals: Annotated[list[ProposalPart], Meta(description="The nearest first.")]
     findings: list[FindingPart]

@@ -26,7 +26,7 @@ class EntryPart(DocumentPart):
     uid: str
     namespace: str
     name: str
-    container: str
+    container: Annotated[str, Meta(description="Empty for a pod as a whole.")]
 
 
 class ProblemPart(DocumentPart):
@@ -91,12 +91,16 @@ class DiagnosisDocument(DocumentPart, kw_only=True):
     starts: bool
     start_error: str
     start_error_stage: str
-    remedy: str
+    remedy: Annotated[str, Meta(description="What to do if the configuration is wrong.")]
     files: list[StateFilePart]
-    problems: list[ProblemPart]
+    problems: Annotated[
+        list[ProblemPart], Meta(description="About both files or none; those of one file are in its object.")
+    ]
     repairs: list[RepairPart]
-    afterwards: list[RepairedEntryPart]
-    findings: list[FindingPart]
+    afterwards: Annotated[
+        list[RepairedEntryPart], Meta(description="Running containers when the kubelet starts on the (repaired) files.")
+    ]
+    findings: Annotated[list[FindingPart], Meta(description="About the input.")]
 
 
 class ExclusiveHolderPart(DocumentPart):

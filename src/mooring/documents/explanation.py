@@ -21,16 +21,16 @@ class RemarkPart(DocumentPart):
 
     code: Code
     message: str
-    remedy: str
+    remedy: Annotated[str, Meta(description="General advice, which was not tried.")]
 
 
 class StoryLinePart(DocumentPart):
     """A line of the story, and those below it."""
 
     text: str
-    mark: Annotated[str, one_of("", "yes", "no")]
+    mark: Annotated[str, one_of("", "yes", "no"), Meta(description="no: here the pod was refused; yes: a decision.")]
     detail: Annotated[bool, Meta(description="Shown with -v only.")]
-    below: list[StoryLinePart]
+    below: Annotated[list[StoryLinePart], Meta(description="The lines under it.")]
 
 
 class ClaimPart(DocumentPart):
@@ -64,17 +64,23 @@ class ExplanationDocument(DocumentPart, kw_only=True):
     name: str
     container: Annotated[str, Meta(description="The container that was asked about; empty for the whole pod.")]
     verdict: Annotated[str, one_of("admitted", "rejected", "endless", "crash", "not asked", "not started")]
-    running: bool
-    code: Code
-    why: str
-    remedy: str
-    reason: str
-    message: str
+    running: Annotated[bool, Meta(description="Whether the pod ran already and was admitted again.")]
+    code: Annotated[Code, Meta(description="The code of the cause.")]
+    why: Annotated[str, Meta(description="The cause in one sentence.")]
+    remedy: Annotated[str, Meta(description="General advice, which was not tried.")]
+    reason: Annotated[str, Meta(description="The kubelet's; of a kubelet that would not start the stage.")]
+    message: Annotated[str, Meta(description="The kubelet's; of a kubelet that would not start its message.")]
     proposals: Annotated[list[ProposalPart], Meta(description="The nearest changes that would admit the pod.")]
-    remarks: list[RemarkPart]
+    remarks: Annotated[list[RemarkPart], Meta(description="Findings besides the cause.")]
     story: list[StoryLinePart]
     claims: StoryClaimsPart
-    facts: list[FactMembers]
+    facts: Annotated[
+        list[FactMembers],
+        Meta(
+            description="What the engine reported, in order; pod is a uid, an empty container the pod as a whole, "
+            "null no mask."
+        ),
+    ]
 
 
 class ExplainablePodPart(DocumentPart):

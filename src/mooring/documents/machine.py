@@ -53,7 +53,7 @@ class HardwareCPUPart(DocumentPart):
 class HardwareCountsPart(DocumentPart):
     """How many there are of each."""
 
-    pus: Count
+    pus: Annotated[Count, Meta(description="CPUs.")]
     cores: Count
     packages: Count
     numa_nodes: Count
@@ -84,7 +84,7 @@ class DistancesPart(DocumentPart):
 
     name: str
     nodes: Annotated[Numbers, Meta(description="The nodes of its rows and columns.")]
-    matrix: list[Numbers]
+    matrix: Annotated[list[Numbers], Meta(description="One row a node.")]
 
 
 class CPUKindPart(DocumentPart):
@@ -101,7 +101,7 @@ class MachineDocument(DocumentPart, kw_only=True):
     api_version: APIVersion = API_VERSION
     kind: Literal["Machine"] = "Machine"
     name: str
-    cpus: list[HardwareCPUPart]
+    cpus: Annotated[list[HardwareCPUPart], Meta(description="One object for each online CPU; null is unknown.")]
     online: CPUList
     offline: CPUList
     allowed: CPUList
@@ -111,8 +111,8 @@ class MachineDocument(DocumentPart, kw_only=True):
     nodes_offline_or_hidden: NodeList
     nodes_disallowed: NodeList
     numa_nodes: list[HardwareNodePart]
-    distances: list[DistancesPart]
-    cpu_kinds: list[CPUKindPart]
+    distances: Annotated[list[DistancesPart], Meta(description="Empty if unknown.")]
+    cpu_kinds: Annotated[list[CPUKindPart], Meta(description="Kinds of cores by efficiency; empty if all are equal.")]
     findings: list[FindingPart]
 
 

@@ -57,7 +57,13 @@ class PlannedPodPart(DocumentPart, kw_only=True):
     admitted: bool
     reason: Annotated[str, Meta(description="The kubelet's; empty for admitted pods.")]
     message: Annotated[str, Meta(description="The kubelet's; empty for admitted pods.")]
-    containers: dict[str, PlacementPart]
+    containers: Annotated[
+        dict[str, PlacementPart],
+        Meta(
+            description="Container -> its CPUs and memory; of a rejected pod those at the refusal, which the "
+            "kubelet releases later."
+        ),
+    ]
     pod: Annotated[PlacementPart, Meta(description="The partition of the pod as a whole.")]
     affinity: Annotated[
         dict[str, HintPart], Meta(description="The hint that the topology manager has stored for a container.")
@@ -122,12 +128,12 @@ class NUMANodePart(DocumentPart, kw_only=True):
     """A NUMA node, and what is free on it."""
 
     node: Count
-    cpus: CPUList
-    free: CPUList
+    cpus: Annotated[CPUList, Meta(description="CPUs in the kubelet's view.")]
+    free: Annotated[CPUList, Meta(description="CPUs that can still become exclusive.")]
     free_count: Count
     reserved: CPUList
     exclusive: CPUList
-    memory_bytes: Count
+    memory_bytes: Annotated[Count, Meta(description="Memory in the kubelet's view.")]
     group: (
         Annotated[Numbers, Meta(description="Nodes whose memory is assigned together; absent under policy None.")]
         | UnsetType
@@ -148,11 +154,11 @@ class PlanDocument(DocumentPart, kw_only=True):
     start_error: (
         Annotated[str, Meta(description="Only when the kubelet would not start, as are the next three.")] | UnsetType
     ) = UNSET
-    start_error_stage: str | UnsetType = UNSET
-    start_error_code: Code | UnsetType = UNSET
-    remedy: str | UnsetType = UNSET
-    pods: list[PlannedPodPart]
-    shared_pool: CPUList
+    start_error_stage: Annotated[str, Meta(description="The stage of the start that failed.")] | UnsetType = UNSET
+    start_error_code: Annotated[Code, Meta(description="The code of the cause.")] | UnsetType = UNSET
+    remedy: Annotated[str, Meta(description="What to do about it.")] | UnsetType = UNSET
+    pods: Annotated[list[PlannedPodPart], Meta(description="Running pods first, then those of -f in order.")]
+    shared_pool: Annotated[CPUList, Meta(description="The shared pool afterwards.")]
     reserved: (
         Annotated[CPUList, Meta(description="Absent when the kubelet would not start, as is numaNodes.")] | UnsetType
     ) = field(name="reservedCPUs", default=UNSET)

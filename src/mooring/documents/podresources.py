@@ -51,8 +51,8 @@ class ContainerMessage(MessagePart):
 
     name: str
     devices: list[DevicesMessage]
-    cpu_ids: list[NumberText]
-    memory: list[MemoryMessage]
+    cpu_ids: Annotated[list[NumberText], Meta(description="Only exclusive CPUs.")]
+    memory: Annotated[list[MemoryMessage], Meta(description="Only memory of the memory manager.")]
     dynamic_resources: Annotated[list[Any], Meta(max_length=0)]
 
 
@@ -61,15 +61,23 @@ class PodMessage(MessagePart, kw_only=True):
 
     name: str
     namespace: str
-    containers: list[ContainerMessage]
-    cpu_ids: list[NumberText] | UnsetType = UNSET
-    memory: list[MemoryMessage] | UnsetType = UNSET
+    containers: Annotated[list[ContainerMessage], Meta(description="Apps and sidecars, never regular init containers.")]
+    cpu_ids: (
+        Annotated[
+            list[NumberText],
+            Meta(description="The pod's own partition, only with the feature gate PodLevelResourceManagers."),
+        ]
+        | UnsetType
+    ) = UNSET
+    memory: (
+        Annotated[list[MemoryMessage], Meta(description="The pod's own partition, as for the CPUs.")] | UnsetType
+    ) = UNSET
 
 
 class ListMessage(MessagePart):
     """The answer to List."""
 
-    pod_resources: list[PodMessage]
+    pod_resources: Annotated[list[PodMessage], Meta(description="Active pods.")]
 
 
 class AllocatableMessage(MessagePart):
@@ -86,4 +94,6 @@ class PodResourcesDocument(DocumentPart, kw_only=True):
     api_version: APIVersion = API_VERSION
     kind: Literal["PodResources"] = "PodResources"
     list_answer: ListMessage = field(name="List")
-    allocatable: AllocatableMessage = field(name="GetAllocatableResources")
+    allocatable: Annotated[AllocatableMessage, Meta(description="What an empty node can allocate.")] = field(
+        name="GetAllocatableResources"
+    )

@@ -82,11 +82,11 @@ class ResizeDocument(DocumentPart, kw_only=True):
     condition: Annotated[str, one_of("", "PodResizePending", "PodResizeInProgress")]
     reason: Annotated[str, one_of("", "Deferred", "Infeasible")]
     message: Annotated[str, Meta(description="The kubelet's words.")]
-    refused_by: Annotated[str, Meta(description="The reason of the check that refused it.")]
+    refused_by: Annotated[str, Meta(description="The reason of the check that refused it, such as OutOfcpu.")]
     code: Code
     why: Annotated[str, Meta(description="One sentence in plain words.")]
     remedy: Annotated[str, Meta(description="What can be done.")]
     events: Annotated[list[str], Meta(description="Names of the kubelet's events.")]
     containers: list[ResizedContainerPart]
-    shared_pool: CPUList
+    shared_pool: Annotated[CPUList, Meta(description="The shared pool afterwards.")]
     findings: list[FindingPart]

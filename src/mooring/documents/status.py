@@ -239,8 +239,8 @@ class HeldPodPart(DocumentPart):
     namespace: str
     name: str
     uid: str
-    reason: Annotated[str, Meta(description="The kubelet's.")]
-    message: Annotated[str, Meta(description="The kubelet's.")]
+    reason: Annotated[str, Meta(description="The kubelet's, or a reason of the agent.")]
+    message: Annotated[str, Meta(description="The kubelet's, or a reason of the agent.")]
     running: Annotated[
         list[UnplacedContainerPart],
         Meta(
@@ -290,8 +290,8 @@ class StatusDocument(DocumentPart, kw_only=True):
     kubelet: Annotated[str, Meta(description="Release of the kubelet whose decisions these are.")]
     node: Annotated[str, Meta(description="Name of the node in the cluster; empty when it is not known.")]
     machine: Annotated[str, Meta(description="Name of the machine's description.")]
-    time: Time
-    started: Time
+    time: Annotated[Time, Meta(description="When the snapshot was made.")]
+    started: Annotated[Time, Meta(description="When the agent started.")]
     ready: bool
     reasons: Annotated[list[str], Meta(description="Why the agent is not ready, one sentence each; empty when it is.")]
     runtime: RuntimePart
