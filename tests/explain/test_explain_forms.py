@@ -41,7 +41,7 @@ def test_a_fact_becomes_lists_and_texts() -> None:
 
 
 def test_the_reference_lists_every_code_of_a_pod_with_its_title() -> None:
-    listed = re.findall(r"^\| (MOOR-1\d\d) \| (.*) \|$", REFERENCE.read_text("utf-8"), re.MULTILINE)
+    listed = re.findall(r"^\* (MOOR-1\d\d): (.*)$", REFERENCE.read_text("utf-8"), re.MULTILINE)
     assert listed == [(code, page(code).title) for code in all_codes() if code.startswith("MOOR-1")]
 
 
