@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -59,7 +61,7 @@ def test_taking_around_kept_cpus_equals_the_plain_form(
         assert taken.bit_count() == need
 
 
-def taken(name: str | Topology, kept: str, available: str, need: int, **rules: bool) -> object:
+def taken(name: str | Topology, kept: str, available: str, need: int, **rules: Any) -> object:
     topology = fixture(name) if isinstance(name, str) else name
     cpus = mask(available) & ~mask(kept)
     return text(take(topology, cpus, need, TakeRules(fixed_defects=MENDED, **rules), kept=mask(kept)))

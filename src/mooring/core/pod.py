@@ -96,10 +96,12 @@ class PodLevelGates:
     """PodLevelResources: the field is honoured at all."""
     managers: bool = False
     """PodLevelResourceManagers: the managers give such pods CPUs and memory of their own (KEP-5526)."""
+    unknown_to_managers: bool = False
+    """The managers of an older release do not know the field: the requests of containers decide."""
 
     def leaves_out(self, pod: Pod) -> bool:
         """Tell whether the managers keep their hands off the pod: a pod-level pod without both gates."""
-        return not (self.resources and self.managers) and pod.is_pod_level
+        return not ((self.resources and self.managers) or self.unknown_to_managers) and pod.is_pod_level
 
     def manages(self, pod: Pod) -> bool:
         """Tell whether the pod takes the path of KEP-5526."""

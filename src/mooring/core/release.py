@@ -50,6 +50,10 @@ class ReleaseRules:
                 yield field.name
 
 
+NEWEST_RULES = ReleaseRules()
+"""The rules of the newest release: every older rule is off."""
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
     """A minor release of the kubelet.
@@ -62,7 +66,7 @@ class Release:
     """Such as ``1.34``; the key of every table in :mod:`mooring.releases`."""
     tag: str
     """The patch release whose sources and recordings the rules are from, such as ``v1.34.4``."""
-    rules: ReleaseRules = ReleaseRules()
+    rules: ReleaseRules = NEWEST_RULES
     """What this release decides otherwise than the newest."""
 
     def __str__(self) -> str:

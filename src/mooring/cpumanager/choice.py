@@ -9,6 +9,7 @@ from mooring.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.core.decision import Endless
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
+from mooring.core.release import NEWEST_RULES, ReleaseRules
 from mooring.cpumanager.chooser import CPUsChosen
 from mooring.cpumanager.facts import CPUsTaken, TakeBegun, WholeCoresChecked
 from mooring.cpumanager.options import TakeError
@@ -62,13 +63,22 @@ def check_whole_cores(
     """Apply full-pcpus-only. CPUs that init containers leave are not counted, half-used cores are."""
     group = policy.group_size
     available = (state.default & ~policy.reserved_cores & ~withheld(policy, state)).bit_count()
-    return why_no_whole_cores(pod, container, need, group, available, observer)
+    return why_no_whole_cores(pod, container, need, group, available, observer, policy.rules.older)
 
 
 def why_no_whole_cores(
-    pod: str, container: str, need: int, group: int, available: int, observer: Observer | None
+    pod: str,
+    container: str,
+    need: int,
+    group: int,
+    available: int,
+    observer: Observer | None,
+    older: ReleaseRules = NEWEST_RULES,
 ) -> AllocationError | None:
     """Return the kubelet's refusal of whole cores; None when nothing speaks against them.
+
+    Up to v1.31 the text about free CPUs needs more than 0 of them (rule smt-text-needs-free-cores; spec: releases.md
+    section 8).
 
     Args:
         pod: uid.
@@ -77,9 +87,10 @@ def why_no_whole_cores(
         group: how many CPUs a core has.
         available: how many CPUs are on cores that may be given.
         observer: receives what was found.
+        older: rules of an older release.
     """
     message = ""
-    if need % group:
+    if need % group or (need > available == 0 and older.smt_text_needs_free_cores):
         message = f"SMT Alignment Error: requested {need} cpus not multiple cpus per core = {group}"
     elif need > available:
         message = (

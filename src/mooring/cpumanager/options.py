@@ -13,6 +13,7 @@ from mooring.core.config import SCALE_DOWN_DELAY
 from mooring.core.gates import FeatureGates
 from mooring.core.gotext import GoSyntaxError, parse_bool, quote
 from mooring.core.moment import SECOND
+from mooring.core.release import NEWEST_RULES, ReleaseRules
 from mooring.core.topology import Topology
 
 FULL_PCPUS_ONLY = "full-pcpus-only"
@@ -77,7 +78,7 @@ class CPUOptions:
         """A socket is as good as a NUMA node where both cannot be had."""
         return ALIGN_BY_SOCKET in self.on
 
-    def take_rules(self, fixed_defects: frozenset[str]) -> TakeRules:
+    def take_rules(self, fixed_defects: frozenset[str], older: ReleaseRules = NEWEST_RULES) -> TakeRules:
         """Return what the taking algorithms need to know."""
         return TakeRules(
             spread=DISTRIBUTE_CORES in self.on,
@@ -86,6 +87,7 @@ class CPUOptions:
             align_by_socket=self.align_by_socket,
             uncore=UNCORE in self.on,
             fixed_defects=fixed_defects,
+            older=older,
         )
 
 
@@ -170,6 +172,8 @@ class TakeRules:
     """prefer-align-cpus-by-uncorecache."""
     fixed_defects: frozenset[str] = frozenset()
     """Defects of v1.37.1 that are not to be reproduced (spec: README.md section 5)."""
+    older: ReleaseRules = NEWEST_RULES
+    """Rules of an older release that decide in place of those of the newest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def take_packed(
 
     # 2. Uncore caches, where they are to be kept whole.
     if uncore:
-        _claim_uncores(run, observer, fixed="odd-uncore" in rules.fixed_defects)
+        _claim_uncores(run, rules, observer)
         if run.need <= 0:
             return run.taken
 
@@ -110,7 +110,7 @@ def _claim_cores(run: Accumulator) -> None:
     run.claim_free(free)
 
 
-def _claim_uncores(run: Accumulator, observer: Observer | None, *, fixed: bool) -> None:
+def _claim_uncores(run: Accumulator, rules: TakeRules, observer: Observer | None) -> None:
     """Claim whole uncore caches, then one that can hold the rest (spec: cpu-manager.md section 6.2)."""
     average = run.topology.cpus_per_uncore
     for uncore in run.uncores():
@@ -121,19 +121,22 @@ def _claim_uncores(run: Accumulator, observer: Observer | None, *, fixed: bool) 
             _report(observer, "uncore-caches", run.taken & ~before)
         if run.need <= 0:
             return
-        part = _part_of_uncore(run, uncore, fixed=fixed)
+        part = _part_of_uncore(run, uncore, rules)
         if part:
             run.claim(CPUMask(part))
             _report(observer, "part-of-uncore-cache", CPUMask(part))
             return
 
 
-def _part_of_uncore(run: Accumulator, uncore: Element, *, fixed: bool) -> int:
+def _part_of_uncore(run: Accumulator, uncore: Element, rules: TakeRules) -> int:
     """Return CPUs of the uncore that satisfy the whole need, or 0.
 
     Defect odd-uncore: the kubelet looks at the first cores of the uncore only, and fails when one of them is partly
     used although the uncore has enough CPUs (kubernetes/kubernetes#131610). Fixed, free cores are used first, then
     what else the uncore has.
+
+    Up to v1.33 the number of cores is rounded down and their CPUs must be the exact number (rule
+    partial-uncore-rounds-down; spec: releases.md section 8).
     """
     topology = run.topology
     inside = uncore[1] & run.available
@@ -141,7 +144,7 @@ def _part_of_uncore(run: Accumulator, uncore: Element, *, fixed: bool) -> int:
         return NO_CPUS
     if topology.cpus_per_core == 0:
         raise KubeletCrashError("the machine declares no cores: the kubelet divides by zero here")
-    if fixed:
+    if "odd-uncore" in rules.fixed_defects:
         if inside.bit_count() < run.need:
             return NO_CPUS
         smaller = Accumulator(topology, inside, run.need, kept=run.kept, fixed_sizes=run.fixed_sizes)
@@ -151,16 +154,17 @@ def _part_of_uncore(run: Accumulator, uncore: Element, *, fixed: bool) -> int:
     need = run.need - halves.bit_count()
     if need <= 0:
         return halves
-    wanted_cores = -(-need // topology.cpus_per_core)
+    rounds_down = rules.older.partial_uncore_rounds_down
+    wanted_cores = need // topology.cpus_per_core if rounds_down else -(-need // topology.cpus_per_core)
     cores = 0
     for mask in topology.cores.values():
+        if wanted_cores == 0:
+            break
         if mask & inside & ~halves:
             cores |= mask
             wanted_cores -= 1
-            if wanted_cores == 0:
-                break
     chosen = cores & run.available & ~halves
-    if need % 2 and topology.cpus_per_core > 1 and chosen.bit_count() > need:
+    if not rounds_down and need % 2 and topology.cpus_per_core > 1 and chosen.bit_count() > need:
         chosen ^= 1 << (chosen.bit_length() - 1)
     return halves | chosen if chosen.bit_count() == need else 0
 

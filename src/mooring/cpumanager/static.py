@@ -13,7 +13,7 @@ from mooring.core.decision import Endless
 from mooring.core.gotext import quote
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
-from mooring.cpumanager.choice import choose
+from mooring.cpumanager.choice import check_whole_cores, choose
 from mooring.cpumanager.chooser import CPUsChosen
 from mooring.cpumanager.facts import (
     CPUPinningFailed,
@@ -152,9 +152,14 @@ def _pinned(
     observer: Observer | None,
 ) -> Allocated | AllocationError | Endless:
     """Serve a container that has a claim to ``need`` exclusive CPUs."""
-    # 4. An existing assignment wins; its size is not compared (since 1.37 also before the check of whole cores).
+    # 4. An existing assignment wins; its size is not compared. Up to v1.36 the check of whole cores comes first (rule
+    # smt-check-before-existing; spec: releases.md section 5).
     existing = state.assignments.get(pod.uid, {}).get(container.name)
     if existing is not None:
+        if policy.rules.whole_cores and policy.rules.older.smt_check_before_existing:
+            refusal = check_whole_cores(policy, state, pod.uid, container.name, need, observer)
+            if refusal is not None:
+                return refusal
         if observer is not None:
             observer(ExistingCPUsKept(pod.uid, container.name, existing))
         return Allocated(state, reusable.after(pod.uid, container, existing))

@@ -105,11 +105,11 @@ def _combo_sizes(topology: Topology, count: int, need: int, group: int) -> tuple
 def _best_combo(asked: _Asked, nodes: list[Element], size: int) -> Combo | Endless | None:
     """Walk the subsets of one size and return the most balanced one, with what the claim will make of it."""
     rules = asked.rules
+    # Up to v1.36 the two options ignored each other (rule distribute-ignores-sockets; spec: releases.md section 5).
+    align = rules.align_by_socket and not rules.older.distribute_ignores_sockets
     free = [asked.room(mask) for _, mask in nodes]
     held = [(mask & asked.kept).bit_count() for _, mask in nodes]
-    judge = Judge(
-        free, asked.total, size, asked.group, align=rules.align_by_socket, fixed="group-loop" in rules.fixed_defects
-    )
+    judge = Judge(free, asked.total, size, asked.group, align=align, fixed="group-loop" in rules.fixed_defects)
     # Every node with kept CPUs takes part; they stand at the beginning of the list.
     first = sum(1 for count in held if count)
     best: Verdict | None = None
@@ -120,7 +120,7 @@ def _best_combo(asked: _Asked, nodes: list[Element], size: int) -> Combo | Endle
         positions = (*range(first), *others)
         last_visited = positions
         # The kubelet looks whether it can stop at the beginning of the next visit only.
-        if best is not None and best.balance == 0 and (best_in_socket or not rules.align_by_socket):
+        if best is not None and best.balance == 0 and (best_in_socket or not align):
             break
         verdict = judge.verdict(tuple([free[position] for position in positions]), tuple(held[:first]))
         if verdict is None:
@@ -129,7 +129,7 @@ def _best_combo(asked: _Asked, nodes: list[Element], size: int) -> Combo | Endle
             return verdict
         better = best is None or verdict.balance < best.balance
         in_socket = False
-        if rules.align_by_socket:
+        if align:
             in_socket = _in_one_socket(asked.topology, nodes, positions)
             if in_socket != best_in_socket:
                 better = in_socket
@@ -154,8 +154,11 @@ def _claim(
     group, kept = asked.group, asked.kept
     size = len(combo.positions)
     share = asked.total // size // group * group
-    for position in combo.positions:
-        share = min(share, asked.room(nodes[position][1]) // group * group)
+    # Up to v1.36 each node is asked for the full share (rule distribute-claims-full-share; spec: releases.md section
+    # 5).
+    if not asked.rules.older.distribute_claims_full_share:
+        for position in combo.positions:
+            share = min(share, asked.room(nodes[position][1]) // group * group)
     rest = asked.total - share * size
     for position in combo.positions:
         rest -= max(0, (nodes[position][1] & kept).bit_count() - share)

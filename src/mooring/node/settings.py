@@ -25,7 +25,7 @@ from mooring.core.gotext import quote
 from mooring.core.machineinfo import CPUFacts, MachineInfo
 from mooring.core.plugins import PluginChoice
 from mooring.core.pod import PodLevelGates
-from mooring.core.release import NEWEST, Release
+from mooring.core.release import NEWEST, Release, ReleaseRules
 from mooring.core.topology import Topology, TopologyError, discover_topology
 from mooring.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
 from mooring.cpumanager.options import EXCLUSIVE_RESIZE_GATE, TakeError, TakeRules, check_against_machine, parse_options
@@ -130,7 +130,7 @@ def build_settings(
         pod_scope=config.topology_manager_scope == "pod",
         cpu=cpu,
         memory=memory,
-        pod_level=_pod_level(gates),
+        pod_level=_pod_level(gates, mooring.release.rules),
         numa_ids=tuple(sorted(node.node_id for node in info.topology)),
         replace_offline=mooring.replace_offline if CPU_HOTPLUG in mooring.extensions else "",
         plugins=_plugins_of(cpu),
@@ -144,8 +144,15 @@ def _plugins_of(policy: StaticPolicy | None) -> PluginHost | None:
     return chooser if isinstance(chooser, PluginHost) else None
 
 
-def _pod_level(gates: FeatureGates) -> PodLevelGates:
-    return PodLevelGates(gates["PodLevelResources"], gates["PodLevelResourceManagers"])
+def _pod_level(gates: FeatureGates, older: ReleaseRules) -> PodLevelGates:
+    """Return how pods with pod-level resources are treated.
+
+    The managers do not know these resources up to v1.33 (rule pod-level-pods-by-containers), and up to v1.35 not while
+    the gate is off (rule pod-level-pods-by-containers-without-gate; spec: releases.md sections 6 and 8).
+    """
+    is_on = gates["PodLevelResources"]
+    unknown = older.pod_level_pods_by_containers or (older.pod_level_pods_by_containers_without_gate and not is_on)
+    return PodLevelGates(is_on, gates["PodLevelResourceManagers"], unknown_to_managers=unknown)
 
 
 def _topology(info: MachineInfo) -> Topology | str:
@@ -225,7 +232,7 @@ def _static_policy(
     refused = check_against_machine(options, topology, config.topology_manager_policy, fixed)
     if refused:
         return refused
-    rules = options.take_rules(fixed)
+    rules = options.take_rules(fixed, mooring.release.rules)
     host = _host(config, mooring.plugins, machine_view(topology, rules, facts)) if mooring.plugins.plugins else None
     reserved = explicit.mask
     if not reserved:
@@ -247,7 +254,7 @@ def _static_policy(
         reserved=reserved,
         reserved_cores=topology.core_siblings(reserved),
         strict_reservation=options.strict_reservation,
-        gates=_pod_level(gates),
+        gates=_pod_level(gates, mooring.release.rules),
         resizes=resizes,
         scale_down=ScaleDown(is_on=delays, node_delay=options.scale_delay, of_pods=delays and gates[POD_DELAY_GATE]),
         chooser=host.reserving(reserved) if host is not None else None,
@@ -285,4 +292,6 @@ def _memory_policy(
     if isinstance(reserved, str):
         return reserved
     resizes = EXCLUSIVE_RESIZE in mooring.extensions and gates[MEMORY_RESIZE_GATE]
-    return MemoryPolicy(default_machine_state(info, reserved), _pod_level(gates), fixed, resizes=resizes)
+    return MemoryPolicy(
+        default_machine_state(info, reserved), _pod_level(gates, mooring.release.rules), fixed, resizes=resizes
+    )
