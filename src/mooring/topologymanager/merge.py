@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from mooring.core.bits import NUMAMask, members
 from mooring.core.observer import Observer
@@ -58,8 +58,7 @@ def merge(policy: str, entries: Sequence[Entry], info: NUMAInfo, observer: Obser
     if policy == NONE:
         return Merged(Hint(None, False), True)
     if policy == SINGLE_NUMA_NODE:
-        info = NUMAInfo(info.nodes)
-        winner = _merged_hint([_single_node_hints(hints) for hints in entries], info)
+        winner = _merged_single(entries, info.nodes)
     elif any(isinstance(hints, Family) for hints in entries):
         winner = _merged_wide(entries, info)
     else:
@@ -94,23 +93,33 @@ def _listed(choices: Collection[int] | int | None) -> tuple[int, ...] | None:
     return tuple(sorted(choices))
 
 
-def _single_node_hints(hints: Entry) -> Hints:
-    """Keep what single-numa-node looks at: preferred hints without a mask or with exactly one node."""
-    if isinstance(hints, Family):
-        singles = {NUMAMask(1 << node) for node in members(hints.universe)}
-        singles.update(mask for mask in hints.listed if mask.bit_count() == 1)
-        return Hints(preferred=tuple(sorted(mask for mask in singles if hints.holds(mask) and hints.prefers(mask))))
-    return Hints(
-        preferred=tuple(mask for mask in hints.preferred if mask.bit_count() == 1),
-        nil=tuple(flag for flag in hints.nil if flag),
-    )
+def _merged_single(entries: Sequence[Entry], nodes: NUMAMask) -> _Winner:
+    """Merge what single-numa-node looks at: preferred hints without a mask or with exactly one node.
+
+    Two of them that meet have the same mask or one has none, so what can be reached at all is preferred by all.
+    """
+    offers = [_single_nodes(hints) for hints in entries]
+    if not all(masks or any_node for masks, any_node in offers):
+        return _Winner(Hint(nodes, False), "filtered")
+    common = _common_preferred(offers, nodes)
+    if not common:
+        return _Winner(Hint(nodes, False), "nothing", 1)
+    return _Winner(Hint(NUMAMask(min(common)), True), "preferred", choices=common)
+
+
+def _single_nodes(hints: Entry) -> _Offer:
+    if isinstance(hints, Hints):
+        return [mask for mask in hints.preferred if mask.bit_count() == 1], True in hints.nil
+    singles = {NUMAMask(1 << node) for node in members(hints.universe)}
+    singles.update(mask for mask in hints.listed if mask.bit_count() == 1)
+    return [mask for mask in singles if hints.holds(mask) and hints.prefers(mask)], False
 
 
 def _merged_hint(entries: list[Hints], info: NUMAInfo) -> _Winner:
     """Merge entries whose hints are listed."""
     if not all(entries):
         return _Winner(Hint(info.nodes, False), "filtered")
-    common = _common_preferred(entries, info.nodes)
+    common = _common_preferred([(hints.preferred, True in hints.nil) for hints in entries], info.nodes)
     if common:
         return _Winner(Hint(NUMAMask(narrowest(info, tuple(common))), True), "preferred", choices=common)
     bound = _size_bound(entries)
@@ -136,7 +145,11 @@ def _merged_wide(entries: Sequence[Entry], info: NUMAInfo) -> _Winner:
     return _Winner(Hint(info.nodes, False), "nothing", bound)
 
 
-def _common_preferred(entries: list[Hints], nodes: int) -> set[int]:
+_Offer: TypeAlias = tuple[Collection[int], bool]
+"""The masks that one entry prefers, and whether it also has a preferred hint without a mask."""
+
+
+def _common_preferred(offers: list[_Offer], nodes: int) -> set[int]:
     """Return the non-empty masks of permutations that are preferred as a whole.
 
     A permutation is preferred when all its hints are and all its masks are equal. So mask m is among them when every
@@ -144,13 +157,13 @@ def _common_preferred(entries: list[Hints], nodes: int) -> set[int]:
     without a mask.
     """
     masks: set[int] | None = None
-    for hints in entries:
-        if True not in hints.nil:
-            masks = set(hints.preferred) if masks is None else masks.intersection(hints.preferred)
+    for preferred, any_node in offers:
+        if not any_node:
+            masks = set(preferred) if masks is None else masks.intersection(preferred)
             if not masks:
                 return set()
     if masks is None:
-        masks = {nodes}.union(*(hints.preferred for hints in entries))
+        masks = {nodes}.union(*(preferred for preferred, _ in offers))
     return {mask & nodes for mask in masks if mask & nodes}
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from mooring.core.bits import NUMAMask, mask_of
@@ -14,7 +13,7 @@ from mooring.topologymanager.distances import NUMAInfo
 from mooring.topologymanager.entries import ResourceHints, merge_entries
 from mooring.topologymanager.hints import Hint, Hints
 from mooring.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE, merge
-from mooring.topologymanager.options import parse_options
+from mooring.topologymanager.options import TopologyOptions, parse_options
 
 HIGHEST_NODE = 63
 """The kubelet's masks have 64 bits."""
@@ -64,11 +63,8 @@ def merge_hints(
             remedy=f"use one of {', '.join(POLICIES)}",
         )
     nodes = _nodes_mask(numa_nodes)
-    parsed = parse_options(options or {})
-    if isinstance(parsed, str):
-        raise InputError(parsed, field="options")
     rows: dict[int, tuple[int, ...]] | None = None
-    if parsed.prefer_closest and policy not in (NONE, SINGLE_NUMA_NODE):
+    if options and _parsed(options).prefer_closest and policy not in (NONE, SINGLE_NUMA_NODE):
         if not isinstance(distances, Sequence) or len(distances) != len(numa_nodes):
             raise InputError(
                 "prefer-closest-numa-nodes needs one row of distances for each NUMA node",
@@ -76,9 +72,16 @@ def merge_hints(
                 remedy="give the rows in the order of the nodes",
             )
         rows = {node: _row(row) for node, row in zip(numa_nodes, distances, strict=True)}
-    asked = tuple(_provider_hints(provider, f"providers[{position}]") for position, provider in enumerate(providers))
+    asked = [_provider_hints(provider, position) for position, provider in enumerate(providers)]
     merged = merge(policy, merge_entries(asked), NUMAInfo(NUMAMask(nodes), rows))
     return MergeResult(merged.hint.numa, merged.hint.preferred, merged.admitted)
+
+
+def _parsed(options: Mapping[str, str]) -> TopologyOptions:
+    parsed = parse_options(options)
+    if isinstance(parsed, str):
+        raise InputError(parsed, field="options")
+    return parsed
 
 
 def _row(row: Any) -> tuple[int, ...]:
@@ -91,56 +94,67 @@ def _nodes_mask(numa_nodes: Collection[int]) -> NUMAMask:
     if not numa_nodes:
         raise InputError("a machine has at least one NUMA node", field="numa_nodes")
     try:
-        return _mask(tuple(numa_nodes))
+        return _MASKS[tuple(numa_nodes)]
     except TypeError:
         raise InputError("NUMA nodes are a list of numbers", field="numa_nodes") from None
 
 
-@lru_cache(maxsize=1 << 13)
-def _mask(nodes: tuple[object, ...]) -> NUMAMask:
-    for node in nodes:
-        if not isinstance(node, int) or not 0 <= node <= HIGHEST_NODE:
-            raise InputError(f"bit number must be in range 0-{HIGHEST_NODE}", field=f"NUMA node {node!r:.40}")
-    return NUMAMask(mask_of(node for node in nodes if isinstance(node, int)))
+class _Masks(dict[tuple[Any, ...], NUMAMask]):
+    """The mask of each tuple of NUMA node ids asked for so far."""
+
+    __slots__ = ()
+
+    def __missing__(self, nodes: tuple[Any, ...]) -> NUMAMask:
+        for node in nodes:
+            if not isinstance(node, int) or not 0 <= node <= HIGHEST_NODE:
+                raise InputError(f"bit number must be in range 0-{HIGHEST_NODE}", field=f"NUMA node {node!r:.40}")
+        if len(self) >= _MOST_MASKS:
+            self.clear()
+        mask = self[nodes] = NUMAMask(mask_of(nodes))
+        return mask
 
 
-def _provider_hints(provider: Mapping[str, Any] | None, field: str) -> ResourceHints | None:
+_MOST_MASKS = 1 << 13
+_MASKS = _Masks()
+
+
+def _provider_hints(provider: Mapping[str, Any] | None, position: int) -> ResourceHints | None:
     if provider is None:
         return None
     if not isinstance(provider, Mapping):
-        raise InputError("a provider is null or a mapping resource -> hints", field=field)
-    return {resource: _resource_hints(hints, f"{field}.{resource}") for resource, hints in provider.items()}
+        raise InputError("a provider is null or a mapping resource -> hints", field=f"providers[{position}]")
+    return {
+        resource: hints if hints is None or isinstance(hints, Hints) else _listed(hints, position, resource)
+        for resource, hints in provider.items()
+    }
 
 
-def _resource_hints(hints: Any, field: str) -> Hints | None:
-    if hints is None or isinstance(hints, Hints):
-        return hints
+def _listed(hints: Any, position: int, resource: str) -> Hints:
     try:
-        return _grouped(hints)
+        listed = list(hints)
+        if Hint in set(map(type, listed)):
+            listed = [_in_fields(hint) for hint in listed]
+        return _grouped(listed)
     except (TypeError, KeyError, ValueError, AttributeError):
         raise InputError(
             "hints are null or a list of hints",
-            field=field,
+            field=f"providers[{position}].{resource}",
             remedy='write {"numa": [0], "preferred": true} for each',
         ) from None
 
 
-def _grouped(hints: Iterable[Any]) -> Hints:
-    preferred: list[NUMAMask] = []
-    others: list[NUMAMask] = []
-    nil: list[bool] = []
-    for hint in hints:
-        if isinstance(hint, Hint):
-            mask, wanted = hint.mask, hint.preferred
-        else:
-            numa, wanted = hint["numa"], hint["preferred"]
-            mask = None if numa is None else _mask(tuple(numa))
-        if not isinstance(wanted, bool):
-            raise TypeError
-        if mask is None:
-            nil.append(wanted)
-        elif wanted:
-            preferred.append(mask)
-        else:
-            others.append(mask)
+def _in_fields(hint: Any) -> Any:
+    return {"numa": hint.numa, "preferred": hint.preferred} if isinstance(hint, Hint) else hint
+
+
+def _grouped(hints: Sequence[Mapping[str, Any]]) -> Hints:
+    """Group hints by what merging asks for.
+
+    Lists and a table of masks, because at 8 NUMA nodes a list has 255 hints and their conversion is most of a merge.
+    """
+    preferred = [_MASKS[tuple(h["numa"])] for h in hints if h["preferred"] is True and h["numa"] is not None]
+    others = [_MASKS[tuple(h["numa"])] for h in hints if h["preferred"] is False and h["numa"] is not None]
+    nil = [h["preferred"] for h in hints if h["numa"] is None]
+    if len(preferred) + len(others) + sum(type(flag) is bool for flag in nil) != len(hints):
+        raise TypeError
     return Hints(tuple(preferred), tuple(others), tuple(nil))
