@@ -14,7 +14,7 @@ from mooring.planner.capacity.capacity import capacity_of
 from mooring.planner.capacity.replicas import Subject, replica
 from mooring.planner.changes.change import applied
 from mooring.planner.changes.nearest import nearest_changes
-from mooring.planner.changes.removal import AGAIN, PodMove, PodRemoval
+from mooring.planner.changes.removal import AGAIN, PodRemoval
 from mooring.planner.changes.search import holding
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
@@ -43,10 +43,14 @@ def test_a_proposed_change_admits_the_pod_and_keeps_all_others(question: Questio
     assume(pods)
     for pod in pods:
         for proposal in nearest_changes(question, pod.uid, limit=100):
-            event(type(proposal.changes[0]).__name__)
+            event(proposal.changes[0].kind)
             after = make_plan(applied(question, proposal.changes))
-            gone = {change.pod.uid for change in proposal.changes if isinstance(change, PodRemoval | PodMove)}
-            back = {f"{change.pod.uid}{AGAIN}" for change in proposal.changes if isinstance(change, PodMove)}
+            gone = {change.pod.uid for change in proposal.changes if isinstance(change, PodRemoval)}
+            back = {
+                f"{change.pod.uid}{AGAIN}"
+                for change in proposal.changes
+                if isinstance(change, PodRemoval) and change.comes_back
+            }
             assert {pod.uid} | (running_in(plan) - gone) | back <= running_in(after), proposal
             answer = next(one for one in after.answers if one.pod.uid == pod.uid)
             assert holding(answer.decision) == holding(proposal.decision), proposal

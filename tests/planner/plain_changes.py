@@ -18,7 +18,7 @@ from mooring.planner.changes.change import Cost, PlannedChange, PodRef, applied
 from mooring.planner.changes.configuration import ConfigField, FeatureGate, PolicyOption
 from mooring.planner.changes.device import MoreDevices
 from mooring.planner.changes.order import EarlierTurn
-from mooring.planner.changes.removal import PodMove, PodRemoval
+from mooring.planner.changes.removal import PodRemoval
 from mooring.planner.changes.requests import Amount
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question
@@ -55,7 +55,7 @@ def plain_changes(question: Question, pod: Pod) -> Iterator[tuple[PlannedChange,
     running = (*question.active, *earlier)
     for other in running:
         yield (PodRemoval(_ref(other), here),)
-        yield (PodMove(_ref(other), here),)
+        yield (PodRemoval(_ref(other), here, comes_back=True),)
     for one, other in combinations(running, 2):
         yield PodRemoval(_ref(one), here), PodRemoval(_ref(other), here)
 
@@ -88,7 +88,7 @@ def plain_cost(question: Question, before: Plan, pod: Pod, changes: Sequence[Pla
         return None
     old = {answer.pod.uid: answer for answer in before.answers}
     new = {answer.pod.uid: answer for answer in after.answers}
-    gone = [change.pod.uid for change in changes if isinstance(change, PodRemoval | PodMove)]
+    gone = [change.pod.uid for change in changes if isinstance(change, PodRemoval)]
     if any(not old[uid].admitted for uid in gone):
         return None
     for uid in [pod.uid, *(uid for uid, answer in old.items() if answer.admitted and uid not in gone)]:
@@ -107,7 +107,7 @@ def plain_cost(question: Question, before: Plan, pod: Pod, changes: Sequence[Pla
             cpus += lost if change.resource == "cpu" else 0
             devices += lost if "/" in change.resource else 0
             size += lost if change.resource != "cpu" and "/" not in change.resource else 0
-        if isinstance(change, PodRemoval):
+        if isinstance(change, PodRemoval) and not change.comes_back:
             requests = pod_requests(old[change.pod.uid].pod)
             cpus += requests.get("cpu", 0)
             devices += sum(amount for resource, amount in requests.items() if "/" in resource)

@@ -21,7 +21,7 @@ from mooring.planner.changes.configuration import ConfigField, FreshState, Polic
 from mooring.planner.changes.device import MoreDevices
 from mooring.planner.changes.nearest import nearest_changes, understood
 from mooring.planner.changes.order import EarlierTurn
-from mooring.planner.changes.removal import PodMove, PodRemoval
+from mooring.planner.changes.removal import PodRemoval
 from mooring.planner.changes.requests import Amount
 from mooring.planner.changes.search import Proposal
 from mooring.planner.plan import make_plan
@@ -208,7 +208,7 @@ def test_a_pod_that_comes_first_finds_its_node() -> None:
 
 def test_a_small_pod_that_moves_makes_room_and_finds_another_place() -> None:
     question = asked([guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3)])
-    moves = [one for one in found(question, "late") if isinstance(one.changes[0], PodMove)]
+    moves = [one for one in found(question, "late") if one.changes[0].kind == "move"]
     assert texts(moves) == ["Remove default/one before default/late is asked and let it come back last."]
     assert moves[0].cost == Cost(touched=1)
     after = make_plan(applied(question, moves[0].changes))
@@ -220,7 +220,7 @@ def test_a_small_pod_that_moves_makes_room_and_finds_another_place() -> None:
 
 def test_the_cheapest_removal_wins() -> None:
     question = asked([guaranteed("two", 2), guaranteed("four", 4), guaranteed("late", 3)])
-    removals = [one for one in found(question, "late") if isinstance(one.changes[0], PodRemoval)]
+    removals = [one for one in found(question, "late") if one.changes[0].kind == "removal"]
     assert removals[0].changes == (PodRemoval(ref("two"), ref("late")),)
     assert removals[0].cost == Cost(touched=1, cpus=2000, bytes=16 * 2**20)
 
@@ -284,7 +284,7 @@ def test_a_running_pod_that_is_refused_gets_proposals_that_disturb_no_start() ->
     question = replace(asked([guaranteed("new", 1)]), active=(guaranteed("wide", 6),))
     kinds = {type(change) for proposal in found(question, "wide") for change in proposal.changes}
     assert Amount in kinds
-    assert not kinds & {PodRemoval, PodMove, EarlierTurn}
+    assert not kinds & {PodRemoval, EarlierTurn}
 
 
 QUESTION = replace(
@@ -365,7 +365,7 @@ def test_a_running_pod_ends_before_the_first_is_asked_and_another_is_not_asked_a
     runs = applied(QUESTION, [PodRemoval(ref("runs"))])
     assert runs.leaving == {"default_a": ("default_runs",)}
     assert [pod.name for pod in applied(QUESTION, [PodRemoval(ref("a"))]).pods] == ["b"]
-    assert [pod.name for pod in applied(QUESTION, [PodMove(ref("a"))]).pods] == ["b", "a"]
+    assert [pod.name for pod in applied(QUESTION, [PodRemoval(ref("a"), comes_back=True)]).pods] == ["b", "a"]
     assert [pod.name for pod in applied(QUESTION, [EarlierTurn(ref("b"))]).pods] == ["b", "a"]
 
 

@@ -10,7 +10,7 @@ from tests.planner.plain_changes import plain_changes, plain_cost
 from mooring.core.decision import StartRefusal
 from mooring.planner.changes.change import applied
 from mooring.planner.changes.nearest import FAMILIES, nearest_changes, understood
-from mooring.planner.changes.removal import AGAIN, PodMove, PodRemoval
+from mooring.planner.changes.removal import AGAIN, PodRemoval
 from mooring.planner.changes.search import begin, begun, followed, holding
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question
@@ -50,8 +50,12 @@ def test_every_proposal_applied_admits_the_pod_and_everybody_else(question: Ques
         for proposal in nearest_changes(question, pod.uid, limit=100):
             after = make_plan(applied(question, proposal.changes))
             now = {answer.pod.uid for answer in after.answers if answer.admitted and answer.pod.uid not in after.left}
-            gone = {change.pod.uid for change in proposal.changes if isinstance(change, PodRemoval | PodMove)}
-            back = {f"{change.pod.uid}{AGAIN}" for change in proposal.changes if isinstance(change, PodMove)}
+            gone = {change.pod.uid for change in proposal.changes if isinstance(change, PodRemoval)}
+            back = {
+                f"{change.pod.uid}{AGAIN}"
+                for change in proposal.changes
+                if isinstance(change, PodRemoval) and change.comes_back
+            }
             assert pod.uid in now, proposal
             assert (was - gone) | back <= now, proposal
             answer = next(one for one in after.answers if one.pod.uid == pod.uid)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod, QoS
@@ -40,7 +40,9 @@ class ChangeStage(IntEnum):
 
     NODE = 0
     AMOUNT = 1
+    """After the changes of the node, whose gates decide about the QoS class."""
     ORDER = 2
+    """When the pods are as they are asked, and before any ends."""
     ABSENCE = 3
     """A pod is not asked at all. It goes before pods that end: nothing ends before a pod that is not asked."""
     END = 4
@@ -49,8 +51,9 @@ class ChangeStage(IntEnum):
 class PlannedChange(Protocol):
     """A change, as a value."""
 
-    kind: ClassVar[str]
-    """Its name in documents."""
+    @property
+    def kind(self) -> str:
+        """Its name in documents."""
 
     @property
     def stage(self) -> ChangeStage:

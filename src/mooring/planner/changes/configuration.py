@@ -43,15 +43,11 @@ class ConfigField:
     """A field of the KubeletConfiguration has another value."""
 
     kind: ClassVar[str] = "field"
+    stage: ClassVar[ChangeStage] = ChangeStage.NODE
 
     field: str
     """Its name in the file, such as ``topologyManagerPolicy``."""
     value: str
-
-    @property
-    def stage(self) -> ChangeStage:
-        """With the other changes of the node."""
-        return ChangeStage.NODE
 
     @property
     def target(self) -> str:
@@ -77,17 +73,13 @@ class PolicyOption:
     """An option of the CPU manager or of the topology manager has another value."""
 
     kind: ClassVar[str] = "option"
+    stage: ClassVar[ChangeStage] = ChangeStage.NODE
 
     field: str
     """``cpuManagerPolicyOptions`` or ``topologyManagerPolicyOptions``."""
     name: str
     value: str
     """Empty to leave the option out."""
-
-    @property
-    def stage(self) -> ChangeStage:
-        """With the other changes of the node."""
-        return ChangeStage.NODE
 
     @property
     def target(self) -> str:
@@ -125,14 +117,10 @@ class FeatureGate:
     """A feature gate is on or off."""
 
     kind: ClassVar[str] = "gate"
+    stage: ClassVar[ChangeStage] = ChangeStage.NODE
 
     name: str
     on: bool
-
-    @property
-    def stage(self) -> ChangeStage:
-        """With the other changes of the node."""
-        return ChangeStage.NODE
 
     @property
     def target(self) -> str:
@@ -159,14 +147,10 @@ class FreshState:
     """The state file of a manager is deleted before the kubelet starts."""
 
     kind: ClassVar[str] = "stateFile"
+    stage: ClassVar[ChangeStage] = ChangeStage.NODE
 
     manager: str
     """``cpu`` or ``memory``."""
-
-    @property
-    def stage(self) -> ChangeStage:
-        """With the other changes of the node."""
-        return ChangeStage.NODE
 
     @property
     def target(self) -> str:

@@ -18,19 +18,11 @@ class MoreDevices:
     """There is one more device of a resource on a NUMA node."""
 
     kind: ClassVar[str] = "device"
+    stage: ClassVar[ChangeStage] = ChangeStage.NODE
+    target: ClassVar[str] = ""
 
     resource: str
     node: int
-
-    @property
-    def stage(self) -> ChangeStage:
-        """With the other changes of the node."""
-        return ChangeStage.NODE
-
-    @property
-    def target(self) -> str:
-        """Nothing: there can be several."""
-        return ""
 
     @property
     def option(self) -> tuple[str, str]:

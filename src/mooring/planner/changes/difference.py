@@ -8,6 +8,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
 from mooring.planner.answering import Answer
 from mooring.planner.plan import Plan
+from mooring.planner.pod_names import pods_of
 
 ADMITTED = "admitted"
 REJECTED = "rejected"
@@ -74,15 +75,11 @@ def differences(before: Plan, after: Plan) -> tuple[PodDifference, ...]:
     """Return all pods of both plans, in the order of the first and then of the second."""
     old, new = _outcomes(before), _outcomes(after)
     absent = PodOutcome(ABSENT)
-    pods = {pod.uid: pod for pod in (*_pods(before), *_pods(after))}
-    latest = {pod.uid: pod for pod in _pods(after)}
+    pods = {pod.uid: pod for pod in (*pods_of(before), *pods_of(after))}
+    latest = {pod.uid: pod for pod in pods_of(after)}
     return tuple(
         PodDifference(latest.get(uid, pod), old.get(uid, absent), new.get(uid, absent)) for uid, pod in pods.items()
     )
-
-
-def _pods(plan: Plan) -> list[Pod]:
-    return [*(answer.pod for answer in plan.answers), *plan.unasked]
 
 
 def _outcomes(plan: Plan) -> dict[str, PodOutcome]:

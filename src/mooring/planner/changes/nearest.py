@@ -7,6 +7,7 @@ engine, run with it, admits the pod and all pods that are admitted without it (d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from mooring.core.decision import StartRefusal
@@ -36,8 +37,8 @@ READERS: Mapping[str, Reader] = MappingProxyType(
     {
         "--ask": read_ask,
         "--set": read_set,
-        "--remove": removal.read_remove,
-        "--move": removal.read_move,
+        "--remove": removal.read_removal,
+        "--move": partial(removal.read_removal, comes_back=True),
         "--first": order.read_first,
         "--device": device.read_device,
         "--fresh-state": read_fresh_state,

@@ -22,20 +22,13 @@ class EarlierTurn:
     """A pod is asked earlier."""
 
     kind: ClassVar[str] = "turn"
+    stage: ClassVar[ChangeStage] = ChangeStage.ORDER
+    target: ClassVar[str] = ""
+    """Empty: several turns are made one after another."""
 
     pod: PodRef
     before: PodRef | None = None
     """The pod that is asked next; without it the pod is the first of all that are yet to be admitted."""
-
-    @property
-    def stage(self) -> ChangeStage:
-        """When the pods are as they are asked, and before any ends."""
-        return ChangeStage.ORDER
-
-    @property
-    def target(self) -> str:
-        """Nothing: several turns are made one after another."""
-        return ""
 
     @property
     def option(self) -> tuple[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
-from typing import ClassVar
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
@@ -28,17 +27,21 @@ MOST_PAIRS = 750
 
 @dataclass(frozen=True, slots=True)
 class PodRemoval:
-    """A pod ends.
+    """A pod ends; with ``comes_back`` it comes back as a new pod after all others were asked.
 
     Without ``before`` a running pod ends before the first pod is asked, and a pod that is yet to be admitted is not
     asked at all.
     """
 
-    kind: ClassVar[str] = "removal"
-
     pod: PodRef
     before: PodRef | None = None
     """The pod that is asked next."""
+    comes_back: bool = False
+
+    @property
+    def kind(self) -> str:
+        """``removal`` or ``move``."""
+        return "move" if self.comes_back else "removal"
 
     @property
     def stage(self) -> ChangeStage:
@@ -52,91 +55,45 @@ class PodRemoval:
 
     @property
     def option(self) -> tuple[str, str]:
-        """``--remove POD[=NEXT]``."""
-        return "--remove", pair_text(self.pod, self.before)
+        """``--remove POD[=NEXT]`` or ``--move POD[=NEXT]``."""
+        return "--move" if self.comes_back else "--remove", pair_text(self.pod, self.before)
 
     def phrase(self, question: Question) -> str:  # noqa: ARG002 - reads the same on every question
         """Return it with the pod that is asked next."""
-        return f"remove {self.pod}" + (f" before {self.before} is asked" if self.before else "")
+        before = f" before {self.before} is asked" if self.before else ""
+        return f"remove {self.pod}{before}{' and let it come back last' if self.comes_back else ''}"
 
     def applied_to(self, question: Question) -> Question:
-        """Return the question in which the pod ends."""
-        return _without(question, self.pod, self.before, comes_back=False)
+        """Return the question in which the pod ends, and comes back if it does."""
+        uid = self.pod.uid
+        ran = next((pod for pod in question.active if pod.uid == uid), None)
+        pod = ran or listed(question, self.pod)
+        back = (replace(pod, uid=f"{uid}{AGAIN}"),) if self.comes_back else ()
+        if self.before is None and ran is None:
+            others = tuple(other for other in question.pods if other.uid != uid)
+            return replace(question, pods=(*others, pod) if back else others)
+        pods = (*question.pods, *back)
+        if self.before is None:
+            key = pods[0].uid if pods else ""
+        else:
+            other = listed(question, self.before)
+            if ran is None and pods.index(pod) >= pods.index(other):
+                problem = f"{self.pod} is not admitted yet when {self.before} is asked"
+                raise InputError(problem, remedy="swap the two")
+            key = other.uid
+        leaving = {**question.leaving, key: (*question.leaving.get(key, ()), uid)}
+        return replace(question, pods=pods, leaving=leaving)
 
 
-@dataclass(frozen=True, slots=True)
-class PodMove:
-    """A pod ends, as in a removal, and comes back as a new pod after all others were asked."""
-
-    kind: ClassVar[str] = "move"
-
-    pod: PodRef
-    before: PodRef | None = None
-
-    @property
-    def stage(self) -> ChangeStage:
-        """Last; pods that are not asked before the others."""
-        return ChangeStage.ABSENCE if self.before is None else ChangeStage.END
-
-    @property
-    def target(self) -> str:
-        """The fate of the pod."""
-        return f"what becomes of {self.pod}"
-
-    @property
-    def option(self) -> tuple[str, str]:
-        """``--move POD[=NEXT]``."""
-        return "--move", pair_text(self.pod, self.before)
-
-    def phrase(self, question: Question) -> str:  # noqa: ARG002 - reads the same on every question
-        """Return it with the pod that is asked next."""
-        return f"remove {self.pod}{f' before {self.before} is asked' if self.before else ''} and let it come back last"
-
-    def applied_to(self, question: Question) -> Question:
-        """Return the question in which the pod ends and comes back."""
-        return _without(question, self.pod, self.before, comes_back=True)
-
-
-def _without(question: Question, ref: PodRef, before: PodRef | None, *, comes_back: bool) -> Question:
-    uid = ref.uid
-    ran = next((pod for pod in question.active if pod.uid == uid), None)
-    pod = ran or listed(question, ref)
-    back = (replace(pod, uid=f"{uid}{AGAIN}"),) if comes_back else ()
-    if before is None and ran is None:
-        others = tuple(other for other in question.pods if other.uid != uid)
-        return replace(question, pods=(*others, pod) if back else others)
-    pods = (*question.pods, *back)
-    if before is None:
-        key = pods[0].uid if pods else ""
-    else:
-        other = listed(question, before)
-        if ran is None and pods.index(pod) >= pods.index(other):
-            raise InputError(f"{ref} is not admitted yet when {before} is asked", remedy="swap the two")
-        key = other.uid
-    leaving = {**question.leaving, key: (*question.leaving.get(key, ()), uid)}
-    return replace(question, pods=pods, leaving=leaving)
-
-
-def read_remove(question: Question, text: str) -> list[PodRemoval]:
-    """Read the value of ``--remove``.
+def read_removal(question: Question, text: str, *, comes_back: bool = False) -> list[PodRemoval]:
+    """Read the value of ``--remove``, or of ``--move`` if the pod comes back.
 
     Raises:
         InputError: it cannot be understood.
     """
     name, before = named_pair(question, text)
     known = refs(question)
-    return [PodRemoval(known[pod.uid], before) for pod in find_pods(question, name)]
-
-
-def read_move(question: Question, text: str) -> list[PodMove]:
-    """Read the value of ``--move``.
-
-    Raises:
-        InputError: it cannot be understood.
-    """
-    name, before = named_pair(question, text)
-    known = refs(question)
-    return [PodMove(known[pod.uid], before) for pod in find_pods(question, name)]
+    return [PodRemoval(known[pod.uid], before, comes_back) for pod in find_pods(question, name)]
 
 
 def moves(search: Search) -> Iterator[Proposal]:
@@ -149,7 +106,7 @@ def moves(search: Search) -> Iterator[Proposal]:
             continue
         back = replace(pod, uid=f"{pod.uid}{AGAIN}")
         queue = (search.entry, *search.tail, Admit(back))
-        changes = (PodMove(search.names[pod.uid], search.names[search.pod.uid]),)
+        changes = _removed(search, (pod,), comes_back=True)
         course = search.tried(changes, kubelet, queue, without={pod.uid}, back={back.uid})
         if course is not None:
             yield search.proposal(changes, Cost(touched=1), course)
@@ -185,8 +142,8 @@ def _first(search: Search, choices: Iterable[Sequence[Pod]]) -> Iterator[Proposa
             return
 
 
-def _removed(search: Search, pods: Sequence[Pod]) -> tuple[PodRemoval, ...]:
-    return tuple(PodRemoval(search.names[pod.uid], search.names[search.pod.uid]) for pod in pods)
+def _removed(search: Search, pods: Sequence[Pod], *, comes_back: bool = False) -> tuple[PodRemoval, ...]:
+    return tuple(PodRemoval(search.names[pod.uid], search.names[search.pod.uid], comes_back) for pod in pods)
 
 
 def _course_without(search: Search, pods: Sequence[Pod]) -> QueueOutcome | None:

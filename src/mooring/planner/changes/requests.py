@@ -29,6 +29,7 @@ class Amount:
     """
 
     kind: ClassVar[str] = "amount"
+    stage: ClassVar[ChangeStage] = ChangeStage.AMOUNT
 
     pod: PodRef
     container: str
@@ -36,11 +37,6 @@ class Amount:
     resource: str
     """``cpu``, ``memory``, ``hugepages-SIZE``, or what a device plugin offers."""
     amount: Quantity
-
-    @property
-    def stage(self) -> ChangeStage:
-        """After the changes of the node, whose gates decide about the QoS class."""
-        return ChangeStage.AMOUNT
 
     @property
     def target(self) -> str:
