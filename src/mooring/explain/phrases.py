@@ -7,6 +7,8 @@ from itertools import groupby
 from math import comb
 
 from mooring.core.bits import list_text, mask_of, members
+from mooring.core.cpuset import CPUSet
+from mooring.core.machineinfo import HIGHEST_NODE
 from mooring.core.quantity import Quantity
 from mooring.core.topology import Topology
 
@@ -28,13 +30,25 @@ def plural(number: int, noun: str, several: str = "") -> str:
 def nodes(ids: Iterable[int]) -> str:
     """Return NUMA nodes by their ids.
 
-    >>> nodes([2]), nodes([0, 1, 2, 5])
-    ('NUMA node 2', 'NUMA nodes 0-2,5')
+    >>> nodes([2]), nodes([0, 1, 2, 5]), nodes([2**60]), nodes([])
+    ('NUMA node 2', 'NUMA nodes 0-2,5', 'NUMA node 1152921504606846976', 'no NUMA node')
     """
     known = sorted(set(ids))
-    # A machine without node directories can have a "node" -1, which no mask can name.
-    text = list_text(mask_of(known)) if all(node >= 0 for node in known) else ",".join(map(str, known))
-    return f"NUMA node{'s' if len(known) > 1 else ''} {text}"
+    if not known:
+        return "no NUMA node"
+    # A machine without node directories can have a "node" -1, and a file can name some that no machine has.
+    named = list_text(mask_of(known)) if known[0] >= 0 and known[-1] <= HIGHEST_NODE else ",".join(map(str, known))
+    return f"NUMA node{'s' if len(known) > 1 else ''} {named}"
+
+
+def cpus_text(cpus: CPUSet | int) -> str:
+    """Return CPUs, a set or its mask, with their noun.
+
+    >>> cpus_text(0b10), cpus_text(CPUSet.parse("2-5,9"))
+    ('CPU 1', 'CPUs 2-5,9')
+    """
+    mask = cpus if isinstance(cpus, int) else cpus.mask
+    return f"CPU{'' if mask.bit_count() == 1 else 's'} {list_text(mask)}"
 
 
 def nodes_of(topology: Topology, cpus: int) -> list[int]:

@@ -15,7 +15,7 @@ from mooring.core.topology import Topology
 from mooring.cpumanager.facts import DistributionChosen, SharePicked, TakeBegun
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
-from mooring.explain.phrases import fewest_elements, fewest_nodes, nodes, nodes_of, plural
+from mooring.explain.phrases import cpus_text, fewest_elements, fewest_nodes, nodes, nodes_of, plural
 from mooring.explain.reason import Reason
 from mooring.extensions.facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
 from mooring.node import Decision
@@ -190,8 +190,8 @@ def left_out_words(fact: OfflineCPUsLeftOut) -> str:
     >>> left_out_words(OfflineCPUsLeftOut("uid", 0b1000, 0b110))
     'CPU 3 is offline; CPUs 1-2 are unavailable until others come online'
     """
-    parts = [f"{_cpus(fact.offline)} {_are(fact.offline)} offline"] if fact.offline else []
-    parts += [f"{_cpus(fact.kept)} {_are(fact.kept)} unavailable until others come online"] if fact.kept else []
+    parts = [f"{cpus_text(fact.offline)} {_are(fact.offline)} offline"] if fact.offline else []
+    parts += [f"{cpus_text(fact.kept)} {_are(fact.kept)} unavailable until others come online"] if fact.kept else []
     return "; ".join(parts)
 
 
@@ -209,10 +209,6 @@ def loss_words(fact: CPUsBroken | CPUsReplaced) -> str:
     if isinstance(fact, CPUsReplaced):
         lost, taken = fact.before & ~fact.after, fact.after & ~fact.before
         where = nodes(members(fact.nodes)) if fact.nodes else "any NUMA node"
-        return f"{who} lost {_cpus(lost)}, replaced by {list_text(taken)} for now; it was allocated on {where}"
+        return f"{who} lost {cpus_text(lost)}, replaced by {list_text(taken)} for now; it was allocated on {where}"
     are, have = ("is", "has") if fact.lost.bit_count() == 1 else ("are", "have")
-    return f"{who} lost {_cpus(fact.lost)}, which {are} offline and {have} no replacement: {fact.why}"
-
-
-def _cpus(mask: int) -> str:
-    return f"CPU{'s' if mask.bit_count() > 1 else ''} {list_text(mask)}"
+    return f"{who} lost {cpus_text(fact.lost)}, which {are} offline and {have} no replacement: {fact.why}"

@@ -12,11 +12,11 @@ from rich.text import Text
 from mooring.cli.terminal import text_for
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
-from mooring.explain.phrases import plural
+from mooring.explain.phrases import cpus_text, plural
 from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.planner.doctor.diagnosis import NOT_LOOKED_AT, Diagnosis, FileDiagnosis, FileRepair
 from mooring.planner.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
-from mooring.planner.doctor.problem import EntryHolder, Problem, cpus_text
+from mooring.planner.doctor.problem import EntryHolder, Problem
 from mooring.render.console import Breaking, new_table
 from mooring.render.wording import clean
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mooring.explain.phrases import plural
+from mooring.explain.phrases import cpus_text, plural
 from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove, Scenario, Step
 from mooring.manifest.steps import Offline, Online, Resizing
-from mooring.planner.doctor.problem import cpus_text
 from mooring.planner.outcome import span_text
 from mooring.planner.replay.file import ReplayOutcome
 

@@ -13,7 +13,7 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.cli.text.plan import plan_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container
-from mooring.explain.phrases import plural, size
+from mooring.explain.phrases import cpus_text, plural, size
 from mooring.manifest.steps import Amounts
 from mooring.node.resize import Resize
 from mooring.planner.outcome import span_text
@@ -132,13 +132,9 @@ def _releases(resized: ResizeAnswer, answer: Resize) -> Iterator[str]:
         leaving = CPUSet(kept.mask & ~release.cpus.mask)
         after = span_text(release.left(resized.after.node.moment)) if resized.after is not None else ""
         yield (
-            f"{clean(name)} keeps {_named(leaving)} for at least {after}; no other container gets "
+            f"{clean(name)} keeps {cpus_text(leaving)} for at least {after}; no other container gets "
             f"{'it' if len(leaving) == 1 else 'them'} before."
         )
-
-
-def _named(cpus: CPUSet) -> str:
-    return f"CPU{'s' if len(cpus) > 1 else ''} {cpus}"
 
 
 def _sizes(resized: ResizeAnswer) -> Iterator[str]:

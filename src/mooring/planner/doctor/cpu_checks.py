@@ -13,10 +13,10 @@ from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState
-from mooring.explain.phrases import joined, plural
+from mooring.explain.phrases import cpus_text, joined, plural
 from mooring.extensions.owners import OwnerKind, parts_of, state_owner
 from mooring.node.start import CPU_FILE
-from mooring.planner.doctor.problem import EntryHolder, Problem, Severity, cpus_text
+from mooring.planner.doctor.problem import EntryHolder, Problem, Severity
 
 BAD_CLAIM = "MOOR-323"
 

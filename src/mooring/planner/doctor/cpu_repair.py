@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState, PreAssignment
+from mooring.explain.phrases import cpus_text
 from mooring.extensions.owners import OwnerKind, state_owner
-from mooring.planner.doctor.problem import EntryHolder, cpus_text
+from mooring.planner.doctor.problem import EntryHolder
 
 
 def in_order(wanted: Mapping[EntryHolder, int], active: Collection[str]) -> list[EntryHolder]:

@@ -14,13 +14,13 @@ from dataclasses import replace
 from mooring.checkpoint.contents import MemoryContents
 from mooring.core.errors import KubeletCrashError
 from mooring.core.machineinfo import HIGHEST_NODE
-from mooring.explain.phrases import joined, sizes
+from mooring.explain.phrases import joined, nodes, sizes
 from mooring.memorymanager.facts import StartLeftToChance
 from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.start import start
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.node.start import MEMORY_FILE
-from mooring.planner.doctor.problem import EntryHolder, Problem, Severity, numa_text
+from mooring.planner.doctor.problem import EntryHolder, Problem, Severity
 
 NODES_DIFFER = "MOOR-330"
 TYPES_DIFFER = "MOOR-331"
@@ -66,8 +66,8 @@ def check_memory_state(policy: MemoryPolicy, contents: MemoryContents) -> Iterat
 def _machine_problems(expected: Nodes, real: Nodes) -> Iterator[Problem]:
     if expected.keys() != real.keys():
         gone, new = sorted(real.keys() - expected.keys()), sorted(expected.keys() - real.keys())
-        parts = [f"the file has {numa_text(gone)}, which this machine does not have"] if gone else []
-        parts += [f"this machine has {numa_text(new)}, which the file does not have"] if new else []
+        parts = [f"the file has {nodes(gone)}, which this machine does not have"] if gone else []
+        parts += [f"this machine has {nodes(new)}, which the file does not have"] if new else []
         yield _about(NODES_DIFFER, _sentence(joined(parts)), nodes=(*gone, *new))
     both = sorted(expected.keys() & real.keys())
     other = [node for node in both if expected[node].memory.keys() != real[node].memory.keys()]
@@ -152,7 +152,7 @@ def _account_problems(policy: MemoryPolicy, state: MemoryState) -> Iterator[Prob
             yield _about(
                 LEFT_TO_CHANCE,
                 f"The kubelet starts on this file only by chance: it adds up the entries in random order, and "
-                f"{numa_text(fact.nodes)} may end in another group than before. It starts after some attempts.",
+                f"{nodes(fact.nodes)} may end in another group than before. It starts after some attempts.",
                 nodes=fact.nodes,
                 severity="warning",
             )
@@ -209,7 +209,7 @@ def _overcommitted(machine: Nodes, held: Mapping[EntryHolder, tuple[Block, ...]]
         allocatable = sum(machine[cell].memory[name].allocatable for cell in cells)
         if cells and amount > allocatable:
             text = sizes(amount, allocatable)
-            found.append(f"{text(amount)} of {name} on {numa_text(cells)}, which can give away {text(allocatable)}")
+            found.append(f"{text(amount)} of {name} on {nodes(cells)}, which can give away {text(allocatable)}")
     return found
 
 

@@ -16,13 +16,13 @@ from typing import TypeVar
 
 from mooring.core.bits import members
 from mooring.core.errors import KubeletCrashError
-from mooring.explain.phrases import joined, size
+from mooring.explain.phrases import joined, nodes, size
 from mooring.memorymanager.policy import STATIC, MemoryPolicy
 from mooring.memorymanager.replay import Containers, replayed
 from mooring.memorymanager.start import start
 from mooring.memorymanager.state import Block, MemoryState, NUMANodeState
 from mooring.planner.doctor.cpu_repair import Dropped
-from mooring.planner.doctor.problem import EntryHolder, numa_text
+from mooring.planner.doctor.problem import EntryHolder
 
 Thing = TypeVar("Thing")
 Nodes = Mapping[int, NUMANodeState]
@@ -137,7 +137,7 @@ def blocks_text(blocks: Blocks) -> str:
     >>> blocks_text((Block((0, 1), "memory", 2**30),))
     '1 GiB of memory on NUMA nodes 0-1'
     """
-    return joined([f"{size(block.size)} of {block.type} on {numa_text(block.numa)}" for block in blocks]) or "no memory"
+    return joined([f"{size(block.size)} of {block.type} on {nodes(block.numa)}" for block in blocks]) or "no memory"
 
 
 def _units(policy: MemoryPolicy, state: MemoryState) -> dict[EntryHolder, Blocks]:

@@ -12,6 +12,7 @@ from mooring.checkpoint.memory_load import MEMORY_FAMILY
 from mooring.core.bits import NO_CPUS
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.cpumanager.state import CPUState
+from mooring.explain.phrases import cpus_text
 from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings
 from mooring.node.start import CPU_FILE, MEMORY_FILE
@@ -19,7 +20,7 @@ from mooring.planner.doctor.cpu_checks import check_cpu_state
 from mooring.planner.doctor.cpu_repair import Dropped, repaired_cpu
 from mooring.planner.doctor.memory_checks import check_memory_state
 from mooring.planner.doctor.memory_repair import blocks_text, repaired_memory
-from mooring.planner.doctor.problem import EntryHolder, Problem, cpus_text
+from mooring.planner.doctor.problem import EntryHolder, Problem
 from mooring.planner.doctor.reading import OLD_FORMAT, Reading, policy_problem, read, unreadable_problems
 
 State = TypeVar("State", CPUState, MemoryState)

@@ -18,15 +18,6 @@ NAMED = 4
 """How many things a sentence names before it counts the rest."""
 
 
-def cpus_text(cpus: CPUSet) -> str:
-    """Return a set with its noun.
-
-    >>> cpus_text(CPUSet.parse("2")), cpus_text(CPUSet.parse("2-5,9"))
-    ('CPU 2', 'CPUs 2-5,9')
-    """
-    return f"CPU{'' if len(cpus) == 1 else 's'} {cpus}"
-
-
 def named(things: Sequence[str]) -> str:
     """Return some names, and how many more there are.
 

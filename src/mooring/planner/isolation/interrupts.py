@@ -8,7 +8,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.discovery.isolation import IRQBalance, IsolationFacts, KernelWords
-from mooring.explain.phrases import plural
+from mooring.explain.phrases import cpus_text, plural
 from mooring.extensions.interrupts import (
     ANNOTATION,
     Interrupt,
@@ -21,7 +21,7 @@ from mooring.extensions.interrupts import (
     wish_of,
 )
 from mooring.extensions.steering import NEW, NEW_NAME, Memory, Step, steer
-from mooring.planner.isolation.holders import Assignments, cpus_text, named
+from mooring.planner.isolation.holders import Assignments, named
 
 
 def balance_finding(balance: IRQBalance | None, words: KernelWords | None, exclusive: CPUSet) -> Finding | None:

@@ -14,9 +14,9 @@ from mooring.discovery.cgroups import ControlGroup
 from mooring.discovery.isolation import IsolationFacts
 from mooring.documents.diagnosis import ExclusiveHolderPart, IsolationDocument
 from mooring.documents.parts import finding_parts
-from mooring.explain.phrases import plural
+from mooring.explain.phrases import cpus_text, plural
 from mooring.extensions.interrupts import closed_to_others
-from mooring.planner.isolation.holders import Assignments, cpus_text, named
+from mooring.planner.isolation.holders import Assignments, named
 from mooring.planner.isolation.interrupts import balance_finding, interrupt_findings
 
 Rule = Callable[[IsolationFacts, Assignments], Iterator[Finding]]
