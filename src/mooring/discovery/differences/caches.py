@@ -15,12 +15,12 @@ from mooring.core.machineinfo import NUMANode
 from mooring.discovery.differences.kubeletview import (
     L3_LEVEL,
     KubeletView,
+    about_cpus,
+    about_nodes,
     likewise,
-    parts_text,
-    regrouping,
+    regrouped,
     text_of_cpus,
     text_of_nodes,
-    union,
 )
 
 
@@ -45,26 +45,24 @@ def cache_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding
     lost = CPUSet.from_ids(
         cpu for cpu, core in view.cores.items() if cpu in l2 and not any(cache.level == 2 for cache in core.caches)
     )
-    if lost:
-        message = (
-            f"The kubelet does not see the L2 of {text_of_cpus(lost)}: it keeps one only where exactly the threads of "
-            "one core share it."
-        )
-        yield Finding("info", text_of_cpus(lost), message, "MOOR-442")
+    yield from about_cpus(
+        lost,
+        "MOOR-442",
+        "The kubelet does not see the L2 of {}: it keeps one only where exactly the threads of one core share it.",
+        "info",
+    )
 
 
 def _lost(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
     lost = CPUSet.from_ids(cpu for cpu in view.cores if cpu in l3 and not _sees_l3(view, cpu))
-    if lost:
-        message = f"The kubelet does not see the L3 of {text_of_cpus(lost)}."
-        yield Finding("warning", text_of_cpus(lost), message, "MOOR-443")
+    yield from about_cpus(lost, "MOOR-443", "The kubelet does not see the L3 of {}.")
     without = CPUSet.from_ids(cpu for cpu in view.cores if cpu not in l3)
-    if without:
-        message = (
-            f"The kubelet takes {text_of_cpus(without)}, without any L3, for CPUs of the uncore cache with the id of "
-            "their socket."
-        )
-        yield Finding("info", text_of_cpus(without), message, "MOOR-444")
+    yield from about_cpus(
+        without,
+        "MOOR-444",
+        "The kubelet takes {}, without any L3, for CPUs of the uncore cache with the id of their socket.",
+        "info",
+    )
 
 
 def _sees_l3(view: KubeletView, cpu: int) -> bool:
@@ -75,21 +73,15 @@ def _sees_l3(view: KubeletView, cpu: int) -> bool:
 def _uncores(view: KubeletView, hardware: Hardware, l3: Mapping[int, int]) -> Iterator[Finding]:
     """Compare the kubelet's uncore ids with the L3s; CPUs of a package that have no L3 are a group of their own."""
     real = {cpu.id: (l3.get(cpu.id), None if cpu.id in l3 else cpu.package_first_cpu) for cpu in hardware.cpus}
-    found = regrouping(view.uncores, real)
-    if found.merged:
-        number, parts = next(iter(found.merged.items()))
-        message = (
-            f"The kubelet takes CPUs {parts_text(parts)}, which have no L3 in common, for CPUs of one uncore cache, "
-            f"{number}{likewise(found.merged)}."
-        )
-        yield Finding("warning", text_of_cpus(union(found.merged)), message, "MOOR-445")
-    if found.divided:
-        parts = next(iter(found.divided.values()))
-        message = (
-            f"The kubelet takes CPUs {parts_text(parts)}, which share one L3, for CPUs of {len(parts)} uncore "
-            f"caches{likewise(found.divided)}."
-        )
-        yield Finding("warning", text_of_cpus(union(found.divided)), message, "MOOR-446")
+    yield from regrouped(
+        view.uncores,
+        real,
+        (
+            "MOOR-445",
+            "The kubelet takes CPUs {parts}, which have no L3 in common, for CPUs of one uncore cache, {group}",
+        ),
+        ("MOOR-446", "The kubelet takes CPUs {parts}, which share one L3, for CPUs of {count} uncore caches"),
+    )
 
 
 def _spanning(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
@@ -103,12 +95,12 @@ def _spanning(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
         cpus = [cpu for core in node.cores for cpu in core.thread_ids]
         if any(core.uncore_caches for core in node.cores) and len({l3.get(cpu) for cpu in cpus}) == 1:
             whole.append(node.node_id)
-    if whole:
-        message = (
-            f"One L3 serves all CPUs of {text_of_nodes(whole)}, yet the kubelet takes it for an uncore cache of the "
-            "cores."
-        )
-        yield Finding("info", text_of_nodes(whole), message, "MOOR-447")
+    yield from about_nodes(
+        whole,
+        "MOOR-447",
+        "One L3 serves all CPUs of {}, yet the kubelet takes it for an uncore cache of the cores.",
+        "info",
+    )
     shared = {number: nodes for number, nodes in nodes_of.items() if len(nodes) > 1}
     if shared:
         number, nodes = min(shared.items())

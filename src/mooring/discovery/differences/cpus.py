@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mooring.core.cpuset import CPUSet
 from mooring.core.hardware import Hardware
 from mooring.core.machine import Finding
-from mooring.discovery.differences.kubeletview import KubeletView, likewise, parts_text, regrouping, text_of_cpus, union
+from mooring.discovery.differences.kubeletview import KubeletView, about_cpus, regrouped
 
 
 def cpu_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -21,18 +20,20 @@ def cpu_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
 
 def _presence(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     listed = view.cpus
-    yield from _about(hardware.online - listed, "MOOR-402", "The kubelet does not see {}, which the kernel has online.")
-    yield from _about(
+    yield from about_cpus(
+        hardware.online - listed, "MOOR-402", "The kubelet does not see {}, which the kernel has online."
+    )
+    yield from about_cpus(
         view.listed_again,
         "MOOR-403",
         "The kubelet counts {} once for each place that lists them, and keeps the last place.",
     )
-    yield from _about(
+    yield from about_cpus(
         listed & hardware.offline,
         "MOOR-404",
         "The kubelet gives {} to containers, although the kernel has them offline.",
     )
-    yield from _about(
+    yield from about_cpus(
         listed - hardware.online - hardware.offline,
         "MOOR-405",
         "The kubelet lists {}, which the machine does not have.",
@@ -47,41 +48,29 @@ def _presence(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
 
 def _permission(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     usable = view.cpus & hardware.online
-    yield from _about(
+    yield from about_cpus(
         usable - hardware.allowed,
         "MOOR-407",
         "The kubelet hands out {}, although the cpuset in force does not allow them.",
     )
-    yield from _about(
+    yield from about_cpus(
         usable & hardware.isolated,
         "MOOR-408",
         "The kubelet treats {} like any other, although the kernel keeps them out of scheduling (isolcpus).",
     )
 
 
-def _about(cpus: CPUSet, code: str, message: str) -> Iterator[Finding]:
-    """Yield a warning about the CPUs, if there are any."""
-    if cpus:
-        yield Finding("warning", text_of_cpus(cpus), message.format(text_of_cpus(cpus)), code)
-
-
 def _cores(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     real = {cpu.id: cpu.core for cpu in hardware.cpus if cpu.core is not None}
-    found = regrouping(view.core_ids, real)
-    if found.merged:
-        core, parts = next(iter(found.merged.items()))
-        message = (
-            f"The kubelet takes {len(parts)} cores for one, its core {core}, because their core and package ids are "
-            f"equal: those with CPUs {parts_text(parts)}{likewise(found.merged)}."
-        )
-        yield Finding("warning", text_of_cpus(union(found.merged)), message, "MOOR-409")
-    if found.divided:
-        core, parts = next(iter(found.divided.items()))
-        message = (
-            f"The kubelet takes one core for {len(parts)}, so that its threads are not kept together: core {core} for "
-            f"those with CPUs {parts_text(parts)}{likewise(found.divided)}."
-        )
-        yield Finding("warning", text_of_cpus(union(found.divided)), message, "MOOR-410")
+    merged = (
+        "The kubelet takes {count} cores for one, its core {group}, because their core and package ids are equal: "
+        "those with CPUs {parts}"
+    )
+    divided = (
+        "The kubelet takes one core for {count}, so that its threads are not kept together: core {group} for those "
+        "with CPUs {parts}"
+    )
+    yield from regrouped(view.core_ids, real, ("MOOR-409", merged), ("MOOR-410", divided))
     count = len(set(real.values()))
     if real and view.info.num_physical_cores != count:
         message = f"num_physical_cores is {view.info.num_physical_cores}, the machine has {count}; no manager reads it."
@@ -90,21 +79,12 @@ def _cores(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
 
 def _sockets(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     real = {cpu.id: cpu.package_first_cpu for cpu in hardware.cpus if cpu.package_first_cpu is not None}
-    found = regrouping({cpu: core.socket_id for cpu, core in view.cores.items()}, real)
-    if found.merged:
-        socket, parts = next(iter(found.merged.items()))
-        message = (
-            f"The kubelet takes {len(parts)} packages for one socket, {socket}: those with CPUs "
-            f"{parts_text(parts)}{likewise(found.merged)}."
-        )
-        yield Finding("warning", text_of_cpus(union(found.merged)), message, "MOOR-412")
-    if found.divided:
-        parts = next(iter(found.divided.values()))
-        message = (
-            f"The kubelet takes one package for {len(parts)} sockets: those with CPUs "
-            f"{parts_text(parts)}{likewise(found.divided)}."
-        )
-        yield Finding("warning", text_of_cpus(union(found.divided)), message, "MOOR-413")
+    yield from regrouped(
+        {cpu: core.socket_id for cpu, core in view.cores.items()},
+        real,
+        ("MOOR-412", "The kubelet takes {count} packages for one socket, {group}: those with CPUs {parts}"),
+        ("MOOR-413", "The kubelet takes one package for {count} sockets: those with CPUs {parts}"),
+    )
     count = len(set(real.values()))
     if real and view.info.num_sockets != count:
         message = (

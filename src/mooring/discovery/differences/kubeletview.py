@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from mooring.core.bits import NO_CPUS, list_text, mask_of
+from mooring.core.bits import list_text, mask_of
 from mooring.core.cpuset import CPUSet
+from mooring.core.machine import Finding
 from mooring.core.machineinfo import Core, MachineInfo, NUMANode
 
 L3_LEVEL: Final = 3
@@ -93,19 +94,48 @@ def regrouping(kubelet: Mapping[int, _K], real: Mapping[int, _T]) -> Regrouping[
     )
 
 
-def union(groups: Mapping[_K, Sequence[CPUSet]]) -> CPUSet:
-    """Return every CPU of the given groups."""
-    mask = NO_CPUS
-    for parts in groups.values():
-        for part in parts:
-            mask |= part.mask
-    return CPUSet(mask)
+def regrouped(
+    kubelet: Mapping[int, _K], real: Mapping[int, _T], merged: tuple[str, str], divided: tuple[str, str]
+) -> Iterator[Finding]:
+    """Yield warnings where two groupings of CPUs differ.
+
+    Args:
+        kubelet: CPU -> its group for the kubelet.
+        real: CPU -> its group on the machine.
+        merged: code and message where the kubelet takes several groups for one. The message has no full stop; in it
+            ``{group}``, ``{count}`` and ``{parts}`` are filled in from the first of several cases.
+        divided: the same, where the kubelet takes one group for several.
+    """
+    found = regrouping(kubelet, real)
+    yield from _regrouped(found.merged, *merged)
+    yield from _regrouped(found.divided, *divided)
 
 
-def parts_text(parts: Sequence[CPUSet]) -> str:
+def _regrouped(groups: Mapping[_K, Sequence[CPUSet]], code: str, message: str) -> Iterator[Finding]:
+    if not groups:
+        return
+    group, parts = next(iter(groups.items()))
+    text = message.format(group=group, count=len(parts), parts=_parts_text(parts))
+    cpus = CPUSet.from_ids(cpu for some in groups.values() for part in some for cpu in part)
+    yield Finding("warning", text_of_cpus(cpus), f"{text}{likewise(groups)}.", code)
+
+
+def about_cpus(cpus: CPUSet, code: str, message: str, severity: str = "warning") -> Iterator[Finding]:
+    """Yield a finding about CPUs, if there are any; they replace ``{}`` in the message."""
+    if cpus:
+        yield Finding(severity, text_of_cpus(cpus), message.format(text_of_cpus(cpus)), code)
+
+
+def about_nodes(ids: Collection[int], code: str, message: str, severity: str = "warning") -> Iterator[Finding]:
+    """Yield a finding about NUMA nodes, if there are any; they replace ``{}`` in the message."""
+    if ids:
+        yield Finding(severity, text_of_nodes(ids), message.format(text_of_nodes(ids)), code)
+
+
+def _parts_text(parts: Sequence[CPUSet]) -> str:
     """Return the parts of a group; long lists end in a count.
 
-    >>> parts_text([CPUSet.of(0, 1), CPUSet.of(2)])
+    >>> _parts_text([CPUSet.of(0, 1), CPUSet.of(2)])
     '0-1 and 2'
     """
     shown = " and ".join(str(part) for part in parts[:4])

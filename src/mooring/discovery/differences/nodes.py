@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.hardware import Hardware
 from mooring.core.machine import Finding
-from mooring.discovery.differences.kubeletview import KubeletView, ids_text, text_of_cpus, text_of_nodes
+from mooring.discovery.differences.kubeletview import KubeletView, about_cpus, about_nodes, ids_text, text_of_nodes
 
 
 def node_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -16,10 +16,9 @@ def node_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]
     yield from _members(view, hardware)
     yield from _memory(view, hardware)
     yield from _distances(view, hardware)
-    if hardware.nodes_disallowed:
-        nodes = text_of_nodes(hardware.nodes_disallowed)
-        message = f"The kubelet uses {nodes}, although the cpuset in force does not allow it."
-        yield Finding("warning", nodes, message, "MOOR-421")
+    yield from about_nodes(
+        hardware.nodes_disallowed, "MOOR-421", "The kubelet uses {}, although the cpuset in force does not allow it."
+    )
 
 
 def _identity(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -43,12 +42,12 @@ def _identity(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
         order = ", ".join(str(node) for node in ids[:8]) + (", ..." if len(ids) > 8 else "")
         yield Finding("info", "node order", f"The kubelet lists the NUMA nodes in text order: {order}", "MOOR-425")
     without_cpus = [node.node_id for node in view.info.topology if not node.cores]
-    if without_cpus:
-        message = (
-            f"The topology, memory and device managers count {text_of_nodes(without_cpus)}, where no CPUs are; "
-            "the CPU manager does not."
-        )
-        yield Finding("info", text_of_nodes(without_cpus), message, "MOOR-426")
+    yield from about_nodes(
+        without_cpus,
+        "MOOR-426",
+        "The topology, memory and device managers count {}, where no CPUs are; the CPU manager does not.",
+        "info",
+    )
 
 
 def _members(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -61,24 +60,24 @@ def _members(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
         for cpu, node in view.nodes.items()
         if cpu in hardware.online and cpu not in lists.get(node.node_id, CPUSet())
     )
-    if misplaced:
-        cpus = text_of_cpus(misplaced)
-        message = f"The kubelet has {cpus} in other NUMA nodes than the kernel's own lists of the nodes."
-        yield Finding("warning", cpus, message, "MOOR-427")
+    yield from about_cpus(
+        misplaced, "MOOR-427", "The kubelet has {} in other NUMA nodes than the kernel's own lists of the nodes."
+    )
 
 
 def _memory(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     if _has_made_up_nodes(hardware):
         return
     empty = [node.node_id for node in view.info.topology if node.memory == 0]
-    if empty:
-        message = f"The kubelet has no memory on {text_of_nodes(empty)}; CPUs there work on the memory of other nodes."
-        yield Finding("info", text_of_nodes(empty), message, "MOOR-428")
+    yield from about_nodes(
+        empty,
+        "MOOR-428",
+        "The kubelet has no memory on {}; CPUs there work on the memory of other nodes.",
+        "info",
+    )
     memory = {node.id: node.memory_bytes for node in hardware.nodes}
     wrong = [node.node_id for node in view.info.topology if memory.get(node.node_id, node.memory) != node.memory]
-    if wrong:
-        message = f"The kubelet sees another amount of memory than there is on {text_of_nodes(wrong)}."
-        yield Finding("warning", text_of_nodes(wrong), message, "MOOR-429")
+    yield from about_nodes(wrong, "MOOR-429", "The kubelet sees another amount of memory than there is on {}.")
 
 
 def _distances(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
