@@ -19,6 +19,7 @@ from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.storage.journal import JournalWriter
 from mooring.agent.storage.store import Store
+from mooring.core.bits import list_text
 from mooring.core.config import MooringConfig
 from mooring.core.pod import Container, Pod
 
@@ -98,7 +99,7 @@ def test_reconcile_after_a_restart(benchmark: BenchmarkFixture, state: AgentStat
             one.uid,
             state=ContainerState.RUNNING,
             pid=9,
-            resources=LinuxResources(cpus=str(wanted[one.id].cpus), mems=str(wanted[one.id].mems), quota=-1),
+            resources=LinuxResources(cpus=str(wanted[one.id].cpus), mems=list_text(wanted[one.id].mems), quota=-1),
         )
         for one in state.containers.values()
     ]

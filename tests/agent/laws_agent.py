@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.agent.simulated_agent import SimulatedAgent
 from tests.agent.simulated_runtime import Process, Runtime, Stage
 
-from mooring.agent.reactor.desired import DesiredSettings, set_of
+from mooring.agent.reactor.desired import DesiredSettings, node_set_of, nodes_of, set_of
 from mooring.agent.reactor.values import AgentState
 from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet
@@ -45,8 +45,8 @@ def differences(runtime: Runtime, agent: SimulatedAgent) -> Iterator[str]:
         for place, found in places:
             if setting.cpus and set_of(found.cpus) != setting.cpus:
                 yield f"{_name(runtime, made)}: {place} has CPUs {found.cpus!r} instead of {setting.cpus}"
-            if setting.mems and set_of(found.mems) != setting.mems:
-                yield f"{_name(runtime, made)}: {place} has nodes {found.mems!r} instead of {setting.mems}"
+            if setting.mems and node_set_of(found.mems) != setting.mems:
+                yield f"{_name(runtime, made)}: {place} has nodes {found.mems!r} instead of {nodes_of(setting.mems)}"
             if place == "record" and setting.quota is not None and (found.quota or -1) != setting.quota:
                 yield f"{_name(runtime, made)}: {place} has quota {found.quota} instead of {setting.quota}"
 

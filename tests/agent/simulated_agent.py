@@ -19,7 +19,7 @@ from mooring.agent.nri.types import (
 )
 from mooring.agent.reactor.assigned import are_files_behind
 from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.desired import expected, nodes_of, set_of
+from mooring.agent.reactor.desired import expected, node_set_of, nodes_of, set_of
 from mooring.agent.reactor.effects import (
     BEFORE_THE_REPLY,
     AgentReport,
@@ -248,9 +248,12 @@ class SimulatedAgent:
             if made is None or not made.runs or container not in wanted:
                 continue
             setting = wanted[container]
-            if set_of(made.cgroup.cpus) != setting.cpus or (setting.mems and set_of(made.cgroup.mems) != setting.mems):
+            if set_of(made.cgroup.cpus) != setting.cpus or (
+                setting.mems and node_set_of(made.cgroup.mems) != setting.mems
+            ):
                 self._done(
-                    correct_deviation(self.state, container, set_of(made.cgroup.cpus), set_of(made.cgroup.mems)), ""
+                    correct_deviation(self.state, container, set_of(made.cgroup.cpus), node_set_of(made.cgroup.mems)),
+                    "",
                 )
 
     def _updates(self, outcome: EventOutcome) -> Sequence[ContainerUpdate]:

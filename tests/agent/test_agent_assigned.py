@@ -31,7 +31,7 @@ from mooring.agent.reactor.resizing import released
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import AgentState, AssignedScope, Options
 from mooring.agent.storage.assigned_files import CPUSET_FILE, MEMSET_FILE, AssignedFiles
-from mooring.core.bits import CPUMask
+from mooring.core.bits import CPUMask, list_text
 from mooring.core.pod import Pod
 from mooring.node.claims import Claim, Share
 
@@ -68,7 +68,9 @@ def files(outcome: EventOutcome) -> list[Effect]:
 
 def says(outcome: EventOutcome) -> list[tuple[str, str]]:
     return [
-        (str(one.assigned.cpus), str(one.assigned.mems)) for one in outcome.effects if isinstance(one, WriteAssigned)
+        (str(one.assigned.cpus), list_text(one.assigned.mems))
+        for one in outcome.effects
+        if isinstance(one, WriteAssigned)
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.agent.sets import cpuset_write
+from tests.agent.sets import cpuset_write, nodes
 from tests.agent.small_node import STRICT, container, guaranteed, sandbox, shared, small_state
 
 from mooring.agent.cgroups.cpuset import Cpuset
@@ -129,7 +129,7 @@ WRITE = cpuset_write("c", 9, "/c", "1-2", "0")
 
 
 def shown(cpus: str, mems: str = "0") -> Cpuset:
-    return Cpuset(CPUSet.parse(cpus), CPUSet.parse(mems))
+    return Cpuset(CPUSet.parse(cpus), nodes(mems))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.resizable_node import DELAYING, EXTENDED, LATE, START, sizes
-from tests.agent.sets import assigned, cpus, cpuset_write
+from tests.agent.sets import assigned, cpus, cpuset_write, nodes
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared
 
 from mooring.agent.nri.types import Event, PodSandbox
@@ -117,8 +117,8 @@ def test_a_mixed_container_on_exclusive_cpus_of_another_is_an_overlap() -> None:
 
 def test_a_mixed_container_on_the_pool_is_no_deviation_and_one_without_it_is() -> None:
     state = live(begun(), mixing("m"))
-    assert correct_deviation(state, "m-main-0", cpus("0-7"), cpus("0")).effects == ()
-    found = correct_deviation(state, "m-main-0", cpus("1-2"), cpus("0"))
+    assert correct_deviation(state, "m-main-0", cpus("0-7"), nodes("0")).effects == ()
+    found = correct_deviation(state, "m-main-0", cpus("1-2"), nodes("0"))
     assert cpuset_write("m-main-0", 99, "", "0-7", "0") in found.effects
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tests.agent.sets import cpus, cpuset_write
+from tests.agent.sets import cpus, cpuset_write, nodes
 from tests.agent.small_node import (
     CONFIG,
     STRICT,
@@ -587,11 +587,11 @@ def test_a_machine_with_other_cpus_makes_a_new_state() -> None:
 
 def test_a_deviation_is_written_again_and_the_runtime_is_told() -> None:
     state = started(small_state(), guaranteed("a", "2"))
-    made = correct_deviation(state, "a-main-0", cpus("0-7"), cpus("0-1"))
+    made = correct_deviation(state, "a-main-0", cpus("0-7"), nodes("0-1"))
     [write] = made.effects
     assert isinstance(write, WriteCPUSet)
     assert (write, write.occasion) == (cpuset_write("a-main-0", 99, "", "1-2", "0"), Occasion.CHECK)
-    before, after = (Cpuset(CPUSet.parse(cpus), CPUSet.parse(mems)) for cpus, mems in (("0-7", "0-1"), ("1-2", "0")))
+    before, after = (Cpuset(CPUSet.parse(cpus), nodes(mems)) for cpus, mems in (("0-7", "0-1"), ("1-2", "0")))
     done = writes_done(made, [written_of(CPUSetWritten(write, before, after, wrote=True))])
     [report] = [one for one in done.effects if isinstance(one, AgentReport)]
     assert report.message == "main had CPUs 0-7 instead of 1-2 and memory nodes 0-1 instead of 0"
@@ -602,8 +602,8 @@ def test_a_deviation_is_written_again_and_the_runtime_is_told() -> None:
 
 def test_what_is_right_by_now_is_no_deviation() -> None:
     state = started(small_state(), guaranteed("a", "2"))
-    assert correct_deviation(state, "a-main-0", cpus("1,2"), cpus("0")).effects == ()
-    assert correct_deviation(state, "gone", cpus("0-7"), cpus("0")).effects == ()
+    assert correct_deviation(state, "a-main-0", cpus("1,2"), nodes("0")).effects == ()
+    assert correct_deviation(state, "gone", cpus("0-7"), nodes("0")).effects == ()
 
 
 def test_a_quota_that_is_back_is_lifted_where_it_is_not_wanted() -> None:

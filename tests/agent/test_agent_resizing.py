@@ -30,6 +30,7 @@ from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reactor.values import AgentState, Options
 from mooring.agent.reload import with_configuration
 from mooring.agent.storage.journal import JournalWriter, read_journal
+from mooring.core.bits import list_text
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Container as PodContainer
 from mooring.core.pod import Pod, QoS
@@ -68,7 +69,7 @@ def update(
 ) -> EventOutcome:
     before = state.containers[f"{uid}-{name}-0"].record
     told = container(
-        uid, name, pid=99, resources=replace(asked, cpus=str(before.cpus), mems=str(before.mems), quota=-1)
+        uid, name, pid=99, resources=replace(asked, cpus=str(before.cpus), mems=list_text(before.mems), quota=-1)
     )
     return update_container(state, place or sandbox(uid), told, asked, target, now)
 
@@ -358,11 +359,13 @@ def again(state: AgentState, now: Moment, *, sizes_of: dict[str, LinuxResources]
     fresh = resizable(state.kubelet.settings.config, Stored(journal.texts, journal.pods))
     live = [
         replace(
-            running(one.uid, one.name, str(one.record.cpus), str(one.record.mems)),
+            running(one.uid, one.name, str(one.record.cpus), list_text(one.record.mems)),
             resources=(sizes_of or {}).get(
                 one.uid,
                 replace(
-                    sizes(2) if one.uid == "a" else one.asked, cpus=str(one.record.cpus), mems=str(one.record.mems)
+                    sizes(2) if one.uid == "a" else one.asked,
+                    cpus=str(one.record.cpus),
+                    mems=list_text(one.record.mems),
                 ),
             ),
         )

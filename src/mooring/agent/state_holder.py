@@ -203,7 +203,7 @@ class StateHolder:
         container = done.wanted.container_id
         self._effective.pop(container, None)
         if done.after is not None:
-            self._effective[container] = EffectiveSet(done.after.cpus, str(done.after.mems))
+            self._effective[container] = EffectiveSet(done.after.cpus, done.after.mems)
         return written_of(done)
 
     def _later(self, work: Callable[[], object]) -> None:

@@ -34,6 +34,7 @@ from mooring.agent.reactor.values import HAS_CGROUP, UPDATABLE, AgentState, Know
 from mooring.agent.startup import AgentCommand, Startup, read_startup
 from mooring.agent.storage.assigned_files import AssignedFiles
 from mooring.agent.storage.store import Store
+from mooring.core.bits import NO_NODES, NUMAMask, list_text, mask_of
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
@@ -217,7 +218,7 @@ def rollback(state: AgentState, pods: Mapping[str, Pod]) -> Rollback:
         quota = _of_container(state, pods, one)
         wide = LinuxResources(
             cpus=str(cpus) if one.record.cpus else "",
-            mems=str(mems) if one.record.mems else "",
+            mems=list_text(mems) if one.record.mems else "",
             quota=quota.microseconds if quota is not None else None,
             period=quota.period if quota is not None else None,
         )
@@ -227,7 +228,7 @@ def rollback(state: AgentState, pods: Mapping[str, Pod]) -> Rollback:
         if one.phase in HAS_CGROUP:
             cpusets.append(
                 WriteCPUSet(
-                    one.id, one.pid, one.cgroup, cpus if wide.cpus else CPUSet(), mems if wide.mems else CPUSet()
+                    one.id, one.pid, one.cgroup, cpus if wide.cpus else CPUSet(), mems if wide.mems else NO_NODES
                 )
             )
             quotas += [quota] if quota is not None else []
@@ -239,9 +240,9 @@ def all_cpus(info: MachineInfo) -> CPUSet:
     return CPUSet.from_ids(cpu for node in info.topology for core in node.cores for cpu in core.thread_ids)
 
 
-def memory_nodes(info: MachineInfo) -> CPUSet:
+def memory_nodes(info: MachineInfo) -> NUMAMask:
     """Return the NUMA nodes that have memory; the kernel takes no others."""
-    return CPUSet.from_ids(node.node_id for node in info.topology if node.memory)
+    return NUMAMask(mask_of(node.node_id for node in info.topology if node.memory))
 
 
 def _of_pods(state: AgentState, pods: Mapping[str, Pod]) -> Iterator[RestoredQuota]:

@@ -53,7 +53,7 @@ def verify(
     seen = {one.container_id: found for one in places if (found := cgroups.in_effect(one)) is not None}
     doubtful = [one for one in places if one.container_id not in seen or not shows(seen[one.container_id], one)]
     differing = cgroups.deviations(doubtful)
-    holder.saw(state, {one: EffectiveSet(found.cpus, str(found.mems)) for one, found in seen.items()})
+    holder.saw(state, {one: EffectiveSet(found.cpus, found.mems) for one, found in seen.items()})
     right = seen.keys() - {one.wanted.container_id for one in differing}
     if right & state.deviating.keys():
         holder.apply(lambda now, _hear: EventOutcome(without_deviation(now, right)))

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
-from tests.agent.sets import cpuset_write
+from tests.agent.sets import cpuset_write, nodes
 from tests.e2e.guest.process_tasks import Task, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, write
 from mooring.agent.reactor.effects import WriteCPUSet
+from mooring.core.bits import NO_NODES
 from mooring.core.cpuset import CPUSet
 
 POD = "kubepods/pod0a1b2c3d-0000-1111-2222-333344445555"
@@ -32,7 +33,7 @@ def wanted(cpus: str, mems: str = "", container: str = "c3") -> WriteCPUSet:
 def test_a_cpuset_is_written_read_back_and_told(machine: MadeUpMachine) -> None:
     result = machine.cgroups.write_cpuset(wanted("2-3", "1"))
     assert (result.wrote, result.is_right, result.trouble) == (True, True, None)
-    assert result.before == Cpuset(CPUSet.parse("0-7"), CPUSet.parse("0-1"))
+    assert result.before == Cpuset(CPUSet.parse("0-7"), nodes("0-1"))
     assert machine.text("cpuset", f"{POD}/c3", "cpuset.cpus") == "2-3"
     assert machine.text("cpuset", f"{POD}/c3", "cpuset.mems") == "1"
 
@@ -74,7 +75,7 @@ def test_deviations_name_what_is_there_and_what_is_too_much(machine: MadeUpMachi
     assert found.beyond == CPUSet.parse("0-1")
     (found,) = cgroups.deviations([wanted("0-3", "1")])
     assert found.found is not None
-    assert found.found.mems == CPUSet.of(0)
+    assert found.found.mems == nodes("0")
 
 
 def test_what_no_write_can_repair_is_told_apart(tmp_path: Path) -> None:
@@ -146,6 +147,6 @@ def test_the_tasks_of_a_group_are_read_with_those_below(tmp_path: Path) -> None:
         (task / "status").write_text(f"Name:\tx\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t0-1\n")
     tasks = tasks_of(str(tmp_path), str(machine.folder("cpuset", "c3")))
     assert [(task.pid, task.tid) for task in tasks] == [(10, 10), (10, 11), (12, 12)]
-    assert [task.tid for task in tasks_outside(tasks, CPUSet.parse("0-1"), CPUSet())] == [12]
-    assert len(tasks_outside(tasks, CPUSet(), CPUSet.of(0))) == 3
-    assert tasks_outside((Task(1, 1, Cpuset(CPUSet.of(5), CPUSet())),), CPUSet(), CPUSet()) == ()
+    assert [task.tid for task in tasks_outside(tasks, CPUSet.parse("0-1"), NO_NODES)] == [12]
+    assert len(tasks_outside(tasks, CPUSet(), nodes("0"))) == 3
+    assert tasks_outside((Task(1, 1, Cpuset(CPUSet.of(5), NO_NODES)),), CPUSet(), NO_NODES) == ()

@@ -11,7 +11,7 @@ from tests.agent.cgroups.simulated_cpusets import TOP, SimulatedCpusets
 
 from mooring.agent.cgroups.cpuset import cpus_in_effect, is_configured, write_cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy
-from mooring.core.bits import CPUMask
+from mooring.core.bits import NO_NODES, CPUMask
 from mooring.core.cpuset import CPUSet
 
 POD = f"{TOP}/kubepods/pod0a1b2c3d-0000-1111-2222-333344445555"
@@ -58,11 +58,11 @@ def test_a_container_has_what_is_wanted_whatever_its_pod_and_its_own_groups_had(
     case = data.draw(cases(version, whole_pods=False))
     before = dict(case.cpusets.groups)
     with case.cpusets.in_place():
-        write_cpuset(case.hierarchy, CONTAINER, case.wanted, CPUSet())
+        write_cpuset(case.hierarchy, CONTAINER, case.wanted, NO_NODES)
         assert cpus_in_effect(case.hierarchy, CONTAINER) == case.wanted
-        assert is_configured(case.hierarchy, CONTAINER, case.wanted, CPUSet())
+        assert is_configured(case.hierarchy, CONTAINER, case.wanted, NO_NODES)
         writes = len(case.cpusets.ever)
-        assert not write_cpuset(case.hierarchy, CONTAINER, case.wanted, CPUSet()), "a second time nothing is written"
+        assert not write_cpuset(case.hierarchy, CONTAINER, case.wanted, NO_NODES), "a second time nothing is written"
         assert len(case.cpusets.ever) == writes
     below = [path for path in before if path.startswith(f"{CONTAINER}/")]
     assert all(case.cpusets.in_effect(path) <= case.wanted for path in below)
@@ -77,7 +77,7 @@ def test_nobody_is_on_a_cpu_meanwhile_that_is_neither_his_before_nor_after(versi
     case = data.draw(cases(version, whole_pods=True))
     before = case.cpusets.in_effect(CONTAINER)
     with case.cpusets.in_place():
-        write_cpuset(case.hierarchy, CONTAINER, case.wanted, CPUSet())
+        write_cpuset(case.hierarchy, CONTAINER, case.wanted, NO_NODES)
     assert all(seen[CONTAINER] <= (before | case.wanted) for seen in case.cpusets.ever)
 
 
@@ -89,6 +89,6 @@ def test_what_the_machine_does_not_have_is_told_and_the_rest_is_taken(version: i
     case.cpusets.groups = {path: cpus for path, cpus in case.cpusets.groups.items() if len(path) <= len(CONTAINER)}
     with case.cpusets.in_place():
         with pytest.raises(GroupError) as caught:
-            write_cpuset(case.hierarchy, CONTAINER, case.wanted | CPUSet.of(9), CPUSet())
+            write_cpuset(case.hierarchy, CONTAINER, case.wanted | CPUSet.of(9), NO_NODES)
         assert caught.value.trouble is CGroupTrouble.OUT_OF_RANGE
         assert cpus_in_effect(case.hierarchy, CONTAINER) == case.wanted

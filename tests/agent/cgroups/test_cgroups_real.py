@@ -18,6 +18,7 @@ from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.locate import process_path
 from mooring.agent.cgroups.quota import Quota, write_quota
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
+from mooring.core.bits import NO_NODES, list_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 
@@ -88,7 +89,7 @@ def test_a_real_process_follows_its_cpuset(place: Place) -> None:
     cpuset = place.cgroups.layout.cpuset
     everything = in_effect(cpuset, str(place.folder(cpuset)))
     first = CPUSet.of(next(iter(everything.cpus)))
-    result = place.cgroups.write_cpuset(place.wanted(str(first), str(everything.mems)))
+    result = place.cgroups.write_cpuset(place.wanted(str(first), list_text(everything.mems)))
     assert result.is_right, result.problem
     seen = allowed("", place.pid)
     assert seen is not None
@@ -127,7 +128,7 @@ def test_a_real_narrow_pod_is_widened_and_groups_below_are_narrowed(place: Place
     pod, container = (str(place.folder(cpuset, path)) for path in (f"pod{UID}", f"pod{UID}/c3"))
     first, second = CPUSet.of(cpus[0]), CPUSet.of(cpus[1])
     for folder in (container, pod):
-        write_cpuset(cpuset, folder, first, CPUSet())
+        write_cpuset(cpuset, folder, first, NO_NODES)
     assert place.cgroups.write_cpuset(place.wanted(str(first | second))).is_right
     if cpuset.version == 1:
         Path(container, "own").mkdir()

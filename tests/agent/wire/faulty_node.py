@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from tests.agent.laws_agent import differences, overlaps
+from tests.agent.sets import nodes
 from tests.agent.simulated_agent import SimulatedAgent
 from tests.agent.wire.fault_proxy import Fault, FaultProxy
 from tests.agent.wire.lives import Kubelet
@@ -28,6 +29,7 @@ from mooring.agent.cgroups.quota import Quota
 from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
 from mooring.agent.startup import Startup
+from mooring.core.bits import list_text
 from mooring.discovery.loader import load_machine
 
 MACHINE = "sockets=1 numa=2 cores=16 threads=1 memory=32Gi"
@@ -58,7 +60,7 @@ class RuntimeCGroups:
 
     def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
         before = self.in_effect(wanted)
-        wrote = self.wired.runtime.write_cgroup(wanted.container_id, str(wanted.cpus), str(wanted.mems))
+        wrote = self.wired.runtime.write_cgroup(wanted.container_id, str(wanted.cpus), list_text(wanted.mems))
         return CPUSetWritten(wanted, before, self.in_effect(wanted), wrote, None if before else CGroupTrouble.GONE)
 
     def return_cpus(self, _wanted: ReturnCPUs) -> str:
@@ -74,7 +76,7 @@ class RuntimeCGroups:
         made = self.wired.runtime.processes.get(place.container_id)
         if made is None or not made.runs:
             return None
-        return Cpuset(parsed(made.cgroup.cpus or CPUS), parsed(made.cgroup.mems or "0-1"))
+        return Cpuset(parsed(made.cgroup.cpus or CPUS), nodes(made.cgroup.mems or "0-1"))
 
     def has_group(self, cgroup: str, pid: int) -> bool:
         del cgroup, pid

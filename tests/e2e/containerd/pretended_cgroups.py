@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from unittest.mock import patch
 
+from tests.agent.sets import nodes
 from tests.e2e.containerd.wrapper import Reader, tell
 
 from mooring.agent.cgroups.cpuset import Cpuset, parsed
@@ -21,6 +22,7 @@ from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound,
 from mooring.agent.cgroups.quota import Quota
 from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
 from mooring.cli.main import run
+from mooring.core.bits import list_text
 
 
 class PretendedCGroups:
@@ -45,7 +47,7 @@ class PretendedCGroups:
             return CPUSetWritten(wanted, trouble=CGroupTrouble.GONE)
         if shows(before, wanted):
             return CPUSetWritten(wanted, before, before)
-        tell(self._folder, "write", wanted.container_id, str(wanted.cpus), str(wanted.mems))
+        tell(self._folder, "write", wanted.container_id, str(wanted.cpus), list_text(wanted.mems))
         return CPUSetWritten(wanted, before, self.in_effect(wanted), wrote=True)
 
     def in_effect(self, place: WriteCPUSet) -> Cpuset | None:
@@ -54,7 +56,7 @@ class PretendedCGroups:
             if place.container_id not in self._cpus:
                 return None
             cpus, mems = self._cpus[place.container_id], self._mems[place.container_id]
-        return Cpuset(parsed(cpus) if cpus else self._every.cpus, parsed(mems) if mems else self._every.mems)
+        return Cpuset(parsed(cpus) if cpus else self._every.cpus, nodes(mems) if mems else self._every.mems)
 
     def has_group(self, cgroup: str, pid: int) -> bool:
         del cgroup, pid
@@ -99,4 +101,4 @@ def main(folder: Path, every: Cpuset, words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Cpuset(parsed(sys.argv[2]), parsed(sys.argv[3])), sys.argv[4:]))
+    sys.exit(main(Path(sys.argv[1]), Cpuset(parsed(sys.argv[2]), nodes(sys.argv[3])), sys.argv[4:]))

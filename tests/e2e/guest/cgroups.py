@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from tests import patience
-from tests.agent.sets import cpuset_write
+from tests.agent.sets import cpuset_write, nodes
 from tests.e2e.guest.process_tasks import allowed, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import CPUS, in_effect
@@ -26,6 +26,7 @@ from mooring.agent.cgroups.files import CGroupTrouble, Version, find_layout, rea
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.quota import Quota, read_quota
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, WriteCPUSet
+from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet
 
 CGROUPS = "/sys/fs/cgroup"
@@ -71,12 +72,12 @@ def step_a_container_gets_its_cpus_and_nodes() -> str:
         assert result.wrote, result
         seen = allowed("", pid)
         assert seen is not None
-        assert (str(seen.cpus), str(seen.mems)) == ("16-19", "2"), seen
+        assert (str(seen.cpus), list_text(seen.mems)) == ("16-19", "2"), seen
         assert not _cgroups().write_cpuset(_wanted("c3", "16-19", "2")).wrote
         tasks = tasks_of("", f"{CGROUPS}/{POD}/c3")
         assert [task.pid for task in tasks] == [pid], tasks
-        assert not tasks_outside(tasks, CPUSet.parse("16-19"), CPUSet.of(2))
-        return f"Cpus_allowed_list {seen.cpus}, Mems_allowed_list {seen.mems}"
+        assert not tasks_outside(tasks, CPUSet.parse("16-19"), nodes("2"))
+        return f"Cpus_allowed_list {seen.cpus}, Mems_allowed_list {list_text(seen.mems)}"
 
 
 def step_a_running_container_moves_at_once() -> str:
@@ -86,7 +87,7 @@ def step_a_running_container_moves_at_once() -> str:
             assert _cgroups().write_cpuset(_wanted("c3", cpus, mems)).is_right
             seen = allowed("", pid)
             assert seen is not None
-            assert (str(seen.cpus), str(seen.mems)) == (cpus, mems), seen
+            assert (str(seen.cpus), list_text(seen.mems)) == (cpus, mems), seen
             told.append(cpus)
         return " then ".join(told)
 

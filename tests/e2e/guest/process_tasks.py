@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.agent.sets import nodes
+
 from mooring.agent.cgroups.cpuset import Cpuset
+from mooring.core.bits import NUMAMask
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 
 _CPUS = "Cpus_allowed_list"
@@ -45,10 +48,10 @@ def tasks_of(root: str, folder: str) -> tuple[Task, ...]:
     )
 
 
-def tasks_outside(tasks: tuple[Task, ...], cpus: CPUSet, mems: CPUSet) -> tuple[Task, ...]:
+def tasks_outside(tasks: tuple[Task, ...], cpus: CPUSet, mems: NUMAMask) -> tuple[Task, ...]:
     """Return the tasks that may use more than these CPUs and NUMA nodes; an empty set of either allows all."""
     return tuple(
-        task for task in tasks if (cpus and not task.allowed.cpus <= cpus) or (mems and not task.allowed.mems <= mems)
+        task for task in tasks if (cpus and not task.allowed.cpus <= cpus) or (mems and task.allowed.mems & ~mems)
     )
 
 
@@ -69,7 +72,7 @@ def parse_status(text: str) -> Cpuset | None:
     """
     lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     try:
-        return Cpuset(CPUSet.parse(lines[_CPUS].strip()), CPUSet.parse(lines[_MEMS].strip()))
+        return Cpuset(CPUSet.parse(lines[_CPUS].strip()), nodes(lines[_MEMS].strip()))
     except (KeyError, CPUSetSyntaxError):
         return None
 

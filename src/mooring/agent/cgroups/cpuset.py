@@ -19,6 +19,7 @@ from functools import lru_cache
 
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, read, write
 from mooring.agent.cgroups.locate import groups_of_pod_above
+from mooring.core.bits import CPUMask, NUMAMask, list_text
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 
 CPUS = "cpuset.cpus"
@@ -39,7 +40,7 @@ class Cpuset:
     """CPUs and NUMA nodes of a group."""
 
     cpus: CPUSet
-    mems: CPUSet
+    mems: NUMAMask
 
 
 def in_effect(hierarchy: Hierarchy, folder: str) -> Cpuset:
@@ -48,7 +49,7 @@ def in_effect(hierarchy: Hierarchy, folder: str) -> Cpuset:
     Raises:
         GroupError: when the group cannot be read.
     """
-    return Cpuset(cpus_in_effect(hierarchy, folder), _in_effect(hierarchy, folder, MEMS))
+    return Cpuset(cpus_in_effect(hierarchy, folder), NUMAMask(_in_effect(hierarchy, folder, MEMS)))
 
 
 def cpus_in_effect(hierarchy: Hierarchy, folder: str) -> CPUSet:
@@ -57,10 +58,10 @@ def cpus_in_effect(hierarchy: Hierarchy, folder: str) -> CPUSet:
     Raises:
         GroupError: when the group cannot be read.
     """
-    return _in_effect(hierarchy, folder, CPUS)
+    return CPUSet(CPUMask(_in_effect(hierarchy, folder, CPUS)))
 
 
-def _in_effect(hierarchy: Hierarchy, folder: str, name: str) -> CPUSet:
+def _in_effect(hierarchy: Hierarchy, folder: str, name: str) -> int:
     try:
         return _set(f"{folder}/{_IN_EFFECT[hierarchy.version, name]}")
     except GroupError as error:
@@ -70,7 +71,7 @@ def _in_effect(hierarchy: Hierarchy, folder: str, name: str) -> CPUSet:
         return _set(f"{folder}/{name}")
 
 
-def write_cpuset(hierarchy: Hierarchy, folder: str, cpus: CPUSet, mems: CPUSet) -> bool:
+def write_cpuset(hierarchy: Hierarchy, folder: str, cpus: CPUSet, mems: NUMAMask) -> bool:
     """Give a group these CPUs and NUMA nodes; an empty set leaves that file alone.
 
     Where the machine does not have all of it, the part that it has is written before the error: a container that is
@@ -89,19 +90,21 @@ def write_cpuset(hierarchy: Hierarchy, folder: str, cpus: CPUSet, mems: CPUSet) 
         GroupError: when the kernel does not take it.
     """
     wrote = False
-    for name, wanted in ((CPUS, cpus), (MEMS, mems)):
+    for name, wanted in ((CPUS, cpus.mask), (MEMS, mems)):
         path = f"{folder}/{name}"
         if wanted and _set(path) != wanted:
             wrote = True
             _write_one(hierarchy, folder, name, wanted)
             if (shown := _set(path)) != wanted:
-                raise GroupError(CGroupTrouble.NOT_TAKEN, path, f"{wanted} was written and {shown} is there")
+                raise GroupError(
+                    CGroupTrouble.NOT_TAKEN, path, f"{list_text(wanted)} was written and {list_text(shown)} is there"
+                )
         if wanted and hierarchy.version == 2:
             wrote = _widen_pod(hierarchy, folder, name, wanted) or wrote
     return wrote
 
 
-def is_configured(hierarchy: Hierarchy, folder: str, cpus: CPUSet, mems: CPUSet) -> bool:
+def is_configured(hierarchy: Hierarchy, folder: str, cpus: CPUSet, mems: NUMAMask) -> bool:
     """Tell whether :func:`write_cpuset` would find nothing to write.
 
     Raises:
@@ -109,14 +112,14 @@ def is_configured(hierarchy: Hierarchy, folder: str, cpus: CPUSet, mems: CPUSet)
     """
     return all(
         _set(f"{folder}/{name}") == wanted and not _too_narrow(hierarchy, folder, name, wanted)
-        for name, wanted in ((CPUS, cpus), (MEMS, mems))
+        for name, wanted in ((CPUS, cpus.mask), (MEMS, mems))
         if wanted
     )
 
 
-def _write_one(hierarchy: Hierarchy, folder: str, name: str, wanted: CPUSet) -> None:
+def _write_one(hierarchy: Hierarchy, folder: str, name: str, wanted: int) -> None:
     try:
-        write(f"{folder}/{name}", str(wanted))
+        write(f"{folder}/{name}", list_text(wanted))
     except GroupError as error:
         if error.trouble is CGroupTrouble.OUTSIDE_PARENT and _widen_pod(hierarchy, folder, name, wanted):
             _write_one(hierarchy, folder, name, wanted)
@@ -129,29 +132,29 @@ def _write_one(hierarchy: Hierarchy, folder: str, name: str, wanted: CPUSet) -> 
             raise
 
 
-def _write_part(hierarchy: Hierarchy, folder: str, name: str, wanted: CPUSet) -> None:
+def _write_part(hierarchy: Hierarchy, folder: str, name: str, wanted: int) -> None:
     part = wanted & _in_effect(hierarchy, folder.rpartition("/")[0], name)
     if part:
         with suppress(GroupError):
-            write(f"{folder}/{name}", str(part))
+            write(f"{folder}/{name}", list_text(part))
 
 
-def _widen_pod(hierarchy: Hierarchy, folder: str, name: str, wanted: CPUSet) -> bool:
+def _widen_pod(hierarchy: Hierarchy, folder: str, name: str, wanted: int) -> bool:
     """Give the groups of the pod above what they lack; tell whether they lacked something."""
     lacking = _too_narrow(hierarchy, folder, name, wanted)
     for above, has in lacking:
-        write(f"{above}/{name}", str(has | wanted))
+        write(f"{above}/{name}", list_text(has | wanted))
     return bool(lacking)
 
 
-def _too_narrow(hierarchy: Hierarchy, folder: str, name: str, wanted: CPUSet) -> list[tuple[str, CPUSet]]:
+def _too_narrow(hierarchy: Hierarchy, folder: str, name: str, wanted: int) -> list[tuple[str, int]]:
     """Return the groups of the pod above that hold ``wanted`` back, from the top, with what they have."""
     above = [(group, _set(f"{group}/{name}")) for group in groups_of_pod_above(hierarchy, folder)]
     # In version 2 an empty set follows the group above it.
-    return [(group, has) for group, has in above if not wanted <= has and (has or hierarchy.version == 1)]
+    return [(group, has) for group, has in above if wanted & ~has and (has or hierarchy.version == 1)]
 
 
-def _write_nested(folder: str, name: str, wanted: CPUSet) -> None:
+def _write_nested(folder: str, name: str, wanted: int) -> None:
     """Change a group of version 1 with groups of its own below, none of which may ever have more than the one above.
 
     First everything is widened from the top, then narrowed from the bottom. A group below keeps what it had of the new
@@ -159,16 +162,16 @@ def _write_nested(folder: str, name: str, wanted: CPUSet) -> None:
     """
     below = _below(folder)
     had = {group: _set(f"{group}/{name}") for group in below}
-    write(f"{folder}/{name}", str(_set(f"{folder}/{name}") | wanted))
+    write(f"{folder}/{name}", list_text(_set(f"{folder}/{name}") | wanted))
     for group in below:
-        write(f"{group}/{name}", str(had[group] | wanted))
+        write(f"{group}/{name}", list_text(had[group] | wanted))
     for group in reversed(below):
         # What is below it may have been given the whole set.
-        held = CPUSet()
+        held = 0
         for child in _children(group):
-            held = held | _set(f"{child}/{name}")
-        write(f"{group}/{name}", str((had[group] & wanted | held) or wanted))
-    write(f"{folder}/{name}", str(wanted))
+            held |= _set(f"{child}/{name}")
+        write(f"{group}/{name}", list_text((had[group] & wanted | held) or wanted))
+    write(f"{folder}/{name}", list_text(wanted))
 
 
 def _below(folder: str) -> list[str]:
@@ -187,10 +190,11 @@ def _children(folder: str) -> list[str]:
         return []
 
 
-def _set(path: str) -> CPUSet:
+def _set(path: str) -> int:
+    """Return what a file of CPUs or of NUMA nodes shows, as a mask."""
     text = read(path)
     try:
-        return parsed(text)
+        return parsed(text).mask
     except CPUSetSyntaxError as error:
         raise GroupError(CGroupTrouble.REFUSED, path, str(error)) from None
 

@@ -12,7 +12,7 @@ from mooring.agent.cgroups.locate import group_folder, has_processes, is_above_p
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted, shows
 from mooring.agent.cgroups.quota import Quota, lift_quota, read_quota, write_quota
 from mooring.agent.reactor.effects import LiftQuota, QuotaOf, ReturnCPUs, WriteCPUSet
-from mooring.core.cpuset import CPUSet
+from mooring.core.bits import NO_NODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def deviations(layout: CGroupLayout, wanted: Iterable[WriteCPUSet]) -> Iterator[
             found = (
                 in_effect(layout.cpuset, folder)
                 if one.mems
-                else Cpuset(cpus_in_effect(layout.cpuset, folder), CPUSet())
+                else Cpuset(cpus_in_effect(layout.cpuset, folder), NO_NODES)
             )
             if not shows(found, one):
                 in_vain = is_configured(layout.cpuset, folder, one.cpus, one.mems)

@@ -15,6 +15,7 @@ from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.quota import Quota
 from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
 from mooring.agent.reactor.enforcement import Compliance, WriteOutcome
+from mooring.core.bits import list_text
 from mooring.core.cpuset import CPUSet
 
 
@@ -151,14 +152,15 @@ def lasting_text(deviation: Deviation) -> str:
 def differing(found: Cpuset, wanted: WriteCPUSet) -> str:
     """Return in words what differs.
 
-    >>> from mooring.core.cpuset import CPUSet
-    >>> wanted = WriteCPUSet("c", 1, "/c", CPUSet.parse("1-2"), CPUSet.of(0))
-    >>> differing(Cpuset(CPUSet.parse("0-7"), CPUSet.parse("0")), wanted)
+    >>> from mooring.core.bits import NUMAMask
+    >>> wanted = WriteCPUSet("c", 1, "/c", CPUSet.parse("1-2"), NUMAMask(0b1))
+    >>> differing(Cpuset(CPUSet.parse("0-7"), NUMAMask(0b1)), wanted)
     'CPUs 0-7 instead of 1-2'
     """
+    pairs = (("CPUs", found.cpus.mask, wanted.cpus.mask), ("memory nodes", found.mems, wanted.mems))
     parts = [
-        f"{what} {has or 'none'} instead of {right}"
-        for what, has, right in (("CPUs", found.cpus, wanted.cpus), ("memory nodes", found.mems, wanted.mems))
+        f"{what} {list_text(has) or 'none'} instead of {list_text(right)}"
+        for what, has, right in pairs
         if right and has != right
     ]
     return " and ".join(parts)
@@ -184,8 +186,8 @@ def _standing(done: CPUSetWritten) -> Compliance:
 
 
 def _beside(found: Cpuset, wanted: WriteCPUSet) -> Compliance:
-    pairs = ((found.cpus, wanted.cpus), (found.mems, wanted.mems))
-    is_within = all(not right or has <= right for has, right in pairs)
+    pairs = ((found.cpus.mask, wanted.cpus.mask), (found.mems, wanted.mems))
+    is_within = all(not right or not has & ~right for has, right in pairs)
     return Compliance.WITHIN if is_within else Compliance.BEYOND
 
 

@@ -19,6 +19,7 @@ from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.desired import DesiredSettings, write_of
 from mooring.agent.reactor.effects import DropAssigned, Occasion, SweepAssigned, WriteAssigned, WriteCPUSet
 from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Assigned, AssignedScope, KnownContainer, Phase
+from mooring.core.bits import NO_NODES, NUMAMask, list_text, mask_of
 from mooring.core.config import ASSIGNED_CPUSET, MIXED_CPUS
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container, Pod
@@ -72,7 +73,7 @@ def assigned_to(state: AgentState, uid: str, name: str, claimed: Mapping[tuple[s
     container = None if pod is None else _container(pod, name)
     if pod is None or container is None:
         return Assigned()
-    cpus = nodes = CPUSet()
+    cpus, nodes = CPUSet(), NO_NODES
     own = claimed.get((uid, name), 0)
     if cpu_isolation(node.settings, node.providers, pod, container) is Isolation.CONTAINER:
         pending = node.cpu.pre_assignments.get(uid, {}).get(name)
@@ -81,7 +82,7 @@ def assigned_to(state: AgentState, uid: str, name: str, claimed: Mapping[tuple[s
         # Nobody can be pinned to a CPU that is offline.
         cpus = CPUSet(own & ~node.cpu.offline)
     if memory_isolation(node.settings, node.providers, pod, container) is Isolation.CONTAINER:
-        nodes = CPUSet.from_ids(numa_of_blocks(node.memory.assignments[uid][name]))
+        nodes = NUMAMask(mask_of(numa_of_blocks(node.memory.assignments[uid][name])))
     return Assigned(cpus, nodes, _pool(state, uid, name))
 
 
@@ -107,7 +108,7 @@ def adjustment_of(state: AgentState, container: KnownContainer) -> tuple[dict[st
         return environment, ()
     options = state.options
     mount = Mount(options.assigned_mount_path, f"{options.assigned_dir}/{container.id}", MOUNT_OPTIONS, "bind")
-    return {**dict(zip(ENVIRONMENT, (str(found.cpus), str(found.mems)), strict=True)), **environment}, (mount,)
+    return {**dict(zip(ENVIRONMENT, (str(found.cpus), list_text(found.mems)), strict=True)), **environment}, (mount,)
 
 
 def file_changes(before: AgentState, after: AgentState, on_their_way: Collection[str]) -> AssignedChanges:

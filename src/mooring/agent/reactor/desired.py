@@ -13,7 +13,7 @@ from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.effects import LiftQuota, Occasion, QuotaOf, WriteCPUSet
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Setting
-from mooring.core.bits import list_text, members
+from mooring.core.bits import NO_NODES, NUMAMask, list_text, mask_of, members
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.pod import Container, Pod
 from mooring.extensions.offline import effective_pool
@@ -23,7 +23,7 @@ from mooring.node.mixed import is_mixed
 from mooring.node.node import numa_of_blocks
 
 NO_QUOTA = -1
-_NO_CPUS = _NO_NODES = CPUSet()
+_NO_CPUS = CPUSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class DesiredSettings:
         blocks = node.memory.assignments.get(uid, {}).get(name, ())
         return Setting(
             self.cpus_with(uid, name, own),
-            CPUSet.from_ids(numa_of_blocks(blocks)) if blocks else _NO_NODES,
+            NUMAMask(mask_of(numa_of_blocks(blocks))) if blocks else NO_NODES,
             NO_QUOTA if own and self._is_lifted(uid, name) else None,
         )
 
@@ -163,14 +163,14 @@ def on_record(resources: LinuxResources) -> Setting:
     """Return what a runtime's message says of a container; a list that cannot be read is none."""
     quota = resources.quota
     return Setting(
-        set_of(resources.cpus), set_of(resources.mems), quota if quota is not None and quota > 0 else NO_QUOTA
+        set_of(resources.cpus), node_set_of(resources.mems), quota if quota is not None and quota > 0 else NO_QUOTA
     )
 
 
 def resources_of(setting: Setting) -> LinuxResources:
     """Return a setting as a message to the runtime says it.
 
-    >>> resources_of(Setting(CPUSet.parse("0-2"), CPUSet.parse("0-1")))
+    >>> resources_of(Setting(CPUSet.parse("0-2"), NUMAMask(0b11)))
     LinuxResources(cpus='0-2', mems='0,1', shares=None, quota=None, period=None, memory_limit=None)
     """
     return LinuxResources(list_of(setting.cpus), nodes_of(setting.mems), quota=setting.quota)
@@ -181,11 +181,6 @@ def list_of(cpus: CPUSet) -> str:
     return _list(cpus.mask)
 
 
-def nodes_of(mems: CPUSet) -> str:
-    """Return NUMA nodes, ascending, separated by commas."""
-    return _nodes(mems.mask)
-
-
 # All containers of the shared pool get the same list.
 @lru_cache(maxsize=64)
 def _list(mask: int) -> str:
@@ -193,17 +188,18 @@ def _list(mask: int) -> str:
 
 
 @lru_cache(maxsize=64)
-def _nodes(mask: int) -> str:
-    return ",".join(map(str, members(mask)))
+def nodes_of(mems: NUMAMask) -> str:
+    """Return NUMA nodes, ascending, separated by commas."""
+    return ",".join(map(str, members(mems)))
 
 
 def difference(record: Setting, wanted: Setting) -> Setting | None:
     """Return what must change, or None when what is wanted is on record."""
     # Masks are compared, several hundred at every event: two sets would be compared five times as slowly.
     cpus = _NO_CPUS if record.cpus.mask == wanted.cpus.mask else wanted.cpus
-    mems = _NO_NODES if record.mems.mask == wanted.mems.mask else wanted.mems
+    mems = NO_NODES if record.mems == wanted.mems else wanted.mems
     quota = None if record.quota == wanted.quota else wanted.quota
-    return Setting(cpus, mems, quota) if cpus.mask or mems.mask or quota is not None else None
+    return Setting(cpus, mems, quota) if cpus.mask or mems or quota is not None else None
 
 
 def change_of(container: KnownContainer, wanted: Setting) -> Setting | None:
@@ -231,3 +227,8 @@ def set_of(text: str) -> CPUSet:
         return CPUSet.parse(text.strip())
     except CPUSetSyntaxError:
         return CPUSet()
+
+
+def node_set_of(text: str) -> NUMAMask:
+    """Return the NUMA nodes of a runtime's list; a list that cannot be read is none."""
+    return NUMAMask(set_of(text).mask)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from mooring.agent.reactor.values import AgentState, Assigned
+from mooring.core.bits import NUMAMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
 
@@ -94,8 +95,7 @@ class WriteCPUSet:
     cgroup: str
     """The container's ``cgroups_path`` as the runtime gives it."""
     cpus: CPUSet
-    mems: CPUSet
-    """NUMA nodes."""
+    mems: NUMAMask
     # To write the same twice is the same, for whatever reason.
     occasion: Occasion = field(default=Occasion.DECISION, compare=False)
 

@@ -27,6 +27,7 @@ from mooring.agent.reactor.outcomes import EventOutcome, Refused, report_refusal
 from mooring.agent.reactor.placing import text_of
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, KnownDeviation, Phase, Setting
+from mooring.core.bits import NUMAMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Rejection
 
@@ -152,7 +153,7 @@ def _event(state: AgentState, known: KnownContainer, reason: str, text: str) -> 
     return [] if pod is None else [EventFor(pod.uid, pod.namespace, pod.name, reason, text)]
 
 
-def correct_deviation(state: AgentState, container_id: str, cpus: CPUSet, mems: CPUSet) -> EventOutcome:
+def correct_deviation(state: AgentState, container_id: str, cpus: CPUSet, mems: NUMAMask) -> EventOutcome:
     """Put a container right whose cgroup is not what it should be; what is right by now is left alone.
 
     Whether it was corrected is reported after the write (:func:`mooring.agent.reactor.enforcement.writes_done`).
@@ -161,13 +162,13 @@ def correct_deviation(state: AgentState, container_id: str, cpus: CPUSet, mems: 
         state: now.
         container_id: of the container.
         cpus: that the kernel shows.
-        mems: NUMA nodes that the kernel shows.
+        mems: that the kernel shows.
     """
     known = state.containers.get(container_id)
     if known is None or known.phase not in HAS_CGROUP:
         return outcome(state, state)
     wanted = DesiredSettings.now(state).of(known.uid, known.name)
-    if all(not right or found == right for found, right in ((cpus, wanted.cpus), (mems, wanted.mems))):
+    if (not wanted.cpus or cpus == wanted.cpus) and (not wanted.mems or mems == wanted.mems):
         return outcome(state, state)
     # Perhaps an update failed, and the runtime's record is as wrong as the cgroup was.
     after = state.with_container(replace(known, record=Setting(), written=wanted))

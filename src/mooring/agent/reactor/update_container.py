@@ -13,13 +13,14 @@ from dataclasses import replace
 
 from mooring.agent.nri.types import ContainerState, ContainerUpdate, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.resized import resized
-from mooring.agent.reactor.desired import DesiredSettings, lift_of_pod, resources_of, set_of
+from mooring.agent.reactor.desired import DesiredSettings, lift_of_pod, node_set_of, resources_of, set_of
 from mooring.agent.reactor.effects import Effect
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome, Refused
 from mooring.agent.reactor.records import recorded, with_sandbox
 from mooring.agent.reactor.resizing import Resized, asked, resizes
 from mooring.agent.reactor.updates import outcome, refreshed
 from mooring.agent.reactor.values import AgentState, Phase, Setting
+from mooring.core.bits import NO_NODES
 from mooring.core.cpuset import CPUSet
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
@@ -61,13 +62,13 @@ def update_container(
     record = replace(
         known.record,
         cpus=wanted.cpus or set_of(resources.cpus) or known.record.cpus,
-        mems=wanted.mems or set_of(resources.mems) or known.record.mems,
+        mems=wanted.mems or node_set_of(resources.mems) or known.record.mems,
         quota=wanted.quota if wanted.quota is not None else resources.quota or known.record.quota,
     )
     rest = refreshed(state.with_container(replace(known, asked=kept, record=record, written=None)), skip=container.id)
     answer = Setting(
         wanted.cpus if resources.cpus or known.record.cpus != wanted.cpus else CPUSet(),
-        wanted.mems if resources.mems or known.record.mems != wanted.mems else CPUSet(),
+        wanted.mems if resources.mems or known.record.mems != wanted.mems else NO_NODES,
         wanted.quota,
     )
     mine = ContainerUpdate(container.id, resources_of(answer), ignore_failure=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from mooring.agent.nri.types import LinuxResources, PodSandbox
+from mooring.core.bits import NO_NODES, NUMAMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Rejection
 from mooring.core.pod import Pod
@@ -44,8 +45,7 @@ class Setting:
     """What a container has, or should have. The agent does not decide about empty sets and None."""
 
     cpus: CPUSet = _EMPTY
-    mems: CPUSet = _EMPTY
-    """NUMA nodes."""
+    mems: NUMAMask = NO_NODES
     quota: int | None = None
     """-1 where the CFS quota is lifted."""
 
@@ -55,8 +55,7 @@ class Assigned:
     """What the files of a container say that it has for itself, or is about to have."""
 
     cpus: CPUSet = _EMPTY
-    mems: CPUSet = _EMPTY
-    """NUMA nodes."""
+    mems: NUMAMask = NO_NODES
     shared: CPUSet | None = None
     """The shared pool, for a mixed container, which may run there too; None for all others."""
 

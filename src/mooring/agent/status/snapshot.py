@@ -12,6 +12,7 @@ from typing import Protocol
 
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.status.overlap import Overlap, overlaps
+from mooring.core.bits import NO_NODES, NUMAMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding, Machine
 from mooring.extensions.interrupts import Why
@@ -90,7 +91,7 @@ class EffectiveSet:
     """What the kernel says that a container may use, as read from its cgroup."""
 
     cpus: CPUSet
-    mems: str = ""
+    mems: NUMAMask = NO_NODES
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer
 from mooring.agent.status.health import unready
 from mooring.agent.status.snapshot import AgentCounts, EffectiveSet, InterruptView, PluginFailures, Snapshot
-from mooring.core.bits import NO_CPUS, CPUMask
+from mooring.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.moment import SECOND, Moment
 from mooring.core.pod import Pod
@@ -238,7 +238,7 @@ def _add_runtime(part: AgentContainerPart, seen: _Moment, known: KnownContainer)
     part.told = CPUsAndNodesPart(str(known.record.cpus), nodes_of(known.record.mems))
     found = seen.effective.get(known.id)
     if found is not None:
-        part.effective = CPUsAndNodesPart(str(found.cpus), found.mems)
+        part.effective = CPUsAndNodesPart(str(found.cpus), list_text(found.mems))
     part.overlap = str(seen.overlapping.get(known.id, CPUSet()))
 
 

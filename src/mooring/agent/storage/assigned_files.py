@@ -14,6 +14,7 @@ from pathlib import Path
 from mooring.agent.reactor.effects import DropAssigned, SweepAssigned, WriteAssigned
 from mooring.agent.reactor.values import Assigned
 from mooring.checkpoint.store import system_words
+from mooring.core.bits import list_text
 
 CPUSET_FILE = "assigned.cpuset"
 MEMSET_FILE = "assigned.memset"
@@ -67,7 +68,7 @@ class AssignedFiles:
 
 
 def _tell(mine: Path, assigned: Assigned, *, again: bool = False) -> None:
-    texts = {CPUSET_FILE: str(assigned.cpus), MEMSET_FILE: str(assigned.mems)}
+    texts = {CPUSET_FILE: str(assigned.cpus), MEMSET_FILE: list_text(assigned.mems)}
     if assigned.shared is not None or (mine / SHARED_FILE).exists():
         # Who is not mixed any more may have it open in a watch.
         texts[SHARED_FILE] = str(assigned.shared or "")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from mooring.agent.nri.types import LinuxResources, PodSandbox
-from mooring.agent.reactor.desired import list_of, nodes_of, set_of
+from mooring.agent.reactor.desired import list_of, node_set_of, nodes_of, set_of
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer, LastSeen, Phase, Setting
 from mooring.agent.storage.pod_text import PodText, pod_of_text, text_of_pod
 from mooring.core.bits import list_text
@@ -110,7 +110,7 @@ class Journal:
                     name=one.name,
                     # Its group is asked before anything is made of it.
                     phase=Phase.RUNNING,
-                    record=Setting(set_of(one.cpus), set_of(one.mems)),
+                    record=Setting(set_of(one.cpus), node_set_of(one.mems)),
                     asked=LinuxResources(),
                     pid=one.pid,
                     cgroup=one.cgroup,
