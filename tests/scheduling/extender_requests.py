@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import structs
 
 from mooring.scheduling.extender.options import ExtenderOptions
 from mooring.scheduling.extender.run import Extender, extender_with
@@ -45,7 +47,7 @@ def ready_extender(options: ExtenderOptions | None = None, server: Recorder | No
     usual = ExtenderOptions()
     options = options or usual
     if options.request_time == usual.request_time:
-        options = replace(options, request_time=PATIENT)
+        options = structs.replace(options, request_time=PATIENT)
     made = extender_with(options, no_cluster, lambda _about, _problem: None, server or Recorder())
     for follower in made.followers:
         follower.has_listed.set()

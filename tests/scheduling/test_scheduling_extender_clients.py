@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.patience import until
 from tests.scheduling.authority import Authority, Certified, authority
 from tests.scheduling.extender_requests import PATIENT, ready_extender
@@ -20,6 +21,7 @@ from tests.scheduling.extender_requests import PATIENT, ready_extender
 from mooring.core.errors import InputError
 from mooring.scheduling.extender.options import TLS, ExtenderOptions
 from mooring.scheduling.extender.run import limits_of, serve
+from mooring.service.options import Address
 
 IMPATIENT = 0.2
 POD = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": [{"name": "a"}]}}
@@ -32,7 +34,7 @@ def serving(options: ExtenderOptions, **limits: Any) -> Iterator[int]:
     """Run an extender until the end of the block, and give its port."""
     extender = ready_extender(options)
     known = replace(limits_of(options), grace=0.0, **limits)
-    server = serve(replace(options, port=0), extender.service.app, known)
+    server = serve(structs.replace(options, listen=Address("127.0.0.1", 0)), extender.service.app, known)
     try:
         yield server.address[1]
     finally:
@@ -80,13 +82,13 @@ def is_cut(client: socket.socket) -> bool:
     ids=["nothing", "half-a-line", "half-a-head", "no-body", "some-body"],
 )
 def test_who_dawdles_is_cut_after_every_part_of_a_request(sent: bytes) -> None:
-    with serving(replace(ExtenderOptions(), request_time=IMPATIENT)) as port, dawdling(port, sent) as client:
+    with serving(structs.replace(ExtenderOptions(), request_time=IMPATIENT)) as port, dawdling(port, sent) as client:
         until(lambda: is_cut(client), "the connection is cut")
 
 
 def test_who_dawdles_with_the_next_request_is_cut_too() -> None:
     whole = b"GET /healthz HTTP/1.1\r\nHost: extender\r\n\r\n"
-    patient = replace(ExtenderOptions(), request_time=PATIENT)
+    patient = structs.replace(ExtenderOptions(), request_time=PATIENT)
     with serving(patient, idle=IMPATIENT) as port, dawdling(port, whole + HEAD) as client:
         assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
         until(lambda: is_cut(client), "the connection is cut")
@@ -94,7 +96,7 @@ def test_who_dawdles_with_the_next_request_is_cut_too() -> None:
 
 def test_a_body_that_does_not_come_is_answered_before_the_connection_ends() -> None:
     # The connection's own end is far away, so that it does not come first on a machine that stood still.
-    impatient = replace(ExtenderOptions(), request_time=IMPATIENT)
+    impatient = structs.replace(ExtenderOptions(), request_time=IMPATIENT)
     with (
         serving(impatient, first=PATIENT, busy=PATIENT, idle=PATIENT) as port,
         dawdling(port, HEAD + b"\r\n{") as client,
@@ -106,14 +108,14 @@ def test_a_body_that_does_not_come_is_answered_before_the_connection_ends() -> N
 
 
 def test_a_client_that_dawdles_holds_nobody_up() -> None:
-    with serving(replace(ExtenderOptions(), request_time=PATIENT)) as port, contextlib.ExitStack() as waiting:
+    with serving(structs.replace(ExtenderOptions(), request_time=PATIENT)) as port, contextlib.ExitStack() as waiting:
         for sent in (b"", b"POST /fil", HEAD, HEAD + b"\r\n{"):
             waiting.enter_context(dawdling(port, sent))
         assert answered(port) == 200
 
 
 def test_one_connection_serves_many_requests() -> None:
-    with serving(replace(ExtenderOptions(), request_time=PATIENT)) as port:
+    with serving(structs.replace(ExtenderOptions(), request_time=PATIENT)) as port:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         with contextlib.closing(connection):
             for _ in range(3):

@@ -18,6 +18,7 @@ from mooring.core.errors import InputError
 from mooring.scheduling.extender.deciding import UnknownNodes
 from mooring.scheduling.extender.options import FIELDS, KIND, extender_options
 from mooring.scheduling.extender.scoring import Weights
+from mooring.service.options import Address
 
 ROOT = Path(__file__).parents[2]
 WRONG: list[dict[str, Any]] = [
@@ -64,7 +65,7 @@ def test_every_field_is_read() -> None:
     }
     assert set(content) == set(FIELDS)
     found = extender_options(content, source="test")
-    assert (found.host, found.port, found.tls.client_ca, found.kubeconfig) == ("::1", 9000, "c", "k")
+    assert (found.listen, found.tls.client_ca, found.kubeconfig) == (Address("::1", 9000), "c", "k")
     assert (found.unknown_nodes, found.longest_state_age, found.assumed_for) == (UnknownNodes.DENY, 600, 60)
     assert (found.request_time, found.largest_body, found.requests_at_once) == (2, 2**20, 2)
     assert found.weights == Weights(0, 0, 0, 1)
@@ -75,6 +76,10 @@ def test_the_verb_checks_a_file(tmp_path: Path) -> None:
     file.write_text(f"kind: {KIND}\nlisten: 127.0.0.1:9999\n", encoding="utf-8")
     answer = mooring("extender", "--config", file, "--check")
     assert (answer.code, answer.out.count("127.0.0.1:9999")) == (0, 1)
+    file.write_text(f"kind: {KIND}\ntls:\n  certificate: a\n  keys: b\n", encoding="utf-8")
+    answer = mooring("extender", "--config", file, "--check")
+    assert answer.code == 2
+    assert answer.complaint.endswith(f"{file}:4: tls.keys: is not known; did you mean key?")
     file.write_text("kind: Another\n", encoding="utf-8")
     answer = mooring("extender", "--config", file, "--check")
     assert answer.code == 2

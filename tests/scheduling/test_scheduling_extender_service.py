@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.scheduling.extender_cluster import facts_with, guaranteed, started, state_of_node
 from tests.scheduling.extender_requests import Recorder, ask, ready_extender
 
@@ -212,7 +213,7 @@ def test_a_body_that_cannot_be_read_gets_one_line_of_json(extender: Extender, pa
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_has_come(server: Recorder) -> None:
-    made = ready_extender(replace(ExtenderOptions(), largest_body=100), server)
+    made = ready_extender(structs.replace(ExtenderOptions(), largest_body=100), server)
     status, answer = ask(made, "/filter", [b"x" * 60, b"x" * 60, b"never"])
     assert (status, answer) == (413, {"error": "the body has more than 100 bytes"})
     made.stop()

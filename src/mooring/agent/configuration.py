@@ -20,8 +20,8 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.manifest import devices, mooring_config
 from mooring.manifest import kubelet_config as kubelet
-from mooring.manifest.configuration import recognised
-from mooring.manifest.documents import load_documents
+from mooring.manifest.configuration import ConfigurationDocument, by_kind, recognised
+from mooring.manifest.documents import load_documents, located
 from mooring.manifest.fields import Document, as_mapping, mapping_at, text_at
 from mooring.manifest.kubelet_flags import KubeletFlags
 
@@ -99,31 +99,21 @@ def agent_configuration(
     Raises:
         InputError: as there.
     """
-    parts = _parts(documents)
-    options = _options(parts)
+    parts = by_kind(documents, _kind_of)
+    options = _options(parts.get(own.KIND))
     of_kubelet, files = _of_kubelet(options, flags)
     findings: list[Finding] = []
-    content, source = parts.get(kubelet.KIND, ({}, path))
-    named = _fields(content)
-    # Read alone first, so that a mistake is told with the file that has it.
-    kubelet.kubelet_config(named, source=source, report=findings.append)
+    named, source = {}, path
+    if part := parts.get(kubelet.KIND):
+        named, source = _fields(part.content), part.source
+        # Read alone first, so that an error names the file that has it.
+        with located(part.document):
+            kubelet.kubelet_config(named, source=source, report=findings.append)
     configuration = kubelet.kubelet_config(_merged(of_kubelet, named), source=source)
     findings += _idle(configuration, path)
     findings += _unreachable(options, path)
-    mooring = _mooring(parts)
+    mooring = _mooring(parts.get(mooring_config.KIND))
     return AgentConfiguration(options, configuration, mooring, (path, *files), tuple(findings))
-
-
-def _parts(documents: Iterable[Document]) -> dict[str, tuple[dict[str, Any], str]]:
-    """Return the documents by kind."""
-    found: dict[str, tuple[dict[str, Any], str]] = {}
-    for document in documents:
-        kind, content = _kind_of(document)
-        if kind in found:
-            problem = f"a second {kind}; the first is in {found[kind][1]}"
-            raise InputError(problem, source=document.source, remedy="keep one of them")
-        found[kind] = content, document.source
-    return found
 
 
 def _kind_of(document: Document) -> tuple[str, dict[str, Any]]:
@@ -139,18 +129,20 @@ def _kind_of(document: Document) -> tuple[str, dict[str, Any]]:
     return kind, fields
 
 
-def _options(parts: Mapping[str, tuple[dict[str, Any], str]]) -> AgentOptions:
-    if own.KIND not in parts:
+def _options(part: ConfigurationDocument | None) -> AgentOptions:
+    if part is None:
         return AgentOptions()
-    content, source = parts[own.KIND]
-    return agent_options(content, source=source)
+    with located(part.document):
+        return agent_options(part.content, source=part.source)
 
 
-def _mooring(parts: Mapping[str, tuple[dict[str, Any], str]]) -> MooringConfig:
+def _mooring(part: ConfigurationDocument | None) -> MooringConfig:
     """Return Mooring's document; where it says nothing about defects, the agent's default."""
-    content, source = parts.get(mooring_config.KIND, ({}, ""))
-    found = mooring_config.mooring_config(content, source=source)
-    return found if content.get("fixedDefects") is not None else replace(found, fixed_defects=FIXED_BY_DEFAULT)
+    if part is None:
+        return MooringConfig(fixed_defects=FIXED_BY_DEFAULT)
+    with located(part.document):
+        found = mooring_config.mooring_config(part.content, source=part.source)
+    return found if part.content.get("fixedDefects") is not None else replace(found, fixed_defects=FIXED_BY_DEFAULT)
 
 
 def _of_kubelet(options: AgentOptions, flags: KubeletFlags | None) -> tuple[dict[str, Any], list[str]]:

@@ -6,29 +6,36 @@ kubelet and the agent alike (:mod:`mooring.agent.configuration`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Annotated, Any, Final
 
-from mooring.agent.option_checks import node_name, opt_out_annotation, plugin_index, refuse_same, state_folder
+from msgspec import Struct
+from msgspec import field as named
+from msgspec.structs import replace
+
+from mooring.agent.option_checks import (
+    folder_at,
+    node_name_at,
+    opt_out_annotation_at,
+    path_at,
+    plugin_index_at,
+    refuse_same,
+    runtime_socket_at,
+    socket_at,
+    span_at,
+    state_folder_at,
+)
 from mooring.agent.reactor.values import AssignedScope, Options
 from mooring.core.errors import InputError
-from mooring.manifest.fields import choice_at, flag_at, inside, text_at
-from mooring.manifest.quantities import nanoseconds
-from mooring.service.options import AGENT_CONFIGURATION, Address, LogFormat, LogLevel, check_head, parse_address
+from mooring.manifest.fields import choice_at
+from mooring.service.configuration import given_values, names_of, option, read_options
+from mooring.service.options import AGENT_CONFIGURATION, Address, LogFormat, LogLevel, address_at
 
 KIND = AGENT_CONFIGURATION
 
 STATUS_SOCKET = "/run/mooring/status.sock"
-"""Where the agent tells its status unless it is told otherwise; ``mooring status`` asks there too."""
-
-METRICS_ADDRESS = Address("127.0.0.1", 9477)
-"""Where metrics and health are served by default."""
-
-_LONGEST_SOCKET = 107  # sun_path of Linux has 108 bytes, the last of them a zero
-_SHORTEST_SPAN = 10 * 10**6
-_LONGEST_SPAN = 60 * 10**9
+"""Default path of the agent's status socket, where ``mooring status`` asks too."""
 
 
 class OnRejection(Enum):
@@ -49,53 +56,80 @@ class IRQAffinity(Enum):
     ON = "on"
 
 
-@dataclass(frozen=True, slots=True)
-class AgentOptions:
-    """The document's fields; texts that are empty switch their part off."""
+def _irq_affinity_at(content: Mapping[str, Any], field: str) -> IRQAffinity:
+    """Return the choice. YAML takes ``on`` and ``off`` without quotes for true and false."""
+    written = content.get(field)
+    if isinstance(written, bool):
+        return IRQAffinity.ON if written else IRQAffinity.OFF
+    return choice_at(content, field, IRQAffinity.OFF)
 
-    state_dir: str = "/var/lib/mooring"
-    """Folder of state files and journal; nobody else writes there."""
-    nri_socket: str = "/var/run/nri/nri.sock"
-    plugin_index: str = "50"
-    """Two digits: the runtime asks its plugins in this order."""
-    kubelet_config: str = ""
-    """File of the node's kubelet, from which reservations and the rest come."""
-    node_name: str = ""
-    """Name of the node in the cluster; empty means the computer's."""
-    kubeconfig: str = ""
-    pod_manifests: str = ""
-    """Folder of static pods."""
-    on_rejection: OnRejection = OnRejection.HOLD
-    opt_out_annotation: str = ""
-    """Annotation by which a pod keeps out of pinning; empty means that no pod may."""
-    place_while_unwritable: bool = True
-    """Whether pods get CPUs of their own while the state folder cannot be written."""
-    fail_closed: bool = False
-    """Whether the node is tainted while the agent is not ready."""
-    reply_budget_ns: int = 500 * 10**6
-    """Nanoseconds within which the runtime is answered."""
-    metrics_address: Address | None = METRICS_ADDRESS
-    per_container_metrics: bool = False
-    telling: AssignedScope = AssignedScope.ANNOTATED
-    """Which containers are told their CPUs, with the extension assigned-cpuset."""
-    assigned_dir: str = "/run/mooring/assigned"
-    """Folder of the files that tell them."""
-    assigned_mount_path: str = "/run/mooring-assigned"
-    """Where a container finds its own."""
-    status_socket: str = STATUS_SOCKET
-    pod_resources_socket: str = "/run/mooring/pod-resources.sock"
-    claims_socket: str = ""
-    """Where a driver of dynamic resource allocation asks for CPUs; empty means that there are no claims."""
-    irq_affinity: IRQAffinity = IRQAffinity.DRY_RUN
-    """Whether interrupts are moved, with the extension irq-affinity."""
-    kubelet_pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
-    """Where the kubelet tells which devices pods hold; asked only for pods that want their interrupts."""
-    publish: bool = False
-    """Whether the cluster is told what the node has given away and what is left."""
-    online_cpus_interval_ns: int = 10**9
-    """Nanoseconds between two looks at the CPUs that are online, with the extension cpu-hotplug."""
-    log_format: LogFormat = LogFormat.JSON
-    log_level: LogLevel = LogLevel.INFO
+
+class AgentOptions(Struct, frozen=True, rename="camel"):
+    """The document's fields; an empty text switches its part off."""
+
+    state_dir: Annotated[
+        str, option("folder of state files and journal; no other program writes there", state_folder_at)
+    ] = "/var/lib/mooring"
+    nri_socket: Annotated[str, option("the runtime's socket for plugins", runtime_socket_at)] = "/var/run/nri/nri.sock"
+    plugin_index: Annotated[str, option("two digits; the runtime asks its plugins in this order", plugin_index_at)] = (
+        "50"
+    )
+    kubelet_config: Annotated[
+        str, option("file of the node's kubelet, from which reservations and the rest come", path_at)
+    ] = ""
+    node_name: Annotated[str, option("name of the node in the cluster; empty for the computer's", node_name_at)] = ""
+    kubeconfig: Annotated[str, option("how to reach the API server", path_at)] = ""
+    pod_manifests: Annotated[str, option("folder of static pods", path_at)] = ""
+    on_rejection: Annotated[OnRejection, option("what becomes of a pod that the engine rejects")] = OnRejection.HOLD
+    opt_out_annotation: Annotated[
+        str, option("annotation by which a pod keeps out of pinning; empty: no pod may", opt_out_annotation_at)
+    ] = ""
+    place_while_unwritable: Annotated[
+        bool, option("whether pods get exclusive CPUs while the state folder cannot be written")
+    ] = True
+    fail_closed: Annotated[bool, option("whether the node is tainted while the agent is not ready")] = False
+    reply_budget_ns: Annotated[int, option("nanoseconds within which the runtime gets a reply", span_at)] = named(
+        default=500 * 10**6, name="replyBudget"
+    )
+    metrics_address: Annotated[Address | None, option("address of metrics and health; None: none", address_at)] = (
+        Address("127.0.0.1", 9477)
+    )
+    per_container_metrics: Annotated[
+        bool, option("whether containers with exclusive CPUs have series of their own")
+    ] = False
+    assigned: Annotated[
+        AssignedScope, option("which containers get files with their CPUs, with the extension assigned-cpuset")
+    ] = AssignedScope.ANNOTATED
+    assigned_dir: Annotated[str, option("folder of those files", folder_at)] = "/run/mooring/assigned"
+    assigned_mount_path: Annotated[str, option("where a container finds its files", folder_at)] = (
+        "/run/mooring-assigned"
+    )
+    status_socket: Annotated[str, option("where the agent reports its status", socket_at)] = STATUS_SOCKET
+    pod_resources_socket: Annotated[str, option("where the agent serves the PodResources API", socket_at)] = (
+        "/run/mooring/pod-resources.sock"
+    )
+    claims_socket: Annotated[
+        str, option("where a driver of dynamic resource allocation requests CPUs; empty: no claims", socket_at)
+    ] = ""
+    irq_affinity: Annotated[
+        IRQAffinity, option("whether interrupts are moved, with the extension irq-affinity", _irq_affinity_at)
+    ] = IRQAffinity.DRY_RUN
+    kubelet_pod_resources: Annotated[
+        str,
+        option(
+            "where the kubelet lists the devices of pods; asked only for pods that want their interrupts", socket_at
+        ),
+    ] = named(default="/var/lib/kubelet/pod-resources/kubelet.sock", name="kubeletPodResourcesSocket")
+    publish: Annotated[bool, option("whether the agent publishes what the node has allocated and what is free")] = False
+    online_cpus_interval_ns: Annotated[
+        int, option("nanoseconds between two checks of the online CPUs, with the extension cpu-hotplug", span_at)
+    ] = named(default=10**9, name="onlineCPUsInterval")
+    log_format: Annotated[LogFormat, option("form of a line in the log")] = LogFormat.JSON
+    log_level: Annotated[LogLevel, option("the least important lines that are written")] = LogLevel.INFO
+
+
+FIELDS: Final = names_of(AgentOptions)
+"""Field of the document -> field of :class:`AgentOptions`."""
 
 
 def choices_of(options: AgentOptions) -> Options:
@@ -104,48 +138,17 @@ def choices_of(options: AgentOptions) -> Options:
         evict=options.on_rejection is OnRejection.EVICT,
         opt_out_annotation=options.opt_out_annotation,
         place_while_unwritable=options.place_while_unwritable,
-        telling=options.telling,
+        telling=options.assigned,
         assigned_dir=options.assigned_dir,
         assigned_mount_path=options.assigned_mount_path,
     )
-
-
-FIELDS: Mapping[str, str] = {
-    "stateDir": "state_dir",
-    "nriSocket": "nri_socket",
-    "pluginIndex": "plugin_index",
-    "kubeletConfig": "kubelet_config",
-    "nodeName": "node_name",
-    "kubeconfig": "kubeconfig",
-    "podManifests": "pod_manifests",
-    "onRejection": "on_rejection",
-    "optOutAnnotation": "opt_out_annotation",
-    "placeWhileUnwritable": "place_while_unwritable",
-    "failClosed": "fail_closed",
-    "replyBudget": "reply_budget_ns",
-    "metricsAddress": "metrics_address",
-    "perContainerMetrics": "per_container_metrics",
-    "assigned": "telling",
-    "assignedDir": "assigned_dir",
-    "assignedMountPath": "assigned_mount_path",
-    "statusSocket": "status_socket",
-    "podResourcesSocket": "pod_resources_socket",
-    "claimsSocket": "claims_socket",
-    "irqAffinity": "irq_affinity",
-    "kubeletPodResourcesSocket": "kubelet_pod_resources",
-    "publish": "publish",
-    "onlineCPUsInterval": "online_cpus_interval_ns",
-    "logFormat": "log_format",
-    "logLevel": "log_level",
-}
-"""Field of the document -> field of :class:`AgentOptions`."""
 
 
 def agent_options(content: Mapping[str, Any], *, source: str) -> AgentOptions:
     """Return what the document says.
 
     Raises:
-        InputError: another version, an unknown field, or a value that cannot be meant.
+        InputError: another version, an unknown field, or a value that cannot be used.
 
     >>> agent_options({"onRejection": "evict", "replyBudget": "1s"}, source="example").reply_budget_ns
     1000000000
@@ -155,8 +158,7 @@ def agent_options(content: Mapping[str, Any], *, source: str) -> AgentOptions:
     mooring.core.errors.InputError: agent.yaml: replyBudgt: is not known; did you mean replyBudget?
     """
     try:
-        check_head(content, FIELDS)
-        found = _options(content)
+        found = read_options(content, AgentOptions)
         refuse_same(_sockets(found))
     except InputError as error:
         raise error.at(source) from None
@@ -164,15 +166,14 @@ def agent_options(content: Mapping[str, Any], *, source: str) -> AgentOptions:
 
 
 def overridden(options: AgentOptions, *, state_dir: str = "", nri_socket: str = "") -> AgentOptions:
-    """Return the options with what the command line says in place of the document's; empty texts say nothing.
+    """Return the options with those of the command line in place of the document's; empty texts replace nothing.
 
     Raises:
         InputError: as :func:`agent_options`.
     """
-    said = {name: text for name, text in (("stateDir", state_dir), ("nriSocket", nri_socket)) if text}
+    typed = {"stateDir": state_dir or None, "nriSocket": nri_socket or None}
     try:
-        given = _options(said)
-        new = replace(options, **{FIELDS[name]: getattr(given, FIELDS[name]) for name in said})
+        new = replace(options, **given_values(typed, AgentOptions))
         refuse_same(_sockets(new))
     except InputError as error:
         raise error.at("the command line") from None
@@ -181,87 +182,3 @@ def overridden(options: AgentOptions, *, state_dir: str = "", nri_socket: str = 
 
 def _sockets(options: AgentOptions) -> dict[str, str]:
     return {name: getattr(options, attribute) for name, attribute in FIELDS.items() if name.endswith("Socket")}
-
-
-def _options(content: Mapping[str, Any]) -> AgentOptions:
-    usual = AgentOptions()
-    return AgentOptions(
-        state_dir=state_folder(_path(content, "stateDir", usual.state_dir, required=True)),
-        nri_socket=_socket(content, "nriSocket", usual.nri_socket, required=True),
-        plugin_index=plugin_index(text_at(content, "pluginIndex", usual.plugin_index)),
-        kubelet_config=_path(content, "kubeletConfig", usual.kubelet_config),
-        node_name=node_name(text_at(content, "nodeName", usual.node_name)),
-        kubeconfig=_path(content, "kubeconfig", usual.kubeconfig),
-        pod_manifests=_path(content, "podManifests", usual.pod_manifests),
-        on_rejection=choice_at(content, "onRejection", usual.on_rejection),
-        opt_out_annotation=opt_out_annotation(text_at(content, "optOutAnnotation")),
-        place_while_unwritable=flag_at(content, "placeWhileUnwritable", default=usual.place_while_unwritable),
-        fail_closed=flag_at(content, "failClosed", default=usual.fail_closed),
-        reply_budget_ns=_span(content, "replyBudget", usual.reply_budget_ns),
-        metrics_address=parse_address(text_at(content, "metricsAddress", str(METRICS_ADDRESS)), field="metricsAddress"),
-        per_container_metrics=flag_at(content, "perContainerMetrics", default=usual.per_container_metrics),
-        telling=choice_at(content, "assigned", usual.telling),
-        assigned_dir=_folder(content, "assignedDir", usual.assigned_dir),
-        assigned_mount_path=_folder(content, "assignedMountPath", usual.assigned_mount_path),
-        status_socket=_socket(content, "statusSocket", usual.status_socket),
-        pod_resources_socket=_socket(content, "podResourcesSocket", usual.pod_resources_socket),
-        claims_socket=_socket(content, "claimsSocket", usual.claims_socket),
-        irq_affinity=_irq_affinity(content, usual.irq_affinity),
-        kubelet_pod_resources=_socket(content, "kubeletPodResourcesSocket", usual.kubelet_pod_resources),
-        publish=flag_at(content, "publish", default=usual.publish),
-        online_cpus_interval_ns=_span(content, "onlineCPUsInterval", usual.online_cpus_interval_ns),
-        log_format=choice_at(content, "logFormat", usual.log_format),
-        log_level=choice_at(content, "logLevel", usual.log_level),
-    )
-
-
-def _path(content: Mapping[str, Any], field: str, default: str, *, required: bool = False) -> str:
-    path = text_at(content, field, default)
-    if required and not path:
-        raise InputError("must not be empty", field=field)
-    if path and (not path.startswith("/") or "\0" in path):
-        raise InputError(f"{path!r:.80} is no absolute path", field=field, remedy="begin it with /")
-    return path
-
-
-def _folder(content: Mapping[str, Any], field: str, default: str) -> str:
-    """Return a folder that is the agent's alone; files of others in it would be removed."""
-    path = _path(content, field, default, required=True).rstrip("/")
-    if len(path.split("/")) < 3 or ".." in path.split("/"):
-        raise InputError(f"{path or '/'!r:.80} is not deep enough", field=field, remedy="name a folder below another")
-    return path
-
-
-def _socket(content: Mapping[str, Any], field: str, default: str, *, required: bool = False) -> str:
-    path = _path(content, field, default, required=required)
-    if len(path.encode(errors="surrogateescape")) > _LONGEST_SOCKET:
-        raise InputError(f"longer than the {_LONGEST_SOCKET} bytes that a socket's path can have", field=field)
-    return path
-
-
-def _span(content: Mapping[str, Any], field: str, default: int) -> int:
-    """Return a time in nanoseconds that is neither too short to be kept nor too long to be meant."""
-    if content.get(field) is None:
-        return default
-    span = _within(field, nanoseconds, text_at(content, field))
-    if not _SHORTEST_SPAN <= span <= _LONGEST_SPAN:
-        raise InputError("must lie between 10ms and 1m", field=field)
-    return span
-
-
-def _irq_affinity(content: Mapping[str, Any], default: IRQAffinity) -> IRQAffinity:
-    """Return the choice. YAML takes ``on`` and ``off`` without quotes for true and false."""
-    written = content.get("irqAffinity")
-    if isinstance(written, bool):
-        return IRQAffinity.ON if written else IRQAffinity.OFF
-    return choice_at(content, "irqAffinity", default)
-
-
-_Read = TypeVar("_Read")
-
-
-def _within(field: str, read: Callable[[str], _Read], text: str) -> _Read:
-    try:
-        return read(text)
-    except InputError as error:
-        raise inside(error, field) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from mooring.manifest import devices as declared
 from mooring.manifest import kubelet_config as kubelet
 from mooring.manifest import mooring_config as mooring
 from mooring.manifest.devices import Declared
-from mooring.manifest.documents import load_documents
+from mooring.manifest.documents import load_documents, located
 from mooring.manifest.fields import Document, kind_of, text_at
 
 
@@ -47,26 +47,55 @@ def configuration_of(documents: Iterable[Document]) -> NodeConfiguration:
     Raises:
         InputError: one of them is something else, or a configuration appears twice.
     """
-    found: dict[str, tuple[dict[str, Any], str]] = {}
-    for document in documents:
-        kind, content = recognised(document)
-        if kind in found:
-            problem = f"a second {kind}; the first is in {found[kind][1]}"
-            raise InputError(problem, source=document.source, remedy="keep one of them")
-        found[kind] = content, document.source
+    found = by_kind(documents, recognised)
     findings: list[Finding] = []
     kubelet_part, mooring_part = KubeletConfig(), MooringConfig()
-    if kubelet.KIND in found:
-        content, source = found[kubelet.KIND]
-        kubelet_part = kubelet.kubelet_config(content, source=source, report=findings.append)
-    if mooring.KIND in found:
-        content, source = found[mooring.KIND]
-        mooring_part = mooring.mooring_config(content, source=source)
+    if part := found.get(kubelet.KIND):
+        with located(part.document):
+            kubelet_part = kubelet.kubelet_config(part.content, source=part.source, report=findings.append)
+    if part := found.get(mooring.KIND):
+        with located(part.document):
+            mooring_part = mooring.mooring_config(part.content, source=part.source)
     devices: Declared = {}
-    if declared.KIND in found:
-        content, source = found[declared.KIND]
-        devices = declared.declared_devices(content, source=source)
+    if part := found.get(declared.KIND):
+        with located(part.document):
+            devices = declared.declared_devices(part.content, source=part.source)
     return NodeConfiguration(kubelet_part, mooring_part, devices, tuple(findings))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationDocument:
+    """A document of a configuration whose kind is known."""
+
+    content: dict[str, Any]
+    document: Document
+
+    @property
+    def source(self) -> str:
+        """The place for messages."""
+        return self.document.source
+
+
+def by_kind(
+    documents: Iterable[Document], kind_of_document: Callable[[Document], tuple[str, dict[str, Any]]]
+) -> dict[str, ConfigurationDocument]:
+    """Return documents by their kind.
+
+    Args:
+        documents: of one configuration.
+        kind_of_document: returns kind and content, as :func:`recognised` does.
+
+    Raises:
+        InputError: a kind appears twice.
+    """
+    found: dict[str, ConfigurationDocument] = {}
+    for document in documents:
+        kind, content = kind_of_document(document)
+        if kind in found:
+            problem = f"a second {kind}; the first is in {found[kind].source}"
+            raise InputError(problem, source=document.source, remedy="keep one of them")
+        found[kind] = ConfigurationDocument(content, document)
+    return found
 
 
 def recognised(document: Document) -> tuple[str, dict[str, Any]]:

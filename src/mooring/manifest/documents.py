@@ -14,6 +14,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -51,6 +52,32 @@ def documents_in(data: bytes, source: str) -> list[Document]:
         InputError: not text, not YAML or JSON, or nothing in it.
     """
     return _parse(_text(data, source), source)
+
+
+@contextmanager
+def located(document: Document) -> Iterator[None]:
+    """Name file and line in an InputError about a field of a document; one that names another file stays as it is."""
+    try:
+        yield
+    except InputError as error:
+        if error.source not in ("", document.source):
+            raise
+        raise InputError(
+            error.problem, source=_place(document, error.field), field=error.field, remedy=error.remedy
+        ) from None
+
+
+def _place(document: Document, field: str) -> str:
+    """Return file and line of a field. Values carry no positions, so that the file is read once more for an error."""
+    if document.file == STANDARD_INPUT or not field:
+        return document.source
+    from mooring.manifest.yaml_reader import field_line  # noqa: PLC0415 - as below
+
+    try:
+        line = field_line(read_text(Path(document.file)), document.index, field)
+    except InputError:
+        return document.source
+    return document.source if line is None else f"{document.file}:{line}"
 
 
 def read_text(file: Path) -> str:

@@ -8,8 +8,11 @@ line and column.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -229,3 +232,54 @@ class _Reader:
 
     def _error(self, event: Any, problem: str, remedy: str = "") -> InputError:
         return InputError(problem, source=_place(self.source, event.start_mark), remedy=remedy)
+
+
+_INDEX = re.compile(r"\[(\d+)\]")
+
+
+def field_line(text: str, index: int, field: str) -> int | None:
+    """Return the line of a field, counted from 1.
+
+    Args:
+        text: of a file, YAML or JSON.
+        index: number of the document in it, counted from 1.
+        field: names and indices from the top, as errors name them: ``plugins[0].weight``. Of a field that is not there
+            the line of what contains it is returned.
+
+    Returns:
+        The line; None when no part of the field is in the document.
+    """
+    documents = yaml.compose_all(text, Loader=_LOADER)
+    with suppress(yaml.YAMLError):
+        return _line(next(islice(documents, index - 1, None), None), field)
+    return None
+
+
+def _line(node: Any, field: str) -> int | None:
+    line = None
+    while field:
+        step = _step(node, field)
+        if step is None:
+            break
+        at, node, field = step
+        line = at.start_mark.line + 1
+    return line
+
+
+def _step(node: Any, field: str) -> tuple[Any, Any, str] | None:
+    """Return the key or item that a field begins with, its value, and the rest of the field."""
+    index = _INDEX.match(field)
+    if node is not None and node.id == "sequence" and index is not None and int(index[1]) < len(node.value):
+        item = node.value[int(index[1])]
+        return item, item, field[index.end() :].removeprefix(".")
+    if node is not None and node.id == "mapping":
+        # Names may have dots, so the longest one that fits is meant.
+        fitting = [(key, value) for key, value in node.value if _begins(field, key.value)]
+        if fitting:
+            key, value = max(fitting, key=lambda pair: len(pair[0].value))
+            return key, value, field[len(key.value) :].removeprefix(".")
+    return None
+
+
+def _begins(field: str, name: object) -> bool:
+    return isinstance(name, str) and (field == name or field.startswith((f"{name}.", f"{name}[")))

@@ -1,17 +1,16 @@
-"""Options that several daemons have: addresses of listeners, form and level of the log, the head of a document."""
+"""Options that several daemons have: addresses of listeners, form and level of the log."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 from mooring.core.errors import InputError
-from mooring.manifest.fields import check_names, text_at
+from mooring.manifest.fields import inside, text_at
+from mooring.manifest.quantities import nanoseconds
 
-API_VERSION: Final = "mooring/v1alpha1"
-"""Version of every document of Mooring's own."""
 AGENT_CONFIGURATION: Final = "AgentConfiguration"
 """Kind of the agent's document."""
 
@@ -73,13 +72,23 @@ def parse_address(text: str, *, source: str = "", field: str = "", example: str 
     return Address(bare, int(port))
 
 
-def check_head(content: Mapping[str, Any], fields: Collection[str]) -> None:
-    """Refuse a document of another version, or with a field that it does not have.
+def address_at(content: Mapping[str, Any], field: str) -> Address | None:
+    """Return the address in a field; None when it is empty.
 
     Raises:
-        InputError: it is; the nearest field is named.
+        InputError: it holds something else.
     """
-    version = text_at(content, "apiVersion", API_VERSION)
-    if version != API_VERSION:
-        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
-    check_names(content, fields, beside=("apiVersion", "kind"))
+    return parse_address(text_at(content, field), field=field)
+
+
+def duration_at(content: Mapping[str, Any], field: str) -> int:
+    """Return the duration in a field in nanoseconds.
+
+    Raises:
+        InputError: it holds something else.
+    """
+    text = text_at(content, field)
+    try:
+        return nanoseconds(text)
+    except InputError as error:
+        raise inside(error, field) from None

