@@ -1,17 +1,58 @@
-"""Feature gates: how a configuration sets those of kubelet v1.37.1, and what it refuses.
+"""Feature gates: what one is, how a configuration sets those of a release, and what it refuses.
 
-Source: pkg/features and component-base/featuregate of v1.37.1; spec: configuration.md section 2.
+Source: component-base/featuregate of v1.37.1; spec: configuration.md section 2, releases.md section 2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-
-from mooring.core.kubelet_gates import KUBELET_GATES, Gate, Stage
+from enum import Enum
 
 DECODE_PREFIX = "failed to merge global and in-flight KubeletConfiguration while setting defaults, error: "
 """What stands before every gate error: gates are checked while the configuration is decoded."""
+
+
+class Stage(Enum):
+    """How far a feature has come."""
+
+    ALPHA = "alpha"
+    BETA = "beta"
+    GA = "GA"
+    DEPRECATED = "deprecated"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One feature gate of one release."""
+
+    default: bool
+    stage: Stage
+    locked: bool = False
+    """Whether it can be set to its default only."""
+    needs: tuple[str, ...] = ()
+    """Gates without which this one may not be on, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGates:
+    """The gates that a release of the kubelet recognises."""
+
+    gates: Mapping[str, Gate]
+    defaults: Mapping[str, bool]
+    dependent: Mapping[str, Gate]
+    """Those that need others."""
+
+    @staticmethod
+    def of(gates: Mapping[str, Gate]) -> KnownGates:
+        """Return the gates with what every configuration asks about them."""
+        defaults = {name: gate.default for name, gate in gates.items()}
+        return KnownGates(gates, defaults, {name: gate for name, gate in gates.items() if gate.needs})
+
+    def and_more(self, gates: Mapping[str, Gate]) -> KnownGates:
+        """Return these gates and some that no release has."""
+        return KnownGates.of({**self.gates, **gates}) if gates else self
+
 
 MANAGER_GATES = frozenset(
     {
@@ -49,13 +90,10 @@ EXTENSION_GATES: Mapping[str, tuple[str, Gate]] = {
         Gate(False, Stage.ALPHA, needs=("InPlacePodVerticalScalingExclusiveCPUs",)),
     ),
 }
-"""Gates that v1.37.1 does not know and that an extension of Mooring brings: extension -> name and gate (KEP-6122)."""
+"""Gates that no kubelet knows and that an extension of Mooring brings: extension -> name and gate (KEP-6122)."""
 
 SWITCHES: Mapping[Stage, str] = {Stage.ALPHA: "AllAlpha", Stage.BETA: "AllBeta"}
 """The gates that set all gates of one stage (component-base/featuregate); other stages have none."""
-
-REMOVED_GATES = frozenset({"CPUManager", "MemoryManager", "TopologyManager"})
-"""Gates of older kubelets that v1.37.1 does not know any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,39 +103,43 @@ class FeatureGates:
     values: Mapping[str, bool]
 
     def __getitem__(self, name: str) -> bool:
-        return self.values[name]
+        """Return whether a feature is on. A gate that the release does not recognise is one that came later."""
+        return self.values.get(name, False)
 
 
-_DEFAULTS = {name: gate.default for name, gate in KUBELET_GATES.items()}
-_DEPENDENT = {name: gate for name, gate in KUBELET_GATES.items() if gate.needs}
-
-
-def resolve_gates(configured: Mapping[str, bool], extensions: Collection[str] = ()) -> FeatureGates | str:
-    """Return the gates, or the kubelet's error text.
+def resolve_gates(
+    configured: Mapping[str, bool], release: KnownGates, extensions: Collection[str] = ()
+) -> FeatureGates | str:
+    """Return the gates, or the kubelet's error text without what stands before it.
 
     Where several gates are wrong the kubelet names them in random order; here they are sorted.
 
     Args:
         configured: the ``featureGates`` of the configuration.
+        release: the gates of the kubelet's release.
         extensions: those of Mooring that are on; some bring a gate of their own.
 
-    >>> resolve_gates({"CPUManager": True}).removeprefix(DECODE_PREFIX)
+    >>> known = KnownGates.of({"NodeSwap": Gate(True, Stage.GA, locked=True), "MemoryQoS": Gate(True, Stage.BETA)})
+    >>> resolve_gates({"CPUManager": True}, known)
     'unrecognized feature gate: CPUManager'
-    >>> resolve_gates({"NodeSwap": False}).removeprefix(DECODE_PREFIX)
+    >>> resolve_gates({"NodeSwap": False}, known)
     'cannot set feature gate NodeSwap to false, feature is locked to true'
-    >>> gates = resolve_gates({"AllBeta": True, "MemoryQoS": False})
-    >>> gates["PodLevelResourceManagers"], gates["MemoryQoS"]
-    (True, False)
+    >>> gates = resolve_gates({"MemoryQoS": False}, known)
+    >>> gates["NodeSwap"], gates["MemoryQoS"], gates["OfALaterRelease"]
+    (True, False, False)
     """
-    brought = {name: gate for extension, (name, gate) in EXTENSION_GATES.items() if extension in extensions}
-    known = {**KUBELET_GATES, **brought} if brought else KUBELET_GATES
-    errors = list(_setting_errors(configured, known))
+    known = release.and_more(_brought(extensions)) if extensions else release
+    errors = list(_setting_errors(configured, known.gates))
     if not errors:
         values = _values(configured, known)
-        errors = list(_unmet_needs(values, {**_DEPENDENT, **brought}))
+        errors = list(_unmet_needs(values, known.dependent))
         if not errors:
             return FeatureGates(values)
-    return DECODE_PREFIX + (errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+    return errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+
+
+def _brought(extensions: Collection[str]) -> dict[str, Gate]:
+    return {name: gate for extension, (name, gate) in EXTENSION_GATES.items() if extension in extensions}
 
 
 def _setting_errors(configured: Mapping[str, bool], known: Mapping[str, Gate]) -> Iterator[str]:
@@ -112,15 +154,15 @@ def _setting_errors(configured: Mapping[str, bool], known: Mapping[str, Gate]) -
             yield f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"
 
 
-def _values(configured: Mapping[str, bool], known: Mapping[str, Gate]) -> dict[str, bool]:
+def _values(configured: Mapping[str, bool], known: KnownGates) -> dict[str, bool]:
     """Return every gate's value: its own setting comes before its stage's switch, and that before its default.
 
     No switch reaches a locked gate: locked gates are GA or deprecated.
     """
-    values = dict(_DEFAULTS) if known is KUBELET_GATES else {name: gate.default for name, gate in known.items()}
+    values = dict(known.defaults)
     for stage, switch in SWITCHES.items():
         if switch in configured:
-            values.update((name, configured[switch]) for name, gate in known.items() if gate.stage is stage)
+            values.update((name, configured[switch]) for name, gate in known.gates.items() if gate.stage is stage)
     values.update(configured)
     return values
 

@@ -20,7 +20,7 @@ from mooring.core.config import (
 )
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, StartRefusal
-from mooring.core.gates import EXTENSION_GATES, FeatureGates, resolve_gates
+from mooring.core.gates import DECODE_PREFIX, EXTENSION_GATES, FeatureGates, resolve_gates
 from mooring.core.gotext import quote
 from mooring.core.machineinfo import CPUFacts, MachineInfo
 from mooring.core.plugins import PluginChoice
@@ -39,6 +39,7 @@ from mooring.node.reservation import Reservation, reserve
 from mooring.node.validation import SCOPES, validate
 from mooring.plugins.host import PluginHost, machine_view
 from mooring.plugins.values import MachineView
+from mooring.releases.gates import known_gates
 from mooring.topologymanager.distances import NUMAInfo
 from mooring.topologymanager.merge import NONE, POLICIES, RESTRICTED, SINGLE_NUMA_NODE
 from mooring.topologymanager.options import parse_options as parse_topology_options
@@ -99,9 +100,9 @@ def build_settings(
         info: the kubelet's view of the machine.
     """
     config = with_defaults(config)
-    gates = resolve_gates(config.feature_gates, mooring.extensions)
+    gates = resolve_gates(config.feature_gates, known_gates(mooring.release.name), mooring.extensions)
     if isinstance(gates, str):
-        return StartRefusal("decode", gates)
+        return StartRefusal("decode", DECODE_PREFIX + gates)
     invalid = validate(config, gates)
     if invalid:
         return StartRefusal("validation", invalid)

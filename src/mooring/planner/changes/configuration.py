@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from mooring.core.config import KubeletConfig
 from mooring.core.errors import InputError
-from mooring.core.kubelet_gates import KUBELET_GATES
 from mooring.cpumanager.options import OPTION_GROUPS
 from mooring.manifest.fields import nearest
 from mooring.planner.changes.change import ChangeStage, two_parts
 from mooring.planner.question import Question
+from mooring.releases.gates import known_gates
 from mooring.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
 
 CPU_OPTIONS = "cpuManagerPolicyOptions"
@@ -188,7 +188,7 @@ def read_set(_question: Question, text: str) -> list[ConfigField | PolicyOption 
     if field == _GATES:
         if value not in ("true", "false"):
             raise InputError(f"{value!r:.40} is neither true nor false", field=name, remedy="write true or false")
-        return [FeatureGate(_known(part, KUBELET_GATES, "feature gate", name), value == "true")]
+        return [FeatureGate(_known(part, known_gates("1.37").gates, "feature gate", name), value == "true")]
     if field == CPU_OPTIONS:
         return [PolicyOption(field, _known(part, OPTION_GROUPS, "option", name), value)]
     if field == TOPOLOGY_OPTIONS:

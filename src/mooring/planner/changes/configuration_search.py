@@ -26,6 +26,7 @@ from mooring.planner.changes.configuration import (
 )
 from mooring.planner.changes.search import Proposal, QueueOutcome, Search, begin, cheaper, followed, plus, proposal
 from mooring.planner.question import Question
+from mooring.releases.gates import known_gates
 from mooring.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
 
 SCOPES = ("container", "pod")
@@ -142,7 +143,7 @@ def _options(config: KubeletConfig, machine: Machine) -> Iterator[tuple[PlannedC
 
 def _gate(config: KubeletConfig, group: str) -> tuple[PlannedChange, ...]:
     """Return the feature gate that an option of a group needs and that is off."""
-    name, gates = _GATE_OF.get(group, ""), resolve_gates(config.feature_gates, EXTENSIONS)
+    name, gates = _GATE_OF.get(group, ""), resolve_gates(config.feature_gates, known_gates("1.37"), EXTENSIONS)
     return () if not name or isinstance(gates, str) or gates[name] else (FeatureGate(name, on=True),)
 
 

@@ -21,6 +21,7 @@ from mooring.cpumanager.policy import STATIC
 from mooring.memorymanager.policy import STATIC as MEMORY_STATIC
 from mooring.node.validation import SCOPES
 from mooring.planner.compare.variant import options_on
+from mooring.releases.gates import known_gates
 from mooring.topologymanager.merge import NONE, POLICIES
 from mooring.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
 
@@ -121,7 +122,7 @@ def _closest(*, on: bool) -> Setting:
 
 def _with_gates(config: KubeletConfig) -> KubeletConfig:
     """Switch on the gates that the options need and that are off."""
-    gates = resolve_gates(config.feature_gates, EXTENSIONS)
+    gates = resolve_gates(config.feature_gates, known_gates("1.37"), EXTENSIONS)
     if isinstance(gates, str):
         return config
     groups = {OPTION_GROUPS.get(name) for name in options_on(config.cpu_manager_policy_options)}

@@ -1,11 +1,13 @@
-"""Feature gates of the managers: defaults, locks, needs (configuration.md section 2)."""
+"""Feature gates of the managers in kubelet v1.37.1: defaults, locks, needs (configuration.md section 2)."""
 
 from __future__ import annotations
 
 import pytest
 
-from mooring.core.gates import DECODE_PREFIX, MANAGER_GATES, FeatureGates, resolve_gates
-from mooring.core.kubelet_gates import KUBELET_GATES
+from mooring.core.gates import MANAGER_GATES, FeatureGates, resolve_gates
+from mooring.releases.gates import known_gates
+
+V137 = known_gates("1.37")
 
 ON = {
     "CPUManagerPolicyBetaOptions",
@@ -48,23 +50,22 @@ LOCKED = {
 
 
 def error(**configured: bool) -> str:
-    resolved = resolve_gates(configured)
+    resolved = resolve_gates(configured, V137)
     assert isinstance(resolved, str)
-    assert resolved.startswith(DECODE_PREFIX)
-    return resolved.removeprefix(DECODE_PREFIX)
+    return resolved
 
 
 def test_defaults_of_this_release() -> None:
-    gates = resolve_gates({})
+    gates = resolve_gates({}, V137)
     assert isinstance(gates, FeatureGates)
     assert {name for name in MANAGER_GATES if gates[name]} == ON
     assert {name for name in MANAGER_GATES if not gates[name]} == OFF
-    assert {name for name in MANAGER_GATES if KUBELET_GATES[name].locked} == LOCKED
+    assert {name for name in MANAGER_GATES if V137.gates[name].locked} == LOCKED
 
 
 @pytest.mark.parametrize("name", sorted([*LOCKED, "NodeSwap", "UserNamespacesSupport", "DRAExtendedResource"]))
 def test_locked_gates_take_their_own_value_only(name: str) -> None:
-    assert isinstance(resolve_gates({name: True}), FeatureGates)
+    assert isinstance(resolve_gates({name: True}, V137), FeatureGates)
     assert error(**{name: False}) == f"cannot set feature gate {name} to false, feature is locked to true"
 
 
@@ -80,7 +81,7 @@ def test_needs_are_checked_one_by_one_and_together() -> None:
         "PodLevelResourcesFixKubeletQOSClass": False,
         "InPlacePodLevelResourcesVerticalScaling": False,
     }
-    assert isinstance(resolve_gates({"PodLevelResources": False, **others}), FeatureGates)
+    assert isinstance(resolve_gates({"PodLevelResources": False, **others}, V137), FeatureGates)
     text = error(PodLevelResources=False, PodLevelResourceManagers=True, **others)
     assert text == f"PodLevelResourceManagers {needed}"
     names = [
@@ -102,5 +103,5 @@ def test_needs_of_gates_that_no_manager_reads_are_checked() -> None:
     text = "ResourceHealthStatusMessage is enabled, but depends on features that are disabled: [ResourceHealthStatus]"
     assert error(ResourceHealthStatus=False) == text
     assert isinstance(
-        resolve_gates({"ResourceHealthStatus": False, "ResourceHealthStatusMessage": False}), FeatureGates
+        resolve_gates({"ResourceHealthStatus": False, "ResourceHealthStatusMessage": False}, V137), FeatureGates
     )

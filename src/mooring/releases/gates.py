@@ -1,0 +1,64 @@
+"""The feature gates that a release of the kubelet recognises: default, stage, lock, and the gates that each needs.
+
+A name outside of a release's gates is refused as ``unrecognized feature gate``; a locked gate and, from 1.35 on, a
+missing need stop the kubelet whether or not a manager reads the gate (:mod:`mooring.core.gates`).
+
+Source: the histories :mod:`mooring.releases.gate_history` and :mod:`mooring.releases.gate_needs`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from mooring.core.gates import Gate, KnownGates, Stage
+from mooring.releases.gate_history import GATE_HISTORY
+from mooring.releases.gate_needs import GATE_NEEDS
+
+_REMOVED = "removed"
+_NOTHING = "nothing"
+
+
+@cache
+def known_gates(release: str) -> KnownGates:
+    """Return the gates of a release such as ``1.34``.
+
+    >>> known_gates("1.31").gates["InPlacePodVerticalScaling"]
+    Gate(default=False, stage=<Stage.ALPHA: 'alpha'>, locked=False, needs=())
+    >>> known_gates("1.37").gates["InPlacePodVerticalScaling"]
+    Gate(default=True, stage=<Stage.GA: 'GA'>, locked=True, needs=())
+    >>> ["MemoryManager" in known_gates(name).gates for name in ("1.35", "1.36")]
+    [True, False]
+    """
+    minor = _minor(release)
+    gates = {}
+    for name, history in GATE_HISTORY.items():
+        standing = _standing(history, minor)
+        if standing not in ("", _REMOVED):
+            needs = GATE_NEEDS.get(name)
+            gates[name] = _gate(standing, "" if needs is None else _standing(needs, minor))
+    return KnownGates.of(gates)
+
+
+def _standing(history: str, minor: int) -> str:
+    """Return what a history says of one release, without the release; empty before its first one.
+
+    >>> _standing("1.32 alpha off, 1.33 beta on", 32), _standing("1.32 alpha off", 31)
+    ('alpha off', '')
+    """
+    while history:
+        history, _, last = history.rpartition(", ")
+        since, _, words = last.partition(" ")
+        if _minor(since) <= minor:
+            return words
+    return ""
+
+
+@cache
+def _gate(standing: str, needs: str) -> Gate:
+    """Return a gate made of the words of its two histories; few differ, so that most gates share one."""
+    stage, switch, *lock = standing.split(" ")
+    return Gate(switch == "on", Stage(stage), bool(lock), () if needs in ("", _NOTHING) else tuple(needs.split(" ")))
+
+
+def _minor(release: str) -> int:
+    return int(release[2:])
