@@ -9,10 +9,11 @@ from tests.cpumanager.machines import fixture
 
 from mooring.core.gates import FeatureGates, resolve_gates
 from mooring.cpumanager.options import OPTION_GROUPS, CPUOptions, TakeRules, check_against_machine, parse_options
+from mooring.releases.gates import known_gates
 
 
 def gates(**configured: bool) -> FeatureGates:
-    resolved = resolve_gates(configured)
+    resolved = resolve_gates(configured, known_gates("1.37"))
     assert not isinstance(resolved, str)
     return resolved
 

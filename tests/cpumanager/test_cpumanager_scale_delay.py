@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 
 from mooring.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY
-from mooring.core.gates import DECODE_PREFIX, FeatureGates, resolve_gates
+from mooring.core.gates import FeatureGates, resolve_gates
 from mooring.cpumanager.options import CPUOptions, parse_options
+from mooring.releases.gates import known_gates
 
+V137 = known_gates("1.37")
 MILLISECOND = 1_000_000
 ON = frozenset({EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY})
 RESIZE, DELAY = "InPlacePodVerticalScalingExclusiveCPUs", "InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay"
 
 
 def gates(**configured: bool) -> FeatureGates:
-    found = resolve_gates({"CPUManagerPolicyAlphaOptions": True, **configured}, ON)
+    found = resolve_gates({"CPUManagerPolicyAlphaOptions": True, **configured}, V137, ON)
     assert not isinstance(found, str), found
     return found
 
@@ -64,9 +66,9 @@ def test_other_options_stand_beside_it() -> None:
 
 
 def test_the_gate_of_pods_is_known_with_the_extension_only_and_needs_the_other() -> None:
-    unknown = f"{DECODE_PREFIX}unrecognized feature gate: {DELAY}"
-    assert resolve_gates({DELAY: True, RESIZE: True}, {EXCLUSIVE_RESIZE}) == unknown
-    unmet = f"{DECODE_PREFIX}{DELAY} is enabled, but depends on features that are disabled: [{RESIZE}]"
-    assert resolve_gates({DELAY: True}, ON) == unmet
+    unknown = f"unrecognized feature gate: {DELAY}"
+    assert resolve_gates({DELAY: True, RESIZE: True}, V137, {EXCLUSIVE_RESIZE}) == unknown
+    unmet = f"{DELAY} is enabled, but depends on features that are disabled: [{RESIZE}]"
+    assert resolve_gates({DELAY: True}, V137, ON) == unmet
     assert gates()[DELAY] is False
     assert gates(**{RESIZE: True, DELAY: True})[DELAY] is True

@@ -14,6 +14,7 @@ from mooring.core.gates import FeatureGates, resolve_gates
 from mooring.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.cpumanager.options import ALIGN_BY_SOCKET, OPTION_GROUPS, CPUOptions, parse_options
+from mooring.releases.gates import known_gates
 
 ALPHA = {"CPUManagerPolicyAlphaOptions": True}
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
@@ -22,7 +23,7 @@ SIZES = ("1", "2", "2", "3", "4", "6", "500m")
 
 def legal_options() -> list[tuple[str, ...]]:
     """Return every set of CPU manager options that is accepted."""
-    gates = resolve_gates(ALPHA)
+    gates = resolve_gates(ALPHA, known_gates("1.37"))
     assert isinstance(gates, FeatureGates)
     names = sorted(OPTION_GROUPS)
     sets = [

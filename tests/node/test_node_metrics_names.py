@@ -9,6 +9,7 @@ from tests.node.metered import Metered, Numbers, config, container, pod
 
 from mooring.core.gates import FeatureGates, resolve_gates
 from mooring.node.metrics.names import METRICS, Metric, MetricType
+from mooring.releases.gates import known_gates
 
 ROWS = """
 cpu_manager_pinning_requests_total | counter | – | always
@@ -107,7 +108,7 @@ def test_buckets_begin_and_end_where_the_kubelets_do(metric: str, count: int, fi
 
 
 def gates(**configured: bool) -> FeatureGates:
-    resolved = resolve_gates(configured)
+    resolved = resolve_gates(configured, known_gates("1.37"))
     assert not isinstance(resolved, str)
     return resolved
 

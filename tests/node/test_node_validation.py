@@ -9,6 +9,7 @@ import pytest
 from mooring.core.config import KubeletConfig, ReservedMemory
 from mooring.core.gates import FeatureGates, resolve_gates
 from mooring.node.validation import validate
+from mooring.releases.gates import known_gates
 
 DEFAULT = KubeletConfig()
 POLICIES = '["none" "best-effort" "restricted" "single-numa-node"]'
@@ -20,7 +21,7 @@ CGROUPS = (
 
 
 def errors(config: KubeletConfig, **gates: bool) -> str:
-    resolved = resolve_gates(gates)
+    resolved = resolve_gates(gates, known_gates("1.37"))
     assert isinstance(resolved, FeatureGates)
     return validate(config, resolved)
 

@@ -149,7 +149,7 @@ def _variants(site: _Site, given: _Given, dimensions: Collection[Dimension]) -> 
     yield as_given
     if not dimensions:
         return
-    for config in option_sets(given.kubelet, dimensions, len(machine.info.topology)):
+    for config in option_sets(given.kubelet, dimensions, len(machine.info.topology), given.mooring.release):
         changes = changes_between(given.kubelet, config)
         if changes:
             yield replace(as_given, config=config, changes=changes)

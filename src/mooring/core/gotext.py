@@ -5,6 +5,8 @@ Source: Go's strconv, whose error texts become part of kubelet messages.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mooring.core.errors import MooringError
 
 INT64_MAX = 2**63 - 1
@@ -67,6 +69,15 @@ def quote(text: str) -> str:
         else:
             out.append(f"\\U{ord(char):08x}")
     return '"' + "".join(out) + '"'
+
+
+def map_text(entries: Mapping[str, str]) -> str:
+    """Print a map as Go does, with sorted keys and no quotes.
+
+    >>> map_text({"b": "2", "a": "true"})
+    'map[a:true b:2]'
+    """
+    return f"map[{' '.join(f'{key}:{entries[key]}' for key in sorted(entries))}]"
 
 
 def atoi(text: str) -> int:

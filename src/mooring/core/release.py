@@ -35,10 +35,13 @@ class ReleaseRules:
     pod_level_pods_by_containers: bool = False
     status_of_init_containers_ignored: bool = False
     eviction_defaults_not_merged: bool = False
+    capitalized_topology_option_texts: bool = False
     smt_text_needs_free_cores: bool = False
     violating_hints_accepted: bool = False
     memory_file_compared_by_number: bool = False
+    best_effort_memory_policy_unknown: bool = False
     pod_resources_unknown: bool = False
+    gates_checked_after_decoding: bool = False
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the rules that are on, with hyphens."""

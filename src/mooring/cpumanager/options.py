@@ -37,7 +37,7 @@ OPTION_GROUPS: Mapping[str, str] = {
     ALIGN_BY_SOCKET: ALPHA,
     DISTRIBUTE_CORES: ALPHA,
 }
-"""Option -> maturity group in v1.37.1."""
+"""Option -> maturity group in v1.37.1; older releases have others (``mooring.releases.policy_options``)."""
 
 INCOMPATIBLE = (
     (FULL_PCPUS_ONLY, DISTRIBUTE_CORES),
@@ -92,16 +92,25 @@ class CPUOptions:
 
 
 def parse_options(
-    options: Mapping[str, str], gates: FeatureGates, extensions: Collection[str] = ()
+    options: Mapping[str, str],
+    gates: FeatureGates,
+    extensions: Collection[str] = (),
+    groups: Mapping[str, str] = OPTION_GROUPS,
 ) -> CPUOptions | str:
     """Return the options, or the kubelet's error text.
 
     The kubelet walks a map and so reports any of several bad options; sorted order is used here. An option given as
     false still has to be known and its group enabled.
+
+    Args:
+        options: as written.
+        gates: two of them guard the groups.
+        extensions: those of Mooring that are on; one brings an option.
+        groups: the options of the kubelet's release, and their groups.
     """
     on = set()
     delay = 0
-    known = {**OPTION_GROUPS, **({SCALE_DELAY_TIME: ALPHA} if SCALE_DOWN_DELAY in extensions else {})}
+    known = {**groups, **({SCALE_DELAY_TIME: ALPHA} if SCALE_DOWN_DELAY in extensions else {})}
     for name in sorted(options):
         group = known.get(name)
         if group is None:

@@ -21,7 +21,7 @@ from mooring.core.config import (
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Endless, StartRefusal
 from mooring.core.gates import DECODE_PREFIX, EXTENSION_GATES, FeatureGates, resolve_gates
-from mooring.core.gotext import quote
+from mooring.core.gotext import map_text, quote
 from mooring.core.machineinfo import CPUFacts, MachineInfo
 from mooring.core.plugins import PluginChoice
 from mooring.core.pod import PodLevelGates
@@ -40,11 +40,16 @@ from mooring.node.validation import SCOPES, validate
 from mooring.plugins.host import PluginHost, machine_view
 from mooring.plugins.values import MachineView
 from mooring.releases.gates import known_gates
+from mooring.releases.policy_options import cpu_option_groups, topology_option_groups
 from mooring.topologymanager.distances import NUMAInfo
 from mooring.topologymanager.merge import NONE, POLICIES, RESTRICTED, SINGLE_NUMA_NODE
+from mooring.topologymanager.options import STABLE, OptionGuard
 from mooring.topologymanager.options import parse_options as parse_topology_options
 
 MEMORY_RESIZE_GATE = "InPlacePodVerticalScalingExclusiveMemory"
+CPU_OPTIONS_GATE = "CPUManagerPolicyOptions"
+TOPOLOGY_OPTIONS_GATE = "TopologyManagerPolicyOptions"
+TOPOLOGY_GROUP_GATES = {"beta": "TopologyManagerPolicyBetaOptions", "alpha": "TopologyManagerPolicyAlphaOptions"}
 POD_DELAY_GATE = EXTENSION_GATES[SCALE_DOWN_DELAY][0]
 HIGHEST_NODE = 63
 """The kubelet's masks of NUMA nodes have 64 bits."""
@@ -102,14 +107,17 @@ def build_settings(
     config = with_defaults(config)
     gates = resolve_gates(config.feature_gates, known_gates(mooring.release.name), mooring.extensions)
     if isinstance(gates, str):
-        return StartRefusal("decode", DECODE_PREFIX + gates)
+        return _gates_refused(gates, mooring.release.rules)
     invalid = validate(config, gates)
     if invalid:
         return StartRefusal("validation", invalid)
     reservation = reserve(config, info)
     if isinstance(reservation, str):
         return StartRefusal("reservation", reservation)
-    numa = _numa_info(config, info)
+    unguarded = _options_without_their_gate(config, gates)
+    if unguarded:
+        return StartRefusal("options", unguarded)
+    numa = _numa_info(config, info, _option_guard(gates, mooring.release))
     if isinstance(numa, str):
         return StartRefusal("topologyManager", numa)
     topology = _topology(info)
@@ -163,13 +171,42 @@ def _topology(info: MachineInfo) -> Topology | str:
         return str(error)
 
 
-def _numa_info(config: KubeletConfig, info: MachineInfo) -> NUMAInfo | str:
+def _gates_refused(problem: str, older: ReleaseRules) -> StartRefusal:
+    """Refuse gates where the release finds the fault (rule gates-checked-after-decoding, up to v1.31)."""
+    if older.gates_checked_after_decoding:
+        return StartRefusal("featureGates", problem)
+    return StartRefusal("decode", DECODE_PREFIX + problem)
+
+
+def _options_without_their_gate(config: KubeletConfig, gates: FeatureGates) -> str:
+    """Return the kubelet's text for policy options whose gate is off, else an empty text.
+
+    Both gates can be off in older releases only (spec: releases.md sections 7 and 8).
+    """
+    options = config.cpu_manager_policy_options
+    if options and not gates[CPU_OPTIONS_GATE]:
+        needed = f'"CPUManager", {quote(CPU_OPTIONS_GATE)}'
+        return f"CPU Manager policy options {map_text(options)} require feature gates {needed} enabled"
+    options = config.topology_manager_policy_options
+    if options and not gates[TOPOLOGY_OPTIONS_GATE]:
+        needed = quote(TOPOLOGY_OPTIONS_GATE)
+        return f"topology manager policy options {map_text(options)} require feature gates {needed} enabled"
+    return ""
+
+
+def _option_guard(gates: FeatureGates, release: Release) -> OptionGuard:
+    enabled = {group for group, gate in TOPOLOGY_GROUP_GATES.items() if gates[gate]} | {STABLE}
+    groups = topology_option_groups(release.name)
+    return OptionGuard(groups, frozenset(enabled), release.rules.capitalized_topology_option_texts)
+
+
+def _numa_info(config: KubeletConfig, info: MachineInfo, guard: OptionGuard) -> NUMAInfo | str:
     """Build the topology manager: with policy ``none`` nothing is looked at, not even bad options."""
     policy = config.topology_manager_policy
     ids = [node.node_id for node in info.topology]
     if policy == NONE:
         return NUMAInfo(NUMAMask(mask_of(node for node in ids if 0 <= node <= HIGHEST_NODE)))
-    options = parse_topology_options(config.topology_manager_policy_options)
+    options = parse_topology_options(config.topology_manager_policy_options, guard)
     if isinstance(options, str):
         return options
     if options.prefer_closest and any(node.distances is None for node in info.topology):
@@ -201,8 +238,7 @@ def _cpu_policy(
     if config.cpu_manager_policy == "none":
         options = config.cpu_manager_policy_options
         if options:
-            printed = " ".join(f"{name}:{options[name]}" for name in sorted(options))
-            return f"new none policy error: None policy: received unsupported options=map[{printed}]"
+            return f"new none policy error: None policy: received unsupported options={map_text(options)}"
         return None
     if config.cpu_manager_policy != STATIC:
         return f"unknown policy: {quote(config.cpu_manager_policy)}"
@@ -227,7 +263,9 @@ def _static_policy(
 ) -> StaticPolicy | str:
     """Build the static policy with ``count`` reserved CPUs; option errors come before those of the reservation."""
     fixed = mooring.fixed_defects
-    options = parse_options(config.cpu_manager_policy_options, gates, mooring.extensions)
+    options = parse_options(
+        config.cpu_manager_policy_options, gates, mooring.extensions, cpu_option_groups(mooring.release.name)
+    )
     if isinstance(options, str):
         return options
     refused = check_against_machine(options, topology, config.topology_manager_policy, fixed)
@@ -281,9 +319,9 @@ def _memory_policy(
 ) -> MemoryPolicy | str | None:
     """Build the memory manager's policy: the policy, the kubelet's error, or None for policy ``None``."""
     name = config.memory_manager_policy
-    if name == "None":
+    if name == "None" or not gates.values.get("MemoryManager", True):  # the gate can be off up to v1.31 only
         return None
-    if name == "BestEffort":
+    if name == "BestEffort" and not mooring.release.rules.best_effort_memory_policy_unknown:
         return f'policy {quote(name)} is not available for platform "linux"'
     if name != MEMORY_STATIC:
         return f"unknown policy: {quote(name)}"

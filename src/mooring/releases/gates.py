@@ -13,6 +13,7 @@ from functools import cache
 from mooring.core.gates import Gate, KnownGates, Stage
 from mooring.releases.gate_history import GATE_HISTORY
 from mooring.releases.gate_needs import GATE_NEEDS
+from mooring.releases.history import standing
 
 _REMOVED = "removed"
 _NOTHING = "nothing"
@@ -29,36 +30,17 @@ def known_gates(release: str) -> KnownGates:
     >>> ["MemoryManager" in known_gates(name).gates for name in ("1.35", "1.36")]
     [True, False]
     """
-    minor = _minor(release)
     gates = {}
     for name, history in GATE_HISTORY.items():
-        standing = _standing(history, minor)
-        if standing not in ("", _REMOVED):
+        words = standing(history, release)
+        if words not in ("", _REMOVED):
             needs = GATE_NEEDS.get(name)
-            gates[name] = _gate(standing, "" if needs is None else _standing(needs, minor))
+            gates[name] = _gate(words, "" if needs is None else standing(needs, release))
     return KnownGates.of(gates)
 
 
-def _standing(history: str, minor: int) -> str:
-    """Return what a history says of one release, without the release; empty before its first one.
-
-    >>> _standing("1.32 alpha off, 1.33 beta on", 32), _standing("1.32 alpha off", 31)
-    ('alpha off', '')
-    """
-    while history:
-        history, _, last = history.rpartition(", ")
-        since, _, words = last.partition(" ")
-        if _minor(since) <= minor:
-            return words
-    return ""
-
-
 @cache
-def _gate(standing: str, needs: str) -> Gate:
+def _gate(words: str, needs: str) -> Gate:
     """Return a gate made of the words of its two histories; few differ, so that most gates share one."""
-    stage, switch, *lock = standing.split(" ")
+    stage, switch, *lock = words.split(" ")
     return Gate(switch == "on", Stage(stage), bool(lock), () if needs in ("", _NOTHING) else tuple(needs.split(" ")))
-
-
-def _minor(release: str) -> int:
-    return int(release[2:])

@@ -138,6 +138,13 @@ RULES = (
         source="kubelet command, reservation; spec: releases.md section 8",
     ),
     ReleaseRule(
+        "capitalized-topology-option-texts",
+        until="1.32",
+        says="the refusal of a topology manager option whose group is not enabled begins with Topology Manager Policy",
+        instead="it begins with topology manager policy",
+        source="topologymanager, policy options; spec: releases.md section 8",
+    ),
+    ReleaseRule(
         "smt-text-needs-free-cores",
         until="1.31",
         says="with no physical CPU left a request that is not a multiple of the core size is refused for its size",
@@ -159,11 +166,25 @@ RULES = (
         source="memorymanager, static policy, Start; spec: releases.md section 8",
     ),
     ReleaseRule(
+        "best-effort-memory-policy-unknown",
+        until="1.31",
+        says="the memory manager policy BestEffort is an unknown policy",
+        instead="it is known, and refused because it is not available on Linux",
+        source="memorymanager, NewManager; spec: releases.md section 8",
+    ),
+    ReleaseRule(
         "pod-resources-unknown",
         until="1.31",
         says="spec.resources is an unknown field and is dropped",
         instead="the field exists, behind the gate PodLevelResources",
         source="API; spec: releases.md section 8",
+    ),
+    ReleaseRule(
+        "gates-checked-after-decoding",
+        until="1.31",
+        says="wrong feature gates are refused after the configuration was decoded, with the bare text",
+        instead="they are refused while the configuration is decoded",
+        source="kubelet command, feature gates; spec: releases.md section 2",
     ),
 )
 """Every named rule, the newest changes first."""

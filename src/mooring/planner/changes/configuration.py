@@ -9,12 +9,11 @@ from typing import ClassVar
 
 from mooring.core.config import KubeletConfig
 from mooring.core.errors import InputError
-from mooring.cpumanager.options import OPTION_GROUPS
 from mooring.manifest.fields import nearest
 from mooring.planner.changes.change import ChangeStage, two_parts
 from mooring.planner.question import Question
 from mooring.releases.gates import known_gates
-from mooring.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
+from mooring.releases.policy_options import cpu_option_groups, topology_option_groups
 
 CPU_OPTIONS = "cpuManagerPolicyOptions"
 TOPOLOGY_OPTIONS = "topologyManagerPolicyOptions"
@@ -173,12 +172,13 @@ class FreshState:
         return replace(question, files=replace(question.files, memory=None))
 
 
-def read_set(_question: Question, text: str) -> list[ConfigField | PolicyOption | FeatureGate]:
+def read_set(question: Question, text: str) -> list[ConfigField | PolicyOption | FeatureGate]:
     """Read the value of ``--set``.
 
     Raises:
         InputError: it cannot be understood.
     """
+    release = question.mooring.release.name
     name, value = two_parts(text, "FIELD=VALUE")
     field, dot, part = name.partition(".")
     if not dot:
@@ -188,11 +188,11 @@ def read_set(_question: Question, text: str) -> list[ConfigField | PolicyOption 
     if field == _GATES:
         if value not in ("true", "false"):
             raise InputError(f"{value!r:.40} is neither true nor false", field=name, remedy="write true or false")
-        return [FeatureGate(_known(part, known_gates("1.37").gates, "feature gate", name), value == "true")]
+        return [FeatureGate(_known(part, known_gates(release).gates, "feature gate", name), value == "true")]
     if field == CPU_OPTIONS:
-        return [PolicyOption(field, _known(part, OPTION_GROUPS, "option", name), value)]
+        return [PolicyOption(field, _known(part, cpu_option_groups(release), "option", name), value)]
     if field == TOPOLOGY_OPTIONS:
-        return [PolicyOption(field, _known(part, (PREFER_CLOSEST, MAX_ALLOWABLE), "option", name), value)]
+        return [PolicyOption(field, _known(part, topology_option_groups(release), "option", name), value)]
     raise _unknown(name)
 
 

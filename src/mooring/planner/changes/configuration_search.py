@@ -14,7 +14,7 @@ from mooring.core.decision import StartRefusal
 from mooring.core.gates import resolve_gates
 from mooring.core.gotext import GoSyntaxError, parse_bool
 from mooring.core.machine import Machine
-from mooring.cpumanager.options import ALPHA, BETA, OPTION_GROUPS
+from mooring.cpumanager.options import ALPHA, BETA
 from mooring.planner.changes.change import NOTHING, PlannedChange, applied, of_settings
 from mooring.planner.changes.configuration import (
     CPU_OPTIONS,
@@ -27,6 +27,7 @@ from mooring.planner.changes.configuration import (
 from mooring.planner.changes.search import Proposal, QueueOutcome, Search, begin, cheaper, followed, plus, proposal
 from mooring.planner.question import Question
 from mooring.releases.gates import known_gates
+from mooring.releases.policy_options import cpu_option_groups
 from mooring.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
 
 SCOPES = ("container", "pod")
@@ -108,7 +109,7 @@ def candidates(question: Question) -> Iterator[tuple[PlannedChange, ...]]:
     for scope in SCOPES:
         if scope != config.topology_manager_scope:
             yield (ConfigField("topologyManagerScope", scope),)
-    yield from _options(config, question.machine)
+    yield from _options(config, question.machine, question.mooring.release.name)
     for policy in POLICIES:
         if policy != config.topology_manager_policy:
             yield (ConfigField("topologyManagerPolicy", policy),)
@@ -122,14 +123,14 @@ def candidates(question: Question) -> Iterator[tuple[PlannedChange, ...]]:
         yield (ConfigField("cpuManagerPolicy", "none"), *left_out)
 
 
-def _options(config: KubeletConfig, machine: Machine) -> Iterator[tuple[PlannedChange, ...]]:
+def _options(config: KubeletConfig, machine: Machine, release: str) -> Iterator[tuple[PlannedChange, ...]]:
     options = config.cpu_manager_policy_options
     if config.cpu_manager_policy == "static":
-        for name, group in OPTION_GROUPS.items():
+        for name, group in cpu_option_groups(release).items():
             if _is_on(options.get(name, "")):
                 yield (PolicyOption(CPU_OPTIONS, name, "false"),)
             else:
-                yield (*_gate(config, group), PolicyOption(CPU_OPTIONS, name, "true"))
+                yield (*_gate(config, group, release), PolicyOption(CPU_OPTIONS, name, "true"))
     if config.topology_manager_policy == "none":
         return
     on = _is_on(config.topology_manager_policy_options.get(PREFER_CLOSEST, ""))
@@ -141,9 +142,9 @@ def _options(config: KubeletConfig, machine: Machine) -> Iterator[tuple[PlannedC
             yield (PolicyOption(TOPOLOGY_OPTIONS, MAX_ALLOWABLE, wanted),)
 
 
-def _gate(config: KubeletConfig, group: str) -> tuple[PlannedChange, ...]:
+def _gate(config: KubeletConfig, group: str, release: str) -> tuple[PlannedChange, ...]:
     """Return the feature gate that an option of a group needs and that is off."""
-    name, gates = _GATE_OF.get(group, ""), resolve_gates(config.feature_gates, known_gates("1.37"), EXTENSIONS)
+    name, gates = _GATE_OF.get(group, ""), resolve_gates(config.feature_gates, known_gates(release), EXTENSIONS)
     return () if not name or isinstance(gates, str) or gates[name] else (FeatureGate(name, on=True),)
 
 

@@ -16,12 +16,14 @@ from itertools import chain, combinations, product
 
 from mooring.core.config import EXTENSIONS, KubeletConfig, with_defaults
 from mooring.core.gates import resolve_gates
-from mooring.cpumanager.options import ALPHA, BETA, OPTION_GROUPS
+from mooring.core.release import NEWEST, Release
+from mooring.cpumanager.options import ALPHA, BETA
 from mooring.cpumanager.policy import STATIC
 from mooring.memorymanager.policy import STATIC as MEMORY_STATIC
 from mooring.node.validation import SCOPES
 from mooring.planner.compare.variant import options_on
 from mooring.releases.gates import known_gates
+from mooring.releases.policy_options import cpu_option_groups
 from mooring.topologymanager.merge import NONE, POLICIES
 from mooring.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
 
@@ -52,31 +54,34 @@ Setting = Callable[[KubeletConfig], KubeletConfig]
 """Makes one choice in a configuration."""
 
 
-def option_sets(config: KubeletConfig, dimensions: Collection[Dimension], numa_nodes: int) -> Iterator[KubeletConfig]:
+def option_sets(
+    config: KubeletConfig, dimensions: Collection[Dimension], numa_nodes: int, release: Release = NEWEST
+) -> Iterator[KubeletConfig]:
     """Yield every combination of the dimensions on top of a configuration, legal or not, in a fixed order.
 
     Args:
         config: what everything else is taken from.
         dimensions: what is varied.
         numa_nodes: how many NUMA nodes the machine has.
+        release: of the kubelet; it decides which options there are.
 
     >>> [made.topology_manager_scope for made in option_sets(KubeletConfig(), [Dimension.TOPOLOGY_SCOPE], 1)]
     ['container', 'pod']
     """
-    settings = [_settings(dimension) for dimension in Dimension if dimension in dimensions]
+    settings = [_settings(dimension, release) for dimension in Dimension if dimension in dimensions]
     for chosen in product(*settings):
         made = with_defaults(config)
         for setting in chosen:
             made = setting(made)
-        yield _with_room(_with_gates(made), numa_nodes)
+        yield _with_room(_with_gates(made, release), numa_nodes)
 
 
-def _settings(dimension: Dimension) -> list[Setting]:
+def _settings(dimension: Dimension, release: Release) -> list[Setting]:
     match dimension:
         case Dimension.CPU_POLICY:
             return [_cpu_policy(name) for name in ("none", STATIC)]
         case Dimension.CPU_OPTIONS:
-            names = tuple(OPTION_GROUPS)
+            names = tuple(cpu_option_groups(release.name))
             subsets = chain.from_iterable(combinations(names, count) for count in range(len(names) + 1))
             return [_cpu_options(chosen) for chosen in subsets]
         case Dimension.MEMORY_POLICY:
@@ -120,12 +125,13 @@ def _closest(*, on: bool) -> Setting:
     return setting
 
 
-def _with_gates(config: KubeletConfig) -> KubeletConfig:
+def _with_gates(config: KubeletConfig, release: Release) -> KubeletConfig:
     """Switch on the gates that the options need and that are off."""
-    gates = resolve_gates(config.feature_gates, known_gates("1.37"), EXTENSIONS)
+    gates = resolve_gates(config.feature_gates, known_gates(release.name), EXTENSIONS)
     if isinstance(gates, str):
         return config
-    groups = {OPTION_GROUPS.get(name) for name in options_on(config.cpu_manager_policy_options)}
+    known = cpu_option_groups(release.name)
+    groups = {known.get(name) for name in options_on(config.cpu_manager_policy_options)}
     needed = [gate for group, gate in GATES.items() if group in groups and not gates[gate]]
     return replace(config, feature_gates={**config.feature_gates, **dict.fromkeys(needed, True)}) if needed else config
 
