@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"
 PAGE = ROOT / "docs" / "reference" / "rights.md"
 NAMESPACE = "mooring"
+READING = ("get", "list", "watch")
 _USER = f"system:serviceaccount:{NAMESPACE}:"
 
 
@@ -115,23 +116,18 @@ def policies() -> list[Policy]:
 
 
 def rights_table() -> list[str]:
-    """Return the rows: what each account may do."""
-    rows = ["| account | manifest | API group | resource | verbs | policy |", "|---|---|---|---|---|---|"]
-    confined = {
-        (policy.account, *resource): f"[{policy.name}](#policies)"
-        for policy in policies()
-        for resource in policy.resources
-    }
+    """Return the rows: what each account may do, and which policies confine its writes."""
+    rows = ["| account | may | confined by |", "|---|---|---|"]
     for role in sorted(roles(), key=lambda one: (one.account, one.name)):
-        account = f"`{role.account}`" if role.is_bound else f"`{role.account}` with role `{role.name}`"
-        resources = dict.fromkeys((right.group, right.resource, right.name) for right in role.rights)
-        for group, resource, name in resources:
-            verbs = [right.verb for right in role.rights if (right.group, right.resource) == (group, resource)]
-            shown = f"`{resource}`" + (f" of `{name}`" if name else "")
-            writes = set(verbs) - {"get", "list", "watch"}
-            policy = confined.get((role.account, group, resource), "–") if writes else "–"
-            manifest = accounts()[role.account]
-            rows.append(f"| {account} | `{manifest}` | {group or 'core'} | {shown} | {', '.join(verbs)} | {policy} |")
+        account = f"`{role.account}` (`{accounts()[role.account]}`)" if role.is_bound else f"with role `{role.name}`"
+        verbs: dict[str, list[str]] = {}
+        for right in role.rights:
+            resource = f"`{right.resource}`" + (f" of `{right.name}`" if right.name else "")
+            verbs.setdefault(resource, []).append(right.verb)
+        may = "; ".join(f"{resource}: {', '.join(each)}" for resource, each in verbs.items())
+        written = {(right.group, right.resource) for right in role.rights if right.verb not in READING}
+        names = [one.name for one in policies() if one.account == role.account and one.resources & written]
+        rows.append(f"| {account} | {may} | {', '.join(f'`{name}`' for name in names) or '–'} |")
     return rows
 
 
