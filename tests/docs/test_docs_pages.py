@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from mooring.cli.main import VERBS
@@ -14,6 +15,7 @@ from mooring.manifest.kubelet_config import READ
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 LONGEST_PAGE = 250
+MARKER = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
 
 
 def text_of(page: str) -> str:
@@ -24,6 +26,12 @@ def test_no_page_is_longer_than_a_reader_stays() -> None:
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("**/*.md")]
     long = {str(page.relative_to(ROOT)) for page in pages if len(page.read_text("utf-8").splitlines()) > LONGEST_PAGE}
     assert long == set()
+
+
+def test_no_page_has_the_markers_of_a_merge() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS.glob("**/*.md")]
+    marked = {str(page.relative_to(ROOT)) for page in pages if MARKER.search(page.read_text("utf-8"))}
+    assert marked == set()
 
 
 def test_the_index_lists_every_page() -> None:
