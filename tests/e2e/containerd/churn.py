@@ -13,7 +13,7 @@ import grpc
 from tests.e2e.containerd.agent_process import whole_cpus
 from tests.e2e.containerd.cri import CRIError, Pod
 from tests.e2e.containerd.hanging import end_hanging
-from tests.e2e.containerd.runtime import Containerd
+from tests.e2e.containerd.runtime import Runtime
 from tests.patience import until
 
 NO_ROOM = "not enough cpus available"
@@ -43,7 +43,7 @@ class Churn:
         sharing: of them those without CPUs of their own.
     """
 
-    node: Containerd
+    node: Runtime
     sizes: tuple[int, ...]
     limit: int
     sharing: int

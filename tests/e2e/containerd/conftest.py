@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.containerd.runtime import Containerd, e2e_parts, parts_named, running, why_not
+from tests.e2e.containerd.runtime import Runtime, e2e_parts, parts_named, running, why_not
 
 KINDS = ("debian", "built")
 
@@ -45,6 +45,6 @@ def folder_in_memory() -> Iterator[Path]:
 
 
 @pytest.fixture
-def node(parts: Any, folder: Path) -> Iterator[Containerd]:
+def node(parts: Any, folder: Path) -> Iterator[Runtime]:
     with running(parts, folder) as made:
         yield made

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
 from tests.e2e.containerd.cri import Pod
-from tests.e2e.containerd.runtime import Containerd, parts_named, running
+from tests.e2e.containerd.runtime import Runtime, parts_named, running
 from tests.patience import until
 
 ROUNDS = 60
@@ -34,7 +34,7 @@ def milliseconds(call: Callable[[], object]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-def creations(node: Containerd, pod: Pod, prefix: str, resources: dict[str, int] | None = None) -> list[float]:
+def creations(node: Runtime, pod: Pod, prefix: str, resources: dict[str, int] | None = None) -> list[float]:
     """Return the milliseconds of creations one after another; each container goes before the next comes."""
     found = []
     for number in range(ROUNDS + WARMING):
@@ -54,7 +54,7 @@ def line(what: str, found: Sequence[float]) -> str:
     return f"{what:<44} median {statistics.median(found):6.1f} ms   p99 {last:6.1f} ms   ({len(found)} creations)"
 
 
-def latency(node: Containerd) -> None:
+def latency(node: Runtime) -> None:
     """Tell the time of CreateContainer: without a plugin, with the agent, and without again."""
     shared, own = pod_on(node, "shared"), pod_on(node, "own")
     told = [line("no plugin", creations(node, shared, "before"))]
@@ -67,7 +67,7 @@ def latency(node: Containerd) -> None:
     sys.stdout.write("".join(f"{each}\n" for each in told))
 
 
-def reconciliation(node: Containerd) -> None:
+def reconciliation(node: Runtime) -> None:
     """Tell the seconds from an agent's start until it is ready, beside containers that run already."""
     made: list[str] = []
     for number in range(RUNNING // PER_POD):

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 
-from tests.e2e.containerd.runtime import Containerd
+from tests.e2e.containerd.runtime import Runtime
 from tests.patience import until
 
 _BEGIN, _END = "=== BEGIN goroutine stack dump ===", "=== END goroutine stack dump ==="
@@ -17,7 +17,7 @@ class HangingError(RuntimeError):
     """A containerd that does not answer; it has been killed. The text has the goroutines that wait for a lock."""
 
 
-def stacks(node: Containerd) -> str:
+def stacks(node: Runtime) -> str:
     """Return what every goroutine of a containerd does; empty when it does not even tell that."""
     before = node.log.count(_END)
     os.kill(node.pid, signal.SIGUSR1)
@@ -43,7 +43,7 @@ def waiting_for_locks(dump: str) -> list[str]:
     return found
 
 
-def end_hanging(node: Containerd, what: str) -> HangingError:
+def end_hanging(node: Runtime, what: str) -> HangingError:
     """Kill a containerd that hangs, and return what is to be raised.
 
     Args:

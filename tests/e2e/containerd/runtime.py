@@ -1,4 +1,4 @@
-"""A real containerd for tests, private and leaving nothing behind. Three functions are for everybody:
+"""A real container runtime for tests, private and leaving nothing behind; here containerd, in ``tests/e2e/crio`` CRI-O.
 
 * :func:`running` starts one in a private mount namespace and takes everything away at the end:
   ``with running(parts, folder) as node: ...``; ``parts`` come from ``scripts/e2e_parts.py`` (:func:`parts_named`).
@@ -20,10 +20,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tests.e2e.containerd.cri import Client, CRIError
 from tests.e2e.containerd.images import BUSYBOX, PAUSE, write_image
@@ -128,34 +128,27 @@ def cgroup_file(path: str, controller: str, name: str) -> Path:
     return root / path.lstrip("/") / name
 
 
-class Runtime(Protocol):
-    """What the tests of more than one runtime need of it."""
-
-    folder: Path
-    cgroup_parent: str
-    holder: subprocess.Popen[bytes]
-
-    @property
-    def nri_socket(self) -> Path: ...
-
-    @property
-    def cri(self) -> Client: ...
-
-    def container_cgroup(self, pod: Any, container: str) -> str: ...
-
-    def kill(self, sign: signal.Signals = signal.SIGKILL) -> None: ...
-
-
 @dataclass(slots=True)
-class Containerd:
-    """A containerd that runs."""
+class Runtime:
+    """A container runtime that runs: containerd, or the CRI-O of ``tests/e2e/crio``."""
 
+    name: str
     parts: Any
     folder: Path
     cgroup_parent: str
     """Every pod's cgroup belongs below this one."""
     holder: subprocess.Popen[bytes]
     """Keeps the private mount namespace."""
+    command: Sequence[str]
+    """Starts it, within that namespace."""
+    environment: Mapping[str, str]
+    """What it needs besides the environment of the tests."""
+    booted: str = ""
+    """Stands in its log once more when it has started; the empty text stands there always."""
+    cgroup_prefix: str = ""
+    """What it puts before a container's id in the name of the container's cgroup."""
+    stops_first: bool = False
+    """As for :class:`tests.e2e.containerd.cri.Client`."""
     patience: float = 30.0
     """Seconds that a call of the kubelet may take."""
     _process: subprocess.Popen[bytes] | None = None
@@ -167,7 +160,7 @@ class Containerd:
 
     @property
     def plugin_folder(self) -> Path:
-        """Programs here are started by containerd when it starts."""
+        """Programs here are started by the runtime when it starts."""
         return self.folder / "nri" / "plugins"
 
     @property
@@ -176,9 +169,9 @@ class Containerd:
 
     @property
     def cri(self) -> Client:
-        """The kubelet's side; the same client as long as containerd runs."""
+        """The kubelet's side; the same client as long as the runtime runs."""
         if not self._clients:
-            self._clients.append(Client(self.cri_socket, timeout=self.patience))
+            self._clients.append(Client(self.cri_socket, timeout=self.patience, stops_first=self.stops_first))
         return self._clients[0]
 
     @property
@@ -191,29 +184,32 @@ class Containerd:
         return self._process.pid
 
     def container_cgroup(self, pod: Any, container: str) -> str:
-        return f"{pod.cgroup_parent}/{container}"
+        return f"{pod.cgroup_parent}/{self.cgroup_prefix}{container}"
+
+    def cpus_of(self, pod: Any, container: str) -> str:
+        """Return the CPUs that a container's cgroup has."""
+        return read_cgroup(self.container_cgroup(pod, container), "cpuset", "cpuset.cpus")
 
     def start(self) -> None:
-        """Start containerd and wait until it serves."""
-        booted = self.log.count("successfully booted") if (self.folder / "log").exists() else 0
-        binary = self.parts.containerd.parent
-        path = f"{binary}:{self.parts.runc.parent}:{os.environ.get('PATH', '')}"
+        """Start the runtime and wait until it serves."""
+        before = self.log.count(self.booted) if (self.folder / "log").exists() else 0
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._inside(), str(self.parts.containerd), "-c", str(self.folder / "config.toml")],
+                [*inside(self.holder), *self.command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "PATH": path},
+                env={**os.environ, **self.environment},
                 start_new_session=True,
             )
-        until(lambda: self._ended() or self.log.count("successfully booted") > booted, "containerd has booted")
+        if self.booted:
+            until(lambda: self._ended() or self.log.count(self.booted) > before, f"{self.name} has booted")
+        until(lambda: self._ended() or self._answers(), f"{self.name} answers", seconds=60)
         if self._ended():
-            raise RuntimeError(f"containerd {self.parts.version} did not start:\n{self.log[-3000:]}")
-        until(self._answers, "containerd answers")
+            raise RuntimeError(f"{self.name} did not start:\n{self.log[-3000:]}")
 
     def kill(self, sign: signal.Signals = signal.SIGKILL) -> None:
-        """End containerd; its containers live on."""
+        """End the runtime; its containers live on."""
         for client in self._clients:
             client.close()
         self._clients.clear()
@@ -232,17 +228,15 @@ class Containerd:
         The cgroups of pods are not the runtime's: a kubelet makes and removes them.
         """
         found = set(_sharing_namespace(self.holder.pid)) - {self.pid}
-        folders = _cgroup_folders(self.cgroup_parent)
-        return found | _in_cgroups(self.cgroup_parent), [one for one in folders if len(one.name) == _ID_LENGTH]
+        folders, size = _cgroup_folders(self.cgroup_parent), len(self.cgroup_prefix) + _ID_LENGTH
+        return found | _in_cgroups(self.cgroup_parent), [one for one in folders if len(one.name) == size]
 
-    def import_image(self, name: str) -> None:
-        tar = self.folder / "image.tar"
-        write_image(tar, name, self.parts.busybox)
-        ctr = [str(self.parts.ctr), "-a", str(self.cri_socket), "-n", "k8s.io", "images", "import", str(tar)]
-        done = subprocess.run([*self._inside(), *ctr], capture_output=True, text=True, check=False)
+    def run(self, words: Sequence[str], **environment: str) -> None:
+        """Run a command within the runtime's namespaces; raises RuntimeError when it fails."""
+        environ = {**os.environ, **environment}
+        done = subprocess.run([*inside(self.holder), *words], env=environ, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise RuntimeError(f"ctr images import: {done.stderr}")
-        tar.unlink()
+            raise RuntimeError(f"{' '.join(words[:4])}: {done.stderr}")
 
     def _ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
@@ -254,9 +248,6 @@ class Containerd:
         except CRIError:
             return False
 
-    def _inside(self) -> list[str]:
-        return inside(self.holder)
-
 
 def inside(holder: subprocess.Popen[bytes]) -> list[str]:
     """Return the words that run a command in the namespaces of a process."""
@@ -265,10 +256,29 @@ def inside(holder: subprocess.Popen[bytes]) -> list[str]:
 
 
 @contextlib.contextmanager
+def private(make: Callable[[str, subprocess.Popen[bytes]], Runtime]) -> Iterator[Runtime]:
+    """Make a runtime, and at the end remove its pods, processes, mounts and cgroups.
+
+    Args:
+        make: returns it, not started, for a parent of cgroups and the process that keeps its mount namespace.
+    """
+    made_run_folder = not RUN_FOLDER.exists()
+    RUN_FOLDER.mkdir(parents=True, exist_ok=True)
+    node = make(f"/mooring-e2e-{os.getpid()}-{next(_numbers)}", _hold_namespace())
+    try:
+        yield node
+    finally:
+        _take_away(node)
+        if made_run_folder:
+            with contextlib.suppress(OSError):
+                RUN_FOLDER.rmdir()
+
+
+@contextlib.contextmanager
 def running(
     parts: Any, folder: Path, *, request_timeout: str = "5s", oci_runtime: Path | None = None
-) -> Iterator[Containerd]:
-    """Start a containerd with two images, and at the end remove its pods, processes, mounts and cgroups.
+) -> Iterator[Runtime]:
+    """Start a containerd with two images, and at the end remove everything.
 
     Args:
         parts: which containerd.
@@ -279,9 +289,6 @@ def running(
     Raises:
         RuntimeError: when a part does not start.
     """
-    cgroup_parent = f"/mooring-e2e-{os.getpid()}-{next(_numbers)}"
-    made_run_folder = not RUN_FOLDER.exists()
-    RUN_FOLDER.mkdir(parents=True, exist_ok=True)
     values = {
         "folder": folder,
         "pause": PAUSE,
@@ -290,20 +297,24 @@ def running(
         "request_timeout": request_timeout,
     }
     (folder / "config.toml").write_text(_CONFIGURATION.format(**values), encoding="utf-8")
-    node = Containerd(parts, folder, cgroup_parent, hold_namespace())
-    try:
+    command = (str(parts.containerd), "-c", str(folder / "config.toml"))
+    path = {"PATH": f"{parts.containerd.parent}:{parts.runc.parent}:{os.environ.get('PATH', '')}"}
+
+    def made(cgroup_parent: str, holder: subprocess.Popen[bytes]) -> Runtime:
+        name = f"containerd {parts.version}"
+        return Runtime(name, parts, folder, cgroup_parent, holder, command, path, booted="successfully booted")
+
+    with private(made) as node:
         node.start()
-        node.import_image(PAUSE)
-        node.import_image(BUSYBOX)
+        for image in (PAUSE, BUSYBOX):
+            tar = folder / "image.tar"
+            write_image(tar, image, parts.busybox)
+            node.run([str(parts.ctr), "-a", str(node.cri_socket), "-n", "k8s.io", "images", "import", str(tar)])
+            tar.unlink()
         yield node
-    finally:
-        take_away(node)
-        if made_run_folder:
-            with contextlib.suppress(OSError):
-                RUN_FOLDER.rmdir()
 
 
-def hold_namespace() -> subprocess.Popen[bytes]:
+def _hold_namespace() -> subprocess.Popen[bytes]:
     """Return a process whose only purpose is a mount namespace with a private run folder."""
     # Containers of host-network pods show the host's name: here a name that says nothing about the machine.
     script = f"mount -t tmpfs tmpfs {RUN_FOLDER} && hostname mooring-e2e && echo ready && exec sleep 1000000"
@@ -322,7 +333,7 @@ def hold_namespace() -> subprocess.Popen[bytes]:
     return holder
 
 
-def take_away(node: Runtime) -> None:
+def _take_away(node: Runtime) -> None:
     until_when = time.monotonic() + _POLITE
     with contextlib.suppress(CRIError, AssertionError):
         for pod in node.cri.pods():

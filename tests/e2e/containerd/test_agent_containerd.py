@@ -9,9 +9,15 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
-from tests.e2e.containerd.cri import CRIError, Pod
-from tests.e2e.containerd.runtime import Containerd, cgroup_file, read_cgroup
+from tests.e2e.containerd.agent_process import (
+    AgentProcess,
+    agent_on,
+    check_that_a_pod_without_room_is_refused,
+    check_that_an_exclusive_container_gets_its_cpu,
+    pod_on,
+    whole_cpus,
+)
+from tests.e2e.containerd.runtime import Runtime, cgroup_file
 from tests.patience import until
 
 from mooring.core.errors import InputError
@@ -21,43 +27,25 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def cpus_of(node: Containerd, pod: Pod, container: str) -> str:
-    return read_cgroup(node.container_cgroup(pod, container), "cpuset", "cpuset.cpus")
+def test_an_exclusive_container_gets_its_cpu_and_shared_ones_move_off_it_and_back(node: Runtime) -> None:
+    check_that_an_exclusive_container_gets_its_cpu(node)
 
 
-def test_an_exclusive_container_gets_its_cpu_and_shared_ones_move_off_it_and_back(node: Containerd) -> None:
-    with agent_on(node) as agent:
-        shared_pod, own_pod = pod_on(node, "shared"), pod_on(node, "own")
-        shared = node.cri.run(shared_pod, "a")
-        assert cpus_of(node, shared_pod, shared) == "0-1"
-        own = node.cri.run(own_pod, "b", resources=whole_cpus(1))
-        assert (cpus_of(node, own_pod, own), cpus_of(node, shared_pod, shared)) == ("1", "0")
-        assert agent.status()["cpus"]["exclusive"] == "1"
-        until(lambda: agent.status()["ready"], "the agent is ready")
-        node.cri.stop(own)
-        node.cri.remove_pod(own_pod.id)
-        until(lambda: cpus_of(node, shared_pod, shared) == "0-1", "the shared container has both CPUs again")
+def test_a_pod_without_room_is_refused_with_the_kubelets_words(node: Runtime) -> None:
+    check_that_a_pod_without_room_is_refused(node)
 
 
-def test_a_pod_without_room_is_refused_with_the_kubelets_words(node: Containerd) -> None:
-    with agent_on(node):
-        pod = pod_on(node, "wide")
-        with pytest.raises(CRIError) as raised:
-            node.cri.create(pod, "a", resources=whole_cpus(2))
-        assert "UnexpectedAdmissionError: Allocate failed due to not enough cpus available" in str(raised.value)
-
-
-def test_an_agent_that_was_killed_comes_back_to_the_same_placement(node: Containerd) -> None:
+def test_an_agent_that_was_killed_comes_back_to_the_same_placement(node: Runtime) -> None:
     with agent_on(node) as agent:
         shared_pod, own_pod = pod_on(node, "shared"), pod_on(node, "own")
         own = node.cri.run(own_pod, "b", resources=whole_cpus(1))
         agent.end(signal.SIGKILL)
         # Nobody is asked about this one: it starts anywhere.
         stray = node.cri.run(shared_pod, "a")
-        assert cpus_of(node, shared_pod, stray) == "0-1"
+        assert node.cpus_of(shared_pod, stray) == "0-1"
         agent.start()
-        until(lambda: cpus_of(node, shared_pod, stray) == "0", "the stray container has moved")
-        assert cpus_of(node, own_pod, own) == "1"
+        until(lambda: node.cpus_of(shared_pod, stray) == "0", "the stray container has moved")
+        assert node.cpus_of(own_pod, own) == "1"
         assert agent.status()["cpus"]["exclusive"] == "1"
         until(
             lambda: {"found-running", "cpuset-differed"} & {one["finding"] for one in agent.events("finding")}, "told"
@@ -65,31 +53,31 @@ def test_an_agent_that_was_killed_comes_back_to_the_same_placement(node: Contain
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
-def test_after_a_restart_of_containerd_the_agent_goes_on(node: Containerd, sign: signal.Signals) -> None:
+def test_after_a_restart_of_containerd_the_agent_goes_on(node: Runtime, sign: signal.Signals) -> None:
     with agent_on(node) as agent:
         shared_pod, own_pod = pod_on(node, "shared"), pod_on(node, "own")
         own = node.cri.run(own_pod, "b", resources=whole_cpus(1))
         node.restart(sign)
         until(lambda: agent.status()["counts"]["reconnects"] == 1 and agent.status()["ready"], "connected again")
         shared = node.cri.run(shared_pod, "a")
-        assert (cpus_of(node, own_pod, own), cpus_of(node, shared_pod, shared)) == ("1", "0")
+        assert (node.cpus_of(own_pod, own), node.cpus_of(shared_pod, shared)) == ("1", "0")
         node.cri.remove_pod(own_pod.id)
-        until(lambda: cpus_of(node, shared_pod, shared) == "0-1", "the pod that is gone has given its CPU back")
+        until(lambda: node.cpus_of(shared_pod, shared) == "0-1", "the pod that is gone has given its CPU back")
 
 
-def test_a_cpuset_that_somebody_changed_is_put_right(node: Containerd) -> None:
+def test_a_cpuset_that_somebody_changed_is_put_right(node: Runtime) -> None:
     with agent_on(node) as agent:
         own_pod = pod_on(node, "own")
         own = node.cri.run(own_pod, "b", resources=whole_cpus(1))
         node.cri.update(own, cpuset_cpus="0-1")
-        assert cpus_of(node, own_pod, own) == "1"
+        assert node.cpus_of(own_pod, own) == "1"
         path = cgroup_file(node.container_cgroup(own_pod, own), "cpuset", "cpuset.cpus")
         path.write_text("0-1\n", encoding="utf-8")
-        until(lambda: cpus_of(node, own_pod, own) == "1", "the cpuset is repaired", seconds=30)
+        until(lambda: node.cpus_of(own_pod, own) == "1", "the cpuset is repaired", seconds=30)
         assert agent.status()["counts"]["repairs"] >= 1
 
 
-def test_a_second_agent_with_a_state_folder_of_its_own_blocks_nothing_and_neither_is_ready(node: Containerd) -> None:
+def test_a_second_agent_with_a_state_folder_of_its_own_blocks_nothing_and_neither_is_ready(node: Runtime) -> None:
     with agent_on(node) as first:
         second = AgentProcess(node, name="second")
         second.launch()
@@ -98,7 +86,7 @@ def test_a_second_agent_with_a_state_folder_of_its_own_blocks_nothing_and_neithe
                 until(lambda agent=agent: _is_in_conflict(agent), "the agent has found the other")  # type: ignore[misc]
             own_pod = pod_on(node, "own")
             own = node.cri.run(own_pod, "b", resources=whole_cpus(1))
-            assert cpus_of(node, own_pod, own) == "1"
+            assert node.cpus_of(own_pod, own) == "1"
             first.end(signal.SIGKILL)
             second.until_ready()
         finally:
@@ -112,7 +100,7 @@ def _is_in_conflict(agent: AgentProcess) -> bool:
     return False
 
 
-def test_an_agent_that_containerd_starts_itself_places_containers_and_ends_with_it(node: Containerd) -> None:
+def test_an_agent_that_containerd_starts_itself_places_containers_and_ends_with_it(node: Runtime) -> None:
     node.kill(signal.SIGTERM)
     made = AgentProcess(node)
     node.plugin_folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +114,7 @@ def test_an_agent_that_containerd_starts_itself_places_containers_and_ends_with_
     until(made.is_ready, "the agent is ready")
     own_pod = pod_on(node, "own")
     own = node.cri.run(own_pod, "b", resources=whole_cpus(1))
-    assert cpus_of(node, own_pod, own) == "1"
+    assert node.cpus_of(own_pod, own) == "1"
     node.kill(signal.SIGTERM)
     until(lambda: made.log[-1]["event"] == "agent stopped", "the agent has ended")
     assert not Path(made.socket).exists()

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
 from tests.e2e.containerd.cri import CRIError, Pod
-from tests.e2e.containerd.runtime import UNIFIED, Containerd, cgroup_file, read_cgroup
+from tests.e2e.containerd.runtime import UNIFIED, Runtime, cgroup_file, read_cgroup
 
 pytestmark = pytest.mark.skipif(
     sorted(os.sched_getaffinity(0)) != [0, 1], reason="the expected CPUs are those of a machine with two"
@@ -27,7 +27,7 @@ def quota(path: str) -> str:
     return read_cgroup(path, "cpu", QUOTA).split()[0]
 
 
-def cpus(node: Containerd, pod: Pod, container: str) -> str:
+def cpus(node: Runtime, pod: Pod, container: str) -> str:
     return read_cgroup(node.container_cgroup(pod, container), "cpuset", "cpuset.cpus")
 
 
@@ -35,7 +35,7 @@ def left(agent: AgentProcess) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*agent.words(), "--leave"], capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_an_agent_that_leaves_gives_cpus_and_quotas_back_to_containers_that_run(node: Containerd) -> None:
+def test_an_agent_that_leaves_gives_cpus_and_quotas_back_to_containers_that_run(node: Runtime) -> None:
     with agent_on(node) as agent:
         other_pod, own_pod = pod_on(node, "other"), pod_on(node, "own")
         # A kubelet with policy none limits the pod as a whole before its containers are made.
@@ -62,7 +62,7 @@ def test_an_agent_that_leaves_gives_cpus_and_quotas_back_to_containers_that_run(
         assert (cpus(node, own_pod, own), cpus(node, other_pod, other)) == ("1", "0"), "who comes again finds its state"
 
 
-def test_a_runtime_that_requires_the_agent_starts_nobody_without_it(node: Containerd) -> None:
+def test_a_runtime_that_requires_the_agent_starts_nobody_without_it(node: Runtime) -> None:
     version = tuple(int(part) for part in node.cri.version().lstrip("v").split("~")[0].split(".")[:2])
     if version < (2, 2):
         pytest.skip(f"containerd {node.cri.version()} has no validator of NRI plugins")

@@ -36,7 +36,7 @@ from tests.agent.wire.faults import (
 from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
 from tests.e2e.containerd.cri import CRIError, Pod
 from tests.e2e.containerd.plugin import Watching, plugged
-from tests.e2e.containerd.runtime import CGROUPS, UNIFIED, Containerd, read_cgroup, running
+from tests.e2e.containerd.runtime import CGROUPS, UNIFIED, Runtime, read_cgroup, running
 from tests.patience import until
 
 from mooring.agent.nri.session import PluginOptions
@@ -67,7 +67,7 @@ WAITS: Few = {late(2.0): (4,), lose: (6,), deafen: (13,), half_close: (9,)}
 class FaultyNode:
     """A containerd and an agent with the proxy between, and what lives on them."""
 
-    node: Containerd
+    node: Runtime
     proxy: FaultProxy
     agent: AgentProcess
     live: dict[str, Pod] = field(default_factory=dict)

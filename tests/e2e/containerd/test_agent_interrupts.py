@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
-from tests.e2e.containerd.runtime import Containerd
+from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.containerd.test_agent_e2e_uninstall import left
 from tests.patience import until
 
@@ -72,7 +72,7 @@ def managed() -> set[int]:
     return {one.number for one in FILES.read().interrupts if one.managed}
 
 
-def configuration(node: Containerd, mode: str) -> str:
+def configuration(node: Runtime, mode: str) -> str:
     return CONFIGURATION.format(folder=node.folder, socket=node.nri_socket, mode=mode)
 
 
@@ -82,7 +82,7 @@ def numbers(agent: AgentProcess, what: str) -> set[int]:
 
 
 def test_interrupts_leave_the_cpu_of_a_container_and_come_back_after_it(
-    node: Containerd, before: dict[int, CPUSet]
+    node: Runtime, before: dict[int, CPUSet]
 ) -> None:
     concerned = on_second_cpu(before) - managed()
     with agent_on(node, configuration=configuration(node, "on")) as agent:
@@ -104,7 +104,7 @@ def test_interrupts_leave_the_cpu_of_a_container_and_come_back_after_it(
         assert shown() == before
 
 
-def test_a_dry_run_says_what_would_move_and_moves_nothing(node: Containerd, before: dict[int, CPUSet]) -> None:
+def test_a_dry_run_says_what_would_move_and_moves_nothing(node: Runtime, before: dict[int, CPUSet]) -> None:
     concerned = on_second_cpu(before) - managed()
     with agent_on(node, configuration=configuration(node, "dry-run")) as agent:
         node.cri.run(pod_on(node, "own"), "a", resources=whole_cpus(1))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
 from tests.e2e.containerd.cri import MESSAGES, CRIError, Pod
-from tests.e2e.containerd.runtime import Containerd, read_cgroup, running
+from tests.e2e.containerd.runtime import Runtime, read_cgroup, running
 from tests.e2e.containerd.watch import EVERY_CPU, EVERY_NODE, MACHINE
 from tests.e2e.containerd.wrapper import write_wrapper
 from tests.patience import until
@@ -54,11 +54,11 @@ FULL = 50
 _log = logging.getLogger(__name__)
 
 
-def configuration(node: Containerd, delay: str, reserved: str = "0-1") -> str:
+def configuration(node: Runtime, delay: str, reserved: str = "0-1") -> str:
     return CONFIGURATION.format(folder=node.folder, socket=node.nri_socket, delay=delay, reserved=reserved)
 
 
-def large(node: Containerd, delay: str) -> dict[str, Any]:
+def large(node: Runtime, delay: str) -> dict[str, Any]:
     """Return what makes an agent one of the large machine."""
     program = (
         sys.executable, "-m", "tests.e2e.containerd.pretended_cgroups", str(node.folder), EVERY_CPU, EVERY_NODE
@@ -66,7 +66,7 @@ def large(node: Containerd, delay: str) -> dict[str, Any]:
     return {"machine": MACHINE, "program": program, "configuration": configuration(node, delay)}
 
 
-def asking(node: Containerd, name: str) -> Pod:
+def asking(node: Runtime, name: str) -> Pod:
     """Run the sandbox of a pod that asks to be told its CPUs."""
     parent = f"{node.cgroup_parent}/pod{name}"
     return node.cri.run_pod(name, f"uid-{name}", parent, annotations={"mooring/assigned": "true"})
@@ -76,7 +76,7 @@ def container(agent: AgentProcess, name: str) -> dict[str, Any]:
     return next(one for pod in agent.status()["pods"] for one in pod["containers"] if one["name"] == name)
 
 
-def pid_of(node: Containerd, container: str) -> int:
+def pid_of(node: Runtime, container: str) -> int:
     request = MESSAGES["ContainerStatusRequest"](container_id=container, verbose=True)
     answer = node.cri.call("ContainerStatus", request, "ContainerStatusResponse")
     return int(json.loads(answer.info["info"])["pid"])
@@ -88,7 +88,7 @@ def played(parts: Any, folder: Path) -> Any:
         yield node
 
 
-def test_a_container_is_told_its_cpus_in_files_that_it_can_read_and_not_write(played: Containerd) -> None:
+def test_a_container_is_told_its_cpus_in_files_that_it_can_read_and_not_write(played: Runtime) -> None:
     node = played
     with agent_on(node, **large(node, "0s")):
         own = node.cri.run(asking(node, "own"), "a", resources=whole_cpus(4))
@@ -107,7 +107,7 @@ def test_a_container_is_told_its_cpus_in_files_that_it_can_read_and_not_write(pl
         until(lambda: not (node.folder / "assigned" / own).exists(), "the files are gone")
 
 
-def test_a_container_grows_at_once_and_gives_back_after_its_delay(played: Containerd) -> None:
+def test_a_container_grows_at_once_and_gives_back_after_its_delay(played: Runtime) -> None:
     node = played
     with agent_on(node, **large(node, "2s")) as agent:
         pod = asking(node, "own")
@@ -131,7 +131,7 @@ def test_a_container_grows_at_once_and_gives_back_after_its_delay(played: Contai
         assert set(expanded(grown)) - set(expanded(first)) <= set(expanded(node.cri.recorded_cpus(shared)))
 
 
-def test_a_killed_agent_begins_the_nodes_delay_anew(played: Containerd) -> None:
+def test_a_killed_agent_begins_the_nodes_delay_anew(played: Runtime) -> None:
     node = played
     with agent_on(node, **large(node, "2s")) as agent:
         own = node.cri.run(asking(node, "own"), "a", resources=whole_cpus(2))
@@ -147,7 +147,7 @@ def test_a_killed_agent_begins_the_nodes_delay_anew(played: Containerd) -> None:
         assert time.monotonic() - began >= 2
 
 
-def test_a_container_sees_what_it_is_resized_to_within_a_short_time(played: Containerd) -> None:
+def test_a_container_sees_what_it_is_resized_to_within_a_short_time(played: Runtime) -> None:
     node = played
     with agent_on(node, **large(node, "10s")):
         own = node.cri.run(asking(node, "own"), "a", resources=whole_cpus(2))
@@ -173,7 +173,7 @@ def test_a_container_sees_what_it_is_resized_to_within_a_short_time(played: Cont
 
 
 @pytest.mark.skipif(sorted(os.sched_getaffinity(0)) != [0, 1], reason="the expected CPUs are those of two")
-def test_on_real_cgroups_a_refused_resize_leaves_cpus_quota_and_shares(node: Containerd) -> None:
+def test_on_real_cgroups_a_refused_resize_leaves_cpus_quota_and_shares(node: Runtime) -> None:
     with agent_on(node, configuration=configuration(node, "0s", reserved="0")) as agent:
         pod = asking(node, "own")
         own = node.cri.run(pod, "a", resources=whole_cpus(1))

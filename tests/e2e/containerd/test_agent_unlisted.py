@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
 from tests.e2e.containerd.cri import CRIError, Pod
-from tests.e2e.containerd.runtime import Containerd, read_cgroup
+from tests.e2e.containerd.runtime import Runtime, read_cgroup
 from tests.patience import until
 
 pytestmark = pytest.mark.skipif(
@@ -23,11 +23,11 @@ _SHIMS_LOADED = "id=io.containerd.grpc.v1.cri "
 that hangs earlier is taken for dead, and its container is killed."""
 
 
-def cpus(node: Containerd, pod: Pod, container: str) -> str:
+def cpus(node: Runtime, pod: Pod, container: str) -> str:
     return read_cgroup(node.container_cgroup(pod, container), "cpuset", "cpuset.cpus")
 
 
-def shim_of(node: Containerd, pod: Pod, container: str) -> int:
+def shim_of(node: Runtime, pod: Pod, container: str) -> int:
     """Return the process that looks after a container: the parent of its first."""
     pid = read_cgroup(node.container_cgroup(pod, container), "cpuset", "cgroup.procs").split()[0]
     return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
@@ -40,7 +40,7 @@ def told(agent: AgentProcess) -> set[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def restarted_beside(node: Containerd, shim: int) -> Iterator[None]:
+def restarted_beside(node: Runtime, shim: int) -> Iterator[None]:
     """Restart containerd so that a shim hangs when it is asked for its task; until the end of the block."""
     begins = len(node.log)
     node.kill(signal.SIGKILL)
@@ -61,7 +61,7 @@ def restarted_beside(node: Containerd, shim: int) -> Iterator[None]:
             os.kill(shim, signal.SIGCONT)
 
 
-def test_a_pod_that_the_runtime_does_not_list_keeps_its_cpus_until_it_ends(node: Containerd) -> None:
+def test_a_pod_that_the_runtime_does_not_list_keeps_its_cpus_until_it_ends(node: Runtime) -> None:
     with agent_on(node) as agent:
         shared_pod, own_pod, late_pod = (pod_on(node, name) for name in ("shared", "own", "late"))
         shared = node.cri.run(shared_pod, "a")

@@ -21,7 +21,7 @@ from typing import Any
 from tests.e2e.containerd.cri import MESSAGES, CRIError, Pod
 from tests.e2e.containerd.hanging import end_hanging, waiting_for_locks
 from tests.e2e.containerd.plugin import Noting, Watching, plugged
-from tests.e2e.containerd.runtime import Containerd
+from tests.e2e.containerd.runtime import Runtime
 from tests.patience import until
 
 from mooring.agent.nri.plugin import StopSignal, connect_to, run_plugin
@@ -42,7 +42,7 @@ class SlowAtRemovals(Watching):
 
 
 @contextlib.contextmanager
-def connecting(node: Containerd) -> Iterator[Noting]:
+def connecting(node: Runtime) -> Iterator[Noting]:
     """Connect a second plugin, which may or may not be synchronized some day."""
     stop, observer = StopSignal(), Noting()
     options = PluginOptions(name="second", index="60", budget=5.0)
@@ -72,14 +72,14 @@ def in_thread(call: Any, ends: list[str], name: str) -> threading.Thread:
     return thread
 
 
-def pod_of_three(node: Containerd) -> Pod:
+def pod_of_three(node: Runtime) -> Pod:
     pod = node.cri.run_pod("p", "uid-p", f"{node.cgroup_parent}/pod1")
     for name in "abc":
         node.cri.run(pod, name)
     return pod
 
 
-def test_a_connection_locks_containerd_up_while_a_sandbox_is_removed_with_its_containers(node: Containerd) -> None:
+def test_a_connection_locks_containerd_up_while_a_sandbox_is_removed_with_its_containers(node: Runtime) -> None:
     """Should this fail one day, a containerd has mended it, and the documentation can say from which version on."""
     pod, handler = pod_of_three(node), SlowAtRemovals()
     ends: list[str] = []
@@ -100,7 +100,7 @@ def test_a_connection_locks_containerd_up_while_a_sandbox_is_removed_with_its_co
     assert itself[0].startswith("sync.RWMutex.RLock")
 
 
-def test_a_connection_locks_nothing_up_where_containers_are_removed_before_their_sandbox(node: Containerd) -> None:
+def test_a_connection_locks_nothing_up_where_containers_are_removed_before_their_sandbox(node: Runtime) -> None:
     pod, handler = pod_of_three(node), SlowAtRemovals()
     ends: list[str] = []
     with plugged(node.nri_socket, handler):
@@ -114,7 +114,7 @@ def test_a_connection_locks_nothing_up_where_containers_are_removed_before_their
     assert node.cri.pods() == []
 
 
-def test_a_connection_and_all_other_calls_wait_for_a_container_that_takes_its_time_to_stop(node: Containerd) -> None:
+def test_a_connection_and_all_other_calls_wait_for_a_container_that_takes_its_time_to_stop(node: Runtime) -> None:
     pod = node.cri.run_pod("p", "uid-p", f"{node.cgroup_parent}/pod1")
     deaf = node.cri.run(pod, "deaf", command=["busybox", "sh", "-c", "trap '' TERM; while true; do sleep 1; done"])
     until(lambda: "sleep" in node.cri.execute(deaf, "busybox", "ps"), "the container ignores SIGTERM")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.e2e.containerd.cri import CRIError, Pod
 from tests.e2e.containerd.plugin import Watching, plugged
-from tests.e2e.containerd.runtime import Containerd, read_cgroup, running
+from tests.e2e.containerd.runtime import Runtime, running
 from tests.e2e.containerd.wrapper import asked, write_wrapper
 from tests.patience import until
 
@@ -32,26 +32,22 @@ LIFE = [
 ]
 
 
-def pod_on(node: Containerd, name: str = "p") -> Pod:
+def pod_on(node: Runtime, name: str = "p") -> Pod:
     return node.cri.run_pod(name, f"uid-{name}", f"{node.cgroup_parent}/pod{name}")
 
 
-def cpus_of(node: Containerd, pod: Pod, container: str) -> str:
-    return read_cgroup(node.container_cgroup(pod, container), "cpuset", "cpuset.cpus")
-
-
-def is_built(node: Containerd) -> bool:
+def is_built(node: Runtime) -> bool:
     return bool(node.parts.name == "built")
 
 
-def test_a_plugin_sees_a_whole_life_in_order_and_pins_it(node: Containerd) -> None:
+def test_a_plugin_sees_a_whole_life_in_order_and_pins_it(node: Runtime) -> None:
     handler = Watching(pins={"a": "1"})
     with plugged(node.nri_socket, handler) as observer:
         assert observer.runtimes[0].name == "containerd"
         assert bool(observer.runtimes[0].nri_version) is is_built(node)
         pod = pod_on(node)
         container = node.cri.run(pod, "a", resources={"cpu_shares": 1024, "cpu_quota": 100000, "cpu_period": 100000})
-        assert cpus_of(node, pod, container) == "1"
+        assert node.cpus_of(pod, container) == "1"
         assert node.cri.execute(container, "nproc") == "1\n"
         assert "Cpus_allowed_list:\t1\n" in node.cri.execute(
             container, "grep", "Cpus_allowed_list", "/proc/self/status"
@@ -66,23 +62,23 @@ def test_a_plugin_sees_a_whole_life_in_order_and_pins_it(node: Containerd) -> No
 
 
 def test_the_reply_to_a_creation_moves_another_container_and_the_reply_to_a_stop_moves_it_back(
-    node: Containerd,
+    node: Runtime,
 ) -> None:
     handler = Watching()
     with plugged(node.nri_socket, handler):
         pod = pod_on(node)
         shared = node.cri.run(pod, "shared")
-        assert cpus_of(node, pod, shared) == "0-1"
+        assert node.cpus_of(pod, shared) == "0-1"
         handler.pins["exclusive"] = "1"
         handler.also = [ContainerUpdate(shared, LinuxResources(cpus="0", mems="0"))]
         exclusive = node.cri.run(pod, "exclusive")
-        assert (cpus_of(node, pod, shared), cpus_of(node, pod, exclusive)) == ("0", "1")
+        assert (node.cpus_of(pod, shared), node.cpus_of(pod, exclusive)) == ("0", "1")
         handler.also = [ContainerUpdate(shared, LinuxResources(cpus="0-1"))]
         node.cri.stop(exclusive)
-        assert cpus_of(node, pod, shared) == "0-1"
+        assert node.cpus_of(pod, shared) == "0-1"
 
 
-def test_a_refused_creation_tells_the_reason_and_leaves_no_container(node: Containerd) -> None:
+def test_a_refused_creation_tells_the_reason_and_leaves_no_container(node: Runtime) -> None:
     handler = Watching(refuse={"a": "Insufficient CPU: not enough exclusive CPUs"})
     with plugged(node.nri_socket, handler):
         pod = pod_on(node)
@@ -95,7 +91,7 @@ def test_a_refused_creation_tells_the_reason_and_leaves_no_container(node: Conta
         assert list(node.cri.containers().values()) == ["RUNNING"]
 
 
-def test_a_creation_beyond_the_budget_is_refused_and_the_plugin_stays_connected(node: Containerd) -> None:
+def test_a_creation_beyond_the_budget_is_refused_and_the_plugin_stays_connected(node: Runtime) -> None:
     handler = Watching(slow="slow", pins={"slow": "1", "next": "1"})
     with plugged(node.nri_socket, handler, PluginOptions(budget=0.2)) as observer:
         pod = pod_on(node)
@@ -104,14 +100,14 @@ def test_a_creation_beyond_the_budget_is_refused_and_the_plugin_stays_connected(
         assert "plugin mooring: no answer to CreateContainer within 200 ms" in str(raised.value)
         handler.hold.set()
         until(lambda: observer.lost_answers, "the lost answer was reported")
-        assert cpus_of(node, pod, node.cri.run(pod, "next")) == "1"
+        assert node.cpus_of(pod, node.cri.run(pod, "next")) == "1"
         assert observer.losses == []
         assert observer.lost_answers[0].method == "CreateContainer"
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
 def test_after_a_restart_of_containerd_the_plugin_comes_back_and_learns_what_lives(
-    node: Containerd, sign: signal.Signals
+    node: Runtime, sign: signal.Signals
 ) -> None:
     handler = Watching(pins={"a": "1"})
     with plugged(node.nri_socket, handler) as observer:
@@ -124,32 +120,32 @@ def test_after_a_restart_of_containerd_the_plugin_comes_back_and_learns_what_liv
         assert [(found.id, found.state, found.resources.cpus) for found in containers] == [
             (container, ContainerState.RUNNING, "1")
         ]
-        assert cpus_of(node, pod, container) == "1"
+        assert node.cpus_of(pod, container) == "1"
         assert observer.losses
         handler.pins["b"] = "0"
-        assert cpus_of(node, pod, node.cri.run(pod, "b")) == "0"
+        assert node.cpus_of(pod, node.cri.run(pod, "b")) == "0"
 
 
-def test_without_a_plugin_a_container_starts_anywhere_and_the_next_synchronize_pins_it(node: Containerd) -> None:
+def test_without_a_plugin_a_container_starts_anywhere_and_the_next_synchronize_pins_it(node: Runtime) -> None:
     pod = pod_on(node)
     container = node.cri.run(pod, "a")
-    assert cpus_of(node, pod, container) == "0-1"
+    assert node.cpus_of(pod, container) == "0-1"
     handler = Watching(also=[ContainerUpdate(container, LinuxResources(cpus="1", mems="0"))])
     with plugged(node.nri_socket, handler):
-        until(lambda: cpus_of(node, pod, container) == "1", "the update in the reply took effect")
+        until(lambda: node.cpus_of(pod, container) == "1", "the update in the reply took effect")
 
 
-def test_the_plugins_cpuset_wins_over_the_one_that_a_client_asks_for(node: Containerd) -> None:
+def test_the_plugins_cpuset_wins_over_the_one_that_a_client_asks_for(node: Runtime) -> None:
     handler = Watching(pins={"a": "1"})
     with plugged(node.nri_socket, handler):
         pod = pod_on(node)
         container = node.cri.run(pod, "a")
         node.cri.update(container, cpu_shares=512, cpuset_cpus="0")
-        assert cpus_of(node, pod, container) == "1"
+        assert node.cpus_of(pod, container) == "1"
         assert node.cri.status(container).resources.linux.cpuset_cpus == "1"
 
 
-def test_updates_between_events_do_not_disturb_the_main_connection(node: Containerd) -> None:
+def test_updates_between_events_do_not_disturb_the_main_connection(node: Runtime) -> None:
     handler = Watching(pins={"a": "1"})
     with plugged(node.nri_socket, handler) as observer:
         pod = pod_on(node)
@@ -161,22 +157,22 @@ def test_updates_between_events_do_not_disturb_the_main_connection(node: Contain
                 PluginOptions(),
                 linger=0.05,
             )
-            until(lambda cpus=cpus: cpus_of(node, pod, container) == cpus, f"the cpuset is {cpus}")  # type: ignore[misc]
+            until(lambda cpus=cpus: node.cpus_of(pod, container) == cpus, f"the cpuset is {cpus}")  # type: ignore[misc]
         assert observer.losses == []
-        assert cpus_of(node, pod, node.cri.run(pod, "a", attempt=1)) == "1"
+        assert node.cpus_of(pod, node.cri.run(pod, "a", attempt=1)) == "1"
 
 
-def test_a_reply_of_half_a_megabyte_is_taken(node: Containerd) -> None:
+def test_a_reply_of_half_a_megabyte_is_taken(node: Runtime) -> None:
     unknown = [ContainerUpdate(f"{number:064}", LinuxResources(cpus="0")) for number in range(5000)]
     handler = Watching(pins={"a": "1"}, also=[])
     with plugged(node.nri_socket, handler) as observer:
         pod = pod_on(node)
         handler.also = unknown
-        assert cpus_of(node, pod, node.cri.run(pod, "a")) == "1"
+        assert node.cpus_of(pod, node.cri.run(pod, "a")) == "1"
         assert (observer.losses, observer.lost_answers) == ([], [])
 
 
-def test_a_synchronize_too_large_for_one_message_comes_split_and_is_put_together(node: Containerd) -> None:
+def test_a_synchronize_too_large_for_one_message_comes_split_and_is_put_together(node: Runtime) -> None:
     pods = [pod_on(node, f"p{number}") for number in range(6)]
     large = {"large": "x" * (150 << 10)}
     containers = {node.cri.create(pods[number % 6], f"c{number}", annotations=large) for number in range(40)}
@@ -189,7 +185,7 @@ def test_a_synchronize_too_large_for_one_message_comes_split_and_is_put_together
         assert len(found) == 40
 
 
-def test_a_pod_that_is_resized_is_told_where_the_runtime_knows_how(node: Containerd) -> None:
+def test_a_pod_that_is_resized_is_told_where_the_runtime_knows_how(node: Runtime) -> None:
     handler = Watching()
     with plugged(node.nri_socket, handler):
         pod = pod_on(node)
@@ -230,7 +226,7 @@ run_given_plugin(given_by(os.environ), Handler(), PluginOptions(), SessionObserv
 """
 
 
-def test_a_plugin_that_containerd_starts_gets_its_socket_and_configuration(node: Containerd) -> None:
+def test_a_plugin_that_containerd_starts_gets_its_socket_and_configuration(node: Runtime) -> None:
     node.kill(signal.SIGTERM)
     node.plugin_folder.mkdir(parents=True)
     program = node.plugin_folder / "30-pre"
@@ -242,7 +238,7 @@ def test_a_plugin_that_containerd_starts_gets_its_socket_and_configuration(node:
     node.start()
     assert (node.folder / "told").read_text(encoding="utf-8") == "policy: static\n"
     pod = pod_on(node)
-    assert cpus_of(node, pod, node.cri.run(pod, "a")) == "1"
+    assert node.cpus_of(pod, node.cri.run(pod, "a")) == "1"
 
 
 def test_a_simulated_large_machine_is_asked_for_cpus_that_this_one_lacks(parts: Any, folder: Path) -> None:
@@ -259,7 +255,7 @@ def test_a_simulated_large_machine_is_asked_for_cpus_that_this_one_lacks(parts: 
             ("update", first, "16-23", "1"),
             ("create", second, "200-255", "1-2"),
         ]
-        assert cpus_of(node, pod, first) == "0-1"
+        assert node.cpus_of(pod, first) == "0-1"
         node.restart()
         until(lambda: observer.ready == 2, "synchronized again")
         found = {container.id: container.resources.cpus for container in handler.synchronized[-1][1]}

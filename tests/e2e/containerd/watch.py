@@ -13,7 +13,7 @@ from typing import Any
 from tests.e2e.containerd.agent_process import AgentProcess, agent_on
 from tests.e2e.containerd.churn import Churn
 from tests.e2e.containerd.kernel_world import KernelWorld
-from tests.e2e.containerd.runtime import Containerd, running
+from tests.e2e.containerd.runtime import Runtime, running
 from tests.e2e.containerd.world import World
 from tests.patience import until
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def large_machine(parts: Any, folder: Path, oci_runtime: Path) -> Iterator[tuple[Containerd, AgentProcess]]:
+def large_machine(parts: Any, folder: Path, oci_runtime: Path) -> Iterator[tuple[Runtime, AgentProcess]]:
     """Run a containerd and an agent on the machine of 256 CPUs that an OCI runtime plays."""
     program = (sys.executable, "-m", "tests.e2e.containerd.pretended_cgroups", str(folder), EVERY_CPU, EVERY_NODE)
     with (
@@ -41,7 +41,7 @@ def large_machine(parts: Any, folder: Path, oci_runtime: Path) -> Iterator[tuple
 class Watch:
     """What is looked at while the clients work."""
 
-    def __init__(self, node: Containerd, agent: AgentProcess, churn: Churn, world: World | KernelWorld) -> None:
+    def __init__(self, node: Runtime, agent: AgentProcess, churn: Churn, world: World | KernelWorld) -> None:
         self.node, self.agent, self.churn, self.world = node, agent, churn, world
 
     def look(self) -> None:
@@ -176,7 +176,7 @@ def _stored(agent: AgentProcess) -> dict[tuple[str, str], CPUSet]:
     }
 
 
-def nothing_is_left(node: Containerd, agent: AgentProcess, *, was_restarted: bool = False) -> None:
+def nothing_is_left(node: Runtime, agent: AgentProcess, *, was_restarted: bool = False) -> None:
     """See to it that after all pods are removed nobody remembers any, and no process and no cgroup is left.
 
     Args:

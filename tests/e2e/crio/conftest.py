@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.e2e.containerd.runtime import e2e_parts, why_not
-from tests.e2e.crio.runtime import CRIO, running
+from tests.e2e.containerd.runtime import Runtime, e2e_parts, why_not
+from tests.e2e.crio.runtime import running
 from tests.e2e.folders import short_folder
 
 
@@ -22,6 +22,6 @@ def parts() -> Any:
 
 
 @pytest.fixture
-def crio(parts: Any) -> Iterator[CRIO]:
+def crio(parts: Any) -> Iterator[Runtime]:
     with short_folder("crio-") as folder, running(parts, folder) as made:
         yield made

@@ -7,22 +7,14 @@ and control groups are made by files. The folder's path must be short: the paths
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
-import os
-import signal
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.containerd.cri import Client, CRIError
 from tests.e2e.containerd.images import BUSYBOX, PAUSE, write_image
-from tests.e2e.containerd.runtime import RUN_FOLDER, hold_namespace, inside, take_away
-from tests.patience import until
-
-_numbers = itertools.count(1)
+from tests.e2e.containerd.runtime import Runtime, private
 
 _CONFIGURATION = """\
 [crio]
@@ -72,104 +64,10 @@ nri_plugin_request_timeout = "5s"
 """
 
 
-@dataclass(slots=True)
-class CRIO:
-    """A CRI-O that runs."""
-
-    parts: Any
-    folder: Path
-    cgroup_parent: str
-    holder: subprocess.Popen[bytes]
-    _process: subprocess.Popen[bytes] | None = None
-    _clients: list[Client] = field(default_factory=list)
-
-    @property
-    def nri_socket(self) -> Path:
-        return self.folder / "nri.sock"
-
-    @property
-    def cri(self) -> Client:
-        """The kubelet's side; the same client as long as CRI-O runs."""
-        if not self._clients:
-            self._clients.append(Client(self.folder / "c.sock", stops_first=True))
-        return self._clients[0]
-
-    @property
-    def log(self) -> str:
-        return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
-
-    def container_cgroup(self, pod: Any, container: str) -> str:
-        return f"{pod.cgroup_parent}/crio-{container}"
-
-    def start(self) -> None:
-        """Start CRI-O and wait until it serves."""
-        words = [str(self.parts.crio), "-c", str(self.folder / "crio.conf"), "-d", ""]
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*inside(self.holder), *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "CONTAINERS_STORAGE_CONF": str(self.folder / "storage.conf")},
-                start_new_session=True,
-            )
-        until(lambda: self._ended() or self._answers(), "CRI-O answers", seconds=60)
-        if self._ended():
-            raise RuntimeError(f"CRI-O did not start:\n{self.log[-3000:]}")
-
-    def kill(self, sign: signal.Signals = signal.SIGKILL) -> None:
-        """End CRI-O; its containers live on."""
-        for client in self._clients:
-            client.close()
-        self._clients.clear()
-        if self._process is not None:
-            self._process.send_signal(sign)
-            self._process.wait(timeout=30)
-            self._process = None
-
-    def restart(self, sign: signal.Signals = signal.SIGTERM) -> None:
-        self.kill(sign)
-        self.start()
-
-    def import_image(self, name: str) -> None:
-        """Copy an image into the storage; CRI-O must not run."""
-        tar = self.folder / "image.tar"
-        write_image(tar, name, self.parts.busybox)
-        storage = f"containers-storage:[vfs@{self.folder}/root+{self.folder}/rr]{name}"
-        done = subprocess.run(
-            [*inside(self.holder), str(self.parts.skopeo), "--insecure-policy", "copy", f"oci-archive:{tar}", storage],
-            env={**os.environ, "LD_LIBRARY_PATH": str(self.parts.libraries)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(f"skopeo copy: {done.stderr}")
-        tar.unlink()
-
-    def _ended(self) -> bool:
-        return self._process is None or self._process.poll() is not None
-
-    def _answers(self) -> bool:
-        try:
-            return bool(self.cri.version())
-        except CRIError:
-            return False
-
-
 @contextlib.contextmanager
-def running(parts: Any, folder: Path) -> Iterator[CRIO]:
+def running(parts: Any, folder: Path) -> Iterator[Runtime]:
     """Start a CRI-O with two images, and at the end remove its pods, processes, mounts and cgroups."""
-    cgroup_parent = f"/mooring-e2e-crio-{os.getpid()}-{next(_numbers)}"
-    made_run_folder = not RUN_FOLDER.exists()
-    RUN_FOLDER.mkdir(parents=True, exist_ok=True)
-    values = {
-        "folder": folder,
-        "pause": PAUSE,
-        "pinns": parts.pinns,
-        "runc": parts.runc,
-        "conmon": parts.conmon,
-    }
+    values = {"folder": folder, "pause": PAUSE, "pinns": parts.pinns, "runc": parts.runc, "conmon": parts.conmon}
     (folder / "crio.conf").write_text(_CONFIGURATION.format(**values), encoding="utf-8")
     (folder / "storage.conf").write_text(
         f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/root"\nrunroot = "{folder}/rr"\n'
@@ -178,14 +76,21 @@ def running(parts: Any, folder: Path) -> Iterator[CRIO]:
     (folder / "policy.json").write_text(json.dumps({"default": [{"type": "insecureAcceptAnything"}]}))
     for name in ("hooks", "cni/net.d", "cni/bin", "nri/plugins", "nri/conf.d"):
         (folder / name).mkdir(parents=True)
-    node = CRIO(parts, folder, cgroup_parent, hold_namespace())
-    try:
-        node.import_image(PAUSE)
-        node.import_image(BUSYBOX)
+    command = (str(parts.crio), "-c", str(folder / "crio.conf"), "-d", "")
+    storage = {"CONTAINERS_STORAGE_CONF": str(folder / "storage.conf")}
+
+    def made(cgroup_parent: str, holder: subprocess.Popen[bytes]) -> Runtime:
+        return Runtime(
+            "CRI-O", parts, folder, cgroup_parent, holder, command, storage, cgroup_prefix="crio-", stops_first=True
+        )
+
+    with private(made) as node:
+        for image in (PAUSE, BUSYBOX):
+            tar = folder / "image.tar"
+            write_image(tar, image, parts.busybox)
+            place = f"containers-storage:[vfs@{folder}/root+{folder}/rr]{image}"
+            words = [str(parts.skopeo), "--insecure-policy", "copy", f"oci-archive:{tar}", place]
+            node.run(words, LD_LIBRARY_PATH=str(parts.libraries))
+            tar.unlink()
         node.start()
         yield node
-    finally:
-        take_away(node)
-        if made_run_folder:
-            with contextlib.suppress(OSError):
-                RUN_FOLDER.rmdir()

@@ -7,10 +7,15 @@ import subprocess
 import sys
 
 import pytest
-from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
-from tests.e2e.containerd.cri import CRIError, Pod
-from tests.e2e.containerd.runtime import CGROUPS, UNIFIED, cgroup_file, read_cgroup
-from tests.e2e.crio.runtime import CRIO
+from tests.e2e.containerd.agent_process import (
+    AgentProcess,
+    agent_on,
+    check_that_a_pod_without_room_is_refused,
+    check_that_an_exclusive_container_gets_its_cpu,
+    pod_on,
+    whole_cpus,
+)
+from tests.e2e.containerd.runtime import CGROUPS, UNIFIED, Runtime, cgroup_file
 from tests.patience import until
 
 pytestmark = pytest.mark.skipif(
@@ -23,32 +28,15 @@ WITHOUT_WRITING = ("unshare", "--mount", "--propagation", "private", "sh", "-c",
 """Words that run a program which can read the cpusets of this machine and cannot write them."""
 
 
-def cpus_of(node: CRIO, pod: Pod, container: str) -> str:
-    return read_cgroup(node.container_cgroup(pod, container), "cpuset", "cpuset.cpus")
+def test_an_exclusive_container_gets_its_cpu_and_shared_ones_move_off_it_and_back(crio: Runtime) -> None:
+    check_that_an_exclusive_container_gets_its_cpu(crio)
 
 
-def test_an_exclusive_container_gets_its_cpu_and_shared_ones_move_off_it_and_back(crio: CRIO) -> None:
-    with agent_on(crio) as agent:
-        shared_pod, own_pod = pod_on(crio, "shared"), pod_on(crio, "own")
-        shared = crio.cri.run(shared_pod, "a")
-        assert cpus_of(crio, shared_pod, shared) == "0-1"
-        own = crio.cri.run(own_pod, "b", resources=whole_cpus(1))
-        assert (cpus_of(crio, own_pod, own), cpus_of(crio, shared_pod, shared)) == ("1", "0")
-        assert agent.status()["cpus"]["exclusive"] == "1"
-        until(lambda: agent.status()["ready"], "the agent is ready")
-        crio.cri.remove_pod(own_pod.id)
-        until(lambda: cpus_of(crio, shared_pod, shared) == "0-1", "the shared container has both CPUs again")
+def test_a_pod_without_room_is_refused_with_the_kubelets_words(crio: Runtime) -> None:
+    check_that_a_pod_without_room_is_refused(crio)
 
 
-def test_a_pod_without_room_is_refused_with_the_kubelets_words(crio: CRIO) -> None:
-    with agent_on(crio):
-        pod = pod_on(crio, "wide")
-        with pytest.raises(CRIError) as raised:
-            crio.cri.create(pod, "a", resources=whole_cpus(2))
-        assert "UnexpectedAdmissionError: Allocate failed due to not enough cpus available" in str(raised.value)
-
-
-def test_a_container_that_runs_although_its_start_was_refused_is_reported_and_corrected(crio: CRIO) -> None:
+def test_a_container_that_runs_although_its_start_was_refused_is_reported_and_corrected(crio: Runtime) -> None:
     with agent_on(crio, program=(*WITHOUT_WRITING, sys.executable, "-m", "mooring")) as agent:
         shared_pod, own_pod = pod_on(crio, "shared"), pod_on(crio, "own")
         shared = crio.cri.create(shared_pod, "a")
@@ -63,9 +51,9 @@ def test_a_container_that_runs_although_its_start_was_refused_is_reported_and_co
         until(lambda: "started-despite-refusal" in findings(agent), "it is in the log")
         remount = ["nsenter", "-t", str(agent.pid), "-m", "mount", "-o", "remount,bind,rw", TREE]
         subprocess.run(remount, check=True, timeout=30)
-        until(lambda: cpus_of(crio, shared_pod, shared) == "0", "the cpuset is corrected", seconds=30)
+        until(lambda: crio.cpus_of(shared_pod, shared) == "0", "the cpuset is corrected", seconds=30)
         until(lambda: agent.status()["ready"], "the agent is ready")
-        assert (agent.status()["cpus"]["overlap"], cpus_of(crio, own_pod, own)) == ("", "1")
+        assert (agent.status()["cpus"]["overlap"], crio.cpus_of(own_pod, own)) == ("", "1")
 
 
 def findings(agent: AgentProcess) -> set[str]:

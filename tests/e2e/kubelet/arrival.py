@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from tests.e2e.containerd.runtime import Containerd
+from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.kubelet.apiserver import APIServer
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.placements import containers
 
 
 def arrive(
-    api: APIServer, node: Containerd, name: str, pods: Sequence[Mapping[str, Any]], refused: Callable[[str], bool]
+    api: APIServer, node: Runtime, name: str, pods: Sequence[Mapping[str, Any]], refused: Callable[[str], bool]
 ) -> list[dict[str, Any]]:
     """Create pods one after another on a node, each when the one before runs or is refused, and return them.
 
@@ -32,7 +32,7 @@ def arrive(
     return made
 
 
-def runs(node: Containerd, pod: Mapping[str, Any]) -> bool:
+def runs(node: Runtime, pod: Mapping[str, Any]) -> bool:
     """Tell whether all containers of a pod run that are to stay."""
     wanted = {one["name"] for one in stays(pod)}
     return wanted <= {
@@ -42,7 +42,7 @@ def runs(node: Containerd, pod: Mapping[str, Any]) -> bool:
     }
 
 
-def _is_settled(node: Containerd, pod: Mapping[str, Any], refused: Callable[[str], bool]) -> bool:
+def _is_settled(node: Runtime, pod: Mapping[str, Any], refused: Callable[[str], bool]) -> bool:
     return refused(pod["metadata"]["uid"]) or runs(node, pod)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.containerd.runtime import Containerd
+from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.kubelet.apiserver import APIServer
 from tests.e2e.kubelet.kubelet import Kubelet
 from tests.e2e.kubelet.patience import until
@@ -55,7 +55,7 @@ def scheduler_on(program: Path, api: APIServer, folder: Path) -> Iterator[subpro
 class DriverProcess:
     """A driver that can be started more than once, over the same folders."""
 
-    node: Containerd
+    node: Runtime
     kubelet: Kubelet
     api: APIServer
     agent: str

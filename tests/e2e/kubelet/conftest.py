@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.containerd.runtime import SCRIPT, Containerd, e2e_parts, parts_named, running, why_not
+from tests.e2e.containerd.runtime import SCRIPT, Runtime, e2e_parts, parts_named, running, why_not
 from tests.e2e.containerd.wrapper import write_wrapper
 from tests.e2e.folders import short_folder
 from tests.e2e.kubelet.apiserver import APIServer, api_server
@@ -92,7 +92,7 @@ def playing(parts: Any, cluster: APIServer) -> Playing:  # noqa: ARG001 - the ne
     """Starts a containerd whose containers can be given any CPUs and memory nodes."""
 
     @contextlib.contextmanager
-    def start() -> Iterator[Containerd]:
+    def start() -> Iterator[Runtime]:
         with short_folder("kube-") as folder:
             real = str(CPUSet.from_ids(os.sched_getaffinity(0)))
             wrapper = write_wrapper(folder, parts.runc, cpus=real, mems="0")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.e2e.containerd.runtime import Containerd
+from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.kubelet.apiserver import APIServer
 from tests.e2e.kubelet.arrival import arrive
 from tests.e2e.kubelet.cases import Case, story
@@ -35,7 +35,7 @@ class Decided:
     plan: Plan
 
 
-Playing: TypeAlias = Callable[[], AbstractContextManager[Containerd]]
+Playing: TypeAlias = Callable[[], AbstractContextManager[Runtime]]
 """Starts a containerd whose containers can be given any CPUs and memory nodes; a fixture."""
 Played: TypeAlias = Callable[[Case], Path]
 """Returns the folder with the files of a case's machine; a fixture."""
@@ -43,7 +43,7 @@ Deciding: TypeAlias = Callable[[Case], Decided]
 """Returns what a kubelet made of a case; a fixture."""
 
 
-def decide(api: APIServer, node: Containerd, program: Path, case: Case, machine: Path, folder: Path) -> Decided:
+def decide(api: APIServer, node: Runtime, program: Path, case: Case, machine: Path, folder: Path) -> Decided:
     """Run the pods of a case on a kubelet with the case's policies.
 
     Args:
@@ -71,7 +71,7 @@ def decide(api: APIServer, node: Containerd, program: Path, case: Case, machine:
         )
 
 
-def until_same(node: Containerd, wanted: Placements) -> None:
+def until_same(node: Runtime, wanted: Placements) -> None:
     """Wait until the runtime was told of these placements, or for ever differs: the test then shows where."""
     try:
         until(lambda: given(node) == wanted, "as wanted", seconds=SETTLING)

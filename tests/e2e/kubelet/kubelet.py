@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.containerd.runtime import CGROUPS, UNIFIED, Containerd
+from tests.e2e.containerd.runtime import CGROUPS, UNIFIED, Runtime
 from tests.e2e.kubelet.network import NODE_ADDRESS
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.sysfs import MOUNTED
@@ -77,7 +77,7 @@ class Kubelet:
 
 @contextlib.contextmanager
 def kubelet_on(
-    node: Containerd,
+    node: Runtime,
     program: Path,
     name: str,
     policies: Mapping[str, Any],
@@ -141,7 +141,7 @@ def _unshare() -> list[str]:
     return [shutil.which("unshare") or "unshare", "--mount", "--propagation", "private"]
 
 
-def _configuration(node: Containerd, made: Kubelet, policies: Mapping[str, Any]) -> dict[str, Any]:
+def _configuration(node: Runtime, made: Kubelet, policies: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "kind": "KubeletConfiguration",
         "apiVersion": "kubelet.config.k8s.io/v1beta1",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.containerd.agent_process import AgentProcess, agent_on
-from tests.e2e.containerd.runtime import Containerd
+from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.kubelet.apiserver import APIServer
 from tests.e2e.kubelet.cases import Case
 from tests.e2e.kubelet.kubelet import NO_POLICIES, Kubelet, kubelet_on
@@ -35,7 +35,7 @@ class Pinned:
 
 @contextlib.contextmanager
 def pinned(
-    node: Containerd,
+    node: Runtime,
     program: Path,
     case: Case,
     machine: Path | None,
@@ -70,7 +70,7 @@ def pinned(
 
 
 def _configuration(
-    node: Containerd,
+    node: Runtime,
     kubelet: Kubelet,
     policies: Mapping[str, Any],
     extensions: Sequence[str],

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from tests.cli.command import mooring
 from tests.e2e.containerd.cri import MESSAGES, STATES
-from tests.e2e.containerd.runtime import Containerd
+from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.containerd.wrapper import asked
 
 from mooring.core.cpuset import CPUSet
@@ -42,7 +42,7 @@ class Plan:
     memory_state: str
 
 
-def containers(node: Containerd) -> list[Seen]:
+def containers(node: Runtime) -> list[Seen]:
     """Return all containers of a runtime, those that have ended too."""
     pods = {
         pod.id: pod.metadata
@@ -56,7 +56,7 @@ def containers(node: Containerd) -> list[Seen]:
     ]
 
 
-def given(node: Containerd) -> Placements:
+def given(node: Runtime) -> Placements:
     """Return the cpuset that the OCI runtime was told last of every container; what an update leaves out stays."""
     last: dict[str, tuple[str, str]] = {}
     for line in asked(node.folder):

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.e2e.containerd.runtime import Containerd
+from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.kubelet.apiserver import APIServer
 from tests.e2e.kubelet.arrival import arrive, stays
 from tests.e2e.kubelet.cases import Case, cases, story
@@ -50,7 +50,7 @@ def test_static_pods_get_the_places_that_the_kubelet_gave_pods(
         assert given(node) == wanted
 
 
-def _run(node: Containerd, places: set[str]) -> bool:
+def _run(node: Runtime, places: set[str]) -> bool:
     return places <= {one.place for one in containers(node) if one.state == "RUNNING"}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.cli.command import mooring
-from tests.e2e.containerd.runtime import Containerd, e2e_parts
+from tests.e2e.containerd.runtime import Runtime, e2e_parts
 from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.arrival import runs
 from tests.e2e.kubelet.cases import Case, Wants, cases, pod_of
@@ -52,7 +52,7 @@ class Claimed:
     """A node on which claims are prepared."""
 
     api: APIServer
-    node: Containerd
+    node: Runtime
     both: Pinned
     driver: DriverProcess
 

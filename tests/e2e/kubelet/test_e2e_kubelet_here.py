@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from tests.e2e.containerd.runtime import CGROUPS, UNIFIED, Containerd, running
+from tests.e2e.containerd.runtime import CGROUPS, UNIFIED, Runtime, running
 from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.arrival import arrive
 from tests.e2e.kubelet.cases import Case, Wants, pod_of
@@ -27,19 +27,19 @@ _UNDOING = 11.0
 
 
 @pytest.fixture
-def node(parts: Any, cluster: APIServer, folder: Path) -> Iterator[Containerd]:  # noqa: ARG001 - network
+def node(parts: Any, cluster: APIServer, folder: Path) -> Iterator[Runtime]:  # noqa: ARG001 - network
     with running(parts, folder) as made:
         yield made
 
 
-def group_of(node: Containerd, container: str, controller: str) -> Path:
+def group_of(node: Runtime, container: str, controller: str) -> Path:
     """Return the control group of a container."""
     root = (CGROUPS if UNIFIED else CGROUPS / controller) / node.cgroup_parent.lstrip("/")
     [found] = root.rglob(container)
     return found
 
 
-def in_force(node: Containerd, controller: str, file: str) -> dict[str, str]:
+def in_force(node: Runtime, controller: str, file: str) -> dict[str, str]:
     """Return a file of every container's control group, by ``POD/CONTAINER``."""
     found = {}
     for one in containers(node):
@@ -51,7 +51,7 @@ def in_force(node: Containerd, controller: str, file: str) -> dict[str, str]:
 
 @pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1")
 def test_cpusets_and_quotas_in_the_kernel_are_the_plans_and_the_kubelet_leaves_them_alone(
-    api: APIServer, kube: Any, node: Containerd, tmp_path: Path
+    api: APIServer, kube: Any, node: Runtime, tmp_path: Path
 ) -> None:
     config = tmp_path / "kubelet.json"
     head = {"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}

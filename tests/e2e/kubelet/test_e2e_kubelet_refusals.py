@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from tests.e2e.containerd.runtime import Containerd
+from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.arrival import arrive, runs
 from tests.e2e.kubelet.cases import Case, Wants, pod_of
@@ -29,7 +29,7 @@ REASON, MESSAGE = "TopologyAffinityError", "Resources cannot be allocated with T
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": True}
 
 
-def fill(api: APIServer, node: Containerd, both: Pinned, **metadata: Any) -> dict[str, Any]:
+def fill(api: APIServer, node: Runtime, both: Pinned, **metadata: Any) -> dict[str, Any]:
     """Let four pods arrive that have room, and one that has none; return the last one."""
     wants = Wants("app", "12", "64Mi")
     room = [pod_of(f"room-{number}", wants) for number in range(4)]

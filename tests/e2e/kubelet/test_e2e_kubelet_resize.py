@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.containerd.plugin import Watching, plugged
-from tests.e2e.containerd.runtime import Containerd
+from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.arrival import arrive
 from tests.e2e.kubelet.cases import Case, Wants, pod_of
@@ -95,7 +95,7 @@ class Delayed:
     """A node on which CPUs that are given back stay for a while, and the pod ``own`` on it."""
 
     api: APIServer
-    node: Containerd
+    node: Runtime
     both: Pinned
     app: str
     """Id of the container."""
@@ -136,7 +136,7 @@ class Delayed:
         return began
 
 
-def on_record(node: Containerd, place: str) -> tuple[int, int, str]:
+def on_record(node: Runtime, place: str) -> tuple[int, int, str]:
     """Return shares, quota and CPU list of a container as the runtime has them."""
     [container] = [one.id for one in containers(node) if one.place == place]
     linux = node.cri.status(container).resources.linux
