@@ -11,14 +11,13 @@ Source: kubelet v1.37.1, cpumanager policy_static.go (validateState); spec: cpu-
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.cpumanager.policy import StaticPolicy
 from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.explain.phrases import cpus_text
 from mooring.extensions.owners import OwnerKind, state_owner
-from mooring.planner.doctor.problem import EntryHolder
+from mooring.planner.doctor.problem import Dropped, EntryHolder, Repaired
 
 
 def in_order(wanted: Mapping[EntryHolder, int], active: Collection[str]) -> list[EntryHolder]:
@@ -55,26 +54,7 @@ def in_order(wanted: Mapping[EntryHolder, int], active: Collection[str]) -> list
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """An entry that a repair gives up."""
-
-    holder: EntryHolder
-    held: str
-    """What it held, in words."""
-    why: str
-    """A clause that says why it cannot stay."""
-
-
-@dataclass(frozen=True, slots=True)
-class CPURepair:
-    """A state to be written."""
-
-    state: CPUState
-    dropped: tuple[Dropped, ...]
-
-
-def repaired_cpu(policy: StaticPolicy, broken: CPUState, active: Collection[str]) -> CPURepair:
+def repaired_cpu(policy: StaticPolicy, broken: CPUState, active: Collection[str]) -> Repaired[CPUState]:
     """Return the state with everything that can stay.
 
     Args:
@@ -102,7 +82,7 @@ def repaired_cpu(policy: StaticPolicy, broken: CPUState, active: Collection[str]
         else:
             kept[holder] = fitting[holder]
     state = _state(policy, broken, kept)
-    return CPURepair(
+    return Repaired(
         state,
         tuple(
             Dropped(single, cpus_text(mask) if mask else "no CPUs", dropped[unit])

@@ -20,13 +20,11 @@ from mooring.kubelet.start import start_kubelet
 from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings, build_settings
 from mooring.node.start import CPU_FILE, MEMORY_FILE
-from mooring.planner.doctor.cpu_repair import Dropped
 from mooring.planner.doctor.entry_checks import check_entries, check_hidden_pods, check_pod_entries
 from mooring.planner.doctor.lines import changes
-from mooring.planner.doctor.problem import EntryHolder, Problem
+from mooring.planner.doctor.problem import Dropped, EntryHolder, Problem, Repaired
 from mooring.planner.doctor.release import CURRENT, POD_LEVEL_GATE, StateFileRelease
 from mooring.planner.doctor.reports import (
-    Repaired,
     Report,
     State,
     cpu_report,
@@ -236,7 +234,7 @@ def _repairs(
     return tuple(found) if _refusal(replace(ask, files=with_repairs(ask.files, found))) == _refusal(settled) else ()
 
 
-def _file_repair(report: Report[State], repaired: Repaired[State], text: str | None) -> FileRepair:
+def _file_repair(report: Report[State], repaired: Repaired[State | None], text: str | None) -> FileRepair:
     state = repaired.state
     kept = sum(len(held) for held in state.assignments.values()) if state is not None else 0
     return FileRepair(report.file, text, repaired.dropped, kept, tuple(changes(report.state, state, report.file)))

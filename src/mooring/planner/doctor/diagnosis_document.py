@@ -17,9 +17,8 @@ from mooring.documents.diagnosis import (
     StateFilePart,
 )
 from mooring.documents.parts import finding_parts
-from mooring.planner.doctor.cpu_repair import Dropped
 from mooring.planner.doctor.diagnosis import Diagnosis, FileDiagnosis, FileRepair
-from mooring.planner.doctor.problem import EntryHolder, Problem
+from mooring.planner.doctor.problem import Dropped, EntryHolder, Problem
 
 
 def diagnosis_document(

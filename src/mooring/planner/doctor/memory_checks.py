@@ -20,6 +20,7 @@ from mooring.memorymanager.policy import MemoryPolicy
 from mooring.memorymanager.start import start
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.node.start import MEMORY_FILE
+from mooring.planner.doctor.memory_repair import counted
 from mooring.planner.doctor.problem import EntryHolder, Problem, Severity
 
 NODES_DIFFER = "MOOR-330"
@@ -34,17 +35,6 @@ LEFT_TO_CHANCE = "MOOR-338"
 OVERCOMMITTED = "MOOR-339"
 
 Nodes = Mapping[int, NUMANodeState]
-
-
-def counted(policy: MemoryPolicy, state: MemoryState) -> dict[EntryHolder, tuple[Block, ...]]:
-    """Return the blocks that count: of a pod as a whole where it has some (KEP-5526), else of its containers."""
-    found: dict[EntryHolder, tuple[Block, ...]] = {}
-    for uid, containers in sorted(state.assignments.items()):
-        if policy.gates.managers and uid in state.pods:
-            found[EntryHolder(uid, "")] = state.pods[uid]
-        else:
-            found |= {EntryHolder(uid, name): blocks for name, blocks in sorted(containers.items())}
-    return found
 
 
 def check_memory_state(policy: MemoryPolicy, contents: MemoryContents) -> Iterator[Problem]:

@@ -11,7 +11,6 @@ Source: kubelet v1.37.1, memorymanager policy_static.go (Start); spec: memory-ma
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from mooring.core.bits import members
@@ -21,8 +20,7 @@ from mooring.memorymanager.policy import STATIC, MemoryPolicy
 from mooring.memorymanager.replay import Containers, replayed
 from mooring.memorymanager.start import start
 from mooring.memorymanager.state import Block, MemoryState, NUMANodeState
-from mooring.planner.doctor.cpu_repair import Dropped
-from mooring.planner.doctor.problem import EntryHolder
+from mooring.planner.doctor.problem import Dropped, EntryHolder, Repaired
 
 Thing = TypeVar("Thing")
 Nodes = Mapping[int, NUMANodeState]
@@ -79,15 +77,7 @@ def _is_bearable(machine: Nodes, node: int, cells: tuple[int, ...]) -> bool:
 Blocks = tuple[Block, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRepair:
-    """A state to be written."""
-
-    state: MemoryState
-    dropped: tuple[Dropped, ...]
-
-
-def repaired_memory(policy: MemoryPolicy, broken: MemoryState, active: Collection[str]) -> MemoryRepair:
+def repaired_memory(policy: MemoryPolicy, broken: MemoryState, active: Collection[str]) -> Repaired[MemoryState]:
     """Return the state with everything that can stay.
 
     Args:
@@ -95,7 +85,7 @@ def repaired_memory(policy: MemoryPolicy, broken: MemoryState, active: Collectio
         broken: what the file says.
         active: uids of running pods, where they are known; their entries are taken up first.
     """
-    units = _units(policy, broken)
+    units = counted(policy, broken)
     dropped = {unit: why for unit, blocks in units.items() if (why := _misfit(policy.default_nodes, blocks))}
     waiting = sorted((unit for unit in units if unit not in dropped), key=lambda unit: (unit.uid not in active, unit))
     kept = _taken_up(policy, broken, frozenset(), waiting)
@@ -104,7 +94,7 @@ def repaired_memory(policy: MemoryPolicy, broken: MemoryState, active: Collectio
     state = _started(policy, broken, kept)
     if state is None:
         raise AssertionError("a memory manager without entries starts")
-    return MemoryRepair(
+    return Repaired(
         state,
         tuple(
             Dropped(EntryHolder(unit.uid, name), blocks_text(blocks), dropped[unit])
@@ -140,15 +130,15 @@ def blocks_text(blocks: Blocks) -> str:
     return joined([f"{size(block.size)} of {block.type} on {nodes(block.numa)}" for block in blocks]) or "no memory"
 
 
-def _units(policy: MemoryPolicy, state: MemoryState) -> dict[EntryHolder, Blocks]:
-    """Return the blocks of everything that is kept or given up as one. Only pods with containers count."""
-    units: dict[EntryHolder, Blocks] = {}
+def counted(policy: MemoryPolicy, state: MemoryState) -> dict[EntryHolder, Blocks]:
+    """Return the blocks that count: of a pod as a whole where it has some (KEP-5526), else of its containers."""
+    found: dict[EntryHolder, Blocks] = {}
     for uid, containers in sorted(state.assignments.items()):
         if policy.gates.managers and uid in state.pods:
-            units[EntryHolder(uid, "")] = state.pods[uid]
+            found[EntryHolder(uid, "")] = state.pods[uid]
         else:
-            units |= {EntryHolder(uid, name): blocks for name, blocks in sorted(containers.items())}
-    return units
+            found |= {EntryHolder(uid, name): blocks for name, blocks in sorted(containers.items())}
+    return found
 
 
 def _misfit(machine: Mapping[int, NUMANodeState], blocks: Blocks) -> str:

@@ -1,11 +1,13 @@
-"""What is wrong with a state file, as values."""
+"""What is wrong with a state file, and what it should hold instead, as values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from mooring.core.cpuset import CPUSet
+from mooring.cpumanager.state import CPUState
+from mooring.memorymanager.state import MemoryState
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 """``error``: the kubelet does not start, or promises what is not so. ``warning``: it starts, and somebody should know.
@@ -39,3 +41,25 @@ class Problem:
     """CPUs that it is about."""
     nodes: tuple[int, ...] = ()
     """NUMA nodes that it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """An entry that a repair gives up."""
+
+    holder: EntryHolder
+    held: str
+    """What it held, in words."""
+    why: str
+    """A clause that says why it cannot stay."""
+
+
+State_co = TypeVar("State_co", bound=CPUState | MemoryState | None, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired(Generic[State_co]):
+    """What a file should hold instead; without a state it is to be deleted."""
+
+    state: State_co
+    dropped: tuple[Dropped, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -17,13 +17,14 @@ from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.doctor.cpu_checks import check_cpu_state
-from mooring.planner.doctor.cpu_repair import Dropped, repaired_cpu
+from mooring.planner.doctor.cpu_repair import repaired_cpu
 from mooring.planner.doctor.memory_checks import check_memory_state
 from mooring.planner.doctor.memory_repair import blocks_text, repaired_memory
-from mooring.planner.doctor.problem import EntryHolder, Problem
+from mooring.planner.doctor.problem import Dropped, EntryHolder, Problem, Repaired
 from mooring.planner.doctor.reading import OLD_FORMAT, Reading, policy_problem, read, unreadable_problems
 
 State = TypeVar("State", CPUState, MemoryState)
+Held = TypeVar("Held")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +51,6 @@ class Report(Generic[State]):
     def is_sound(self) -> bool:
         """Tell whether nothing has to be done about it."""
         return not any(problem.severity == "error" for problem in self.problems)
-
-
-@dataclass(frozen=True, slots=True)
-class Repaired(Generic[State]):
-    """What a file should hold instead; without a state it is to be deleted."""
-
-    state: State | None
-    dropped: tuple[Dropped, ...]
 
 
 def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report[CPUState]:
@@ -143,35 +136,35 @@ def _memory_problems(settings: Settings, reading: Reading, contents: MemoryConte
     return found
 
 
-def repair_cpu(settings: Settings, report: Report[CPUState], active: Collection[str]) -> Repaired[CPUState]:
+def repair_cpu(settings: Settings, report: Report[CPUState], active: Collection[str]) -> Repaired[CPUState | None]:
     """Return what the CPU manager's file should hold."""
     state = report.state
     if state is None:
         return Repaired(None, report.unnamed)
     if settings.cpu is None:
-        why = "under policy none nobody has CPUs for itself"
-        lost = [
-            Dropped(EntryHolder(uid, name), cpus_text(mask), why)
-            for uid, held in sorted(state.assignments.items())
-            for name, mask in sorted(held.items())
-        ]
+        lost = _given_up(state.assignments, cpus_text, "under policy none no container has exclusive CPUs")
         return Repaired(CPUState(settings.config.cpu_manager_policy, NO_CPUS, {}), (*report.unnamed, *lost))
     repair = repaired_cpu(settings.cpu, state, active)
     return Repaired(repair.state, (*report.unnamed, *repair.dropped))
 
 
-def repair_memory(settings: Settings, report: Report[MemoryState], active: Collection[str]) -> Repaired[MemoryState]:
+def repair_memory(
+    settings: Settings, report: Report[MemoryState], active: Collection[str]
+) -> Repaired[MemoryState | None]:
     """Return what the memory manager's file should hold."""
     state = report.state
     if state is None:
         return Repaired(None, report.unnamed)
     if settings.memory is None:
-        why = "under policy None no memory is promised"
-        lost = [
-            Dropped(EntryHolder(uid, name), blocks_text(blocks), why)
-            for uid, held in sorted(state.assignments.items())
-            for name, blocks in sorted(held.items())
-        ]
+        lost = _given_up(state.assignments, blocks_text, "under policy None no memory is promised")
         return Repaired(MemoryState(settings.config.memory_manager_policy, {}, {}), (*report.unnamed, *lost))
     repair = repaired_memory(settings.memory, state, active)
     return Repaired(repair.state, (*report.unnamed, *repair.dropped))
+
+
+def _given_up(
+    assignments: Mapping[str, Mapping[str, Held]], words: Callable[[Held], str], why: str
+) -> Iterator[Dropped]:
+    for uid, held in sorted(assignments.items()):
+        for name, what in sorted(held.items()):
+            yield Dropped(EntryHolder(uid, name), words(what), why)
