@@ -76,21 +76,18 @@ def _services(facts: IsolationFacts, assignments: Assignments) -> Iterator[Findi
         return
     open_to_all = assignments.exclusive - facts.words.isolated
     reached = open_to_all if facts.services is None else assignments.exclusive & facts.services
-    if reached:
-        why = "CPUAffinity of systemd is not set" if facts.services is None else "CPUAffinity of systemd names them"
+    message = "Services may run on {}: CPUAffinity of systemd names them."
+    if facts.services is None:
         message = (
-            f"Services and kernel threads may run on {cpus_text(reached)}: {why}, and isolcpus names none of them."
+            "Services and kernel threads may run on {}: CPUAffinity of systemd is not set, and isolcpus names none of "
+            "them."
         )
-        if facts.services is not None:
-            message = f"Services may run on {cpus_text(reached)}: {why}."
-        yield Finding("warning", str(reached), message, "MOOR-605")
+    yield from _about(reached, "MOOR-605", message)
 
 
 def _workqueues(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
     reached = (facts.workqueues or CPUSet()) & assignments.exclusive
-    if reached:
-        message = f"Unbound kernel work may run on {cpus_text(reached)} (the cpumask of workqueues)."
-        yield Finding("info", str(reached), message, "MOOR-606")
+    yield from _about(reached, "MOOR-606", "Unbound kernel work may run on {} (the cpumask of workqueues).", "info")
 
 
 def _ticks(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
@@ -99,13 +96,9 @@ def _ticks(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]
             yield _unchecked("the kernel's command line", "proc/cmdline")
         return
     ticking = assignments.exclusive - facts.words.tickless
-    if ticking:
-        message = f"The scheduler's tick interrupts {cpus_text(ticking)} (nohz_full does not name them)."
-        yield Finding("info", str(ticking), message, "MOOR-607")
+    yield from _about(ticking, "MOOR-607", "The scheduler's tick interrupts {} (nohz_full does not name them).", "info")
     calling = assignments.exclusive - facts.words.callbacks_elsewhere
-    if calling:
-        message = f"RCU callbacks run on {cpus_text(calling)} (rcu_nocbs does not name them)."
-        yield Finding("info", str(calling), message, "MOOR-608")
+    yield from _about(calling, "MOOR-608", "RCU callbacks run on {} (rcu_nocbs does not name them).", "info")
 
 
 def _isolated(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
@@ -113,22 +106,26 @@ def _isolated(facts: IsolationFacts, assignments: Assignments) -> Iterator[Findi
         return
     isolated = facts.words.isolated
     shared = isolated & assignments.shared
-    if shared:
-        message = (
-            f"{cpus_text(shared)} {'is' if len(shared) == 1 else 'are'} isolated by the kernel and in the shared pool: "
-            "what runs there is never balanced to another CPU."
-        )
-        yield Finding("warning", str(shared), message, "MOOR-609")
-    reserved = isolated & assignments.reserved
-    if reserved:
-        message = f"The system avoids {cpus_text(reserved)}, although reserved for it: isolcpus names what is reserved."
-        yield Finding("warning", str(reserved), message, "MOOR-610")
+    yield from _about(
+        shared,
+        "MOOR-609",
+        f"{{}} {'is' if len(shared) == 1 else 'are'} isolated by the kernel and in the shared pool: what runs there is "
+        "never balanced to another CPU.",
+    )
+    message = "The system avoids {}, although reserved for it: isolcpus names what is reserved."
+    yield from _about(isolated & assignments.reserved, "MOOR-610", message)
 
 
 def _misunderstood(facts: IsolationFacts, _assignments: Assignments) -> Iterator[Finding]:
     for word in facts.words.misunderstood if facts.words is not None else ():
         message = f"The kernel was given {word!r:.120}, which is no list of CPUs; the kernel ignores it too."
         yield Finding("warning", "proc/cmdline", message, "MOOR-614")
+
+
+def _about(cpus: CPUSet, code: str, message: str, severity: str = "warning") -> Iterator[Finding]:
+    """Yield a finding about CPUs, if there are any; they replace ``{}`` in the message."""
+    if cpus:
+        yield Finding(severity, str(cpus), message.format(cpus_text(cpus)), code)
 
 
 def _unchecked(what: str, path: str) -> Finding:
