@@ -97,8 +97,8 @@ def test_the_document_keeps_its_members_when_the_kubelet_does_not_start(tmp_path
     [
         ((), "POD: it is not said which pod is meant"),
         (PODS, "name one of core/upf-0, core/upf-1"),
-        (("nobody", *PODS), "nobody: no pod has this name; given are core/upf-0"),
-        (("other/database", *PODS), "other/database: no pod has this name"),
+        (("nobody", *PODS), "there is no pod 'nobody'; there are core/upf-0"),
+        (("other/database", *PODS), "there is no pod 'other/database'; did you mean data/database-"),
         (("--shape", "cpu"), "--shape: 'cpu' is no amount of a resource"),
         (("--shape", "cpu=1"), "--shape: memory must be given"),
         (("--shape", "cpu=1,cpu=2"), "--shape: cpu is given twice"),
@@ -125,7 +125,7 @@ def test_a_name_in_two_namespaces_has_to_be_told_apart(tmp_path: Path) -> None:
     both.write_text("---\n".join(pod.format(space) for space in ("one", "two")))
     answer = mooring("capacity", "web", "-f", both, *NODE)
     assert answer.code == 2
-    assert "several pods have this name: one/web, two/web; write NAMESPACE/NAME" in answer.complaint
+    assert "'web' means 2 pods: one/web, two/web; name one of them" in answer.complaint
     assert mooring("capacity", "two/web", "-f", both, *NODE).code == 0
 
 

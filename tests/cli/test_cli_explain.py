@@ -105,10 +105,10 @@ def test_a_pod_and_a_container_are_named_with_or_without_the_namespace(name: str
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("upf-0/db", "upf-0: has no container 'db'; containers are mesh, forwarder"),
-        ("upf", "upf: no pod has this name; pods are core/upf-0, core/upf-1, core/upf-2"),
-        ("inferense", "inferense: no pod has this name; pods are ai/inference"),
-        ("nobody/upf-0", "nobody/upf-0: no pod has this name; pods are "),
+        ("upf-0/db", "core/upf-0 has no container 'db'; it has mesh, forwarder"),
+        ("upf", "there is no pod 'upf'; did you mean core/upf-0, core/upf-1, core/upf-2"),
+        ("inferense", "there is no pod 'inferense'; did you mean ai/inference?"),
+        ("nobody/upf-0", "there is no pod 'nobody/upf-0'; did you mean core/upf-0?"),
         ("MOOR-998", "MOOR-998: no such code"),
     ],
 )
@@ -122,9 +122,9 @@ def test_a_name_that_means_several_pods_is_told_with_all_of_them(tmp_path: Path)
     manifest = pods_file(tmp_path, ("a", "2"), ("b", "2"))
     answered = mooring("explain", "web", "-f", manifest, *NODE)
     assert answered.code == 2
-    assert answered.complaint == "mooring: web: 2 things have this name; name one of a/web, b/web"
+    assert answered.complaint == "mooring: 'web' means 2 pods: a/web, b/web; name one of them"
     container = mooring("explain", "web/app", "-f", manifest, *NODE)
-    assert container.complaint == "mooring: web/app: 2 things have this name; name one of a/web/app, b/web/app"
+    assert container.complaint == "mooring: 'web/app' means 2 containers: a/web/app, b/web/app; name one of them"
 
 
 @pytest.mark.parametrize("arguments", [(), ("web",), ("--machine", "small-1s8")])

@@ -87,7 +87,7 @@ def test_nothing_is_written(tmp_path: Path) -> None:
         ((POD,), "--cpu N"),
         ((POD, "--cpu", "x"), "--cpu"),
         ((POD, "--cpu", "0"), "--cpu"),
-        (("nobody", "--cpu", "2"), "no pod has this name"),
+        (("nobody", "--cpu", "2"), "there is no pod 'nobody';"),
         (("core/upf-0", "--cpu", "2"), "--cpu forwarder=AMOUNT"),
         (("core/upf-0", "--cpu", "nobody=2"), "has no container 'nobody'"),
         ((POD, "--cpu", "2", "--cpu", "3"), "given twice"),

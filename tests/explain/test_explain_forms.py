@@ -76,7 +76,7 @@ def test_a_pod_is_found_before_a_container_of_the_same_name() -> None:
     pods = [simple("web", "1"), pod("default", container("web", "1"))]
     assert find(pods, "default/web").pod.name == "web"
     assert find(pods, "default/default/web").container == "web"
-    with pytest.raises(InputError, match="no pod has this name; pods are default/web, default/default"):
+    with pytest.raises(InputError, match="there is no pod 'elsewhere'; there are default/web, default/default"):
         find(pods, "elsewhere")
 
 

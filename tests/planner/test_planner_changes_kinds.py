@@ -327,7 +327,7 @@ def test_changes_that_cannot_be_made_are_told_in_one_line(given: list[str], text
         ("--ask", "a=2", "--ask: 'a=2' is incomplete"),
         ("--ask", "a/web:cpu=2", "--ask: default/a has no container 'web'; it has app"),
         ("--ask", "nobody:cpu=2", "--ask: there is no pod 'nobody'; there are default/runs, default/a, default/b"),
-        ("--ask", "run:cpu=2", "--ask: there is no pod 'run'; did you mean runs?"),
+        ("--ask", "run:cpu=2", "--ask: there is no pod 'run'; did you mean default/runs?"),
         ("--ask", "a:cpu=many", "--ask: cpu: 'many' is not a quantity"),
         ("--set", "topologyManagerScop=pod", "--set: 'topologyManagerScop' cannot be set; did you mean topologyMana"),
         ("--set", "maxPods=3", "--set: 'maxPods' cannot be set"),

@@ -166,7 +166,7 @@ def test_a_resize_cannot_change_the_class() -> None:
 
 
 def test_a_name_that_means_nobody_is_bad_input() -> None:
-    with pytest.raises(InputError, match="no pod has this name"):
+    with pytest.raises(InputError, match="there is no pod 'nobody'"):
         ask("nobody", pod("web", "2"), cpu="3")
     with pytest.raises(InputError, match="there are 2 pods"):
         ask("", pod("web", "2"), pod("other", "2"), cpu="3")

@@ -173,9 +173,10 @@ def _asked_for(question: Question, plan: Plan, name: str) -> Pod | None:
     Raises:
         InputError: no pod has this name.
     """
-    from mooring.planner.changes.naming import find_pod  # noqa: PLC0415 - as above
+    from mooring.planner.changes.naming import asked_about  # noqa: PLC0415 - as above
+    from mooring.planner.pod_names import find_pod  # noqa: PLC0415 - as above
 
     if name:
-        return find_pod(question, name)
+        return find_pod(asked_about(question), name)
     refused = [answer.pod for answer in plan.answers if not answer.admitted]
     return next(iter((*refused, *plan.unasked)), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from mooring.core.errors import InputError
@@ -13,6 +13,7 @@ from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import pod_from_object
 from mooring.node import Decision
 from mooring.planner.capacity.probes import PodPlace, place_of
+from mooring.planner.pod_names import Named, called, enumerated, several, unknown
 from mooring.planner.question import Question
 
 SHAPE = "--shape"
@@ -22,8 +23,6 @@ DESCRIBED = "mooring.shape"
 """Uid of a described pod, which no API server gives."""
 
 _REMEDY = "write amounts such as cpu=4,memory=8Gi,hugepages-2Mi=1Gi,vendor.com/gpu=1"
-_NAMED = 5
-"""How many pods a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +48,19 @@ def named_subject(question: Question, name: str) -> Subject:
     """
     if not name:
         if len(question.pods) != 1:
-            names = f"name one of {_names(question.pods)}" if question.pods else "give a pod with -f, or use --shape"
-            raise InputError("it is not said which pod is meant", source="POD", remedy=names)
+            names = enumerated([Named(pod).full for pod in question.pods])
+            remedy = f"name one of {names}" if names else "give a pod with -f, or use --shape"
+            raise InputError("it is not said which pod is meant", source="POD", remedy=remedy)
         return Subject(question.pods[0], replace(question, pods=()))
-    given = [pod for pod in question.pods if _is_called(pod, name)]
-    running = [pod for pod in question.active if _is_called(pod, name)]
-    if not given and not running:
+    given, running = called(question.pods, name), called(question.active, name)
+    found = [*given, *running]
+    if not found:
         return _workload(question, name)
-    if len(given) + len(running) > 1:
-        raise InputError(f"several pods have this name: {_names([*given, *running])}", source=name, remedy=_SAY_WHICH)
+    if len(found) > 1:
+        raise several([Named(pod) for pod in found], name)
     if running:
         return Subject(running[0], question)
     return Subject(given[0], replace(question, pods=tuple(pod for pod in question.pods if pod is not given[0])))
-
-
-_SAY_WHICH = "write NAMESPACE/NAME"
-
-
-def _is_called(pod: Pod, name: str) -> bool:
-    return name in (pod.name, f"{pod.namespace}/{pod.name}")
 
 
 def _workload(question: Question, name: str) -> Subject:
@@ -81,16 +74,10 @@ def _workload(question: Question, name: str) -> Subject:
         and (not slash or pod.namespace == namespace)
     ]
     if not pods:
-        raise InputError("no pod has this name", source=name, remedy=f"given are {_names(everyone)}")
+        raise unknown(everyone, name)
     if len({pod.namespace for pod in pods}) > 1:
-        raise InputError(f"several pods have this name: {_names(pods)}", source=name, remedy=_SAY_WHICH)
+        raise several([Named(pod) for pod in pods], name)
     return Subject(replace(pods[0], name=short, uid=f"{pods[0].namespace}_{short}"), question)
-
-
-def _names(pods: Sequence[Pod]) -> str:
-    names = [f"{pod.namespace}/{pod.name}" for pod in pods]
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def described_pod(text: str, gates: PodGates) -> Pod:

@@ -9,8 +9,9 @@ from typing import ClassVar
 from mooring.core.errors import InputError
 from mooring.manifest.scenario import Admit
 from mooring.planner.changes.change import ChangeStage, Cost, PodRef
-from mooring.planner.changes.naming import find_pod, listed, named_pair, pair_text, refs
+from mooring.planner.changes.naming import asked_about, listed, named_pair, pair_text, refs
 from mooring.planner.changes.search import Proposal, Search, cheaper
+from mooring.planner.pod_names import find_pod
 from mooring.planner.question import Question, pods_in
 
 MOST_PLACES = 48
@@ -58,7 +59,7 @@ def read_first(question: Question, text: str) -> list[EarlierTurn]:
         InputError: it cannot be understood.
     """
     name, before = named_pair(question, text)
-    return [EarlierTurn(refs(question)[find_pod(question, name).uid], before)]
+    return [EarlierTurn(refs(question)[find_pod(asked_about(question), name).uid], before)]
 
 
 def proposals(search: Search) -> Iterator[Proposal]:

@@ -15,8 +15,9 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.scenario import Admit
 from mooring.node.resources import allocatable, pod_requests
 from mooring.planner.changes.change import ChangeStage, Cost, PodRef, of_removed
-from mooring.planner.changes.naming import find_pods, listed, named_pair, pair_text, refs
+from mooring.planner.changes.naming import asked_about, listed, named_pair, pair_text, refs
 from mooring.planner.changes.search import Proposal, QueueOutcome, Search, without
+from mooring.planner.pod_names import find_pods
 from mooring.planner.question import Question
 
 AGAIN = "_again"
@@ -93,7 +94,7 @@ def read_removal(question: Question, text: str, *, comes_back: bool = False) -> 
     """
     name, before = named_pair(question, text)
     known = refs(question)
-    return [PodRemoval(known[pod.uid], before, comes_back) for pod in find_pods(question, name)]
+    return [PodRemoval(known[pod.uid], before, comes_back) for pod in find_pods(asked_about(question), name)]
 
 
 def moves(search: Search) -> Iterator[Proposal]:

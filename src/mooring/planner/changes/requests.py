@@ -13,7 +13,8 @@ from mooring.manifest.defaults import PodGates, qos_of
 from mooring.manifest.quantities import resource_list
 from mooring.manifest.validation import check_containers_fit, check_pod_resources, check_resources
 from mooring.planner.changes.change import ChangeStage, PodRef, two_parts
-from mooring.planner.changes.naming import find_containers, names_of, pods_of, refs
+from mooring.planner.changes.naming import asked_about, refs
+from mooring.planner.pod_names import find_containers, names_of
 from mooring.planner.question import Question
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
@@ -77,7 +78,7 @@ class Amount:
 
 def requested(question: Question, change: Amount) -> Quantity | None:
     """Return what was requested before a change; None when nothing was."""
-    pod = next((pod for pod in pods_of(question) if pod.uid == change.pod.uid), Pod("", ""))
+    pod = next((pod for pod in asked_about(question) if pod.uid == change.pod.uid), Pod("", ""))
     if not change.container:
         return pod.resources.requests.get(change.resource) if pod.resources else None
     found = [one.requests.get(change.resource) for one in pod.containers if one.name == change.container]
@@ -96,7 +97,10 @@ def read_ask(question: Question, text: str) -> list[Amount]:
         raise InputError(f"{text!r:.80} is incomplete", remedy=f"write {_FORM}")
     quantity = _quantity(resource, amount)
     known = refs(question)
-    return [Amount(known[pod.uid], container, resource, quantity) for pod, container in find_containers(question, name)]
+    return [
+        Amount(known[named.pod.uid], named.container, resource, quantity)
+        for named in find_containers(asked_about(question), name)
+    ]
 
 
 def _quantity(resource: str, amount: str) -> Quantity:
