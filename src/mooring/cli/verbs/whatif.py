@@ -173,7 +173,7 @@ def _asked_for(question: Question, plan: Plan, name: str) -> Pod | None:
     Raises:
         InputError: no pod has this name.
     """
-    from mooring.planner.changes.naming import asked_about  # noqa: PLC0415 - as above
+    from mooring.planner.changes.change import asked_about  # noqa: PLC0415 - as above
     from mooring.planner.pod_names import find_pod  # noqa: PLC0415 - as above
 
     if name:

@@ -1,4 +1,4 @@
-"""What a change is, and what it costs: one small thing about a question made otherwise, given by hand or searched for.
+"""What a change is, what it costs, and how it names pods: one small thing about a question made otherwise.
 
 Every kind of change is a module of its own (:mod:`mooring.planner.changes.nearest` lists them). It says how a change is
 applied to a question, how it reads, how it is written on the command line, and where to search for one that helps.
@@ -7,6 +7,7 @@ Changes name pods by uid and show them by name. The cost decides which of two ch
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -20,6 +21,7 @@ from mooring.memorymanager.machine import is_memory
 from mooring.memorymanager.requests import pod_requests as memory_requests
 from mooring.node.resources import pod_requests
 from mooring.node.settings import Settings
+from mooring.planner.pod_names import Named, find_pod
 from mooring.planner.question import Question
 
 
@@ -213,3 +215,44 @@ def of_settings(before: Settings, after: Settings, pods: Iterable[Pod]) -> Cost:
         for resource, amount in then.items():
             lost[resource] = lost.get(resource, 0) + max(0, amount - now.get(resource, 0))
     return of_amounts(lost)
+
+
+def asked_about(question: Question) -> tuple[Pod, ...]:
+    """Return all pods of a question, running ones first."""
+    return (*question.active, *question.pods)
+
+
+def refs(question: Question) -> dict[str, PodRef]:
+    """Return how the pods of a question are named, by uid."""
+    names = {pod.uid: Named(pod).full for pod in asked_about(question)}
+    count = Counter(names.values())
+    return {uid: PodRef(uid, name if count[name] == 1 else uid) for uid, name in names.items()}
+
+
+def listed(question: Question, ref: PodRef) -> Pod:
+    """Return a pod that is yet to be admitted.
+
+    Raises:
+        InputError: it runs already, or is not asked.
+    """
+    for pod in question.pods:
+        if pod.uid == ref.uid:
+            return pod
+    raise InputError(f"{ref} is not asked: it runs already, or was removed", remedy="name a pod of -f")
+
+
+def pair_text(pod: PodRef, before: PodRef | None) -> str:
+    """Return a pod, and the one that is asked next, as an option's value."""
+    return f"{pod}={before}" if before is not None else f"{pod}"
+
+
+def named_pair(question: Question, text: str) -> tuple[str, PodRef | None]:
+    """Read ``POD`` or ``POD=NEXT``: a name that may mean several pods, and the pod that is asked next.
+
+    Raises:
+        InputError: it cannot be understood.
+    """
+    name, equals, other = text.partition("=")
+    if not name or (equals and not other):
+        raise InputError(f"{text!r:.80} is incomplete", remedy="write POD or POD=OTHER")
+    return name, refs(question)[find_pod(asked_about(question), other).uid] if other else None

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from mooring.core.errors import InputError
 from mooring.manifest.scenario import Admit
-from mooring.planner.changes.change import ChangeStage, Cost, PodRef
-from mooring.planner.changes.naming import asked_about, listed, named_pair, pair_text, refs
+from mooring.planner.changes.change import ChangeStage, Cost, PodRef, asked_about, listed, named_pair, pair_text, refs
 from mooring.planner.changes.search import Proposal, Search, cheaper
 from mooring.planner.pod_names import find_pod
 from mooring.planner.question import Question, pods_in

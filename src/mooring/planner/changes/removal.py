@@ -14,8 +14,17 @@ from mooring.kubelet.admit import admit
 from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.scenario import Admit
 from mooring.node.resources import allocatable, pod_requests
-from mooring.planner.changes.change import ChangeStage, Cost, PodRef, of_removed
-from mooring.planner.changes.naming import asked_about, listed, named_pair, pair_text, refs
+from mooring.planner.changes.change import (
+    ChangeStage,
+    Cost,
+    PodRef,
+    asked_about,
+    listed,
+    named_pair,
+    of_removed,
+    pair_text,
+    refs,
+)
 from mooring.planner.changes.search import Proposal, QueueOutcome, Search, without
 from mooring.planner.pod_names import find_pods
 from mooring.planner.question import Question

@@ -21,8 +21,7 @@ from mooring.manifest.steps import Offline
 from mooring.node import Decision
 from mooring.node.resources import pod_requests
 from mooring.node.settings import Settings
-from mooring.planner.changes.change import Cost, PlannedChange, PodRef, applied, sentence
-from mooring.planner.changes.naming import refs
+from mooring.planner.changes.change import Cost, PlannedChange, PodRef, applied, refs, sentence
 from mooring.planner.question import Entry, Question, Queue, happening, opened_for, pods_in, queue_of
 
 
