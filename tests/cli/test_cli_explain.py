@@ -188,3 +188,14 @@ def test_every_code_of_a_pod_is_explained_by_its_page(code: str) -> None:
 
 def test_a_code_has_no_picture() -> None:
     assert mooring("explain", "MOOR-103", "-o", "svg").code == 2
+
+
+def test_the_beginning_of_a_code_lists_the_codes_with_their_titles() -> None:
+    listed = [line.partition("  ") for line in mooring("explain", "MOOR-").out.splitlines()]
+    assert [code for code, _, _ in listed] == all_codes()
+    assert all(mooring("explain", code).out.startswith(f"# {code}: {title}\n") for code, _, title in listed[::20])
+
+
+@pytest.mark.parametrize("wrong", [("MOOR-9",), ("MOOR-1", "-o", "json")])
+def test_what_is_no_list_of_codes_is_bad_input(wrong: tuple[str, ...]) -> None:
+    assert mooring("explain", *wrong).code == 2

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 from tests.explain.situations import container, planned, pod, policy, simple, told, with_memory
 
@@ -14,13 +11,11 @@ from mooring.cpumanager import facts as cpu_facts
 from mooring.devicemanager import facts as device_facts
 from mooring.documents.facts import fact_members
 from mooring.explain import reason
-from mooring.explain.codes.pages import all_codes, page
+from mooring.explain.codes.pages import all_codes
 from mooring.explain.story import Line, walk, without_details
 from mooring.planner.pod_names import find, first_refused, pods_of
 from mooring.render.decision import SIGNS, Mark, decision_view
 from mooring.render.decision_svg import decision_svg
-
-REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "explain.md"
 
 
 def test_a_fact_becomes_lists_and_texts() -> None:
@@ -38,11 +33,6 @@ def test_a_fact_becomes_lists_and_texts() -> None:
         "near": "0",
         "error": "",
     }
-
-
-def test_the_reference_lists_every_code_of_a_pod_with_its_title() -> None:
-    listed = re.findall(r"^\* (MOOR-1\d\d): (.*)$", REFERENCE.read_text("utf-8"), re.MULTILINE)
-    assert listed == [(code, page(code).title) for code in all_codes() if code.startswith("MOOR-1")]
 
 
 def test_every_code_of_a_reason_is_given_once() -> None:

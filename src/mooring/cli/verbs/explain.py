@@ -9,9 +9,10 @@ import click
 from mooring.cli import options
 from mooring.cli.inputs import NodeOptions, question_of
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.explain.codes.pages import is_code
+from mooring.explain.codes.pages import codes_beginning, is_code
 
 if TYPE_CHECKING:
+    from mooring.explain.codes.pages import CodePage
     from mooring.explain.story import Story
     from mooring.planner.changes.search import Proposal
     from mooring.planner.plan import Plan
@@ -46,13 +47,16 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, **input
     """Explain what a node decides about a pod: the cause, the facts behind it, and what can be done.
 
     Without a name, the first pod that is not admitted is explained; if all are admitted, they are listed. For a code
-    such as MOOR-103 its page is printed.
+    such as MOOR-103 its page is printed, for its beginning, such as MOOR-1, the codes and their titles.
 
     Exit code 1 when the pod is not admitted.
     """
     check_destination(to)
     if is_code(name):
         _explain_code(name, form, to)
+        return YES
+    if codes := codes_beginning(name):
+        _list_codes(codes, form, to)
         return YES
     from mooring.planner.plan import make_plan  # noqa: PLC0415 - after the options are known to be good
 
@@ -101,6 +105,12 @@ def _explain_code(name: str, form: str, to: str) -> None:
         emit(page_text(found, to), to)
     else:
         raise click.UsageError("a code has no picture: use -o text or json")
+
+
+def _list_codes(codes: list[CodePage], form: str, to: str) -> None:
+    if form != "text":
+        raise click.UsageError("a list of codes is text: use -o text, or name one code")
+    emit("".join(f"{found.code}  {found.title}\n" for found in codes), to)
 
 
 def _story(plan: Plan, name: str) -> Story | None:

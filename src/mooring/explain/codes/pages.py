@@ -10,6 +10,7 @@ from importlib.resources import files
 from mooring.core.errors import InputError
 
 _CODE = re.compile(r"MOOR-[0-9]{3}")
+_BEGINNING = re.compile(r"MOOR-[0-9]{0,2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +52,24 @@ def page(code: str) -> CodePage:
     text = (files("mooring.explain.codes") / "pages" / f"{wanted}.md").read_text(encoding="utf-8")
     heading = text.partition("\n")[0]
     return CodePage(wanted, heading.removeprefix(f"# {wanted}: "), text)
+
+
+def codes_beginning(text: str) -> list[CodePage]:
+    """Return the pages of the codes that begin with a text; none if the text has not the form of such a beginning.
+
+    Capitals only: a pod can have the name ``moor-1``.
+
+    Raises:
+        InputError: no code begins with it.
+
+    >>> [found.code for found in codes_beginning("MOOR-72")]
+    ['MOOR-721', 'MOOR-722', 'MOOR-723']
+    >>> codes_beginning("moor-1")
+    []
+    """
+    if _BEGINNING.fullmatch(text) is None:
+        return []
+    codes = [page(code) for code in all_codes() if code.startswith(text)]
+    if not codes:
+        raise InputError("no code begins with this", source=text, remedy="MOOR- lists all codes")
+    return codes
