@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from itertools import combinations
+from math import comb, prod
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +54,30 @@ def test_near_devices_come_first_then_those_elsewhere_then_those_without_informa
 
 def test_without_an_affinity_any_device_will_do() -> None:
     state, _ = served(DeviceState({GPU: EIGHT}), asking("c", 3))
-    assert held(state, "c") == {"g0", "g1", "g2"}
+    assert held(state, "c") == {"g0", "g1", "g4"}
+
+
+@given(st.lists(st.sampled_from([(0,), (0, 1), (1,)]), min_size=1, max_size=7), st.data())
+def test_equally_near_devices_are_taken_as_a_random_draw_most_often_takes_them(
+    nodes: list[tuple[int, ...]], data: st.DataObject
+) -> None:
+    """How often a draw has these NUMA nodes: the product of the ways to draw from the devices of each kind."""
+    count = data.draw(st.integers(1, len(nodes)))
+    devices = tuple(Device(f"g{number}", numa) for number, numa in enumerate(nodes))
+    state, _ = served(DeviceState({GPU: devices}), asking("c", count), affinity=NUMAMask(0b11))
+    kinds = Counter(nodes)
+
+    def ways(drawn: Iterable[tuple[int, ...]]) -> int:
+        return prod(comb(kinds[kind], number) for kind, number in Counter(drawn).items())
+
+    taken = [device.numa or () for device in devices if device.id in held(state, "c")]
+    assert ways(taken) == max(ways(drawn) for drawn in combinations(nodes, count))
+
+
+def test_a_resource_without_a_healthy_device_is_an_error_of_its_own() -> None:
+    devices = (Device("g0", (0,), healthy=False), Device("g1", (1,), healthy=False))
+    answer = allocate(DeviceState({GPU: devices}), ReusableDevices(), Pod("p", "p"), asking("c", 1), None)
+    assert answer == DeviceError(f"no healthy devices present; cannot allocate unhealthy devices {GPU}")
 
 
 def test_what_a_container_holds_stays_whatever_it_asks_for() -> None:
@@ -101,7 +129,7 @@ def test_another_pod_forgets_what_is_left() -> None:
     other = Pod("other", "other", containers=(asking("c", 1),))
     answer = allocate(state, reusable, other, other.containers[0], None)
     assert isinstance(answer, DevicesAllocated)
-    assert answer.state.held_by("other", "c", GPU) == {"g3"}
+    assert answer.state.held_by("other", "c", GPU) == {"g5"}
     assert list(answer.reusable.resources("pod")) == []
 
 
@@ -109,7 +137,7 @@ def test_devices_of_pods_that_are_gone_come_back_and_others_stay() -> None:
     state, _ = served(DeviceState({GPU: EIGHT}), asking("c", 3))
     state, _ = served(state, asking("c", 2), uid="other")
     assert drop_stale(state, ["pod", "other"]) is state
-    assert drop_stale(state, ["other"]).available(GPU) == {"g0", "g1", "g2", "g5", "g6", "g7"}
+    assert drop_stale(state, ["other"]).available(GPU) == {"g0", "g1", "g3", "g4", "g6", "g7"}
 
 
 @given(

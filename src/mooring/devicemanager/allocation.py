@@ -6,6 +6,7 @@ section 7.1.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -55,6 +56,10 @@ def allocate(
         # 1. What it holds stays.
         if state.held_by(pod.uid, container.name, resource):
             continue
+        if not any(device.healthy for device in state.devices[resource]):
+            error = f"no healthy devices present; cannot allocate unhealthy devices {resource}"
+            _report(observer, (pod.uid, container.name, resource), count, affinity, error)
+            return DeviceError(error)
         # 2. Reusable devices first.
         chosen = sorted(reusable.of(pod.uid, resource))[:count]
         need = count - len(chosen)
@@ -66,8 +71,7 @@ def allocate(
                     f"requested number of devices unavailable for {resource}. "
                     f"Requested: {need}, Available: {len(available)}"
                 )
-                if observer is not None:
-                    observer(DevicesTaken(pod.uid, container.name, resource, count, affinity, (), NUMAMask(0), error))
+                _report(observer, (pod.uid, container.name, resource), count, affinity, error)
                 return DeviceError(error)
             chosen += _nearest(state, resource, available, affinity)[:need]
         if observer is not None:
@@ -80,6 +84,14 @@ def allocate(
     return DevicesAllocated(after, _reusable_after(reusable, pod, container, held))
 
 
+def _report(
+    observer: Observer | None, asked: tuple[str, str, str], count: int, affinity: NUMAMask | None, error: str
+) -> None:
+    """Report why nothing of (pod, container, resource) was taken."""
+    if observer is not None:
+        observer(DevicesTaken(*asked, count, affinity, (), NUMAMask(0), error))
+
+
 def _nodes_of(state: DeviceState, resource: str, ids: Collection[str]) -> int:
     """Return the mask of the NUMA nodes of some devices."""
     mask = 0
@@ -90,18 +102,21 @@ def _nodes_of(state: DeviceState, resource: str, ids: Collection[str]) -> int:
 
 
 def _nearest(state: DeviceState, resource: str, available: frozenset[str], affinity: NUMAMask | None) -> list[str]:
-    """Order the available devices by nearness: touching the affinity, elsewhere, without information; then by id.
+    """Order the available devices by nearness: touching the affinity, elsewhere, without information.
 
-    Which of several equal devices is taken is arbitrary in the kubelet.
+    Which of several equally near devices is taken is random in the kubelet. Here the order is such that any number of
+    devices from its beginning has the NUMA nodes that a random draw most often has (the mode of the hypergeometric
+    distribution); devices that differ in nothing else are ordered by id.
     """
-
-    def rank(device_id: str, mask: int) -> tuple[int, str]:
-        if affinity is None or mask & affinity:
-            return 0, device_id
-        return (1 if mask else 2), device_id
-
-    devices = [device for device in state.devices[resource] if device.id in available]
-    return [device.id for device in sorted(devices, key=lambda device: rank(device.id, device.mask))]
+    devices = sorted((one for one in state.devices[resource] if one.id in available), key=lambda device: device.id)
+    alike, before = Counter(device.mask for device in devices), Counter[NUMAMask]()
+    ranks: dict[str, tuple[int, float, str]] = {}
+    for device in devices:
+        mask = device.mask
+        distance = 0 if affinity is None or mask & affinity else 1 if mask else 2
+        ranks[device.id] = distance, -(alike[mask] - before[mask]) / (before[mask] + 1), device.id
+        before[mask] += 1
+    return sorted(ranks, key=lambda name: ranks[name])
 
 
 def _reusable_after(
