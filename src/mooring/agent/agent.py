@@ -98,7 +98,7 @@ class Agent:
             self.metrics = AgentMetrics(self._published)
             self.metrics.per_container = options.per_container_metrics
             work = WorkQueue(lambda error: log.error("internal error", exc_info=error))
-            gates = PodGates.of(startup.configuration.kubelet.feature_gates, startup.configuration.mooring.extensions)
+            gates = PodGates.of_node(startup.configuration.kubelet, startup.configuration.mooring)
             cluster = open_cluster_access(options, gates, startup.node, self._report, self.metrics.evictions.inc)
             opened.callback(cluster.stop, _PATIENCE)
             plugin = PluginOptions(

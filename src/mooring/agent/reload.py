@@ -85,7 +85,7 @@ def restart_reasons(old: AgentConfiguration, new: AgentConfiguration) -> tuple[s
 
 
 def _gates(configuration: AgentConfiguration) -> PodGates:
-    return PodGates.of(configuration.kubelet.feature_gates, configuration.mooring.extensions)
+    return PodGates.of_node(configuration.kubelet, configuration.mooring)
 
 
 def engine_refusal(kubelet: Kubelet, new: AgentConfiguration) -> str:

@@ -90,7 +90,7 @@ def uninstall(asked: AgentCommand) -> Uninstalled:
             if options.fail_closed and finding.severity == "warning":
                 problems.append(f"{finding.subject}: {finding.message}")
 
-        gates = PodGates.of(beginning.configuration.kubelet.feature_gates, beginning.configuration.mooring.extensions)
+        gates = PodGates.of_node(beginning.configuration.kubelet, beginning.configuration.mooring)
         around = open_cluster_access(options, gates, beginning.node, report)
         try:
             left = _left(beginning, state, around)

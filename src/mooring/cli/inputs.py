@@ -75,7 +75,7 @@ def question_of(options: NodeOptions) -> Question:
     noticed = list(configuration.findings)
     if archive:
         noticed += archive.findings(configuration, _replaced(options))
-    gates = PodGates.of(configuration.kubelet.feature_gates, configuration.mooring.extensions)
+    gates = PodGates.of_node(configuration.kubelet, configuration.mooring)
     if archive and not options.active:
         active = archive.pods(gates, noticed.append)
     else:

@@ -45,6 +45,8 @@ class Container:
     kind: ContainerKind = ContainerKind.APP
     requests: ResourceList = field(default_factory=dict)
     limits: ResourceList = field(default_factory=dict)
+    allocated: ResourceList | None = None
+    """``allocatedResources`` of its status; None without a status, and where no release reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,17 @@ def _is_supported(resource: str) -> bool:
     return resource in {"cpu", "memory"} or resource.startswith("hugepages-")
 
 
+class StatusSizes(Enum):
+    """Whose ``allocatedResources`` of the pod's status replace the requests of the specification."""
+
+    NONE = "none"
+    APPS = "apps"
+    APPS_AND_SIDECARS = "apps and sidecars"
+
+
 @dataclass(frozen=True, slots=True)
 class PodLevelGates:
-    """The two gates that decide how pods with pod-level resources are treated."""
+    """What decides how the managers count the resources of a pod: the gates of pod-level resources above all."""
 
     resources: bool = True
     """PodLevelResources: the field is honoured at all."""
@@ -98,6 +108,17 @@ class PodLevelGates:
     """PodLevelResourceManagers: the managers give such pods CPUs and memory of their own (KEP-5526)."""
     unknown_to_managers: bool = False
     """The managers of an older release do not know the field: the requests of containers decide."""
+    statuses: StatusSizes = StatusSizes.NONE
+    """In older releases the status decides the size of a container (rules status-resources-decide-size, up to v1.34,
+    and status-of-init-containers-ignored, up to v1.32; spec: releases.md sections 7 and 8)."""
+
+    def requests_of(self, container: Container) -> ResourceList:
+        """Return what a container asks the managers for."""
+        if container.allocated is None or self.statuses is StatusSizes.NONE:
+            return container.requests
+        if container.kind is ContainerKind.SIDECAR and self.statuses is StatusSizes.APPS:
+            return container.requests
+        return container.allocated
 
     def leaves_out(self, pod: Pod) -> bool:
         """Tell whether the managers keep their hands off the pod: a pod-level pod without both gates."""

@@ -28,7 +28,7 @@ def exclusive_cpus(pod: Pod, container: Container, gates: PodLevelGates) -> int:
         return 0
     if gates.manages(pod) and not guaranteed_equivalent(container):
         return 0
-    return whole_cpus(container.requests)
+    return whole_cpus(gates.requests_of(container))
 
 
 def exclusive_cpus_of_pod(pod: Pod, gates: PodLevelGates) -> int:

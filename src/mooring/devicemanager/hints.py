@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from mooring.core.bits import NUMAMask, mask_of, members
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, ContainerKind, Pod
+from mooring.core.release import NEWEST_RULES, ReleaseRules
 from mooring.devicemanager.facts import DeviceHintsAsked
 from mooring.devicemanager.state import Device, DeviceState, ReusableDevices
 from mooring.topologymanager.entries import AnyHints, ResourceHints
@@ -56,6 +57,7 @@ def container_hints(
     pod: Pod,
     container: Container,
     observer: Observer | None = None,
+    older: ReleaseRules = NEWEST_RULES,
 ) -> ResourceHints | None:
     """Return the hints for one container; None when it wants no device.
 
@@ -66,6 +68,7 @@ def container_hints(
         pod: the pod.
         container: one of its containers.
         observer: receives what was found.
+        older: rules of an older release.
     """
     hints: dict[str, AnyHints | None] = {}
     for resource, count in device_requests(container, state).items():
@@ -73,12 +76,16 @@ def container_hints(
         left = reusable.of(pod.uid, resource)
         if observer is not None:
             _report(observer, state, (pod.uid, container.name, resource), count, existing, left)
-        hints[resource] = _hints(state, nodes, resource, count, existing, left)
+        hints[resource] = _hints(state, nodes, resource, count, existing, left, older)
     return hints or None
 
 
 def pod_hints(
-    state: DeviceState, nodes: Sequence[int], pod: Pod, observer: Observer | None = None
+    state: DeviceState,
+    nodes: Sequence[int],
+    pod: Pod,
+    observer: Observer | None = None,
+    older: ReleaseRules = NEWEST_RULES,
 ) -> ResourceHints | None:
     """Return the hints for a whole pod; nothing is reused in pod scope. None when it wants no device."""
     hints: dict[str, AnyHints | None] = {}
@@ -86,7 +93,7 @@ def pod_hints(
         existing = state.held_by_pod(pod.uid, resource)
         if observer is not None:
             _report(observer, state, (pod.uid, "", resource), count, existing, frozenset())
-        hints[resource] = _hints(state, nodes, resource, count, existing, frozenset())
+        hints[resource] = _hints(state, nodes, resource, count, existing, frozenset(), older)
     return hints or None
 
 
@@ -112,6 +119,7 @@ def _hints(
     count: int,
     existing: frozenset[str],
     left: frozenset[str],
+    older: ReleaseRules,
 ) -> AnyHints | None:
     devices = state.devices[resource]
     # 1. Devices without NUMA nodes have no opinion.
@@ -119,26 +127,36 @@ def _hints(
         return None
     # 2. What is held already is all there is to it.
     if existing:
-        return generate_hints(devices, nodes, existing, frozenset(), count) if len(existing) == count else IMPOSSIBLE
+        if len(existing) != count:
+            return IMPOSSIBLE
+        return generate_hints(devices, nodes, existing, frozenset(), count, older)
     # 3. Too few.
     available = state.available(resource)
     if len(available | left) < count:
         return IMPOSSIBLE
-    return generate_hints(devices, nodes, available, left, count)
+    return generate_hints(devices, nodes, available, left, count, older)
 
 
 def generate_hints(
-    devices: Sequence[Device], nodes: Sequence[int], available: frozenset[str], reusable: frozenset[str], count: int
+    devices: Sequence[Device],
+    nodes: Sequence[int],
+    available: frozenset[str],
+    reusable: frozenset[str],
+    count: int,
+    older: ReleaseRules = NEWEST_RULES,
 ) -> AnyHints:
     """Return a hint for every set of NUMA nodes that enough devices touch.
 
     Only nodes that host a device of the resource take part; all of them when none is known. Preferred are the sets
     that are as small as all devices, unhealthy ones included, would allow.
+
+    Up to v1.35 all nodes of the machine take part (rule device-hints-over-all-nodes; spec: releases.md section 6).
     """
     known = mask_of(nodes)
     hosts = 0
-    for device in devices:
-        hosts |= device.mask & known
+    if not older.device_hints_over_all_nodes:
+        for device in devices:
+            hosts |= device.mask & known
     ids = tuple(members(hosts or known))
     if len(ids) > MOST_LISTED:
         return _family(devices, mask_of(ids), available, reusable, count)

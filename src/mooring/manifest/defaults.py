@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mooring.core.config import MIXED_CPUS, SCALE_DOWN_DELAY
-from mooring.core.gates import EXTENSION_GATES
+from mooring.core.config import MIXED_CPUS, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
+from mooring.core.gates import EXTENSION_GATES, SWITCHES
 from mooring.core.pod import Container, ContainerKind, PodResources, QoS, ResourceList
 from mooring.core.quantity import Quantity
+from mooring.core.release import NEWEST, Release
 from mooring.manifest.quantities import HUGE_PAGES
+from mooring.releases.gates import known_gates
 
 
 def with_pod_defaults(resources: PodResources, containers: Sequence[Container], gates: PodGates) -> PodResources:
@@ -135,22 +137,48 @@ class PodGates:
     """InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay: new pods may have that field."""
     knows_mixing: bool = False
     """Extension mixed-cpus: there are annotations for containers that use the shared pool besides their own CPUs."""
+    knows_pod_resources: bool = True
+    """There is a field ``spec.resources``; up to v1.31 it is dropped (rule pod-resources-unknown)."""
+    reads_statuses: bool = False
+    """Statuses of containers may decide their size, up to v1.34 (rule status-resources-decide-size)."""
 
     @staticmethod
-    def of(feature_gates: Mapping[str, bool], extensions: Collection[str] = ()) -> PodGates:
+    def of_node(kubelet: KubeletConfig, mooring: MooringConfig) -> PodGates:
+        """Return the gates of a node with these configurations."""
+        return PodGates.of(kubelet.feature_gates, mooring.extensions, mooring.release)
+
+    @staticmethod
+    def of(feature_gates: Mapping[str, bool], extensions: Collection[str] = (), release: Release = NEWEST) -> PodGates:
         """Return the gates as ``featureGates`` of a configuration sets them, and the extensions of Mooring's own.
+
+        Args:
+            feature_gates: of the configuration.
+            extensions: those that are on.
+            release: of the kubelet; the API server's defaults are taken to be of the same release.
 
         >>> PodGates.of({"PodLevelResources": False}).pod_level_resources
         False
         """
+        older, known = release.rules, known_gates(release.name).gates
+
+        def value(name: str) -> bool:
+            gate = known.get(name)
+            if gate is None:
+                return False
+            return feature_gates.get(name, feature_gates.get(SWITCHES.get(gate.stage, ""), gate.default))
+
         return PodGates(
-            feature_gates.get("PodLevelResources", True),
-            feature_gates.get("PodLevelResourcesFixKubeletQOSClass", True),
-            feature_gates.get("PodLevelResourcesFixDefaulting", True),
+            pod_level_resources=value("PodLevelResources"),
+            # Rule empty-pod-resources-decide-qos, up to v1.36 (spec: releases.md section 5).
+            qos_fix=not older.empty_pod_resources_decide_qos
+            and feature_gates.get("PodLevelResourcesFixKubeletQOSClass", True),
+            defaulting_fix=value("PodLevelResourcesFixDefaulting"),
             knows_delay=SCALE_DOWN_DELAY in extensions,
             delay=SCALE_DOWN_DELAY in extensions
             and feature_gates.get(DELAY_GATE, feature_gates.get("AllAlpha", False)),
             knows_mixing=MIXED_CPUS in extensions,
+            knows_pod_resources=not older.pod_resources_unknown,
+            reads_statuses=older.status_resources_decide_size and value("InPlacePodVerticalScaling"),
         )
 
 

@@ -1,4 +1,4 @@
-"""Single fields of a pod: the ResourceClaims that it names, its priority, and its scale-down grace period.
+"""Single fields of a pod: its ResourceClaims, its priority, its scale-down grace period, the statuses of containers.
 
 Sources:
     claims: core/v1, PodResourceClaim and PodResourceClaimStatus (KEP-4381). A claim is named directly, or made for the
@@ -8,20 +8,27 @@ Sources:
     grace period, for how long containers keep CPUs that a resize takes from them (extension scale-down-delay):
         KEP-6122, draft of September 2026; spec: resize.md section 5.2. The annotation is this project's, for API
         servers that do not know the field.
+    statuses of containers, whose ``allocatedResources`` the managers count in place of the requests up to v1.34, while
+        InPlacePodVerticalScaling is on (rules status-resources-decide-size and status-of-init-containers-ignored):
+        kubelet v1.34.4, cpumanager and memorymanager policy_static.go; spec: releases.md sections 7 and 8.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
 
 from mooring.core.errors import InputError
+from mooring.core.pod import Container, ContainerKind, ResourceList
 from mooring.manifest.defaults import DELAY_GATE, PodGates
-from mooring.manifest.fields import as_mapping, count_at, inside, list_at, text_at
+from mooring.manifest.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at
+from mooring.manifest.quantities import resource_list
 
 _CLAIMS = "resourceClaims"
 _CLAIM_STATUSES = "resourceClaimStatuses"
+_STATUSES: Final = {ContainerKind.APP: "containerStatuses", ContainerKind.SIDECAR: "initContainerStatuses"}
 
 
 def claims_of_pod(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, ...]:
@@ -136,3 +143,30 @@ def _of_field(spec: Mapping[str, Any], gates: PodGates, *, stored: bool) -> int:
             f"is forbidden while the feature gate {DELAY_GATE} is off", field=SCALE_DOWN_FIELD, remedy=remedy
         )
     return seconds
+
+
+def with_statuses(obj: Mapping[str, Any], containers: Iterable[Container]) -> list[Container]:
+    """Return the containers with what their statuses allocate; a status without it allocates nothing.
+
+    Raises:
+        InputError: a status is of the wrong type.
+    """
+    status = mapping_at(obj, "status")
+    sizes = {kind: _allocated(status, field) for kind, field in _STATUSES.items()} if status else {}
+    return [
+        replace(container, allocated=sizes[container.kind][container.name])
+        if container.name in sizes.get(container.kind, ())
+        else container
+        for container in containers
+    ]
+
+
+def _allocated(status: Mapping[str, Any], field: str) -> dict[str, ResourceList]:
+    found: dict[str, ResourceList] = {}
+    for index, item in enumerate(list_at(status, field)):
+        try:
+            one = as_mapping(item)
+            found[name_at(one, "name")] = resource_list(one, "allocatedResources")
+        except InputError as error:
+            raise inside(error, f"status.{field}[{index}]") from None
+    return found

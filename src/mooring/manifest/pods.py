@@ -13,7 +13,7 @@ from mooring.core.errors import InputError
 from mooring.core.pod import NO_RESOURCES, Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.manifest.defaults import PodGates, qos_of, with_pod_defaults
 from mooring.manifest.fields import as_mapping, inside, mapping_at, name_at, text_at, texts_at, wrong_kind
-from mooring.manifest.pod_fields import claims_of_pod, priority_of, scale_down_grace
+from mooring.manifest.pod_fields import claims_of_pod, priority_of, scale_down_grace, with_statuses
 from mooring.manifest.quantities import resource_list
 from mooring.manifest.validation import check_names, check_pod_resources, check_resources
 from mooring.node.mixed import check_mixing
@@ -66,9 +66,11 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
     containers += apps
     if len(containers) > 1:
         check_names([container.name for container in containers])
+    if gates.reads_statuses:
+        containers = with_statuses(obj, containers)
     status_qos = _status_qos(obj)
     resources = None
-    if spec.get("resources") is not None:
+    if spec.get("resources") is not None and gates.knows_pod_resources:
         resources = _pod_resources(spec, containers, gates, stored=status_qos is not None)
     name, namespace, uid, annotations = _identity(metadata)
     if gates.knows_mixing:

@@ -178,7 +178,7 @@ def _mooring(content: Mapping[str, Any], source: str) -> MooringConfig:
 
 
 def _gates(kubelet: KubeletConfig, mooring: MooringConfig) -> PodGates:
-    return replace(PodGates.of(kubelet.feature_gates, mooring.extensions), api_server=False)
+    return replace(PodGates.of_node(kubelet, mooring), api_server=False)
 
 
 def _active(content: Mapping[str, Any], source: str, gates: PodGates) -> Iterator[Pod]:

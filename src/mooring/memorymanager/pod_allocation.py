@@ -82,7 +82,7 @@ def _partitioned(
             return _completed(state, pod, restored)
         state = without_pod(state, pod.uid)
     # 3. The nodes.
-    chosen = choose_nodes(state.nodes, requests, affinity)
+    chosen = choose_nodes(state.nodes, requests, affinity, older=policy.older)
     if isinstance(chosen, MemoryRefusal):
         return chosen
     # 4-5. The pod's blocks, the machine, the containers' blocks.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mooring.core.pod import PodLevelGates
+from mooring.core.release import NEWEST_RULES, ReleaseRules
 from mooring.memorymanager.state import MemoryState, NUMANodeState
 
 STATIC = "Static"
@@ -25,6 +26,8 @@ class MemoryPolicy:
     """Defects of v1.37.1 that are not to be reproduced (spec: README.md section 5)."""
     resizes: bool = False
     """Whether memory grows with a resize (extension exclusive-resize with its gate)."""
+    older: ReleaseRules = NEWEST_RULES
+    """Rules of an older release that decide in place of those of the newest."""
 
     def counts_as_a_whole(self, state: MemoryState, uid: str) -> bool:
         """Tell whether the machine is charged with the blocks of the pod itself, and not with its containers'.

@@ -25,7 +25,7 @@ def container_requests(pod: Pod, container: Container, gates: PodLevelGates) -> 
     """
     if gates.manages(pod) and not guaranteed_equivalent(container):
         return {}
-    return _amounts(container.requests)
+    return _amounts(gates.requests_of(container))
 
 
 def _amounts(resources: ResourceList) -> Requests | str:

@@ -46,8 +46,12 @@ def start(policy: MemoryPolicy, state: MemoryState, observer: Observer | None = 
         return DIFFERENT
     pods = _blocks_by_pod(policy, state)
 
+    # Up to v1.31 every number of every node is compared (rule memory-file-compared-by-number; spec: releases.md
+    # section 8).
+    is_equal = _is_equal_by_number if policy.older.memory_file_compared_by_number else _is_equal
+
     def is_recorded(expected: Nodes) -> bool:
-        return all(_is_equal(expected, state.nodes, node) for node in expected)
+        return all(is_equal(expected, state.nodes, node) for node in expected)
 
     # 3. Is it the state?
     if contested_nodes(pods):
@@ -104,6 +108,14 @@ def _is_equal(expected: Nodes, real: Nodes, node: int) -> bool:
     if left.assignments != right.assignments or sorted(left.cells) != sorted(right.cells):
         return False
     return all(_sums(expected, left.cells, name) == _sums(real, right.cells, name) for name in left.memory)
+
+
+def _is_equal_by_number(expected: Nodes, real: Nodes, node: int) -> bool:
+    """Compare what assignments change, each number of the node alone."""
+    left, right = expected[node], real[node]
+    if left.assignments != right.assignments or sorted(left.cells) != sorted(right.cells):
+        return False
+    return left.memory == right.memory
 
 
 def _sums(nodes: Nodes, cells: tuple[int, ...], resource: str) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from mooring.core.bits import NO_NODES, NUMAMask, mask_of, members
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod, QoS
+from mooring.core.release import NEWEST_RULES, ReleaseRules
 from mooring.memorymanager.account import charge, release
 from mooring.memorymanager.facts import (
     MemoryAssigned,
@@ -79,14 +80,16 @@ def allocate(
         affinity: the hint that the topology manager stored for it.
         observer: receives what was found.
     """
-    # 1-3. Only Guaranteed pods, no pod-level pods without both gates, only containers that ask for memory.
+    # 1-3. Only Guaranteed pods, no pod-level pods without both gates, only containers that ask for memory. Up to
+    # v1.36 a container of a pod-level pod may ask for none (rule empty-memory-request-is-served; spec: releases.md
+    # section 5).
     if pod.qos is not QoS.GUARANTEED or policy.gates.leaves_out(pod):
         return MemoryAllocated(state, reusable)
     requests = container_requests(pod, container, policy.gates)
     if isinstance(requests, str):
         _report(observer, pod, container, affinity, Chosen(NO_NODES, ""), (), requests)
         return MemoryRefusal(requests)
-    if not requests:
+    if not requests and not policy.older.empty_memory_request_is_served:
         return MemoryAllocated(state, reusable)
     # 4. From here on every error counts as a failure to pin.
     if observer is not None:
@@ -118,7 +121,7 @@ def _pinned(
     held = state.assignments.get(pod.uid, {})
     charged = {} if policy.counts_as_a_whole(state, pod.uid) else held
     leftover = leftover_for(policy.fixed_defects, reusable, pod, container.name, charged)
-    chosen = choose_nodes(state.nodes, requests, affinity, leftover)
+    chosen = choose_nodes(state.nodes, requests, affinity, leftover, policy.older)
     if isinstance(chosen, MemoryRefusal):
         _report(observer, pod, container, affinity, Chosen(NO_NODES, ""), (), chosen.message)
         return chosen
@@ -150,16 +153,22 @@ def _report(
 
 
 def choose_nodes(
-    nodes: Mapping[int, NUMANodeState], requests: Requests, affinity: Hint, leftover: Leftover = NOTHING_LEFT
+    nodes: Mapping[int, NUMANodeState],
+    requests: Requests,
+    affinity: Hint,
+    leftover: Leftover = NOTHING_LEFT,
+    older: ReleaseRules = NEWEST_RULES,
 ) -> Chosen | MemoryRefusal:
     """Return the nodes that serve the requests, or the kubelet's error.
 
     The affinity's nodes if they suffice; without an affinity the best default; else the best wider set around them.
     Reusable memory makes hints but does not count when the affinity is checked, so that it can lead to an extension.
+    Up to v1.31 nodes of different groups are taken as they are (rule violating-hints-accepted; spec: releases.md
+    section 8).
     """
     mask, preferred, way = affinity.mask, affinity.preferred, "affinity"
     if mask is None:
-        best = best_hint(calculate_hints(nodes, requests, leftover), NO_NODES)
+        best = best_hint(calculate_hints(nodes, requests, leftover), NO_NODES) if requests else None
         if best is None:
             return MemoryRefusal(NO_DEFAULT)
         if preferred and not best.preferred:
@@ -174,7 +183,8 @@ def choose_nodes(
         if preferred and not best.preferred:
             return MemoryRefusal(NO_PREFERRED_EXTENSION)
         mask, way = best.mask or NO_NODES, "extended"
-    if mask.bit_count() > 1 and _violates_groups(leftover.ungrouped(nodes), mask):
+    accepts_any = older.violating_hints_accepted
+    if not accepts_any and mask.bit_count() > 1 and _violates_groups(leftover.ungrouped(nodes), mask):
         return MemoryRefusal(VIOLATION)
     return Chosen(mask, way)
 

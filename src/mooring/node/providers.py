@@ -128,7 +128,7 @@ def container_hints(
     """Return the hints of each manager for one container, in the order of the managers."""
     cpu, memory = settings.cpu, settings.memory
     devices = device_hints.container_hints(
-        given.devices, given.reusable_devices, settings.numa_ids, pod, container, observer
+        given.devices, given.reusable_devices, settings.numa_ids, pod, container, observer, settings.release.rules
     )
     cpus = blocks = None
     if cpu is not None and is_resized(cpu, given.cpu, pod, container):
@@ -145,7 +145,7 @@ def pod_hints(
 ) -> tuple[ResourceHints | None, ...]:
     """Return the hints of each manager for a whole pod, in the order of the managers."""
     cpu, memory = settings.cpu, settings.memory
-    devices = device_hints.pod_hints(given.devices, settings.numa_ids, pod, observer)
+    devices = device_hints.pod_hints(given.devices, settings.numa_ids, pod, observer, settings.release.rules)
     cpus = blocks = None
     if cpu is not None and any(is_resized(cpu, given.cpu, pod, container) for container in pod.containers):
         cpus = cpu_resize.pod_hints(cpu, given.cpu, pod, observer)

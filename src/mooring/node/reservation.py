@@ -17,6 +17,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.gotext import quote
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.quantity import Quantity, QuantitySyntaxError
+from mooring.core.release import NEWEST_RULES, ReleaseRules
 from mooring.core.topology import TopologyError, discover_topology
 
 DEFAULT_EVICTION_HARD: Mapping[str, str] = {
@@ -89,8 +90,14 @@ def hugepages_resource(page_size_kib: int) -> str:
     return f"hugepages-{Quantity.of_bytes(page_size_kib * 1024)}"
 
 
-def reserve(config: KubeletConfig, info: MachineInfo) -> Reservation | str:
-    """Return what is kept for the system, or the kubelet's error text."""
+def reserve(config: KubeletConfig, info: MachineInfo, older: ReleaseRules = NEWEST_RULES) -> Reservation | str:
+    """Return what is kept for the system, or the kubelet's error text.
+
+    Args:
+        config: as written.
+        info: the kubelet's view of the machine.
+        older: rules of an older release.
+    """
     try:
         cpus = _explicit_cpus(config, info)
         kube = dict(config.kube_reserved)
@@ -99,9 +106,9 @@ def reserve(config: KubeletConfig, info: MachineInfo) -> Reservation | str:
             # An explicit set replaces both amounts of cpu.
             kube.pop("cpu", None)
             system["cpu"] = str(len(cpus))
-        kube_amounts = _amounts(kube, "--kube-reserved value failed to parse: ")
-        system_amounts = _amounts(system, "--system-reserved value failed to parse: ")
-        eviction = _memory_eviction(_thresholds(config), info.memory_capacity)
+        kube_amounts = _amounts(kube, "--kube-reserved value failed to parse: ", older)
+        system_amounts = _amounts(system, "--system-reserved value failed to parse: ", older)
+        eviction = _memory_eviction(_thresholds(config, older), info.memory_capacity)
     except _Refused as refused:
         return str(refused)
     capacity = _capacity(info)
@@ -144,7 +151,7 @@ def _explicit_cpus(config: KubeletConfig, info: MachineInfo) -> CPUSet:
     return cpus
 
 
-def _amounts(texts: Mapping[str, str], prefix: str) -> dict[str, Quantity]:
+def _amounts(texts: Mapping[str, str], prefix: str, older: ReleaseRules) -> dict[str, Quantity]:
     amounts: dict[str, Quantity] = {}
     for resource in sorted(texts):
         if resource not in RESERVABLE:
@@ -157,17 +164,19 @@ def _amounts(texts: Mapping[str, str], prefix: str) -> dict[str, Quantity]:
             ) from None
         if amount.nano < 0:
             raise _Refused(f"{prefix}resource quantity for {quote(resource)} cannot be negative: {texts[resource]}")
-        if resource == "cpu":
-            # Rounded to the nearest thousandth, halves up.
+        if resource == "cpu" and not older.reserved_cpu_not_rounded:
+            # Rounded to the nearest thousandth, halves up. Up to v1.36 the amount is kept exactly (rule
+            # reserved-cpu-not-rounded; spec: releases.md section 5).
             amount = Quantity.of_milli((amount.nano + _MILLI // 2) // _MILLI)
         amounts[resource] = amount
     return amounts
 
 
-def _thresholds(config: KubeletConfig) -> Mapping[str, str]:
+def _thresholds(config: KubeletConfig, older: ReleaseRules) -> Mapping[str, str]:
+    """Return the hard thresholds; up to v1.32 defaults are never merged (rule eviction-defaults-not-merged)."""
     if config.eviction_hard is None:
         return DEFAULT_EVICTION_HARD
-    if config.merge_default_eviction_settings:
+    if config.merge_default_eviction_settings and not older.eviction_defaults_not_merged:
         return {**DEFAULT_EVICTION_HARD, **config.eviction_hard}
     return config.eviction_hard
 

@@ -142,7 +142,13 @@ class ResizeAdmission:
         given, pod, observer = self.providers, self.pod, self.observer
         cpu, memory = self.settings.cpu, self.settings.memory
         devices = device_hints.container_hints(
-            given.devices, given.reusable_devices, self.settings.numa_ids, pod, container, observer
+            given.devices,
+            given.reusable_devices,
+            self.settings.numa_ids,
+            pod,
+            container,
+            observer,
+            self.settings.release.rules,
         )
         cpus = blocks = None
         if cpu is not None and cpu.resizes:
@@ -154,7 +160,8 @@ class ResizeAdmission:
     def _pod_hints(self) -> tuple[ResourceHints | None, ...]:
         given, pod, observer = self.providers, self.pod, self.observer
         cpu, memory = self.settings.cpu, self.settings.memory
-        devices = device_hints.pod_hints(given.devices, self.settings.numa_ids, pod, observer)
+        older = self.settings.release.rules
+        devices = device_hints.pod_hints(given.devices, self.settings.numa_ids, pod, observer, older)
         cpus = blocks = None
         if cpu is not None and cpu.resizes:
             cpus = cpu_resize.pod_hints(cpu, given.cpu, pod, observer)

@@ -24,7 +24,7 @@ from mooring.core.gates import DECODE_PREFIX, EXTENSION_GATES, FeatureGates, res
 from mooring.core.gotext import map_text, quote
 from mooring.core.machineinfo import CPUFacts, MachineInfo
 from mooring.core.plugins import PluginChoice
-from mooring.core.pod import PodLevelGates
+from mooring.core.pod import PodLevelGates, StatusSizes
 from mooring.core.release import NEWEST, Release, ReleaseRules
 from mooring.core.topology import Topology, TopologyError, discover_topology
 from mooring.cpumanager.chooser import CPUsChosen, CPUsWanted, Purpose
@@ -111,7 +111,7 @@ def build_settings(
     invalid = validate(config, gates)
     if invalid:
         return StartRefusal("validation", invalid)
-    reservation = reserve(config, info)
+    reservation = reserve(config, info, mooring.release.rules)
     if isinstance(reservation, str):
         return StartRefusal("reservation", reservation)
     unguarded = _options_without_their_gate(config, gates)
@@ -161,7 +161,15 @@ def _pod_level(gates: FeatureGates, older: ReleaseRules) -> PodLevelGates:
     """
     is_on = gates["PodLevelResources"]
     unknown = older.pod_level_pods_by_containers or (older.pod_level_pods_by_containers_without_gate and not is_on)
-    return PodLevelGates(is_on, gates["PodLevelResourceManagers"], unknown_to_managers=unknown)
+    return PodLevelGates(
+        is_on, gates["PodLevelResourceManagers"], unknown_to_managers=unknown, statuses=_statuses(gates, older)
+    )
+
+
+def _statuses(gates: FeatureGates, older: ReleaseRules) -> StatusSizes:
+    if not (older.status_resources_decide_size and gates["InPlacePodVerticalScaling"]):
+        return StatusSizes.NONE
+    return StatusSizes.APPS if older.status_of_init_containers_ignored else StatusSizes.APPS_AND_SIDECARS
 
 
 def _topology(info: MachineInfo) -> Topology | str:
@@ -331,6 +339,7 @@ def _memory_policy(
     if isinstance(reserved, str):
         return reserved
     resizes = EXCLUSIVE_RESIZE in mooring.extensions and gates[MEMORY_RESIZE_GATE]
+    older = mooring.release.rules
     return MemoryPolicy(
-        default_machine_state(info, reserved), _pod_level(gates, mooring.release.rules), fixed, resizes=resizes
+        default_machine_state(info, reserved), _pod_level(gates, older), fixed, resizes=resizes, older=older
     )

@@ -64,10 +64,9 @@ RULES = (
     ),
     ReleaseRule(
         "empty-memory-request-is-served",
-        since="1.36",
         until="1.36",
-        says="with PodLevelResourceManagers a container without memory requests runs through hint, extension and group "
-        "check with an empty request, and its entry in the state is null",
+        says="a container without memory requests in a pod that is Guaranteed by its pod-level resources runs through "
+        "hint, extension and group check with an empty request, and its entry in the state is an empty list",
         instead="such a container is left out",
         source="memorymanager, static policy; spec: releases.md section 5, rule 4",
     ),

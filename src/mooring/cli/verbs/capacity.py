@@ -84,7 +84,7 @@ def _subject(inputs: NodeOptions, pod: str, shape: str) -> Subject:
 
     question = question_of(inputs)
     if shape:
-        return Subject(described_pod(shape, PodGates.of(question.config.feature_gates)), question)
+        return Subject(described_pod(shape, PodGates.of_node(question.config, question.mooring)), question)
     return named_subject(question, pod)
 
 

@@ -194,7 +194,7 @@ class _ScenarioRun:
         pod = timeline.kubelet.node.active.get(step.uid)
         if pod is None:
             raise InputError("no such pod runs", field="resize.uid", remedy="admit it first")
-        gates = PodGates.of(timeline.kubelet.settings.config.feature_gates, self._scenario.mooring.extensions)
+        gates = PodGates.of_node(timeline.kubelet.settings.config, self._scenario.mooring)
         # Amounts that are not named stay what they are in the specification, also where they were not granted.
         wanted = timeline.wanting().get(step.uid, pod)
         try:

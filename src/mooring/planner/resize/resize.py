@@ -102,7 +102,7 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> ResizeA
     named = _named(plan, name)
     pod = named.pod
     wanted = resizing_of(pod, named.container, asked)
-    gates = PodGates.of(question.config.feature_gates, question.mooring.extensions)
+    gates = PodGates.of_node(question.config, question.mooring)
     changed = resized_pod(pod, wanted, gates)
     if plan.kubelet is None or pod.uid not in plan.kubelet.node.active:
         return ResizeAnswer(plan, pod, wanted)
