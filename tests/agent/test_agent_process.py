@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.agent.process import PATIENCE, Manager, World, agent_in, begun
 from tests.agent.whole_agent import until
+from tests.cli.command import EXECUTED
 
 from mooring.service.daemon import SOCKET, WATCHDOG
 
@@ -97,7 +98,7 @@ def test_changes_of_the_file_are_taken_up_or_refused_while_containers_run(tmp_pa
         agent.configure("onRejectoin: evict")
         until(lambda: agent.status["configuration"]["refusal"], "the mistake was seen", seconds=PATIENCE)
         refusal = agent.status["configuration"]["refusal"]
-        assert refusal == f"{agent.file}:5: onRejectoin: is not known; did you mean onRejection?"
+        assert refusal == f"{agent.file}:14: onRejectoin: is not known; did you mean onRejection?"
         assert agent.status["ready"], "the old configuration goes on"
         agent.configure("logLevel: debug")
         assert agent.process is not None
@@ -136,7 +137,8 @@ import os, sys
 from mooring.agent.nri.session import Session
 
 def register(session):
-    print(*sorted(name for name in sys.modules if name.split(".")[0] in {heavy!r} or name in {own!r}))
+    exec({executed!r}, names := {{"sys": sys}})
+    print(*sorted(name for name in names["executed"] if name.split(".")[0] in {heavy!r} or name in {own!r}))
     sys.stdout.flush()
     os._exit(0)
 
@@ -152,7 +154,7 @@ def test_an_agent_that_the_runtime_starts_registers_before_it_imports_or_reads_a
     ours, theirs = socket.socketpair()
     with ours, theirs:
         done = subprocess.run(
-            [sys.executable, "-c", _AT_REGISTRATION.format(heavy=HEAVY, own=OWN)],
+            [sys.executable, "-c", _AT_REGISTRATION.format(heavy=HEAVY, own=OWN, executed=EXECUTED)],
             env={**os.environ, "NRI_PLUGIN_SOCKET": str(ours.fileno()), "NRI_PLUGIN_IDX": "50"},
             pass_fds=[ours.fileno()],
             capture_output=True,

@@ -23,6 +23,14 @@ NODE = ("--machine", "epyc-7763-2s-nps4", "--config", str(EXAMPLES / "kubelet.ya
 PODS = ("-f", str(EXAMPLES / "pods.yaml"))
 
 
+EXECUTED = """
+found = {name: module for name, module in sys.modules.items() if type(module).__name__ != "_LazyModule"}
+executed = {name for name, module in found.items() if not hasattr(module, "__path__")}
+executed |= {".".join(name.split(".")[:size]) for name in executed for size in range(1, name.count(".") + 1)}
+"""
+"""Program text: the modules that were executed, and the packages that have one of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answered:
     """What a command came to."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import yaml
@@ -89,12 +89,14 @@ def test_the_verb_checks_a_file(tmp_path: Path) -> None:
 def test_without_the_packages_of_the_extra_one_line_names_the_remedy(tmp_path: Path) -> None:
     file = tmp_path / "extender.yaml"
     file.write_text(f"kind: {KIND}\n", encoding="utf-8")
-    with mock.patch.dict(sys.modules, {"lightkube": None}):
-        for name in ("mooring.scheduling.extender.run", "mooring.service.cluster.apiserver"):
-            sys.modules.pop(name, None)
-        answer = mooring("extender", "--config", file)
-    assert answer.code == 2
-    assert "pip install '.[kube]' in a clone of Mooring" in answer.complaint
+    code = (
+        "import sys; sys.modules['lightkube'] = None; from mooring.cli.main import run; "
+        f"sys.exit(run(['extender', '--config', {str(file)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "pip install '.[kube]' in a clone of Mooring" in done.stderr
 
 
 def test_a_kubeconfig_that_cannot_be_used_is_told_before_anything_begins(tmp_path: Path) -> None:

@@ -13,6 +13,12 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem, ShellComplete
 
+from mooring.cli.lazy import lazily
+
+with lazily():
+    from click import shell_completion
+
+
 SHELLS: Final = ("bash", "zsh", "fish")
 
 _FILES: Final = 0
@@ -29,9 +35,7 @@ def script(command: click.Command, shell: str, program: str, variable: str) -> s
         program: its name.
         variable: the environment variable by which the script asks.
     """
-    from click.shell_completion import get_completion_class  # noqa: PLC0415 - only for this verb
-
-    kind = get_completion_class(shell)
+    kind = shell_completion.get_completion_class(shell)
     if kind is None:
         raise ValueError(f"click knows no shell {shell!r}")
     found = kind(command, {}, program, variable)

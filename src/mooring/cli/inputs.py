@@ -8,18 +8,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mooring.cli.lazy import lazily
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 
+with lazily():
+    from mooring.agent import configuration as agent_configuration
+    from mooring.checkpoint import store
+    from mooring.discovery import loader
+    from mooring.kubelet import kubelet
+    from mooring.manifest import configuration as node_configuration
+    from mooring.manifest import defaults, pod_files, steps
+    from mooring.manifest import devices as node_devices
+    from mooring.manifest import documents as manifest_documents
+    from mooring.planner import plan as planning
+    from mooring.planner import question
+    from mooring.planner.nodearchive import layout, reader
+    from mooring.service import options as service_options
+
+
 if TYPE_CHECKING:
     from mooring.core.machine import Machine
     from mooring.core.pod import Pod
-    from mooring.kubelet.kubelet import StateTexts
     from mooring.manifest.configuration import NodeConfiguration
     from mooring.planner.nodearchive.reader import NodeArchive
     from mooring.planner.plan import Plan
-    from mooring.planner.question import Question
 
 STANDARD_INPUT = "-"
 
@@ -50,23 +64,15 @@ def plan_of(options: NodeOptions) -> Plan:
     Raises:
         InputError: something cannot be read or understood.
     """
-    from mooring.planner.plan import make_plan  # noqa: PLC0415 - the engine is not needed for --help
-
-    return make_plan(question_of(options))
+    return planning.make_plan(question_of(options))
 
 
-def question_of(options: NodeOptions) -> Question:
+def question_of(options: NodeOptions) -> question.Question:
     """Read everything that a plan needs.
 
     Raises:
         InputError: something cannot be read or understood.
     """
-    from mooring.manifest.defaults import PodGates  # noqa: PLC0415 - as above
-    from mooring.manifest.devices import offered_devices  # noqa: PLC0415 - after the options are known to be good
-    from mooring.manifest.pod_files import load_pods  # noqa: PLC0415 - as above
-    from mooring.manifest.steps import cpu_list  # noqa: PLC0415 - as above
-    from mooring.planner.question import Question  # noqa: PLC0415 - as above
-
     _check_standard_input(options)
     archive = read_node(options.node)
     state = archive.state() if archive and not options.state else _read_state(options.state)
@@ -75,12 +81,12 @@ def question_of(options: NodeOptions) -> Question:
     noticed = list(configuration.findings)
     if archive:
         noticed += archive.findings(configuration, _replaced(options))
-    gates = PodGates.of_node(configuration.kubelet, configuration.mooring)
+    gates = defaults.PodGates.of_node(configuration.kubelet, configuration.mooring)
     if archive and not options.active:
         active = archive.pods(gates, noticed.append)
     else:
-        active = load_pods(options.active, gates=gates, report=noticed.append)
-    pods = load_pods(options.manifests, gates=gates, report=noticed.append)
+        active = pod_files.load_pods(options.active, gates=gates, report=noticed.append)
+    pods = pod_files.load_pods(options.manifests, gates=gates, report=noticed.append)
     if options.manifests and not pods:
         raise InputError(
             "there is no pod in the manifests",
@@ -88,24 +94,26 @@ def question_of(options: NodeOptions) -> Question:
             remedy="give pods or workloads with -f",
         )
     _check_distinct(active, pods, "in the node archive" if archive and not options.active else "given with --active")
-    return Question(
+    return question.Question(
         machine,
         configuration.kubelet,
         configuration.mooring,
         tuple(pods),
         tuple(active),
         state,
-        offered_devices(configuration.devices, machine.pci),
+        node_devices.offered_devices(configuration.devices, machine.pci),
         tuple(noticed),
-        offline=cpu_list(options.offline, "--offline") if options.offline else CPUSet(),
+        offline=steps.cpu_list(options.offline, "--offline") if options.offline else CPUSet(),
     )
 
 
 def _replaced(options: NodeOptions) -> list[str]:
     """Return the parts of a node archive in whose place something else was given."""
-    from mooring.planner.nodearchive.layout import CONFIGURATION_PART, PODS_PART, STATE_PART  # noqa: PLC0415 - as above
-
-    given = ((CONFIGURATION_PART, options.config), (STATE_PART, options.state), (PODS_PART, options.active))
+    given = (
+        (layout.CONFIGURATION_PART, options.config),
+        (layout.STATE_PART, options.state),
+        (layout.PODS_PART, options.active),
+    )
     return [part for part, value in given if value]
 
 
@@ -155,9 +163,7 @@ def read_node(source: str) -> NodeArchive | None:
     """
     if not source:
         return None
-    from mooring.planner.nodearchive.reader import open_node  # noqa: PLC0415 - only where it is asked for
-
-    return open_node(source)
+    return reader.open_node(source)
 
 
 def read_machine(machine: str, node: str) -> Machine:
@@ -170,9 +176,7 @@ def read_machine(machine: str, node: str) -> Machine:
 
 
 def _machine(machine: str, archive: NodeArchive | None) -> Machine:
-    from mooring.discovery.loader import load_machine  # noqa: PLC0415 - as above
-
-    return archive.machine() if archive and not machine else load_machine(machine)
+    return archive.machine() if archive and not machine else loader.load_machine(machine)
 
 
 def read_config(paths: Sequence[str], archive: NodeArchive | None = None) -> NodeConfiguration:
@@ -182,15 +186,13 @@ def read_config(paths: Sequence[str], archive: NodeArchive | None = None) -> Nod
         paths: the files of ``--config``.
         archive: where it comes from when there are none.
     """
-    from mooring.manifest.configuration import configuration_of  # noqa: PLC0415 - as above
-
     if archive and not paths:
         collected = archive.configuration()
         if collected is not None:
             return collected
     if paths:
         return _configuration(paths)
-    configuration = configuration_of(())
+    configuration = node_configuration.configuration_of(())
     finding = Finding(
         "warning",
         "configuration",
@@ -201,38 +203,34 @@ def read_config(paths: Sequence[str], archive: NodeArchive | None = None) -> Nod
     return replace(configuration, findings=(finding,))
 
 
-def _configuration(paths: Sequence[str]) -> NodeConfiguration:
+def _configuration(paths: Sequence[str]) -> node_configuration.NodeConfiguration:
     """Read files; those of a node that the agent manages say what the agent would do there."""
-    from mooring.manifest import devices  # noqa: PLC0415 - as above
-    from mooring.manifest.configuration import NodeConfiguration, configuration_of  # noqa: PLC0415 - as above
-    from mooring.manifest.documents import load_documents  # noqa: PLC0415 - as above
-    from mooring.service.options import AGENT_CONFIGURATION  # noqa: PLC0415 - as above
+    documents = [document for path in paths for document in manifest_documents.load_documents(path)]
+    if not any(
+        isinstance(one.content, dict) and one.content.get("kind") == service_options.AGENT_CONFIGURATION
+        for one in documents
+    ):
+        return node_configuration.configuration_of(documents)
+    declared = [
+        one for one in documents if isinstance(one.content, dict) and one.content.get("kind") == node_devices.KIND
+    ]
+    found = agent_configuration.agent_configuration((one for one in documents if one not in declared), ", ".join(paths))
+    return node_configuration.NodeConfiguration(
+        found.kubelet, found.mooring, node_configuration.configuration_of(declared).devices, found.findings
+    )
 
-    documents = [document for path in paths for document in load_documents(path)]
-    if not any(isinstance(one.content, dict) and one.content.get("kind") == AGENT_CONFIGURATION for one in documents):
-        return configuration_of(documents)
-    from mooring.agent.configuration import agent_configuration  # noqa: PLC0415 - heavy, and only for its own file
 
-    declared = [one for one in documents if isinstance(one.content, dict) and one.content.get("kind") == devices.KIND]
-    found = agent_configuration((one for one in documents if one not in declared), ", ".join(paths))
-    return NodeConfiguration(found.kubelet, found.mooring, configuration_of(declared).devices, found.findings)
-
-
-def _read_state(folder: str) -> StateTexts:
+def _read_state(folder: str) -> kubelet.StateTexts:
     """Read the state files of a kubelet root directory; they are never written.
 
     Raises:
         InputError: there is no such directory, or a file in it cannot be read.
     """
-    from mooring.kubelet.kubelet import StateTexts  # noqa: PLC0415 - with the engine behind it
-
     if not folder:
-        return StateTexts()
-    from mooring.checkpoint.store import StateFolder  # noqa: PLC0415 - only where it is asked for
-
+        return kubelet.StateTexts()
     check_folder(folder, "--state")
-    files = StateFolder(Path(folder))
-    return StateTexts(files.read_cpu(), files.read_memory())
+    files = store.StateFolder(Path(folder))
+    return kubelet.StateTexts(files.read_cpu(), files.read_memory())
 
 
 def check_folder(folder: str, option: str, *, may_be_missing: bool = False) -> None:

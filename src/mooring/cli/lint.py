@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.inputs import NodeOptions, question_of
+from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
 from mooring.cli.terminal import text_for
 from mooring.core.cpuset import CPUSet
@@ -26,6 +27,10 @@ from mooring.planner.isolation.holders import Assignments, assignments_of
 from mooring.planner.isolation.lint import lint
 from mooring.planner.plan import make_plan
 from mooring.render.wording import clean
+
+with lazily():
+    from mooring.planner.isolation import lint as isolation_lint
+
 
 if TYPE_CHECKING:
     from mooring.core.machine import Finding
@@ -49,9 +54,7 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
     findings = lint(read_isolation(tree, _online(question.machine.info), modes), assignments)
     name = question.machine.name
     if form == "json":
-        from mooring.planner.isolation.lint import isolation_document  # noqa: PLC0415 - only for this format
-
-        emit_document(json_text(isolation_document(name, assignments, findings)), to)
+        emit_document(json_text(isolation_lint.isolation_document(name, assignments, findings)), to)
     else:
         emit(_lint_text(name, assignments, findings, to), to)
     return NO if any(finding.severity == "warning" for finding in findings) else YES

@@ -24,6 +24,11 @@ PERIOD = 2.0
 """Seconds between two pictures."""
 
 
+def this_terminal() -> Console:
+    """Return the terminal of this process."""
+    return Console()
+
+
 def live_view(socket: str) -> tuple[NodeView, bool]:
     """Return the picture of the node as it is, and whether its agent is ready.
 

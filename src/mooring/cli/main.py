@@ -10,14 +10,20 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 import click
 
 from mooring import KUBELET_VERSION, __version__
+from mooring.cli.lazy import lazily
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+with lazily():
+    import difflib
+    import traceback
+
+    from click import shell_completion
+
+    from mooring.cli import completion, output
+    from mooring.core import errors
 
 BAD_INPUT = 2
 DEFECT = 70
@@ -103,18 +109,15 @@ class _Verbs(click.Group):
         """Find a verb, and name the nearest one for a misspelt one."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in VERBS:
-            from difflib import get_close_matches  # noqa: PLC0415 - only for mistakes
-
-            near = get_close_matches(name, VERBS, n=1)
+            near = difflib.get_close_matches(name, VERBS, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; verbs are {', '.join(sorted(VERBS))}"
             raise click.UsageError(f"no such verb: {name!r:.80}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[shell_completion.CompletionItem]:
         """Complete verbs without importing them, and options."""
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for shells
-
-        verbs = [CompletionItem(name, help=VERBS[name]) for name in sorted(VERBS) if name.startswith(incomplete)]
+        names = [name for name in sorted(VERBS) if name.startswith(incomplete)]
+        verbs = [shell_completion.CompletionItem(name, help=VERBS[name]) for name in names]
         return verbs + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
@@ -146,9 +149,7 @@ def kubectl_main() -> None:
 
 def kubectl_complete_main() -> None:
     """Answer kubectl, which starts ``kubectl_complete-mooring`` to complete ``kubectl mooring``."""
-    from mooring.cli.completion import complete_for_kubectl  # noqa: PLC0415 - only for shells
-
-    complete_for_kubectl(cli, sys.argv[1:])
+    completion.complete_for_kubectl(cli, sys.argv[1:])
 
 
 def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
@@ -160,9 +161,7 @@ def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
     """
     instruction = os.environ.get(COMPLETION)
     if instruction:
-        from click.shell_completion import shell_complete  # noqa: PLC0415 - only for shells
-
-        return shell_complete(cli, {}, PROGRAM, COMPLETION, instruction)
+        return shell_completion.shell_complete(cli, {}, PROGRAM, COMPLETION, instruction)
     # What no terminal of this encoding can show is escaped: an answer with a strange name is better than none.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -175,9 +174,7 @@ def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
         except (KeyboardInterrupt, click.Abort, Exception) as error:  # noqa: BLE001 - the last place to say something
             code = _complain(error, arguments, program)
     except BrokenPipeError:
-        from mooring.cli.output import drop_unwritten  # noqa: PLC0415 - only then
-
-        drop_unwritten()
+        output.drop_unwritten()
         code = _READER_GONE
     return code
 
@@ -197,8 +194,6 @@ def _complain(error: BaseException, arguments: Sequence[str], program: str) -> i
     """
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
-    from mooring.core.errors import MooringError  # noqa: PLC0415 - help and completion need no core
-
     if isinstance(error, BrokenPipeError):
         raise error
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
@@ -208,7 +203,7 @@ def _complain(error: BaseException, arguments: Sequence[str], program: str) -> i
         click.echo(error.format_message(), err=True)
     elif isinstance(error, click.ClickException):
         click.echo(_usage_line(error, arguments, program), err=True)
-    elif isinstance(error, MooringError):
+    elif isinstance(error, errors.MooringError):
         click.echo(f"mooring: {error}", err=True)
     else:
         _report_defect(error)
@@ -241,6 +236,4 @@ def _report_defect(error: BaseException) -> None:
         err=True,
     )
     if os.environ.get(TRACEBACK):
-        from traceback import print_exception  # noqa: PLC0415 - only on demand
-
-        print_exception(error)
+        traceback.print_exception(error)

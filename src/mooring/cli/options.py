@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+from mooring.cli.lazy import lazily
+
+with lazily():
+    from click import shell_completion
+
+    from mooring.discovery import shipped as shipped_machines
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def complete_file(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_file(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[shell_completion.CompletionItem]:
     """Let the shell complete a file."""
-    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for shells
-
-    return [CompletionItem(incomplete, type="file")]
+    return [shell_completion.CompletionItem(incomplete, type="file")]
 
 
-def complete_folder(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_folder(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[shell_completion.CompletionItem]:
     """Let the shell complete a directory."""
-    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for shells
-
-    return [CompletionItem(incomplete, type="dir")]
+    return [shell_completion.CompletionItem(incomplete, type="dir")]
 
 
-def _complete_machine(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_machine(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[shell_completion.CompletionItem]:
     """Complete the name of a shipped machine; what begins none of them is a file."""
-    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for shells
-
-    from mooring.discovery.shipped import SHIPPED  # noqa: PLC0415 - only for shells
-
     named = [
-        CompletionItem(name, help=shipped.description)
-        for name, shipped in SHIPPED.items()
+        shell_completion.CompletionItem(name, help=shipped.description)
+        for name, shipped in shipped_machines.SHIPPED.items()
         if name.startswith(incomplete)
     ]
     return named or complete_file(context, parameter, incomplete)

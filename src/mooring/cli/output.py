@@ -5,6 +5,7 @@ Documents are UTF-8; texts for people are in the encoding of the terminal.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -14,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mooring.cli.lazy import lazily
 from mooring.core.errors import InputError
+
+with lazily():
+    import msgspec
+
 
 if TYPE_CHECKING:
     from mooring.core.machine import Finding
@@ -50,14 +56,10 @@ def _ended(text: str) -> str:
 
 def json_text(document: Any) -> str:
     """Return a document as indented JSON."""
-    import msgspec  # noqa: PLC0415 - only for documents
-
     try:
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
     except UnicodeEncodeError:
         # A name with bytes that are not UTF-8, as a file can have: JSON can escape what UTF-8 cannot say.
-        import json  # noqa: PLC0415 - for these only
-
         return json.dumps(msgspec.to_builtins(document), indent=2)
 
 

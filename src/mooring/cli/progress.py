@@ -8,6 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
+from mooring.cli.lazy import lazily
+
+with lazily():
+    from rich import console as rich_console
+    from rich import progress as rich_progress
+
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -66,24 +73,14 @@ class Watched:
         sys.stdout.flush()
         self._progress.start()
 
-    def _begun(self, done: int) -> Progress:
-        from rich.console import Console  # noqa: PLC0415 - only for the bar
-        from rich.progress import (  # noqa: PLC0415 - as above
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-
-        progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
+    def _begun(self, done: int) -> rich_progress.Progress:
+        progress = rich_progress.Progress(
+            rich_progress.TextColumn("{task.description}", markup=False),
+            rich_progress.BarColumn(),
+            rich_progress.MofNCompleteColumn(),
+            rich_progress.TimeElapsedColumn(),
+            rich_progress.TimeRemainingColumn(),
+            console=rich_console.Console(stderr=True),
             transient=True,
             # Answers on standard output are not the bar's business, least of all when they go to a file.
             redirect_stdout=False,

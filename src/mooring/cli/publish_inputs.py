@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mooring.cli.lazy import lazily
 from mooring.core.errors import InputError
+
+with lazily():
+    from mooring.cli import inputs
+    from mooring.discovery import loader
+    from mooring.manifest import configuration as node_configuration
+    from mooring.publisher import facts_document as facts_documents
+    from mooring.publisher import kubelet_source as kubelet_sources
+    from mooring.publisher import naming, objects
+    from mooring.service import podresources
+    from mooring.service.cluster import apiserver
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,9 +64,7 @@ def described_node(asked: Asked) -> Plan:
     Raises:
         InputError: something cannot be read or understood.
     """
-    from mooring.cli.inputs import NodeOptions, plan_of  # noqa: PLC0415 - after the options are known to be good
-
-    return plan_of(NodeOptions((), asked.machine, asked.config, asked.state, asked.active, asked.node))
+    return inputs.plan_of(inputs.NodeOptions((), asked.machine, asked.config, asked.state, asked.active, asked.node))
 
 
 def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
@@ -63,31 +73,26 @@ def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:
     Raises:
         InputError: there is no root directory, or the configuration or the machine cannot be used.
     """
-    from mooring.cli.inputs import check_folder  # noqa: PLC0415 - after the options are known to be good
-    from mooring.publisher.kubelet_source import KubeletSource  # noqa: PLC0415 - as above
-    from mooring.publisher.naming import APINames  # noqa: PLC0415 - as above
-    from mooring.service.podresources import PodResourcesClient  # noqa: PLC0415 - as above
-
     for option, value in (("--node", asked.node), ("--active", asked.active)):
         if value:
             raise InputError("describes a node, and --pod-resources names one that runs", field=option)
     root = asked.state or KUBELET_ROOT
-    check_folder(root, "--state")
+    inputs.check_folder(root, "--state")
 
     def load() -> NodeFacts:
         return _facts(asked.config or (f"{root}/config.yaml",), asked.machine)
 
     load()  # a mistake is reported now, not after the first pause
-    names = None if asked.dry_run else APINames(connector(asked.kubeconfig), asked.name)
+    names = None if asked.dry_run else naming.APINames(connector(asked.kubeconfig), asked.name)
     path = asked.pod_resources or f"{root}/{_SOCKET}"
-    client = PodResourcesClient(path)
+    client = podresources.PodResourcesClient(path)
 
     def end() -> None:
         client.close()
         if names is not None:
             names.close()
 
-    return KubeletSource(asked.name, Path(root), load, client, socket=Path(path), names=names), end
+    return kubelet_sources.KubeletSource(asked.name, Path(root), load, client, socket=Path(path), names=names), end
 
 
 def connector(kubeconfig: str) -> Callable[[], Cluster]:
@@ -96,19 +101,12 @@ def connector(kubeconfig: str) -> Callable[[], Cluster]:
     Raises:
         InputError: the kubeconfig cannot be used.
     """
-    from mooring.service.cluster.apiserver import cluster_of, configuration_of  # noqa: PLC0415 - needs the extra
-
-    configuration_of(kubeconfig or None)  # a mistake is reported now
-    return lambda: cluster_of(configuration_of(kubeconfig or None))
+    apiserver.configuration_of(kubeconfig or None)  # a mistake is reported now
+    return lambda: apiserver.cluster_of(apiserver.configuration_of(kubeconfig or None))
 
 
-def _facts(config: tuple[str, ...], machine: str) -> NodeFacts:
-    from mooring.discovery.loader import load_machine  # noqa: PLC0415 - after the options are known to be good
-    from mooring.manifest.configuration import load_config  # noqa: PLC0415 - as above
-    from mooring.publisher.facts_document import essential  # noqa: PLC0415 - as above
-    from mooring.publisher.objects import NodeFacts  # noqa: PLC0415 - as above
-
-    configuration, found = load_config(*config), load_machine(machine)
+def _facts(config: tuple[str, ...], machine: str) -> objects.NodeFacts:
+    configuration, found = node_configuration.load_config(*config), loader.load_machine(machine)
     if found.info_error:
         raise InputError(f"cannot be described: {found.info_error}", source=found.name)
-    return NodeFacts(essential(found.info), configuration.kubelet, configuration.mooring)
+    return objects.NodeFacts(facts_documents.essential(found.info), configuration.kubelet, configuration.mooring)

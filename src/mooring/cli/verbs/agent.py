@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from mooring.cli import options
+from mooring.cli.lazy import lazily
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import NO, YES, emit
 from mooring.core.errors import InputError
+
+with lazily():
+    from mooring.agent import run, startup, uninstall
+    from mooring.agent.nri import plugin, types
+    from mooring.publisher import background
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,14 +74,10 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
     """
     try:
         given = None if leave else _given()
-        from mooring.agent.startup import AgentCommand  # noqa: PLC0415 - needs the extra
-
-        asked = AgentCommand(config, _absolute(state_dir), _absolute(nri_socket), machine)
+        asked = startup.AgentCommand(config, _absolute(state_dir), _absolute(nri_socket), machine)
         if leave:
             return _left(asked)
-        from mooring.agent.run import run_agent  # noqa: PLC0415 - as above
-
-        run_agent(asked, publish=_publisher, given=given)
+        run.run_agent(asked, publish=_publisher, given=given)
     except ModuleNotFoundError as error:
         if (error.name or "mooring").startswith("mooring"):
             raise
@@ -93,14 +97,11 @@ def _given() -> Session | None:
     """
     if "NRI_PLUGIN_SOCKET" not in os.environ:
         return None
-    from mooring.agent.nri.plugin import given_by  # noqa: PLC0415 - as above
-    from mooring.agent.nri.types import MisuseError, NRIError  # noqa: PLC0415 - needs the extra
-
     try:
-        return given_by(os.environ)
-    except MisuseError as error:
+        return plugin.given_by(os.environ)
+    except types.MisuseError as error:
         raise InputError(str(error), remedy="start the agent without it") from None
-    except NRIError as error:
+    except types.NRIError as error:
         problem = f"the runtime that started the agent does not take it: {error}"
         remedy = "check the name of the program, such as 50-mooring, and the runtime's log"
         raise InputError(problem, remedy=remedy) from None
@@ -109,15 +110,11 @@ def _given() -> Session | None:
 def _publisher(
     kubelet: Callable[[], Kubelet | None], connect: Callable[[], Cluster], node: str, report: Report
 ) -> RunningPublisher:
-    from mooring.publisher.background import PublisherThread  # noqa: PLC0415 - only where it is asked for
-
-    return PublisherThread(kubelet, connect, node, report)
+    return background.PublisherThread(kubelet, connect, node, report)
 
 
 def _left(asked: AgentCommand) -> int:
-    from mooring.agent.uninstall import uninstall  # noqa: PLC0415 - needs the extra
-
-    left = uninstall(asked)
+    left = uninstall.uninstall(asked)
     containers = "1 container" if left.containers == 1 else f"{left.containers} containers"
     quotas = "1 group has its" if left.quotas == 1 else f"{left.quotas} groups have their"
     emit(f"{containers} may use every CPU and memory node again, and {quotas} CFS quota back.")
@@ -127,6 +124,4 @@ def _left(asked: AgentCommand) -> int:
 
 
 def _absolute(path: str) -> str:
-    from pathlib import Path  # noqa: PLC0415 - help needs none
-
     return str(Path(path).absolute()) if path else ""

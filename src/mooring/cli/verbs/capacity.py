@@ -8,7 +8,17 @@ import click
 
 from mooring.cli import options
 from mooring.cli.inputs import NodeOptions, question_of
+from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+
+with lazily():
+    from mooring.cli.text import capacity as text
+    from mooring.manifest import defaults
+    from mooring.planner import picture as pictures
+    from mooring.planner.capacity import capacity as counting
+    from mooring.planner.capacity import capacity_document, replicas
+    from mooring.render import svg
+
 
 if TYPE_CHECKING:
     from mooring.planner.capacity.capacity import Capacity
@@ -64,43 +74,31 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
     check_destination(to)
     capacity = _capacity(_subject(NodeOptions(**inputs), pod, shape), limit, at_least)
     if form == "json":
-        from mooring.planner.capacity.capacity_document import capacity_document  # noqa: PLC0415 - only for this format
-
-        emit_document(json_text(capacity_document(capacity, at_least)), to)
+        emit_document(json_text(capacity_document.capacity_document(capacity, at_least)), to)
     else:
         warn(capacity.plan.findings)
         if form == "svg":
             emit_document(_svg(capacity), to)
         else:
-            from mooring.cli.text.capacity import capacity_text  # noqa: PLC0415 - rich is not needed for JSON
-
-            emit(capacity_text(capacity, at_least, wide=form == "wide", to=to), to)
+            emit(text.capacity_text(capacity, at_least, wide=form == "wide", to=to), to)
     return YES if capacity.can_be_asked and len(capacity.replicas) >= at_least else NO
 
 
-def _subject(inputs: NodeOptions, pod: str, shape: str) -> Subject:
-    from mooring.manifest.defaults import PodGates  # noqa: PLC0415 - after the options are known to be good
-    from mooring.planner.capacity.replicas import Subject, described_pod, named_subject  # noqa: PLC0415 - as above
-
+def _subject(inputs: NodeOptions, pod: str, shape: str) -> replicas.Subject:
     question = question_of(inputs)
     if shape:
-        return Subject(described_pod(shape, PodGates.of_node(question.config, question.mooring)), question)
-    return named_subject(question, pod)
+        gates = defaults.PodGates.of_node(question.config, question.mooring)
+        return replicas.Subject(replicas.described_pod(shape, gates), question)
+    return replicas.named_subject(question, pod)
 
 
 def _capacity(subject: Subject, limit: int | None, at_least: int) -> Capacity:
-    from mooring.planner.capacity.capacity import capacity_of  # noqa: PLC0415 - as above
-    from mooring.planner.capacity.replicas import MOST  # noqa: PLC0415 - as above
-
-    if limit is None and at_least > MOST:
+    if limit is None and at_least > replicas.MOST:
         limit = at_least
-    return capacity_of(subject, limit)
+    return counting.capacity_of(subject, limit)
 
 
 def _svg(capacity: Capacity) -> str:
-    from mooring.planner.picture import plan_view  # noqa: PLC0415 - only for this format
-    from mooring.render.svg import svg_text  # noqa: PLC0415 - as above
-
     if not capacity.can_be_asked and capacity.plan.refusal is not None:
         click.echo(f"The kubelet would not start: {capacity.plan.refusal.message}", err=True)
-    return svg_text(plan_view(capacity.after))
+    return svg.svg_text(pictures.plan_view(capacity.after))

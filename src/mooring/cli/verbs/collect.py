@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
+from mooring.cli.lazy import lazily
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import (
     STANDARD_OUTPUT,
@@ -20,6 +21,11 @@ from mooring.cli.output import (
 )
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
+
+with lazily():
+    from mooring.cli import collect_inputs
+    from mooring.cli.text import collect as text
+
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,9 +117,9 @@ def command(
         raise InputError("is missing", field="--to", remedy="name the archive, such as node.tar.gz, or give --dry-run")
     if not dry_run:
         check_destination(to)
-    from mooring.cli.collect_inputs import CollectOptions, collection_of  # noqa: PLC0415 - after the options are good
-
-    collection = collection_of(CollectOptions(root, kubelet_root, config, pods, node_name, version, cluster, anonymous))
+    collection = collect_inputs.collection_of(
+        collect_inputs.CollectOptions(root, kubelet_root, config, pods, node_name, version, cluster, anonymous)
+    )
     packed = b"" if dry_run else collection.packed()
     if not dry_run:
         write_answer(packed, to)
@@ -135,15 +141,10 @@ def _unread(about: NodeArchiveDocument) -> Iterator[Finding]:
 def _tell(about: NodeArchiveDocument, packed: int, written: str, form: str) -> None:
     # An archive on standard output leaves no room there for anything else.
     aside = written == STANDARD_OUTPUT
-    if form == "json":
-        text = json_text(about)
-    else:
-        from mooring.cli.text.collect import collect_text  # noqa: PLC0415 - rich is not needed for JSON
-
-        text = collect_text(about, packed, written)
+    answer = json_text(about) if form == "json" else text.collect_text(about, packed, written)
     if aside:
-        click.echo(text.rstrip("\n"), err=True)
+        click.echo(answer.rstrip("\n"), err=True)
     elif form == "json":
-        emit_document(text)
+        emit_document(answer)
     else:
-        emit(text)
+        emit(answer)

@@ -8,11 +8,19 @@ import click
 
 from mooring.cli import options
 from mooring.cli.inputs import NodeOptions
+from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.cli.progress import Watched
+
+with lazily():
+    from mooring.cli import compare_inputs, progress
+    from mooring.cli.text import compare as text
+    from mooring.planner.compare import combinations, comparison_document
+    from mooring.planner.compare import comparison as comparing
+    from mooring.planner.compare import plot as comparison_plots
+    from mooring.render import plot as render_plot
+
 
 if TYPE_CHECKING:
-    from mooring.planner.compare.combinations import Dimension
     from mooring.planner.compare.comparison import Comparison
 
 EPILOG = """\b
@@ -123,14 +131,11 @@ def command(
     """
     _check_source(manifests, trace, others=bool(state or active or node))
     check_destination(to)
-    from mooring.cli.compare_inputs import CompareOptions, read_compared  # noqa: PLC0415 - not for --help
-    from mooring.planner.compare.comparison import compare, usable_cores  # noqa: PLC0415 - as above
-
     if alternatives and not config and not node and not trace:
         # Without a base the first alternative is one: the kubelet's defaults were not asked for.
         config, alternatives = alternatives[:1], alternatives[1:]
-    compared = read_compared(
-        CompareOptions(
+    compared = compare_inputs.read_compared(
+        compare_inputs.CompareOptions(
             NodeOptions(manifests, machines[0] if machines else "", config, state, active, node),
             machines,
             alternatives,
@@ -139,18 +144,16 @@ def command(
         )
     )
     warn(compared.findings)
-    watched = Watched("comparing", lambda: len(compared.variants), on_screen=True)
-    comparison = compare(compared.trace, compared.variants, by=by, jobs=jobs or usable_cores(), watch=watched.items)
+    watched = progress.Watched("comparing", lambda: len(compared.variants), on_screen=True)
+    comparison = comparing.compare(
+        compared.trace, compared.variants, by=by, jobs=jobs or comparing.usable_cores(), watch=watched.items
+    )
     if form == "json":
-        from mooring.planner.compare.comparison_document import comparison_document  # noqa: PLC0415 - only for this format
-
-        emit_document(json_text(comparison_document(comparison, compared.findings)), to)
+        emit_document(json_text(comparison_document.comparison_document(comparison, compared.findings)), to)
     elif form == "svg":
         emit_document(_svg(comparison, top, grouped=grouped), to)
     else:
-        from mooring.cli.text.compare import comparison_text  # noqa: PLC0415 - rich is not needed for JSON
-
-        emit(comparison_text(comparison, top, wide=form == "wide", grouped=grouped, to=to), to)
+        emit(text.comparison_text(comparison, top, wide=form == "wide", grouped=grouped, to=to), to)
     return YES if comparison.is_yes else NO
 
 
@@ -164,15 +167,10 @@ def _check_source(manifests: tuple[str, ...], trace: str, *, others: bool) -> No
         raise click.UsageError("missing option '-f' or '--trace'")
 
 
-def _dimensions(vary: tuple[str, ...], *, all_options: bool) -> frozenset[Dimension]:
-    from mooring.planner.compare.combinations import ALL_OPTIONS, Dimension  # noqa: PLC0415 - not for --help
-
-    named = frozenset(Dimension(name) for name in vary)
-    return named | frozenset(ALL_OPTIONS) if all_options else named
+def _dimensions(vary: tuple[str, ...], *, all_options: bool) -> frozenset[combinations.Dimension]:
+    named = frozenset(combinations.Dimension(name) for name in vary)
+    return named | frozenset(combinations.ALL_OPTIONS) if all_options else named
 
 
 def _svg(comparison: Comparison, top: int, *, grouped: bool) -> str:
-    from mooring.planner.compare.plot import comparison_plot  # noqa: PLC0415 - only for this format
-    from mooring.render.plot import plot_svg  # noqa: PLC0415 - as above
-
-    return plot_svg(comparison_plot(comparison, top, grouped=grouped))
+    return render_plot.plot_svg(comparison_plots.comparison_plot(comparison, top, grouped=grouped))

@@ -6,7 +6,12 @@ import click
 
 from mooring.cli import options
 from mooring.cli.completion import SHELLS, script
+from mooring.cli.lazy import lazily
 from mooring.cli.output import YES, check_destination, emit_document
+
+with lazily():
+    from mooring.cli import main
+
 
 EPILOG = """\b
 Examples:
@@ -23,7 +28,5 @@ Examples:
 def command(shell: str, to: str) -> int:
     """Print the completion script of a shell: bash 4.4 or later, zsh, or fish."""
     check_destination(to)
-    from mooring.cli.main import COMPLETION, PROGRAM, cli  # noqa: PLC0415 - the verbs are its members
-
-    emit_document(script(cli, shell, PROGRAM, COMPLETION), to)
+    emit_document(script(main.cli, shell, main.PROGRAM, main.COMPLETION), to)
     return YES

@@ -10,8 +10,19 @@ import click
 
 from mooring.cli import options
 from mooring.cli.inputs import NodeOptions, question_of
+from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.core.errors import InputError
+
+with lazily():
+    from mooring.checkpoint import backups as backup_files
+    from mooring.cli import lint as lint_answer
+    from mooring.cli.text import doctor as text
+    from mooring.node import start
+    from mooring.planner.doctor import diagnosis as diagnosing
+    from mooring.planner.doctor import diagnosis_document
+    from mooring.planner.doctor import release as kubelet_releases
+
 
 if TYPE_CHECKING:
     from mooring.planner.doctor.diagnosis import Diagnosis
@@ -70,26 +81,17 @@ def command(
     if lint:
         if write:
             raise click.UsageError("give either --lint or --write")
-        from mooring.cli.lint import answer_lint  # noqa: PLC0415 - a question of its own
-
-        return answer_lint(inputs, form, to)
+        return lint_answer.answer_lint(inputs, form, to)
     _check_place(state, node, write=write)
-    from mooring.planner.doctor.diagnosis import diagnose  # noqa: PLC0415 - after the options are known to be good
-    from mooring.planner.doctor.release import RELEASES  # noqa: PLC0415 - as above
-
     question = question_of(inputs)
-    diagnosis = diagnose(question, RELEASES[release])
+    diagnosis = diagnosing.diagnose(question, kubelet_releases.RELEASES[release])
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
     findings = [*question.findings, *question.machine.findings]
     if form == "json":
-        from mooring.planner.doctor.diagnosis_document import diagnosis_document  # noqa: PLC0415 - only for this format
-
-        emit_document(json_text(diagnosis_document(diagnosis, findings, backups)), to)
+        emit_document(json_text(diagnosis_document.diagnosis_document(diagnosis, findings, backups)), to)
     else:
-        from mooring.cli.text.doctor import doctor_text  # noqa: PLC0415 - rich is not needed for JSON
-
         warn(findings)
-        emit(doctor_text(diagnosis, state or node, backups, to), to)
+        emit(text.doctor_text(diagnosis, state or node, backups, to), to)
     return YES if diagnosis.is_sound or backups else NO
 
 
@@ -111,11 +113,8 @@ def _written(diagnosis: Diagnosis, folder: Path) -> Mapping[str, str]:
     Raises:
         InputError: it cannot be written; then everything is as it was.
     """
-    from mooring.checkpoint.backups import replace_with_backups  # noqa: PLC0415 - only where it is asked for
-    from mooring.node.start import CPU_FILE, MEMORY_FILE  # noqa: PLC0415 - as above
-
     files = diagnosis.question.files
-    before = {CPU_FILE: files.cpu, MEMORY_FILE: files.memory}
+    before = {start.CPU_FILE: files.cpu, start.MEMORY_FILE: files.memory}
     after = {repair.file: repair.text for repair in diagnosis.repairs}
-    copies = replace_with_backups(folder, before, after)
+    copies = backup_files.replace_with_backups(folder, before, after)
     return {name: copy.name for name, copy in zip(after, copies, strict=True)}

@@ -7,9 +7,16 @@ from pathlib import Path
 import click
 
 from mooring.cli import options
+from mooring.cli.lazy import lazily
 from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import YES
 from mooring.core.errors import InputError
+
+with lazily():
+    from mooring.discovery import loader
+    from mooring.dra import devices, run
+    from mooring.service import options as service_options
+
 
 GROUPS = ("numa", "socket", "l3", "cpu")
 
@@ -103,29 +110,23 @@ def command(
     With --machine, for tests and simulations, kinds of cores are those of another machine.
     """
     try:
-        from mooring.discovery.loader import load_machine  # noqa: PLC0415 - as above
-        from mooring.dra.devices import Grouping  # noqa: PLC0415 - as above
-        from mooring.dra.devices import pcie_roots as found_roots  # noqa: PLC0415 - as above
-        from mooring.dra.run import DriverOptions, run_driver  # noqa: PLC0415 - as above
-        from mooring.service.options import LogFormat, LogLevel, parse_address  # noqa: PLC0415 - needs the extra
-
-        asked = DriverOptions(
+        asked = run.DriverOptions(
             agent=agent,
             kubeconfig=kubeconfig,
             node=node_name,
             name=name,
-            grouping=Grouping(group),
+            grouping=devices.Grouping(group),
             kubelet_root=Path(kubelet_root).absolute(),
             kubelet_config=Path(kubelet_config) if kubelet_config else None,
             cdi_root=Path(cdi_root).absolute(),
-            hardware=load_machine(machine).hardware,
-            pcie_roots=found_roots() if pcie_roots else {},
+            hardware=loader.load_machine(machine).hardware,
+            pcie_roots=devices.pcie_roots() if pcie_roots else {},
             immediate=immediate,
-            health=parse_address(health, source="--health-address"),
-            log_format=LogFormat(log_format),
-            log_level=LogLevel(log_level),
+            health=service_options.parse_address(health, source="--health-address"),
+            log_format=service_options.LogFormat(log_format),
+            log_level=service_options.LogLevel(log_level),
         )
-        run_driver(asked)
+        run.run_driver(asked)
     except ModuleNotFoundError as error:
         if (error.name or "mooring").startswith("mooring"):
             raise

@@ -8,8 +8,21 @@ import click
 
 from mooring.cli import options
 from mooring.cli.inputs import NodeOptions, question_of
+from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.core.errors import InputError
 from mooring.explain.codes.pages import codes_beginning, is_code
+
+with lazily():
+    from mooring.cli.text import explain as text
+    from mooring.explain import explanation_document
+    from mooring.explain.codes import pages
+    from mooring.planner import explanation, plan_document, pod_names
+    from mooring.planner import plan as planning
+    from mooring.planner.changes import change_documents
+    from mooring.planner.changes import nearest as nearest_search
+    from mooring.render import decision, decision_svg
+
 
 if TYPE_CHECKING:
     from mooring.explain.codes.pages import CodePage
@@ -58,12 +71,11 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, **input
     if codes := codes_beginning(name):
         _list_codes(codes, form, to)
         return YES
-    from mooring.planner.plan import make_plan  # noqa: PLC0415 - after the options are known to be good
 
     node = NodeOptions(**inputs)
     _check_pods(node)
     question = question_of(node)
-    plan = make_plan(question)
+    plan = planning.make_plan(question)
     warn(plan.findings)
     story = _story(plan, name)
     if story is None:
@@ -84,25 +96,17 @@ def _check_pods(node: NodeOptions) -> None:
         InputError: no option names pods.
     """
     if not (node.manifests or node.active or node.node):
-        from mooring.core.errors import InputError  # noqa: PLC0415 - only for the mistake
-
         raise InputError(
             "there is no pod to explain", field="-f", remedy="give pods with -f or --active, or a code such as MOOR-103"
         )
 
 
 def _explain_code(name: str, form: str, to: str) -> None:
-    from mooring.explain.codes.pages import page  # noqa: PLC0415 - only for codes
-
-    found = page(name)
+    found = pages.page(name)
     if form == "json":
-        from mooring.explain.explanation_document import page_document  # noqa: PLC0415 - only for this format
-
-        emit_document(json_text(page_document(found)), to)
+        emit_document(json_text(explanation_document.page_document(found)), to)
     elif form == "text":
-        from mooring.cli.text.explain import page_text  # noqa: PLC0415 - rich is not needed for JSON
-
-        emit(page_text(found, to), to)
+        emit(text.page_text(found, to), to)
     else:
         raise click.UsageError("a code has no picture: use -o text or json")
 
@@ -119,36 +123,27 @@ def _story(plan: Plan, name: str) -> Story | None:
     Raises:
         InputError: the name is unknown or ambiguous, or there is no pod.
     """
-    from mooring.core.errors import InputError  # noqa: PLC0415 - after the options are known to be good
-    from mooring.planner.explanation import explain  # noqa: PLC0415 - as above
-    from mooring.planner.pod_names import find, first_refused, pods_of  # noqa: PLC0415 - as above
-
-    pods = pods_of(plan)
+    pods = pod_names.pods_of(plan)
     if not pods:
         raise InputError("there is no pod to explain", source="-f", remedy="give pods with -f or --active")
     if name:
-        named = find(pods, name)
-        return explain(plan, named.pod, named.container)
-    refused = first_refused(plan)
-    return explain(plan, refused) if refused is not None else None
+        named = pod_names.find(pods, name)
+        return explanation.explain(plan, named.pod, named.container)
+    refused = pod_names.first_refused(plan)
+    return explanation.explain(plan, refused) if refused is not None else None
 
 
 def _nearest(question: Question, story: Story, limit: int) -> tuple[Proposal, ...]:
     """Return the nearest changes that would admit the pod."""
     if story.admitted or not limit:
         return ()
-    from mooring.planner.changes.nearest import nearest_changes  # noqa: PLC0415 - only for pods that do not run
-
-    return nearest_changes(question, story.pod.uid, limit)
+    return nearest_search.nearest_changes(question, story.pod.uid, limit)
 
 
 def _write_json(question: Question, plan: Plan, story: Story, found: tuple[Proposal, ...], to: str) -> None:
-    from mooring.explain.explanation_document import explanation_document  # noqa: PLC0415 - as above
-    from mooring.planner.changes.change_documents import proposal_part  # noqa: PLC0415 - only for this format
-
     topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
-    nearest = [proposal_part(proposal, question) for proposal in found]
-    emit_document(json_text(explanation_document(story, plan.machine.name, topology, nearest)), to)
+    nearest = [change_documents.proposal_part(proposal, question) for proposal in found]
+    emit_document(json_text(explanation_document.explanation_document(story, plan.machine.name, topology, nearest)), to)
 
 
 def _write_text(
@@ -158,16 +153,11 @@ def _write_text(
     topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
     nearest = [_in_words(proposal) for proposal in found]
     if form == "svg":
-        from mooring.render.decision import decision_view  # noqa: PLC0415 - only for this format
-        from mooring.render.decision_svg import decision_svg  # noqa: PLC0415 - as above
-
         nodes = sorted(node.node_id for node in plan.machine.info.topology)
         helps = [text for text in (story.why.remedy, *nearest) if text]
-        emit_document(decision_svg(decision_view(story, nodes, topology, helps)), to)
+        emit_document(decision_svg.decision_svg(decision.decision_view(story, nodes, topology, helps)), to)
     else:
-        from mooring.cli.text.explain import explain_text  # noqa: PLC0415 - rich is not needed for documents
-
-        emit(explain_text(story, topology, nearest, verbose=verbose, to=to), to)
+        emit(text.explain_text(story, topology, nearest, verbose=verbose, to=to), to)
 
 
 def _in_words(proposal: Proposal) -> str:
@@ -182,14 +172,8 @@ def _list(plan: Plan, form: str, to: str) -> None:
         InputError: a picture was asked for.
     """
     if form == "json":
-        from mooring.planner.plan_document import explanation_list  # noqa: PLC0415 - only for this format
-
-        emit_document(json_text(explanation_list(plan)), to)
+        emit_document(json_text(plan_document.explanation_list(plan)), to)
     elif form == "text":
-        from mooring.cli.text.explain import list_text  # noqa: PLC0415 - rich is not needed for documents
-
-        emit(list_text(plan, to), to)
+        emit(text.list_text(plan, to), to)
     else:
-        from mooring.core.errors import InputError  # noqa: PLC0415 - only for the mistake
-
         raise InputError("every pod is admitted; a picture shows one decision", source="POD", remedy="name a pod")

@@ -5,8 +5,14 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
+from mooring.cli.lazy import lazily
 from mooring.cli.output import YES, emit
 from mooring.core.errors import InputError
+
+with lazily():
+    from mooring.scheduling.extender import options as extender_options
+    from mooring.scheduling.extender import run
+
 
 EPILOG = """\b
 Examples:
@@ -27,14 +33,10 @@ def command(config: str, kubeconfig: str, *, check: bool) -> int:
     """
     try:
         if check:
-            from mooring.scheduling.extender.options import load_extender_options  # noqa: PLC0415 - only then
-
-            asked = load_extender_options(config)
+            asked = extender_options.load_extender_options(config)
             emit(f"The configuration can be used; the extender would listen on {asked.listen}.")
             return YES
-        from mooring.scheduling.extender.run import run_extender  # noqa: PLC0415 - needs the extra
-
-        run_extender(config, kubeconfig)
+        run.run_extender(config, kubeconfig)
     except ModuleNotFoundError as error:
         if (error.name or "mooring").startswith("mooring"):
             raise

@@ -9,7 +9,17 @@ import click
 
 from mooring.cli import options
 from mooring.cli.inputs import NodeOptions, check_folder, plan_of
+from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+from mooring.core.errors import InputError
+
+with lazily():
+    from mooring.checkpoint import store
+    from mooring.cli.text import plan as text
+    from mooring.manifest import yaml_scalars
+    from mooring.planner import exposition, plan_document, podresources, report
+    from mooring.render.html import document as html
+
 
 if TYPE_CHECKING:
     from mooring.planner.plan import Plan
@@ -59,15 +69,10 @@ def command(
     if save and plan.refusal is None:
         _save(plan, save)
     if form in ("json", "yaml"):
-        from mooring.planner.plan_document import plan_document  # noqa: PLC0415 - only for these formats
-
-        document = plan_document(plan)
+        document = plan_document.plan_document(plan)
         emit_document(json_text(document) if form == "json" else _yaml(document), to)
     elif form == "html":
-        from mooring.planner.report import report_of  # noqa: PLC0415 - only for this format
-        from mooring.render.html.document import html_text  # noqa: PLC0415 - as above
-
-        emit_document(html_text(report_of(plan)), to)
+        emit_document(html.html_text(report.report_of(plan)), to)
     elif form in ("podresources", "metrics"):
         # These documents have no place for findings.
         warn(plan.findings)
@@ -86,24 +91,16 @@ def _view(plan: Plan, form: str) -> str:
     if plan.kubelet is None or plan.metrics is None:
         return f"The kubelet would not start: {plan.refusal.message if plan.refusal else ''}"
     if form == "metrics":
-        from mooring.planner.exposition import exposition  # noqa: PLC0415 - only for this format
-
-        return exposition(plan.metrics)
-    from mooring.planner.podresources import pod_resources_document  # noqa: PLC0415 - as above
-
-    return json_text(pod_resources_document(plan.kubelet.node))
+        return exposition.exposition(plan.metrics)
+    return json_text(podresources.pod_resources_document(plan.kubelet.node))
 
 
 def _yaml(document: object) -> str:
-    from mooring.manifest.yaml_scalars import yaml_text  # noqa: PLC0415 - only for this format
-
-    return yaml_text(document)
+    return yaml_scalars.yaml_text(document)
 
 
 def _text(plan: Plan, *, wide: bool, to: str) -> str:
-    from mooring.cli.text.plan import plan_text  # noqa: PLC0415 - rich is not needed for JSON
-
-    return plan_text(plan, wide=wide, to=to)
+    return text.plan_text(plan, wide=wide, to=to)
 
 
 def _check_save(save: str, state: str) -> None:
@@ -114,8 +111,6 @@ def _check_save(save: str, state: str) -> None:
     """
     check_folder(save, "--save-state", may_be_missing=True)
     if state and Path(save).resolve() == Path(state).resolve():
-        from mooring.core.errors import InputError  # noqa: PLC0415 - only for the mistake
-
         raise InputError(
             "is also the directory of --state, whose files are never written",
             source=save,
@@ -125,7 +120,5 @@ def _check_save(save: str, state: str) -> None:
 
 
 def _save(plan: Plan, folder: str) -> None:
-    from mooring.checkpoint.store import StateFolder, make_folder  # noqa: PLC0415 - only where it is asked for
-
     # Empty texts never come up: a kubelet that started has made both files.
-    StateFolder(make_folder(Path(folder))).write_both(plan.files.cpu or "", plan.files.memory or "")
+    store.StateFolder(store.make_folder(Path(folder))).write_both(plan.files.cpu or "", plan.files.memory or "")

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 
 import click
 
 from mooring.cli import options
+from mooring.cli.lazy import lazily
 from mooring.cli.options import complete_file
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.cli.publish_inputs import Asked, connector, described_node, kubelet_source
 from mooring.core.errors import InputError, MooringError
+
+with lazily():
+    from mooring.cli.text import publish as text
+    from mooring.manifest import quantities, yaml_scalars
+    from mooring.publisher import observation, pace, writing
+    from mooring.publisher import publisher as publishing
+    from mooring.service import daemon, http, logs
+    from mooring.service import options as service_options
+
 
 if TYPE_CHECKING:
     from mooring.core.machine import Finding
@@ -98,9 +110,7 @@ def command(
     check_destination(to)
     asked = Asked(kubeconfig, node_name, machine, config, state, active, node, pod_resources, dry_run)
     rhythm = _rhythm(heartbeat, wakes=wake)
-    from mooring.service.options import parse_address  # noqa: PLC0415 - help needs none
-
-    address = parse_address(metrics, source="--metrics-address")
+    address = service_options.parse_address(metrics, source="--metrics-address")
     try:
         if prune:
             return _pruned(asked)
@@ -125,17 +135,15 @@ def command(
 
 
 def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
-    from mooring.publisher.observation import EngineObserver, Still  # noqa: PLC0415 - not for help
-
     plan = described_node(asked)
     warn(plan.findings)
     if plan.kubelet is None:
         emit(f"The kubelet would not start: {plan.refusal.message if plan.refusal is not None else ''}")
         return NO
-    seen = EngineObserver(asked.name).observe(plan.kubelet)
+    seen = observation.EngineObserver(asked.name).observe(plan.kubelet)
     if asked.dry_run:
         return _shown(seen, form, to)
-    return _once(_publisher(asked, Still(seen), rhythm), asked.name)
+    return _once(_publisher(asked, observation.Still(seen), rhythm), asked.name)
 
 
 def _of_kubelet(source: Source, form: str, to: str) -> int:
@@ -152,40 +160,27 @@ def _shown(seen: Observation, form: str, to: str) -> int:
     if seen.problem:
         click.echo(f"available amounts are not published: {seen.problem}", err=True)
     if form == "text":
-        from mooring.cli.text.publish import publish_text  # noqa: PLC0415 - rich is not needed for documents
-
-        emit(publish_text(seen, to), to)
+        emit(text.publish_text(seen, to), to)
     else:
-        from mooring.manifest.yaml_scalars import yaml_text  # noqa: PLC0415 - only where it is shown
-        from mooring.publisher.observation import listing_of  # noqa: PLC0415 - as above
-
-        document = listing_of(seen)
-        emit_document(json_text(document) if form == "json" else yaml_text(document), to)
+        document = observation.listing_of(seen)
+        emit_document(json_text(document) if form == "json" else yaml_scalars.yaml_text(document), to)
     return NO if seen.problem else YES
 
 
-def _publisher(asked: Asked, source: Source, rhythm: Rhythm) -> Publisher:
-    from mooring.publisher.publisher import Publisher  # noqa: PLC0415 - as above
-    from mooring.service.logs import start_log  # noqa: PLC0415 - needs the extra
-    from mooring.service.options import LogFormat, LogLevel  # noqa: PLC0415 - as above
-
+def _publisher(asked: Asked, source: Source, rhythm: Rhythm) -> publishing.Publisher:
     connect = connector(asked.kubeconfig)
-    log = start_log(LogFormat.JSON, LogLevel.INFO, name="mooring.publish")
+    log = logs.start_log(service_options.LogFormat.JSON, service_options.LogLevel.INFO, name="mooring.publish")
 
     def report(finding: Finding) -> None:
         tell = log.warning if finding.severity == "warning" else log.info
         tell(finding.message, about=finding.subject)
 
-    return Publisher(source, connect, asked.name, rhythm=rhythm, report=report)
+    return publishing.Publisher(source, connect, asked.name, rhythm=rhythm, report=report)
 
 
 def _running(publisher: Publisher, address: Address | None) -> int:
-    from contextlib import closing, nullcontext  # noqa: PLC0415 - only where something runs on
-
-    from mooring.service.daemon import stop_signals  # noqa: PLC0415 - as above
-
     serving = nullcontext() if address is None else closing(_serving(publisher, address))
-    with stop_signals() as stopping, serving:
+    with daemon.stop_signals() as stopping, serving:
         publisher.run(stopping)
     return YES
 
@@ -196,13 +191,8 @@ def _serving(publisher: Publisher, address: Address) -> HTTPServer:
     Raises:
         InputError: the address cannot be had.
     """
-    import time  # noqa: PLC0415 - only where something runs on
-
-    from mooring.publisher.publisher import CONTENT_TYPE, PublisherMetrics  # noqa: PLC0415 - as above
-    from mooring.service.http import Page, serve_tcp  # noqa: PLC0415 - needs the extra
-
-    metrics = PublisherMetrics(publisher.counts, time.monotonic)
-    return serve_tcp(address, {"/metrics": lambda: Page(metrics.text(), CONTENT_TYPE)})
+    metrics = publishing.PublisherMetrics(publisher.counts, time.monotonic)
+    return http.serve_tcp(address, {"/metrics": lambda: http.Page(metrics.text(), publishing.CONTENT_TYPE)})
 
 
 def _once(publisher: Publisher, name: str) -> int:
@@ -217,13 +207,9 @@ def _once(publisher: Publisher, name: str) -> int:
 
 
 def _pruned(asked: Asked) -> int:
-    import time  # noqa: PLC0415 - only here
-
-    from mooring.publisher.writing import prune  # noqa: PLC0415 - needs the extra
-
     try:
         with connector(asked.kubeconfig)() as cluster:
-            gone = prune(cluster.http, time.time())
+            gone = writing.prune(cluster.http, time.time())
     except MooringError as error:
         raise _bad(error, "may this account list and delete facts?") from None
     emit(f"Facts removed: {len(gone)}.")
@@ -235,14 +221,11 @@ def _bad(error: MooringError, remedy: str) -> InputError:
     return error if isinstance(error, InputError) else InputError(str(error), source=_SOURCE, remedy=remedy)
 
 
-def _rhythm(heartbeat: str, *, wakes: bool) -> Rhythm:
-    from mooring.manifest.quantities import nanoseconds  # noqa: PLC0415 - help needs none
-    from mooring.publisher.pace import LEAST_WAKING, Rhythm  # noqa: PLC0415 - as above
-
+def _rhythm(heartbeat: str, *, wakes: bool) -> pace.Rhythm:
     try:
-        seconds = nanoseconds(heartbeat) / 1e9
+        seconds = quantities.nanoseconds(heartbeat) / 1e9
     except InputError as error:
         raise InputError(error.problem, field="--heartbeat", remedy=error.remedy) from None
     if not 1 <= seconds <= 86400:
         raise InputError("must be between 1s and 24h", field="--heartbeat")
-    return Rhythm(heartbeat=seconds, waking=LEAST_WAKING if wakes else None)
+    return pace.Rhythm(heartbeat=seconds, waking=pace.LEAST_WAKING if wakes else None)

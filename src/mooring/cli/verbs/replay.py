@@ -12,8 +12,14 @@ import msgspec
 
 from mooring.cli import options
 from mooring.cli.inputs import STANDARD_INPUT, check_open
+from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, write_answer
-from mooring.cli.progress import Watched
+
+with lazily():
+    from mooring.cli import progress
+    from mooring.cli.text import replay as text
+    from mooring.planner.replay import file as replay_files
+
 
 if TYPE_CHECKING:
     from mooring.planner.replay.file import ReplayOutcome
@@ -51,15 +57,15 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
 
     Exit code 1 when an answer differs from its recording or a scenario is not supported.
     """
-    from mooring.planner.replay.file import count_lines, replay_file  # noqa: PLC0415 - not for --help
-
     check_open([file for file in files if file == STANDARD_INPUT])
     is_yes = True
     for file in files:
         tally = _Tally()
         # Answers that run over the screen one by one are progress enough.
-        watched = Watched(Path(file).name, partial(count_lines, file), on_screen=form == "text" and check)
-        for outcome in watched.items(replay_file(file, machines, compare=check)):
+        watched = progress.Watched(
+            Path(file).name, partial(replay_files.count_lines, file), on_screen=form == "text" and check
+        )
+        for outcome in watched.items(replay_files.replay_file(file, machines, compare=check)):
             tally.add(outcome)
             if form == "jsonl":
                 write_answer(msgspec.json.encode(outcome.answer) + b"\n", "")
@@ -106,9 +112,7 @@ class _Tally:
 def _lines(outcome: ReplayOutcome, *, answers: bool) -> Iterator[str]:
     """Yield what people should know: the answer if wanted, differences, and why a scenario is not supported."""
     if answers:
-        from mooring.cli.text.replay import replay_lines  # noqa: PLC0415 - not for comparing
-
-        yield from replay_lines(outcome)
+        yield from text.replay_lines(outcome)
     if outcome.unsupported:
         yield f"{outcome.id}: not supported: {outcome.answer['unsupported']}"
     for difference in outcome.differences[:_SHOWN_DIFFERENCES]:

@@ -8,7 +8,15 @@ import click
 
 from mooring.cli import options
 from mooring.cli.inputs import NodeOptions, question_of
+from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
+
+with lazily():
+    from mooring.cli.text import resize as text
+    from mooring.planner.resize import asked as asked_resize
+    from mooring.planner.resize import resize as resizing
+    from mooring.planner.resize import resize_document
+
 
 EPILOG = """\b
 Examples:
@@ -48,18 +56,11 @@ def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, 
     if not (cpu or memory):
         raise click.UsageError("name the new amount: --cpu N or --memory AMOUNT")
     check_destination(to)
-    from mooring.planner.resize.asked import wanted  # noqa: PLC0415 - after the options are known to be good
-    from mooring.planner.resize.resize import resize_of  # noqa: PLC0415 - as above
-
-    asked = [*wanted("cpu", cpu), *wanted("memory", memory)]
-    resized = resize_of(question_of(NodeOptions(**inputs)), pod, asked)
+    asked = [*asked_resize.wanted("cpu", cpu), *asked_resize.wanted("memory", memory)]
+    resized = resizing.resize_of(question_of(NodeOptions(**inputs)), pod, asked)
     if form == "json":
-        from mooring.planner.resize.resize_document import resize_document  # noqa: PLC0415 - only for this format
-
-        emit_document(json_text(resize_document(resized)), to)
+        emit_document(json_text(resize_document.resize_document(resized)), to)
     else:
-        from mooring.cli.text.resize import resize_text  # noqa: PLC0415 - rich is not needed for JSON
-
         warn(resized.plan.findings)
-        emit(resize_text(resized, wide=form == "wide", to=to), to)
+        emit(text.resize_text(resized, wide=form == "wide", to=to), to)
     return YES if resized.is_yes else NO

@@ -10,8 +10,21 @@ import click
 
 from mooring.cli import options
 from mooring.cli.inputs import NodeOptions, plan_of, read_machine
+from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, warn
 from mooring.core.moment import Moment
+
+with lazily():
+    from mooring.agent import options as agent_options
+    from mooring.cli import live as live_node
+    from mooring.cli import terminal
+    from mooring.discovery import loader
+    from mooring.planner import picture as pictures
+    from mooring.planner import report
+    from mooring.render import svg
+    from mooring.render import terminal as render_terminal
+    from mooring.render.html import document as html
+
 
 if TYPE_CHECKING:
     from mooring.render.view import NodeView
@@ -81,9 +94,7 @@ def command(
 
 def _drawn(view: NodeView, form: str, width: int | None, to: str, *, is_yes: bool) -> int:
     if form == "svg":
-        from mooring.render.svg import svg_text  # noqa: PLC0415 - only for this format
-
-        emit_document(svg_text(view), to)
+        emit_document(svg.svg_text(view), to)
     else:
         emit(_terminal(view, width, to), to)
     return YES if is_yes else NO
@@ -104,26 +115,17 @@ def _check_live(inputs: NodeOptions, form: str, to: str, *, once: bool) -> None:
 
 
 def _live(socket: str, form: str, width: int | None, to: str, *, once: bool) -> int:
-    from rich.console import Console  # noqa: PLC0415 - only for a running agent
-
-    from mooring.agent.options import STATUS_SOCKET  # noqa: PLC0415 - as above
-    from mooring.cli.live import live_view, watch  # noqa: PLC0415 - as above
-
-    console = Console()
+    console = live_node.this_terminal()
     # A pipe gets one picture: nothing in it could be drawn over.
     if once or not console.is_terminal:
-        view, is_yes = live_view(socket or STATUS_SOCKET)
+        view, is_yes = live_node.live_view(socket or agent_options.STATUS_SOCKET)
         return _drawn(view, form, width, to, is_yes=is_yes)
-    return YES if watch(socket or STATUS_SOCKET, width, console=console) else NO
+    return YES if live_node.watch(socket or agent_options.STATUS_SOCKET, width, console=console) else NO
 
 
 def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
-    from mooring.planner.picture import machine_view, plan_view  # noqa: PLC0415 - after the options are known to be good
-
     if not inputs.describes_node:
-        from mooring.discovery.loader import load_machine  # noqa: PLC0415 - as above
-
-        return machine_view(load_machine(inputs.machine)), True
+        return pictures.machine_view(loader.load_machine(inputs.machine)), True
     plan = plan_of(inputs)
     warn(plan.findings)
     if plan.refusal is not None:
@@ -131,28 +133,22 @@ def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
         if plan.remedy:
             click.echo(plan.remedy, err=True)
 
-    return plan_view(plan, now=_present_moment()), plan.is_yes
+    return pictures.plan_view(plan, now=_present_moment()), plan.is_yes
 
 
 def _report(inputs: NodeOptions, to: str) -> int:
-    from mooring.planner.report import machine_report, report_of  # noqa: PLC0415 - only for this format
-    from mooring.render.html.document import html_text  # noqa: PLC0415 - as above
-
     if not inputs.describes_node:
-        emit_document(html_text(machine_report(read_machine(inputs.machine, inputs.node))), to)
+        emit_document(html.html_text(report.machine_report(read_machine(inputs.machine, inputs.node))), to)
         return YES
     # Findings and a refusal to start stand in the report.
     plan = plan_of(inputs)
-    emit_document(html_text(report_of(plan)), to)
+    emit_document(html.html_text(report.report_of(plan)), to)
     return YES if plan.is_yes else NO
 
 
 def _terminal(view: NodeView, width: int | None, to: str) -> str:
-    from mooring.cli.terminal import text_for, width_for  # noqa: PLC0415 - only for the terminal
-    from mooring.render.terminal import picture  # noqa: PLC0415 - as above
-
-    columns = width or width_for(to)
-    return text_for(picture(view, columns), to, columns)
+    columns = width or terminal.width_for(to)
+    return terminal.text_for(render_terminal.picture(view, columns), to, columns)
 
 
 def _present_moment() -> Moment | None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
+from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
+
+with lazily():
+    from mooring.agent import options as agent_options
+    from mooring.agent.status import api
+    from mooring.cli.text import status as text
+
 
 EPILOG = """\b
 Examples:
@@ -25,14 +32,9 @@ def command(socket: str, form: str, to: str) -> int:
     Exit code 1 when the agent is not ready.
     """
     check_destination(to)
-    from mooring.agent.options import STATUS_SOCKET  # noqa: PLC0415 - after the options are known to be good
-    from mooring.agent.status.api import ask_status  # noqa: PLC0415 - as above
-
-    document = ask_status(socket or STATUS_SOCKET)
+    document = api.ask_status(socket or agent_options.STATUS_SOCKET)
     if form == "json":
         emit_document(json_text(document), to)
     else:
-        from mooring.cli.text.status import status_text  # noqa: PLC0415 - rich is not needed for JSON
-
-        emit(status_text(document, to, wide=form == "wide"), to)
+        emit(text.status_text(document, to, wide=form == "wide"), to)
     return YES if document["ready"] else NO

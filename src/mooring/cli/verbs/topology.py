@@ -6,8 +6,17 @@ import click
 
 from mooring.cli import options
 from mooring.cli.inputs import read_machine
+from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
 from mooring.core.errors import InputError
+
+with lazily():
+    from mooring.cli.text import topology as text
+    from mooring.discovery import files, machineinfo_json
+    from mooring.discovery import machine_document as machine_documents
+    from mooring.discovery.cadvisor import machine as cadvisor_machine
+    from mooring.manifest import yaml_scalars
+
 
 EPILOG = """\b
 Examples:
@@ -32,25 +41,17 @@ def command(machine: str, node: str, form: str, to: str) -> int:
         return _machine_info(machine, node, to)
     loaded = read_machine(machine, node)
     if form == "text":
-        from mooring.cli.text.topology import topology_text  # noqa: PLC0415 - rich is not needed for JSON
-
-        emit(topology_text(loaded, to), to)
+        emit(text.topology_text(loaded, to), to)
         return YES
-    from mooring.discovery.machine_document import machine_document  # noqa: PLC0415 - only for these formats
-
-    document = machine_document(loaded)
+    document = machine_documents.machine_document(loaded)
     if form == "json":
         emit_document(json_text(document), to)
     else:
-        from mooring.manifest.yaml_scalars import yaml_text  # noqa: PLC0415 - only for this format
-
-        emit_document(yaml_text(document), to)
+        emit_document(yaml_scalars.yaml_text(document), to)
     return YES
 
 
 def _machine_info(source: str, node: str, to: str) -> int:
-    from mooring.discovery.machineinfo_json import machine_info_json  # noqa: PLC0415 - only for this format
-
     try:
         machine = read_machine(source, node)
     except InputError:
@@ -63,17 +64,14 @@ def _machine_info(source: str, node: str, to: str) -> int:
     if failed:
         emit(failed, to)
         return NO
-    emit_document(machine_info_json(machine.info), to)
+    emit_document(machineinfo_json.machine_info_json(machine.info), to)
     return YES
 
 
 def _cadvisor_error(source: str) -> str:
     """Return why cAdvisor cannot describe a tree; empty when it can, or when the source is no snapshot of a machine."""
-    from mooring.discovery.cadvisor.machine import read_machine_info  # noqa: PLC0415 - only for broken machines
-    from mooring.discovery.files import open_tree  # noqa: PLC0415 - as above
-
     try:
-        tree = open_tree(source)
-        return read_machine_info(tree).info_error if tree.exists("proc/cpuinfo") else ""
+        tree = files.open_tree(source)
+        return cadvisor_machine.read_machine_info(tree).info_error if tree.exists("proc/cpuinfo") else ""
     except InputError:
         return ""

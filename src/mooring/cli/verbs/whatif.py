@@ -8,8 +8,20 @@ import click
 
 from mooring.cli import options
 from mooring.cli.inputs import NodeOptions, question_of
+from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.core.errors import InputError
+
+with lazily():
+    from mooring.cli.text import whatif as text
+    from mooring.planner import picture as pictures
+    from mooring.planner import plan as planning
+    from mooring.planner import pod_names
+    from mooring.planner.changes import change as planned_change
+    from mooring.planner.changes import change_documents
+    from mooring.planner.changes import nearest as nearest_search
+    from mooring.render import svg
+
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,17 +124,11 @@ _OPTIONS = {
 
 
 def _changed(question: Question, wanted: Sequence[tuple[str, str]], form: str, to: str) -> int:
-    from mooring.planner.changes.change import applied  # noqa: PLC0415 - after the options are known to be good
-    from mooring.planner.changes.nearest import understood  # noqa: PLC0415 - as above
-    from mooring.planner.plan import make_plan  # noqa: PLC0415 - as above
-
-    changes = [change for option, text in wanted for change in understood(question, option, text)]
-    changed = applied(question, changes)
-    before, after = make_plan(question), make_plan(changed)
+    changes = [change for option, text in wanted for change in nearest_search.understood(question, option, text)]
+    changed = planned_change.applied(question, changes)
+    before, after = planning.make_plan(question), planning.make_plan(changed)
     if form == "json":
-        from mooring.planner.changes.change_documents import what_if_document  # noqa: PLC0415 - only for this format
-
-        emit_document(json_text(what_if_document(question, changes, before, after)), to)
+        emit_document(json_text(change_documents.what_if_document(question, changes, before, after)), to)
     else:
         warn(after.findings)
         if form == "svg":
@@ -133,37 +139,25 @@ def _changed(question: Question, wanted: Sequence[tuple[str, str]], form: str, t
 
 
 def _text(question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan, to: str) -> str:
-    from mooring.cli.text.whatif import what_if_text  # noqa: PLC0415 - rich is not needed for JSON
-
-    return what_if_text(question, changes, before, after, to)
+    return text.what_if_text(question, changes, before, after, to)
 
 
 def _svg(after: Plan) -> str:
-    from mooring.planner.picture import plan_view  # noqa: PLC0415 - only for this format
-    from mooring.render.svg import svg_text  # noqa: PLC0415 - as above
-
     if after.refusal is not None:
         click.echo(f"The kubelet would not start: {after.refusal.message}", err=True)
-    return svg_text(plan_view(after))
+    return svg.svg_text(pictures.plan_view(after))
 
 
 def _searched(question: Question, name: str, limit: int, form: str, to: str) -> int:
-    from mooring.planner.changes.nearest import nearest_changes  # noqa: PLC0415 - after the options are known to be good
-    from mooring.planner.plan import make_plan  # noqa: PLC0415 - as above
-
-    plan = make_plan(question)
+    plan = planning.make_plan(question)
     pod = _asked_for(question, plan, name)
     admitted = pod is None or any(answer.pod.uid == pod.uid and answer.admitted for answer in plan.answers)
-    proposals = () if pod is None or admitted else nearest_changes(question, pod.uid, limit)
+    proposals = () if pod is None or admitted else nearest_search.nearest_changes(question, pod.uid, limit)
     if form == "json":
-        from mooring.planner.changes.change_documents import nearest_document  # noqa: PLC0415 - only for this format
-
-        emit_document(json_text(nearest_document(question, pod, proposals, plan)), to)
+        emit_document(json_text(change_documents.nearest_document(question, pod, proposals, plan)), to)
     else:
-        from mooring.cli.text.whatif import nearest_text  # noqa: PLC0415 - rich is not needed for JSON
-
         warn(plan.findings)
-        emit(nearest_text(plan, pod, proposals, to), to)
+        emit(text.nearest_text(plan, pod, proposals, to), to)
     return YES if admitted or proposals else NO
 
 
@@ -173,10 +167,7 @@ def _asked_for(question: Question, plan: Plan, name: str) -> Pod | None:
     Raises:
         InputError: no pod has this name.
     """
-    from mooring.planner.changes.change import asked_about  # noqa: PLC0415 - as above
-    from mooring.planner.pod_names import find_pod  # noqa: PLC0415 - as above
-
     if name:
-        return find_pod(asked_about(question), name)
+        return pod_names.find_pod(planned_change.asked_about(question), name)
     refused = [answer.pod for answer in plan.answers if not answer.admitted]
     return next(iter((*refused, *plan.unasked)), None)
