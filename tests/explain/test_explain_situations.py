@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -29,7 +30,6 @@ from mooring.core.pod import Container, ContainerKind
 from mooring.cpumanager.facts import CPUPinningFailed, PodShareCut, WholeCoresChecked
 from mooring.devicemanager.facts import DevicesTaken
 from mooring.devicemanager.state import Device
-from mooring.explain.chapters import takings
 from mooring.explain.lines import story_lines
 from mooring.explain.story import NO, NOT_STARTED, REJECTED, Chapter, Opinion, Story, Taking, walk
 from mooring.memorymanager.facts import MemoryAssigned
@@ -38,6 +38,10 @@ from mooring.topologymanager.hints import Hint
 
 FULL = [simple("one", "4"), simple("two", "4")]
 """Leaves 2 CPUs on NUMA node 0 and 4 on NUMA node 1."""
+
+
+def takings(chapters: Iterable[Chapter]) -> list[Taking]:
+    return [step for chapter in chapters for step in chapter.steps if isinstance(step, Taking)]
 
 
 def opinion(chapter: Chapter, resource: str = "cpu") -> Opinion:

@@ -175,7 +175,6 @@ def test_pictures_tables_and_documents_call_them_what_they_are() -> None:
     ]
     assert to_builtins(plan_document(plan))["pods"][0]["hidden"] == {"c0": str(plan.answers[0].decision.hidden["c0"])}
     assert "default/web/c0 (hidden siblings)" in [holder.label for holder in assignments_of(plan).holders]
-    assert not plan.strangers
     story = explain(plan, plan.answers[0].pod)
     assert not story.remarks
     told = [line.text for line in walk(story_lines(story, None))]
@@ -204,7 +203,6 @@ def test_an_owner_of_hidden_threads_is_no_stranger_in_the_files() -> None:
             active=(hiding("web", 2),),
         )
     )
-    assert not again.strangers
     assert again.files == first.files
     assert not [finding for finding in again.findings if finding.code == "MOOR-505"]
 

@@ -97,11 +97,6 @@ def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings) -> tuple
     return tuple(found)
 
 
-def takings(chapters: Sequence[Chapter]) -> list[Taking]:
-    """Return every taking of CPUs."""
-    return [step for chapter in chapters for step in chapter.steps if isinstance(step, Taking)]
-
-
 def _merges(
     facts: Sequence[object], settings: Settings
 ) -> Iterator[tuple[str, tuple[HintsMerged, tuple[Opinion, ...]]]]:

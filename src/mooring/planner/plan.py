@@ -6,7 +6,7 @@ have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mooring.core.cpuset import CPUSet
@@ -16,7 +16,7 @@ from mooring.core.machine import Finding, Machine
 from mooring.core.pod import Pod
 from mooring.cpumanager.policy import available_cpus
 from mooring.explain.remedies import refusal_code, remedy
-from mooring.kubelet.adoption import Held, held_findings
+from mooring.kubelet.adoption import held_findings
 from mooring.kubelet.events import Event, Readmit, after_event, check_known, ordered
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.manifest.scenario import Admit, Remove
@@ -46,8 +46,6 @@ class Plan:
     kubelet: Kubelet | None
     """The kubelet afterwards, when it has given back what refused pods had been given."""
     findings: tuple[Finding, ...]
-    strangers: Mapping[str, Held]
-    """State entries without a given pod: uid -> what it holds."""
     metrics: Metrics | None = None
     """The kubelet's metrics after all answers; None when it would not start."""
     unasked: tuple[Pod, ...] = ()
@@ -100,7 +98,6 @@ def make_plan(question: Question) -> Plan:
             answers=(),
             kubelet=None,
             findings=tuple(noticed),
-            strangers={},
             unasked=(*question.active, *question.pods),
             refused_files=start.files,
         )
@@ -122,7 +119,6 @@ def make_plan(question: Question) -> Plan:
         answers=tuple(run.answers),
         kubelet=run.kubelet,
         findings=tuple(noticed),
-        strangers={uid: held for uid, held in begun.others.items() if uid not in given},
         metrics=run.metrics,
         unasked=unasked,
         left=frozenset(run.left),

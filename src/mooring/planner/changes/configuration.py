@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
 
-from mooring.core.config import KubeletConfig
 from mooring.core.errors import InputError
 from mooring.manifest.fields import nearest
 from mooring.planner.changes.change import ChangeStage, two_parts
@@ -21,20 +20,25 @@ _GATES = "featureGates"
 _SET = "--set"
 
 
-def _text_field(name: str) -> Callable[[KubeletConfig, str], KubeletConfig]:
-    return lambda config, value: replace(config, **{name: value})  # type: ignore[arg-type]  # all of them are texts
-
-
-CONFIG_FIELDS: Mapping[str, Callable[[KubeletConfig, str], KubeletConfig]] = MappingProxyType(
+CONFIG_FIELDS: Mapping[str, str] = MappingProxyType(
     {
-        "topologyManagerPolicy": _text_field("topology_manager_policy"),
-        "topologyManagerScope": _text_field("topology_manager_scope"),
-        "cpuManagerPolicy": _text_field("cpu_manager_policy"),
-        "memoryManagerPolicy": _text_field("memory_manager_policy"),
-        "reservedSystemCPUs": _text_field("reserved_system_cpus"),
+        "topologyManagerPolicy": "topology_manager_policy",
+        "topologyManagerScope": "topology_manager_scope",
+        "cpuManagerPolicy": "cpu_manager_policy",
+        "memoryManagerPolicy": "memory_manager_policy",
+        "reservedSystemCPUs": "reserved_system_cpus",
     }
 )
-"""Field of the KubeletConfiguration -> how to set it."""
+"""Text field of the KubeletConfiguration -> member of :class:`KubeletConfig`."""
+
+_OPTION_FIELDS: Mapping[str, str] = MappingProxyType(
+    {CPU_OPTIONS: "cpu_manager_policy_options", TOPOLOGY_OPTIONS: "topology_manager_policy_options"}
+)
+"""Field with options of a policy -> member of :class:`KubeletConfig`."""
+
+
+def _with_member(question: Question, name: str, value: object) -> Question:
+    return replace(question, config=replace(question.config, **{name: value}))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class ConfigField:
 
     def applied_to(self, question: Question) -> Question:
         """Return the question with the field set."""
-        return replace(question, config=CONFIG_FIELDS[self.field](question.config, self.value))
+        return _with_member(question, CONFIG_FIELDS[self.field], self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +104,10 @@ class PolicyOption:
 
     def applied_to(self, question: Question) -> Question:
         """Return the question with the option set or left out."""
-        config = question.config
-        is_cpu = self.field == CPU_OPTIONS
-        given = config.cpu_manager_policy_options if is_cpu else config.topology_manager_policy_options
+        member = _OPTION_FIELDS[self.field]
+        given: Mapping[str, str] = getattr(question.config, member)
         options = {name: value for name, value in given.items() if name != self.name}
-        if self.value:
-            options[self.name] = self.value
-        if is_cpu:
-            return replace(question, config=replace(config, cpu_manager_policy_options=options))
-        return replace(question, config=replace(config, topology_manager_policy_options=options))
+        return _with_member(question, member, {**options, self.name: self.value} if self.value else options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +136,7 @@ class FeatureGate:
 
     def applied_to(self, question: Question) -> Question:
         """Return the question with the gate set."""
-        gates = {**question.config.feature_gates, self.name: self.on}
-        return replace(question, config=replace(question.config, feature_gates=gates))
+        return _with_member(question, "feature_gates", {**question.config.feature_gates, self.name: self.on})
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +165,7 @@ class FreshState:
 
     def applied_to(self, question: Question) -> Question:
         """Return the question without the file."""
-        if self.manager == "cpu":
-            return replace(question, files=replace(question.files, cpu=None))
-        return replace(question, files=replace(question.files, memory=None))
+        return replace(question, files=replace(question.files, **{self.manager: None}))
 
 
 def read_set(question: Question, text: str) -> list[ConfigField | PolicyOption | FeatureGate]:

@@ -79,39 +79,23 @@ def option_sets(
 def _settings(dimension: Dimension, release: Release) -> list[Setting]:
     match dimension:
         case Dimension.CPU_POLICY:
-            return [_cpu_policy(name) for name in ("none", STATIC)]
+            return [_set("cpu_manager_policy", name) for name in ("none", STATIC)]
         case Dimension.CPU_OPTIONS:
             names = tuple(cpu_option_groups(release.name))
             subsets = chain.from_iterable(combinations(names, count) for count in range(len(names) + 1))
-            return [_cpu_options(chosen) for chosen in subsets]
+            return [_set("cpu_manager_policy_options", dict.fromkeys(chosen, "true")) for chosen in subsets]
         case Dimension.MEMORY_POLICY:
-            return [_memory_policy(name) for name in ("None", MEMORY_STATIC)]
+            return [_set("memory_manager_policy", name) for name in ("None", MEMORY_STATIC)]
         case Dimension.TOPOLOGY_POLICY:
-            return [_topology_policy(name) for name in POLICIES]
+            return [_set("topology_manager_policy", name) for name in POLICIES]
         case Dimension.TOPOLOGY_SCOPE:
-            return [_topology_scope(name) for name in SCOPES]
+            return [_set("topology_manager_scope", name) for name in SCOPES]
         case Dimension.TOPOLOGY_OPTIONS:
             return [_closest(on=on) for on in (False, True)]
 
 
-def _cpu_policy(name: str) -> Setting:
-    return lambda config: replace(config, cpu_manager_policy=name)
-
-
-def _cpu_options(names: Collection[str]) -> Setting:
-    return lambda config: replace(config, cpu_manager_policy_options=dict.fromkeys(names, "true"))
-
-
-def _memory_policy(name: str) -> Setting:
-    return lambda config: replace(config, memory_manager_policy=name)
-
-
-def _topology_policy(name: str) -> Setting:
-    return lambda config: replace(config, topology_manager_policy=name)
-
-
-def _topology_scope(name: str) -> Setting:
-    return lambda config: replace(config, topology_manager_scope=name)
+def _set(member: str, value: object) -> Setting:
+    return lambda config: replace(config, **{member: value})  # type: ignore[arg-type]
 
 
 def _closest(*, on: bool) -> Setting:

@@ -22,7 +22,6 @@ DEVICES: Final = "mooring/devices.json"
 PODS: Final = "pods.json"
 
 CONFIGURATIONS: Final = (KUBELET_CONFIG, MOORING_CONFIG, DEVICES)
-STATES: Final = (CPU_STATE, MEMORY_STATE)
 
 MACHINE_PART: Final = "machine"
 ISOLATION_PART: Final = "isolation"
