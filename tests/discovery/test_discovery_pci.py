@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mooring.core.machine import PCIDevice
 from mooring.discovery.archive import ArchiveTree
-from mooring.discovery.pci import DEVICES, read_pci_devices
+from mooring.discovery.interrupts import DEVICES, read_pci_devices
 
 
 def tree(**files: str) -> ArchiveTree:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mooring.core.errors import InputError
-from mooring.manifest.allocated import with_allocated
+from mooring.manifest.pod_fields import with_allocated
 
 TWO, FOUR = {"cpu": "2", "memory": "1Gi"}, {"cpu": "4", "memory": "2Gi"}
 

@@ -97,7 +97,7 @@ def machine_of(tree: Tree, name: str = "") -> Machine:
     from mooring.discovery.differences.comparison import differences  # noqa: PLC0415 - as above
     from mooring.discovery.hardware.findings import hardware_findings  # noqa: PLC0415 - as above
     from mooring.discovery.hardware.machine import read_hardware  # noqa: PLC0415 - as above
-    from mooring.discovery.pci import read_pci_devices  # noqa: PLC0415 - as above
+    from mooring.discovery.interrupts import read_pci_devices  # noqa: PLC0415 - as above
 
     hardware = read_hardware(tree)
     answer = read_machine_info(tree)

@@ -20,8 +20,8 @@ from mooring.agent.pods.quotas import PERIOD, asked_of
 from mooring.agent.pods.source import kept_annotations
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod, ResourceList
-from mooring.manifest.allocated import with_allocated
 from mooring.manifest.defaults import PodGates
+from mooring.manifest.pod_fields import with_allocated
 from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
 
 
