@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mooring.checkpoint.contents import CPUContents, cpu_contents, memory_contents
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
-from mooring.checkpoint.cpu_load import CPU_FAMILIES
+from mooring.checkpoint.cpu_load import cpu_family
 from mooring.checkpoint.formats import FormatFamily
 from mooring.checkpoint.goscan import JSONSyntaxError, parse, parse_prefix
 from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
@@ -17,8 +17,9 @@ from mooring.checkpoint.memory_load import MEMORY_FAMILY
 from mooring.checkpoint.salvage import Salvage, json_of, salvaged
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
+from mooring.releases.state_files import state_file_rules
 
-CPU_FAMILY = CPU_FAMILIES[True]
+CPU_FAMILY = cpu_family(state_file_rules("1.37", pod_level=True).cpu)
 NAMES = st.sampled_from(("main", "side", 'odd"name', "a\\b"))
 UIDS = st.sampled_from(("u1", "u2", "6a1f-81c2"))
 MASKS = st.integers(0, 2**12 - 1)

@@ -44,7 +44,6 @@ def test_each_line_names_the_release_of_its_folder(name: str) -> None:
     assert {json.loads(line)["release"] for line in lines(name)} == {name.partition("/")[0]}
 
 
-@pytest.mark.skip(reason="the formats of state files do not follow the release yet")
 @pytest.mark.corpus
 @pytest.mark.parametrize(("name", "start"), PARTS)
 def test_decisions_equal_those_of_the_release(name: str, start: int, tmp_path: Path) -> None:

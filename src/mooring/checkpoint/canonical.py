@@ -1,9 +1,9 @@
 """State files read at the speed of C, where they are what a writer of today writes.
 
-Nearly every file that is read was written by kubelet v1.37.1 or by Mooring, letter for letter as the writers of
-``cpu_file.py`` and ``memory_file.py`` write the same state. So a text is taken apart here without any of Go's rules, by
-the same structures. The loaders make a state of what was found and write it again. Only when that gives the same text,
-checksums included, they return the state.
+Nearly every file that is read was written by a kubelet of the same release or by Mooring, letter for letter as the
+writers of ``cpu_file.py`` and ``memory_file.py`` write the same state. So a text is taken apart here without any of
+Go's rules, by the same structures. The loaders make a state of what was found and write it again. Only when that gives
+the same text, checksums included, they return the state.
 
 Why that is the state which the strict readers return: they read back what the writers write (a law of the tests), for
 every state whose numbers Go's types can hold. The text is the writer's text of the state that was found, so the strict
@@ -45,17 +45,28 @@ def canonical_data(text: str, structure: GoStruct) -> dict[str, GoValue] | None:
 
     A type with a decoder of its own is left in the form that this decoder reads.
     """
-    outer, data = _decoders(structure)
     try:
-        found: dict[str, GoValue] = data.decode(outer.decode(text).data)
+        found: dict[str, GoValue] = _decoder(structure).decode(_OUTER.decode(text).data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return {**fresh(structure), **found}
 
 
+def canonical_members(text: str, structure: GoStruct) -> dict[str, GoValue] | None:
+    """Return what a file of a format without data holds; None when it is not of this structure."""
+    try:
+        found: dict[str, GoValue] = _decoder(structure).decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return {**fresh(structure), **found}
+
+
+_OUTER = msgspec.json.Decoder(_Outer)
+
+
 @cache
-def _decoders(structure: GoStruct) -> tuple[msgspec.json.Decoder[_Outer], msgspec.json.Decoder[Any]]:
-    return msgspec.json.Decoder(_Outer), msgspec.json.Decoder(_plain(structure))
+def _decoder(structure: GoStruct) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_plain(structure))
 
 
 def _plain(kind: GoType) -> Any:

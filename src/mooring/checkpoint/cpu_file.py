@@ -1,4 +1,4 @@
-"""The text of ``cpu_manager_state`` as kubelet v1.37.1 writes it: format V4, around the older format V2.
+"""The text of ``cpu_manager_state`` as each release writes it: V2, V3, or V4 around V2.
 
 Every admission and removal writes this text, so it is put together from one piece per pod, and pieces are
 remembered. The plain way (``structures.py`` walked by ``dump.py``) is held against it in the tests.
@@ -6,8 +6,8 @@ remembered. The plain way (``structures.py`` walked by ``dump.py``) is held agai
 Pending releases (KEP-6122) are this project's addition to the data: kubelets ignore the member, and their next write
 drops it.
 
-Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md sections 2 and 3,
-resize.md section 5.3.
+Source: cpumanager/state of each release (checkpoint.go, state_checkpoint.go); spec: state-files.md sections 2 and 3,
+releases.md section 4, resize.md section 5.3.
 """
 
 from __future__ import annotations
@@ -20,11 +20,31 @@ from mooring.checkpoint.checksum import Piece, data_checksum, fnv1a_32, legacy_c
 from mooring.checkpoint.gojson import quoted
 from mooring.checkpoint.structures import CPU_LEGACY_NAME, CPU_V3
 from mooring.core.bits import NO_CPUS, list_text
+from mooring.core.release import NEWEST
 from mooring.cpumanager.state import CPUState, PreAssignment
+from mooring.releases.state_files import state_file_rules
+
+
+def cpu_text_of(release: str, state: CPUState, *, pod_level: bool, baselines: bool) -> str:
+    """Return the text of the state file as a release writes it, without a newline at its end.
+
+    Args:
+        release: Such as ``1.34``.
+        state: What to write.
+        pod_level: Gate PodLevelResourceManagers.
+        baselines: Gate InPlacePodVerticalScalingExclusiveCPUs.
+
+    >>> cpu_text_of("1.34", CPUState("none", 0b1110000, {}), pod_level=False, baselines=False)
+    '{"policyName":"none","defaultCpuSet":"4-6","checksum":354655845}'
+    """
+    written = state_file_rules(release, pod_level=pod_level).cpu.written
+    if written == "V4":
+        return cpu_state_text(state, pod_level=pod_level, baselines=baselines)
+    return cpu_text_v3(state) if written == "V3" else cpu_text_v2(state)
 
 
 def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
-    r"""Return the text of the state file, without a newline at its end.
+    r"""Return the state in format V4, the newest.
 
     Of the pending releases those are written that say so; only the extension scale-down-delay makes any.
 
@@ -51,9 +71,9 @@ def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
     return f'{{{old.members},"checksum":{old.checksum},"data":"{escaped}","dataChecksum":{data_checksum(data)}}}'
 
 
-def initial_cpu_text(policy: str) -> str:
+def initial_cpu_text(policy: str, release: str = NEWEST.name, *, pod_level: bool = False) -> str:
     """Return what the kubelet writes when there is no file, before the policy fills the state."""
-    return cpu_state_text(CPUState(policy, NO_CPUS, {}), pod_level=False, baselines=False)
+    return cpu_text_of(release, CPUState(policy, NO_CPUS, {}), pod_level=pod_level, baselines=False)
 
 
 def cpu_text_v2(state: CPUState) -> str:

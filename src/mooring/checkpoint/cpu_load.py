@@ -1,35 +1,49 @@
-"""Reading ``cpu_manager_state``: every format that kubelet v1.37.1 reads, with its checks and messages.
+"""Reading ``cpu_manager_state``: every format that a release reads, with its checks and messages.
 
 Left to the CPU manager: whether the state fits the machine (spec: cpu-manager.md section 2).
 
-Source: kubelet v1.37.1, cpumanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md section 4, and
-resize.md section 5.3 for pending releases.
+Source: cpumanager/state of each release (checkpoint.go, state_checkpoint.go); spec: state-files.md section 4,
+releases.md section 4, and resize.md section 5.3 for pending releases.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import TypeAlias
 
-from mooring.checkpoint.canonical import canonical_data
-from mooring.checkpoint.checksum import legacy_checksum
-from mooring.checkpoint.cpu_file import cpu_state_text, initial_cpu_text
-from mooring.checkpoint.formats import Created, FormatFamily, LoadRefusal, OlderFormat, read_checkpoint
+from mooring.checkpoint.canonical import canonical_data, canonical_members
+from mooring.checkpoint.cpu_file import cpu_text_of, initial_cpu_text
+from mooring.checkpoint.formats import Created, FormatFamily, LoadRefusal, older_formats, read_checkpoint
 from mooring.checkpoint.gotypes import GoValue
-from mooring.checkpoint.structures import CPU_DATA, CPU_DATA_WITH_RELEASES, CPU_LEGACY_NAME, CPU_V2, CPU_V3, CPU_V4
+from mooring.checkpoint.structures import CPU_DATA, CPU_DATA_WITH_RELEASES, CPU_STRUCTURES, CPU_V4
 from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import MooringError
 from mooring.core.gotext import quote
 from mooring.core.moment import Moment
+from mooring.core.release import NEWEST
 from mooring.cpumanager.state import CPUState, PreAssignment
 from mooring.node.start import policy_mismatch
+from mooring.releases.state_files import FileFormats, StateFileRules, state_file_rules
 
 _LATER = "pre-assigned cpuset"
 
+ContainerIDs: TypeAlias = Mapping[str, tuple[str, str]]
+"""The runtime's container id -> pod uid and container name."""
+NO_CONTAINERS: ContainerIDs = {}
+
 
 def load_cpu_state(
-    text: str | None, *, policy: str, pod_level: bool, baselines: bool, releases: bool = False
+    text: str | None,
+    *,
+    policy: str,
+    pod_level: bool,
+    baselines: bool,
+    releases: bool = False,
+    release: str = NEWEST.name,
+    containers: ContainerIDs = NO_CONTAINERS,
 ) -> CPUState | Created | LoadRefusal:
     """Read the CPU manager's state file as the kubelet does when it starts.
 
@@ -43,71 +57,109 @@ def load_cpu_state(
         baselines: Gate InPlacePodVerticalScalingExclusiveCPUs: baselines are taken over, or made from the
             assignments.
         releases: Extension scale-down-delay: pending releases are taken over. A kubelet does not see them.
+        release: Of the kubelet, such as ``1.34``.
+        containers: Those that the runtime knows. Format V1, which kubelets up to 1.36 read, names containers by id.
 
     >>> load_cpu_state("{", policy="static", pod_level=False, baselines=False)
     LoadRefusal(manager='cpu', message='unexpected end of JSON input')
     """
     if text is None:
-        return Created(initial_cpu_text(policy))
-    known = canonical_cpu_state(text, pod_level=pod_level, baselines=baselines)
+        return Created(initial_cpu_text(policy, release, pod_level=pod_level))
+    known = canonical_cpu_state(text, pod_level=pod_level, baselines=baselines, release=release)
     if known is not None and known.policy == policy:
         return known
-    return read_strictly(text, policy=policy, pod_level=pod_level, baselines=baselines, releases=releases)
+    return read_strictly(
+        text,
+        policy=policy,
+        pod_level=pod_level,
+        baselines=baselines,
+        releases=releases,
+        release=release,
+        containers=containers,
+    )
 
 
-def canonical_cpu_state(text: str, *, pod_level: bool, baselines: bool) -> CPUState | None:
+def canonical_cpu_state(text: str, *, pod_level: bool, baselines: bool, release: str = NEWEST.name) -> CPUState | None:
     """Return the state of which ``text`` is the file; None when it is not what would be written for any.
 
-    >>> text = cpu_state_text(CPUState("none", 0b110, {}), pod_level=False, baselines=False)
+    >>> text = cpu_text_of("1.37", CPUState("none", 0b110, {}), pod_level=False, baselines=False)
     >>> canonical_cpu_state(text, pod_level=False, baselines=False).default
     6
     >>> canonical_cpu_state(text + " ", pod_level=False, baselines=False)
     """
-    found = canonical_data(text, CPU_DATA)
+    rules = state_file_rules(release, pod_level=pod_level)
+    if rules.cpu.data:
+        found = canonical_data(text, CPU_DATA)
+    else:
+        found = canonical_members(text, CPU_STRUCTURES[rules.cpu.written])
     if found is None:
         return None
     try:
-        found["podEntries"] = {pod: _mask(one.get("cpuSet", "")) for pod, one in found["podEntries"].items()}
-        state = _state(found, pod_level=pod_level, baselines=baselines)
+        found["podEntries"] = {pod: _mask(one.get("cpuSet", "")) for pod, one in found.get("podEntries", {}).items()}
+        state = _state(found, rules, baselines=baselines)
     except (CPUSetSyntaxError, _BadSetError):
         return None
     # Without the gate, and where a file has no baselines, this shows what the strict reader would say.
-    return state if cpu_state_text(state, pod_level=pod_level, baselines=baselines) == text else None
+    return state if cpu_text_of(release, state, pod_level=pod_level, baselines=baselines) == text else None
 
 
 def read_strictly(
-    text: str, *, policy: str, pod_level: bool, baselines: bool, releases: bool = False
+    text: str,
+    *,
+    policy: str,
+    pod_level: bool,
+    baselines: bool,
+    releases: bool = False,
+    release: str = NEWEST.name,
+    containers: ContainerIDs = NO_CONTAINERS,
 ) -> CPUState | LoadRefusal:
     """Read the text of a file by Go's rules alone; see :func:`load_cpu_state`, which answers the same, sooner."""
-    checkpoint = read_checkpoint(text, cpu_family(pod_level=pod_level, releases=releases))
+    rules = state_file_rules(release, pod_level=pod_level)
+    checkpoint = read_checkpoint(text, cpu_family(rules.cpu, releases=releases))
     if isinstance(checkpoint, str):
         return LoadRefusal("cpu", checkpoint)
-    if checkpoint["policyName"] != policy:
-        return LoadRefusal("cpu", policy_mismatch("cpu", policy, checkpoint["policyName"]))
+    found = checkpoint.members
     try:
-        state = _state(checkpoint, pod_level=pod_level, baselines=baselines)
-        return replace(state, pre_assignments=_releases(checkpoint, state)) if releases else state
+        if checkpoint.version == "V1":
+            found = {**found, "entries": _by_pod(found["entries"], containers, rules.migration)}
+        if found["policyName"] != policy:
+            return LoadRefusal("cpu", policy_mismatch("cpu", policy, found["policyName"]))
+        state = _state(found, rules, baselines=baselines)
+        return replace(state, pre_assignments=_releases(found, state)) if releases else state
     except _BadSetError as error:
         return LoadRefusal("cpu", str(error))
 
 
+def _by_pod(entries: Mapping[str, str] | None, containers: ContainerIDs, refusal: str) -> dict[str, dict[str, str]]:
+    """Return the entries of format V1 by pod and container, as kubelets up to 1.36 migrate them."""
+    found: dict[str, dict[str, str]] = {}
+    for container_id, cpus in sorted((entries or {}).items()):
+        holder = containers.get(container_id)
+        if holder is None:
+            raise _BadSetError(f"{refusal}: containerID '{container_id}' not found in initial containers list")
+        pod, name = holder
+        found.setdefault(pod, {})[name] = cpus
+    return found
+
+
 class _BadSetError(MooringError):
-    """A CPU set that cannot be read; the message is the kubelet's."""
+    """A CPU set or a container that cannot be made out; the message is the kubelet's."""
 
 
-def _state(checkpoint: dict[str, GoValue], *, pod_level: bool, baselines: bool) -> CPUState:
+def _state(checkpoint: dict[str, GoValue], rules: StateFileRules, *, baselines: bool) -> CPUState:
     try:
         default = _mask(checkpoint["defaultCpuSet"])
     except CPUSetSyntaxError as error:
-        raise _BadSetError(f"could not parse default CPU set {quote(checkpoint['defaultCpuSet'])}: {error}") from None
+        given = quote(checkpoint["defaultCpuSet"])
+        raise _BadSetError(f"could not parse default {rules.default_set} {given}: {error}") from None
     assignments = _masks(checkpoint["entries"], "cpuset")
     return CPUState(
         policy=checkpoint["policyName"],
         default=default,
         assignments=assignments,
         # Formats without pod entries or baselines lack the member; an explicit null is the same as none.
-        pods=(checkpoint.get("podEntries") or {}) if pod_level else {},
-        baselines=_baselines(checkpoint, assignments) if baselines else {},
+        pods=(checkpoint.get("podEntries") or {}) if rules.keeps_pods else {},
+        baselines=_baselines(checkpoint, assignments) if baselines and rules.keeps_baselines else {},
     )
 
 
@@ -161,33 +213,14 @@ def _mask(cpus: str) -> CPUMask:
     return CPUSet.parse(cpus).mask
 
 
-def _v3_accepted(value: dict[str, GoValue]) -> bool:
-    """Accept the checksum under the structure's own name or the legacy name; 0 has no special meaning."""
-    names = (CPU_V3.name, CPU_LEGACY_NAME)
-    return any(legacy_checksum(CPU_V3, value, name) == value["checksum"] for name in names)
+@cache
+def cpu_family(formats: FileFormats, *, releases: bool = False) -> FormatFamily:
+    """Return the formats of ``cpu_manager_state`` as a release reads them.
 
-
-def _v2_accepted(value: dict[str, GoValue]) -> bool:
-    """Accept the checksum under the legacy name, or 0: the file back end of old kubelets wrote none."""
-    return value["checksum"] in (0, legacy_checksum(CPU_V2, value, CPU_LEGACY_NAME))
-
-
-def _v2_accepted_without_pod_level(value: dict[str, GoValue]) -> bool:
-    """Accept also the structure's own name: with PodLevelResourceManagers off the kubelet tries it first."""
-    return _v2_accepted(value) or legacy_checksum(CPU_V2, value, CPU_V2.name) == value["checksum"]
-
-
-_V3 = OlderFormat(CPU_V3, _v3_accepted)
-CPU_FAMILIES = {
-    True: FormatFamily("cpu manager", "v4", CPU_V4, CPU_DATA, (_V3, OlderFormat(CPU_V2, _v2_accepted))),
-    False: FormatFamily(
-        "cpu manager", "v4", CPU_V4, CPU_DATA, (_V3, OlderFormat(CPU_V2, _v2_accepted_without_pod_level))
-    ),
-}
-"""The formats of ``cpu_manager_state``, by whether PodLevelResourceManagers is on."""
-
-
-def cpu_family(*, pod_level: bool, releases: bool) -> FormatFamily:
-    """Return the formats of ``cpu_manager_state`` as a kubelet with these features reads them."""
-    family = CPU_FAMILIES[pod_level]
-    return replace(family, data=CPU_DATA_WITH_RELEASES) if releases else family
+    Args:
+        formats: of the release.
+        releases: extension scale-down-delay: pending releases are a known member of the data.
+    """
+    data = CPU_DATA_WITH_RELEASES if releases else CPU_DATA
+    older = older_formats(CPU_STRUCTURES, formats)
+    return FormatFamily("cpu manager", "v4", CPU_V4, data, older, reads_data=bool(formats.data))

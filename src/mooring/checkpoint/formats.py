@@ -1,24 +1,26 @@
 """The formats of a state file: the order in which they are tried, the outcome of reading, and their names for reports.
 
-The newest format is tried first. A file that shows any sign of it (data, or a checksum of data) is never taken for an
-older one; any other is tried as the older formats in turn, and the complaint of the last one is the one reported.
+A release that knows data tries it first. A file that shows any sign of it (data, or a checksum of data) is never taken
+for another format then; any other is tried as the formats without data in the release's order, and the complaint of the
+last one is the one reported. Which release reads what is in :mod:`mooring.releases.state_files`.
 
-Source: kubelet v1.37.1, state_checkpoint.go of both managers, checkpointmanager and cm (start errors); spec:
-state-files.md sections 2 and 4.
+Source: state_checkpoint.go of both managers, checkpointmanager and cm (start errors); spec: state-files.md sections 2
+and 4, releases.md section 4.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from mooring.checkpoint.checksum import data_checksum
+from mooring.checkpoint.checksum import data_checksum, legacy_checksum
 from mooring.checkpoint.gojson import decode
 from mooring.checkpoint.goscan import JSONObject, JSONSyntaxError, JSONValue, parse
 from mooring.checkpoint.gotypes import GoStruct, GoValue
 from mooring.checkpoint.structures import fresh
 from mooring.node.start import Manager, restore_error
+from mooring.releases.state_files import FileFormats, ReadFormat
 
 CORRUPTED = "checkpoint is corrupted"
 """The kubelet's text for a checksum that does not match."""
@@ -28,31 +30,52 @@ _NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class OlderFormat:
-    """A format without data, and which checksums it may have."""
+    """A format without data, as one release reads it."""
 
     structure: GoStruct
+    rule: ReadFormat
 
-    accepts: Callable[[dict[str, GoValue]], bool]
-    """Tells whether the decoded structure carries a checksum that the kubelet accepts."""
+    def accepts(self, value: dict[str, GoValue]) -> bool:
+        """Tell whether the decoded structure carries a checksum that the kubelet accepts."""
+        checksum = value["checksum"]
+        if self.rule.zero and not checksum:
+            return True
+        return any(legacy_checksum(self.structure, value, name) == checksum for name in self.rule.hashed_as)
 
 
 @dataclass(frozen=True, slots=True)
 class FormatFamily:
-    """All formats of one manager's state file that kubelet v1.37.1 reads."""
+    """All formats of one manager's state file that a release reads, and the newest one that Mooring knows."""
 
     noun: str
     """``cpu manager`` or ``memory manager``, as the messages say it."""
 
     label: str
-    """Version of the newest format: ``v4`` or ``v3``."""
+    """Version of the format with data: ``v4`` or ``v3``."""
 
     newest: GoStruct
     data: GoStruct
     older: tuple[OlderFormat, ...]
-    """The older formats, newest first."""
+    """The formats without data, in the order of the release."""
+    reads_data: bool = True
+    """Whether the release knows data. To others its members are unknown ones, which JSON skips."""
 
 
-def read_checkpoint(text: str, family: FormatFamily) -> dict[str, GoValue] | str:
+def older_formats(structures: Mapping[str, GoStruct], rules: FileFormats) -> tuple[OlderFormat, ...]:
+    """Return the formats without data that a release reads, under the names that its structures have."""
+    return tuple(OlderFormat(replace(structures[rule.version], name=rule.name), rule) for rule in rules.older)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What the first format that fits says."""
+
+    members: dict[str, GoValue]
+    version: str = ""
+    """Of a format without data; empty for data."""
+
+
+def read_checkpoint(text: str, family: FormatFamily) -> Checkpoint | str:
     """Return the members of the first format that fits, or the kubelet's error text.
 
     Args:
@@ -64,12 +87,14 @@ def read_checkpoint(text: str, family: FormatFamily) -> dict[str, GoValue] | str
     except JSONSyntaxError as error:
         # Every format fails on it in the same way. Nothing was decoded, so no data is seen and the last format reports.
         return str(error)
+    if not family.reads_data:
+        return _read_older(document, family)
     outer = decode(document, family.newest, fresh(family.newest))
     if outer.fault is not None:
         problem = f"failed to deserialize {family.noun} checkpoint: {outer.fault}"
     else:
         data = _read_data(outer.value, family)
-        if isinstance(data, dict):
+        if isinstance(data, Checkpoint):
             return data
         problem = data
     if outer.value["data"] or outer.value["dataChecksum"]:
@@ -77,7 +102,7 @@ def read_checkpoint(text: str, family: FormatFamily) -> dict[str, GoValue] | str
     return _read_older(document, family)
 
 
-def _read_data(outer: dict[str, GoValue], family: FormatFamily) -> dict[str, GoValue] | str:
+def _read_data(outer: dict[str, GoValue], family: FormatFamily) -> Checkpoint | str:
     """Return the decoded data of the newest format. Decoding comes before the comparison of checksums."""
     try:
         document = parse(outer["data"].encode())
@@ -86,15 +111,15 @@ def _read_data(outer: dict[str, GoValue], family: FormatFamily) -> dict[str, GoV
     data = decode(document, family.data, fresh(family.data))
     if data.fault is not None:
         return f"failed to deserialize {family.noun} checkpoint data: {data.fault}"
-    return data.value if data_checksum(outer["data"]) == outer["dataChecksum"] else CORRUPTED
+    return Checkpoint(data.value) if data_checksum(outer["data"]) == outer["dataChecksum"] else CORRUPTED
 
 
-def _read_older(document: JSONValue, family: FormatFamily) -> dict[str, GoValue] | str:
+def _read_older(document: JSONValue, family: FormatFamily) -> Checkpoint | str:
     problem = CORRUPTED
     for older in family.older:
         read = decode(document, older.structure, fresh(older.structure))
         if read.fault is None and older.accepts(read.value):
-            return read.value
+            return Checkpoint(read.value, older.rule.version)
         problem = CORRUPTED if read.fault is None else str(read.fault)
     return problem
 

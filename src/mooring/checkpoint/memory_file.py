@@ -1,9 +1,9 @@
-"""The text of ``memory_manager_state`` as kubelet v1.37.1 writes it: format V3, around the older format V1.
+"""The text of ``memory_manager_state`` as each release writes it: V1, V2, or V3 around V1.
 
 The plain way (``structures.py`` walked by ``dump.py``) is held against this one in the tests.
 
-Source: kubelet v1.37.1, memorymanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md sections 2 and
-3.
+Source: memorymanager/state of each release (checkpoint.go, state_checkpoint.go); spec: state-files.md sections 2 and 3,
+releases.md section 4.
 """
 
 from __future__ import annotations
@@ -14,13 +14,32 @@ from functools import lru_cache
 from mooring.checkpoint.checksum import Piece, data_checksum, fnv1a_32
 from mooring.checkpoint.gojson import quoted
 from mooring.checkpoint.structures import MEMORY_LEGACY_NAME
+from mooring.core.release import NEWEST
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable
+from mooring.releases.state_files import state_file_rules
 
 _TABLES = "map[v1.ResourceName]*state.MemoryTable"
 
 
+def memory_text_of(release: str, state: MemoryState, *, pod_level: bool) -> str:
+    """Return the text of the state file as a release writes it, without a newline at its end.
+
+    Args:
+        release: Such as ``1.34``.
+        state: What to write.
+        pod_level: Gate PodLevelResourceManagers.
+
+    >>> memory_text_of("1.34", MemoryState("None", {}, {}), pod_level=False)
+    '{"policyName":"None","machineState":{},"checksum":4236770233}'
+    """
+    written = state_file_rules(release, pod_level=pod_level).memory.written
+    if written == "V3":
+        return memory_state_text(state, pod_level=pod_level)
+    return memory_text_v2(state) if written == "V2" else memory_text_v1(state)
+
+
 def memory_state_text(state: MemoryState, *, pod_level: bool) -> str:
-    r"""Return the text of the state file, without a newline at its end.
+    r"""Return the state in format V3, the newest.
 
     Args:
         state: What to write.
@@ -37,9 +56,9 @@ def memory_state_text(state: MemoryState, *, pod_level: bool) -> str:
     return f'{{{old.json},"checksum":{checksum},"data":"{escaped}","dataChecksum":{data_checksum(data)}}}'
 
 
-def initial_memory_text(policy: str) -> str:
+def initial_memory_text(policy: str, release: str = NEWEST.name, *, pod_level: bool = False) -> str:
     """Return what the kubelet writes when there is no file, before the policy fills the state."""
-    return memory_state_text(MemoryState(policy, {}, {}), pod_level=False)
+    return memory_text_of(release, MemoryState(policy, {}, {}), pod_level=pod_level)
 
 
 def memory_text_v1(state: MemoryState) -> str:

@@ -1,25 +1,31 @@
-"""Reading ``memory_manager_state``: every format that kubelet v1.37.1 reads, with its checks and messages.
+"""Reading ``memory_manager_state``: every format that a release reads, with its checks and messages.
 
 Left to the memory manager: whether the state fits the machine (spec: memory-manager.md section 7).
 
-Source: kubelet v1.37.1, memorymanager/state (checkpoint.go, state_checkpoint.go); spec: state-files.md section 4.
+Source: memorymanager/state of each release (checkpoint.go, state_checkpoint.go); spec: state-files.md section 4,
+releases.md section 4.
 """
 
 from __future__ import annotations
 
-from mooring.checkpoint.canonical import canonical_data
-from mooring.checkpoint.checksum import legacy_checksum
-from mooring.checkpoint.formats import Created, FormatFamily, LoadRefusal, OlderFormat, read_checkpoint
+from functools import cache
+
+from mooring.checkpoint.canonical import canonical_data, canonical_members
+from mooring.checkpoint.formats import Created, FormatFamily, LoadRefusal, older_formats, read_checkpoint
 from mooring.checkpoint.gotypes import GoValue
-from mooring.checkpoint.memory_file import initial_memory_text, memory_state_text
-from mooring.checkpoint.structures import MEMORY_DATA, MEMORY_LEGACY_NAME, MEMORY_V1, MEMORY_V2, MEMORY_V3
+from mooring.checkpoint.memory_file import initial_memory_text, memory_text_of
+from mooring.checkpoint.structures import MEMORY_DATA, MEMORY_STRUCTURES, MEMORY_V3
 from mooring.core.errors import MooringError
 from mooring.core.gotext import quote
+from mooring.core.release import NEWEST
 from mooring.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.node.start import policy_mismatch
+from mooring.releases.state_files import FileFormats, state_file_rules
 
 
-def load_memory_state(text: str | None, *, policy: str, pod_level: bool) -> MemoryState | Created | LoadRefusal:
+def load_memory_state(
+    text: str | None, *, policy: str, pod_level: bool, release: str = NEWEST.name
+) -> MemoryState | Created | LoadRefusal:
     """Read the memory manager's state file as the kubelet does when it starts.
 
     Lists that are null in the file are empty in the state; the kubelet's checks make no difference between
@@ -29,41 +35,47 @@ def load_memory_state(text: str | None, *, policy: str, pod_level: bool) -> Memo
         text: The file, or None when there is none.
         policy: The configured memory manager policy.
         pod_level: Gate PodLevelResourceManagers: pod blocks are taken over.
+        release: Of the kubelet, such as ``1.34``.
 
     >>> load_memory_state("", policy="Static", pod_level=False)
     LoadRefusal(manager='memory', message='unexpected end of JSON input')
     """
     if text is None:
-        return Created(initial_memory_text(policy))
-    known = canonical_memory_state(text, pod_level=pod_level)
+        return Created(initial_memory_text(policy, release, pod_level=pod_level))
+    known = canonical_memory_state(text, pod_level=pod_level, release=release)
     if known is not None and known.policy == policy:
         return known
-    return read_strictly(text, policy=policy, pod_level=pod_level)
+    return read_strictly(text, policy=policy, pod_level=pod_level, release=release)
 
 
-def canonical_memory_state(text: str, *, pod_level: bool) -> MemoryState | None:
+def canonical_memory_state(text: str, *, pod_level: bool, release: str = NEWEST.name) -> MemoryState | None:
     """Return the state of which ``text`` is the file; None when it is not what would be written for any.
 
-    >>> text = memory_state_text(MemoryState("Static", {}, {}), pod_level=False)
+    >>> text = memory_text_of("1.37", MemoryState("Static", {}, {}), pod_level=False)
     >>> canonical_memory_state(text, pod_level=False)
     MemoryState(policy='Static', nodes={}, assignments={}, pods={})
     """
-    found = canonical_data(text, MEMORY_DATA)
+    formats = state_file_rules(release, pod_level=pod_level).memory
+    if formats.data:
+        found = canonical_data(text, MEMORY_DATA)
+    else:
+        found = canonical_members(text, MEMORY_STRUCTURES[formats.written])
     if found is None:
         return None
     state = _state(found, pod_level=pod_level)
-    return state if memory_state_text(state, pod_level=pod_level) == text else None
+    return state if memory_text_of(release, state, pod_level=pod_level) == text else None
 
 
-def read_strictly(text: str, *, policy: str, pod_level: bool) -> MemoryState | LoadRefusal:
+def read_strictly(text: str, *, policy: str, pod_level: bool, release: str = NEWEST.name) -> MemoryState | LoadRefusal:
     """Read the text of a file by Go's rules alone; see :func:`load_memory_state`, which answers the same, sooner."""
-    checkpoint = read_checkpoint(text, MEMORY_FAMILY)
+    checkpoint = read_checkpoint(text, memory_family(state_file_rules(release, pod_level=pod_level).memory))
     if isinstance(checkpoint, str):
         return LoadRefusal("memory", checkpoint)
-    if checkpoint["policyName"] != policy:
-        return LoadRefusal("memory", policy_mismatch("memory", policy, checkpoint["policyName"]))
+    found = checkpoint.members
+    if found["policyName"] != policy:
+        return LoadRefusal("memory", policy_mismatch("memory", policy, found["policyName"]))
     try:
-        return _state(checkpoint, pod_level=pod_level)
+        return _state(found, pod_level=pod_level)
     except _NullError as error:
         return LoadRefusal("memory", str(error))
 
@@ -118,21 +130,12 @@ def blocks_of(blocks: list[dict[str, GoValue]] | None) -> tuple[Block, ...]:
     return tuple([Block(tuple(b["numaAffinity"] or ()), b["type"], b["size"]) for b in blocks or ()])
 
 
-def _v2_accepted(value: dict[str, GoValue]) -> bool:
-    """Accept the checksum under the legacy name; 0 has no special meaning."""
-    return bool(value["checksum"] == legacy_checksum(MEMORY_V2, value, MEMORY_LEGACY_NAME))
+@cache
+def memory_family(formats: FileFormats) -> FormatFamily:
+    """Return the formats of ``memory_manager_state`` as a release reads them."""
+    older = older_formats(MEMORY_STRUCTURES, formats)
+    return FormatFamily("memory manager", "v3", MEMORY_V3, MEMORY_DATA, older, reads_data=bool(formats.data))
 
 
-def _v1_accepted(value: dict[str, GoValue]) -> bool:
-    """Accept the checksum under the legacy name, or 0: the file back end of old kubelets wrote none."""
-    return value["checksum"] in (0, legacy_checksum(MEMORY_V1, value, MEMORY_LEGACY_NAME))
-
-
-MEMORY_FAMILY = FormatFamily(
-    "memory manager",
-    "v3",
-    MEMORY_V3,
-    MEMORY_DATA,
-    (OlderFormat(MEMORY_V2, _v2_accepted), OlderFormat(MEMORY_V1, _v1_accepted)),
-)
-"""The formats of ``memory_manager_state``."""
+MEMORY_FAMILY = memory_family(state_file_rules(NEWEST.name, pod_level=False).memory)
+"""The formats of ``memory_manager_state`` in the newest release."""

@@ -6,6 +6,7 @@ state-files.md sections 2-4.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from mooring.checkpoint.gotypes import (
@@ -121,7 +122,7 @@ CPU_V1 = GoStruct(
         _CHECKSUM,
     ),
 )
-"""Containers by id. Kubelet v1.37 neither reads nor writes it any more."""
+"""Containers by id. No kubelet since 1.31 writes it, and 1.37 does not read it any more."""
 
 CPU_V2 = GoStruct("CPUManagerCheckpointV2", (_POLICY_NAME, _DEFAULT_SET, _CPU_ENTRIES, _CHECKSUM))
 """Containers by pod and name: kubelets up to 1.35, and 1.36 without PodLevelResourceManagers."""
@@ -158,6 +159,9 @@ CPU_DATA_WITH_RELEASES = GoStruct(CPU_DATA.name, (*CPU_DATA.fields, _RELEASES))
 
 CPU_V4 = GoStruct("CPUManagerCheckpoint", (*_embedded(CPU_V2), _DATA, _DATA_CHECKSUM))
 """V2 for older kubelets around the data: kubelet 1.37."""
+
+CPU_STRUCTURES: Mapping[str, GoStruct] = {"V1": CPU_V1, "V2": CPU_V2, "V3": CPU_V3}
+"""The formats without data, by version."""
 
 
 # --- memory manager ---
@@ -225,6 +229,8 @@ MEMORY_DATA = GoStruct(
 MEMORY_V3 = GoStruct("MemoryManagerCheckpoint", (*_embedded(MEMORY_V1), _DATA, _DATA_CHECKSUM))
 """V1 for older kubelets around the data: kubelet 1.37."""
 
+MEMORY_STRUCTURES: Mapping[str, GoStruct] = {"V1": MEMORY_V1, "V2": MEMORY_V2}
+"""The formats without data, by version."""
 
 _STRUCTURES = (CPU_V1, CPU_V2, CPU_V3, CPU_V4, MEMORY_V1, MEMORY_V2, MEMORY_V3)
 MEMBERS = frozenset(field.member for structure in _STRUCTURES for field in structure.fields)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from mooring.checkpoint.cpu_file import cpu_state_text
-from mooring.checkpoint.memory_file import memory_state_text
+from mooring.checkpoint.cpu_file import cpu_text_of
+from mooring.checkpoint.cpu_load import ContainerIDs
+from mooring.checkpoint.memory_file import memory_text_of
 from mooring.core.config import MooringConfig
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment
@@ -32,6 +33,8 @@ class StateTexts:
 
     cpu: str | None = None
     memory: str | None = None
+    containers: ContainerIDs = field(default_factory=dict, compare=False, repr=False)
+    """Containers that the runtime knows, by id: the oldest format of the CPU manager's file names them so."""
 
 
 class DeferredText:
@@ -82,6 +85,8 @@ class Kubelet:
     memory_file: DeferredText | str | None = field(repr=False)
     requests: Requests | None = field(default=None, compare=False, repr=False)
     """Carried along so that sums are not added up for each pod anew; of no use once other pods are active."""
+    containers: ContainerIDs = field(default_factory=dict, compare=False, repr=False)
+    """See :class:`StateTexts`."""
 
     @property
     def settings(self) -> Settings:
@@ -91,7 +96,7 @@ class Kubelet:
     @property
     def files(self) -> StateTexts:
         """The texts of the state files."""
-        return StateTexts(_read(self.cpu_file), _read(self.memory_file))
+        return StateTexts(_read(self.cpu_file), _read(self.memory_file), self.containers)
 
     @property
     def used(self) -> Mapping[str, int]:
@@ -106,7 +111,7 @@ class Kubelet:
         Sums may be larger than that, of a caller that cannot know whether other pods have left yet.
         """
         requests = Requests(self.node.active, amounts)
-        return Kubelet(self.info, self.mooring, self.node, self.cpu_file, self.memory_file, requests)
+        return Kubelet(self.info, self.mooring, self.node, self.cpu_file, self.memory_file, requests, self.containers)
 
     def admit(self, pod: Pod, observer: Observer | None = None) -> tuple[Kubelet, Decision]:
         """Let the managers decide about a pod, start the containers of an admitted one, and write the files."""
@@ -232,12 +237,13 @@ class Kubelet:
             cpu_file = DeferredText(node.settings, after.cpu)
         if after.memory is not before.memory:
             memory_file = DeferredText(node.settings, after.memory)
-        return Kubelet(self.info, self.mooring, node, cpu_file, memory_file, self.requests)
+        return Kubelet(self.info, self.mooring, node, cpu_file, memory_file, self.requests, self.containers)
 
 
 def cpu_text(settings: Settings, state: CPUState) -> str:
     """Return the text of the CPU manager's state file."""
-    return cpu_state_text(
+    return cpu_text_of(
+        settings.release.name,
         state,
         pod_level=settings.gates["PodLevelResourceManagers"],
         baselines=settings.gates["InPlacePodVerticalScalingExclusiveCPUs"],
@@ -246,7 +252,7 @@ def cpu_text(settings: Settings, state: CPUState) -> str:
 
 def memory_text(settings: Settings, state: MemoryState) -> str:
     """Return the text of the memory manager's state file."""
-    return memory_state_text(state, pod_level=settings.gates["PodLevelResourceManagers"])
+    return memory_text_of(settings.release.name, state, pod_level=settings.gates["PodLevelResourceManagers"])
 
 
 def _read(file: DeferredText | str | None) -> str | None:

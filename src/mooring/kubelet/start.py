@@ -81,7 +81,7 @@ def start_understood(
     observer: Observer | None = None,
 ) -> Start:
     """Do the same with a configuration that was understood before, to start many nodes of one kind."""
-    cpu, memory = _load_cpu(settings, files.cpu), _load_memory(settings, files.memory)
+    cpu, memory = _load_cpu(settings, files), _load_memory(settings, files.memory)
     started = start_managers(settings, RestoredStates(_restored(cpu), _restored(memory)), observer)
     after = files
     if isinstance(cpu, Created):
@@ -97,7 +97,8 @@ def start_understood(
     if started.refusal is not None or started.cpu is None or started.memory is None:
         return Start(None, started.refusal, after)
     node = Node(settings, Providers(started.cpu, started.memory))
-    return Start(Kubelet(info, mooring, node, after.cpu, after.memory), None, after)
+    kubelet = Kubelet(info, mooring, node, after.cpu, after.memory, containers=files.containers)
+    return Start(kubelet, None, after)
 
 
 def restart_kubelet(kubelet: Kubelet, config: KubeletConfig | None = None, boot: str | None = None) -> Start:
@@ -153,17 +154,22 @@ def _restored(loaded: State | Created | LoadRefusal) -> State | StartRefusal | N
     return StartRefusal("start", loaded.kubelet_text()) if isinstance(loaded, LoadRefusal) else loaded
 
 
-def _load_cpu(settings: Settings, text: str | None) -> CPUState | Created | LoadRefusal:
+def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | Created | LoadRefusal:
     return load_cpu_state(
-        text,
+        files.cpu,
         policy=settings.config.cpu_manager_policy,
         pod_level=settings.gates["PodLevelResourceManagers"],
         baselines=settings.gates["InPlacePodVerticalScalingExclusiveCPUs"],
         releases=settings.cpu is not None and settings.cpu.scale_down.is_on,
+        release=settings.release.name,
+        containers=files.containers,
     )
 
 
 def _load_memory(settings: Settings, text: str | None) -> MemoryState | Created | LoadRefusal:
     return load_memory_state(
-        text, policy=settings.config.memory_manager_policy, pod_level=settings.gates["PodLevelResourceManagers"]
+        text,
+        policy=settings.config.memory_manager_policy,
+        pod_level=settings.gates["PodLevelResourceManagers"],
+        release=settings.release.name,
     )

@@ -95,6 +95,15 @@ class Scenario:
     raw: Mapping[str, Any]
     """The whole object, for fields that only some readers know."""
 
+    @property
+    def container_ids(self) -> dict[str, tuple[str, str]]:
+        """The ids of the containers that run at the start -> pod uid and container name, in the recordings' form."""
+        return {
+            f"{pod.uid}-{container.name}-0": (pod.uid, container.name)
+            for pod in self.active
+            for container in pod.containers
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class MergeCase:

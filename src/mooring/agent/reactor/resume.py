@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.values import AgentState, KnownContainer, LastSeen, Options
-from mooring.checkpoint.cpu_file import cpu_state_text
 from mooring.core.bits import NO_CPUS, CPUMask
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet
@@ -23,7 +22,7 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.state import CPUState
-from mooring.kubelet.kubelet import Kubelet, StateTexts
+from mooring.kubelet.kubelet import Kubelet, StateTexts, cpu_text
 from mooring.kubelet.start import Start, start_kubelet
 from mooring.memorymanager.state import MemoryState
 from mooring.node.hotplug import remembered
@@ -208,12 +207,7 @@ def with_entries(kubelet: Kubelet, entries: Mapping[str, Mapping[str, CPUMask]])
         for mask in containers.values():
             given |= mask
     cpu = replace(before, default=before.default & ~given, assignments={**before.assignments, **entries})
-    gates = kubelet.settings.gates
-    text = cpu_state_text(
-        cpu,
-        pod_level=gates["PodLevelResourceManagers"],
-        baselines=gates["InPlacePodVerticalScalingExclusiveCPUs"],
-    )
+    text = cpu_text(kubelet.settings, cpu)
     start = start_kubelet(kubelet.info, kubelet.settings.config, kubelet.mooring, replace(kubelet.files, cpu=text))
     if start.kubelet is None:
         return None

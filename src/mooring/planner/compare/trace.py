@@ -58,7 +58,8 @@ def trace_of_scenario(scenario: Scenario) -> tuple[Trace, tuple[Finding, ...]]:
     known = [step for step in scenario.steps if isinstance(step, Admit | Remove | Restart | Reboot)]
     steps = tuple(Restart() if isinstance(step, Restart | Reboot) else step for step in known)
     changed = sum(1 for step in scenario.steps if isinstance(step, Restart) and step.kubelet is not None)
-    files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
+    texts = scenario.files
+    files = StateTexts(texts.get(CPU_FILE), texts.get(MEMORY_FILE), scenario.container_ids)
     findings: tuple[Finding, ...] = ()
     if changed:
         them = "a restart changes" if changed == 1 else f"{changed} restarts change"

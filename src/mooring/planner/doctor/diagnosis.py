@@ -243,6 +243,6 @@ def _file_repair(report: Report[State], repaired: Repaired[State | None], text: 
 def with_repairs(files: StateTexts, repairs: Iterable[FileRepair]) -> StateTexts:
     """Return the files after some of them were replaced or deleted."""
     for repair in repairs:
-        member = "cpu" if repair.file == CPU_FILE else "memory"
-        files = StateTexts(**{"cpu": files.cpu, "memory": files.memory, member: repair.text})
+        is_cpu = repair.file == CPU_FILE
+        files = replace(files, cpu=repair.text) if is_cpu else replace(files, memory=repair.text)
     return files

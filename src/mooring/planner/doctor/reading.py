@@ -44,9 +44,9 @@ class Reading:
 def read(file: str, text: str, family: FormatFamily) -> Reading:
     """Read the text of a state file and say what is wrong with it as a text."""
     answer = read_checkpoint(text, family)
-    salvage = salvaged(text, family, intact=isinstance(answer, dict))
-    problems = [] if isinstance(answer, dict) else [_problem(file, text, answer, salvage)]
-    policy = answer["policyName"] if isinstance(answer, dict) else None
+    salvage = salvaged(text, family, intact=not isinstance(answer, str))
+    problems = [_problem(file, text, answer, salvage)] if isinstance(answer, str) else []
+    policy = None if isinstance(answer, str) else answer.members["policyName"]
     return Reading(file, describe_format(text), salvage, policy, (*problems, *_newer(file, text, salvage, family)))
 
 

@@ -11,6 +11,7 @@ from mooring.checkpoint.cpu_load import cpu_family
 from mooring.checkpoint.memory_load import MEMORY_FAMILY
 from mooring.core.bits import NO_CPUS
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.core.release import NEWEST
 from mooring.cpumanager.state import CPUState
 from mooring.explain.phrases import cpus_text
 from mooring.memorymanager.state import MemoryState
@@ -22,6 +23,7 @@ from mooring.planner.doctor.memory_checks import check_memory_state
 from mooring.planner.doctor.memory_repair import blocks_text, repaired_memory
 from mooring.planner.doctor.problem import Dropped, EntryHolder, Problem, Repaired
 from mooring.planner.doctor.reading import OLD_FORMAT, Reading, policy_problem, read, unreadable_problems
+from mooring.releases.state_files import state_file_rules
 
 State = TypeVar("State", CPUState, MemoryState)
 Held = TypeVar("Held")
@@ -58,7 +60,8 @@ def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report
     if text is None:
         return Report(CPU_FILE, "")
     releases = settings.cpu is not None and settings.cpu.scale_down.is_on
-    reading = read(CPU_FILE, text, cpu_family(pod_level=settings.pod_level.managers, releases=releases))
+    rules = state_file_rules(NEWEST.name, pod_level=settings.pod_level.managers)
+    reading = read(CPU_FILE, text, cpu_family(rules.cpu, releases=releases))
     if reading.salvage is None:
         return Report(
             CPU_FILE, reading.format, _without_state(settings.config.cpu_manager_policy, reading), trusted=False

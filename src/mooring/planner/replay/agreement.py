@@ -144,10 +144,10 @@ def _only_blocks_reordered(recorded: Any, answered: Any) -> bool:
 
 
 def _memory_parts(text: Any) -> list[Any] | None:
-    """Return what a memory state file says, twice as the file does; None when it is no such file."""
+    """Return what a memory state file says, twice where the file does; None when it is no such file."""
     try:
         outer = msgspec.json.decode(text)
-        data = msgspec.json.decode(outer["data"])
+        data = msgspec.json.decode(outer["data"]) if "data" in outer else outer["machineState"]
         return [{name: outer[name] for name in outer if name not in _CHECKED_BY_ORDER}, data]
     except (msgspec.DecodeError, KeyError, TypeError):
         return None

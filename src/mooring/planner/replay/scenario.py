@@ -100,7 +100,8 @@ class _ScenarioRun:
 
     def __init__(self, scenario: Scenario, info: MachineInfo) -> None:
         self._scenario = scenario
-        files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
+        texts = scenario.files
+        files = StateTexts(texts.get(CPU_FILE), texts.get(MEMORY_FILE), scenario.container_ids)
         self._start = start_kubelet(info, scenario.kubelet, scenario.mooring, files)
         self._endless = False
         self._boots = 1

@@ -1,0 +1,232 @@
+"""State files by release: what is written, read in which order, accepted and refused (releases.md section 4)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.checkpoint.checkpoint_states import cpu_states, memory_states
+
+from mooring.checkpoint import cpu_load, memory_load
+from mooring.checkpoint.checksum import legacy_checksum
+from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_of, cpu_text_v2, cpu_text_v3, initial_cpu_text
+from mooring.checkpoint.cpu_load import ContainerIDs, load_cpu_state
+from mooring.checkpoint.formats import Created, LoadRefusal
+from mooring.checkpoint.memory_file import initial_memory_text, memory_state_text, memory_text_of, memory_text_v1
+from mooring.checkpoint.memory_load import load_memory_state
+from mooring.checkpoint.structures import CPU_V1, CPU_V2, MEMORY_V1
+from mooring.core.bits import CPUMask
+from mooring.cpumanager.state import CPUState
+from mooring.memorymanager.state import MemoryState
+from mooring.releases.rules import RELEASE_NAMES
+from mooring.releases.state_files import state_file_rules
+
+OLD = ("1.31", "1.32", "1.33", "1.34", "1.35")
+POOL = CPUMask(0b1111_0000)
+HELD = {"u1": {"app": CPUMask(0b0011)}, "u2": {"app": CPUMask(0b0100), "log": CPUMask(0b1000)}}
+STATE = CPUState("static", POOL, HELD, {"u3": CPUMask(0)})
+IDS = {"a": ("u1", "app"), "b": ("u2", "app"), "c": ("u2", "log")}
+BY_ID = {"a": "0-1", "b": "2", "c": "3"}
+releases = st.sampled_from(RELEASE_NAMES)
+
+
+def with_checksum(members: dict[str, object], name: str = "CPUManagerCheckpoint") -> str:
+    """Return a file without data; its checksum is that of its structure under a name."""
+    entries = members.get("entries", {})
+    assert isinstance(entries, dict)
+    structure = MEMORY_V1 if "machineState" in members else CPU_V1 if _is_by_id(entries) else CPU_V2
+    value = {"entries": {}, **members}
+    return json.dumps({**members, "checksum": legacy_checksum(structure, value, name)})
+
+
+def _is_by_id(entries: dict[str, object]) -> bool:
+    return any(isinstance(value, str) for value in entries.values())
+
+
+def v1(policy: str = "static", default: str = "4-7", **entries: str) -> str:
+    return with_checksum({"policyName": policy, "defaultCpuSet": default, "entries": entries or BY_ID})
+
+
+def read(release: str, text: str, containers: ContainerIDs = IDS, *, pod_level: bool = False) -> object:
+    return load_cpu_state(
+        text, policy="static", pod_level=pod_level, baselines=False, release=release, containers=containers
+    )
+
+
+def refusal(release: str, text: str, *, pod_level: bool = False) -> str:
+    found = read(release, text, pod_level=pod_level)
+    assert isinstance(found, LoadRefusal), found
+    return found.message
+
+
+def memory_refusal(release: str, text: str) -> str:
+    found = load_memory_state(text, policy="Static", pod_level=False, release=release)
+    assert isinstance(found, LoadRefusal), found
+    return found.message
+
+
+@given(cpu_states, releases, st.booleans(), st.booleans())
+def test_a_release_reads_what_it_writes_and_both_readers_agree(
+    state: CPUState, release: str, pod_level: bool, baselines: bool
+) -> None:
+    rules = state_file_rules(release, pod_level=pod_level)
+    text = cpu_text_of(release, state, pod_level=pod_level, baselines=baselines)
+    keeps = baselines and rules.keeps_baselines
+    kept = replace(state, pods=state.pods if rules.keeps_pods else {}, baselines=state.baselines if keeps else {})
+    gates = {"pod_level": pod_level, "baselines": baselines, "release": release}
+    assert load_cpu_state(text, policy=state.policy, **gates) == kept  # type: ignore[arg-type]
+    assert cpu_load.canonical_cpu_state(text, **gates) == kept  # type: ignore[arg-type]
+    assert cpu_load.read_strictly(text, policy=state.policy, **gates) == kept  # type: ignore[arg-type]
+
+
+@given(memory_states, releases, st.booleans())
+def test_a_release_reads_the_memory_file_that_it_writes(state: MemoryState, release: str, pod_level: bool) -> None:
+    rules = state_file_rules(release, pod_level=pod_level)
+    text = memory_text_of(release, state, pod_level=pod_level)
+    kept = state if rules.keeps_pods else replace(state, pods={})
+    strict = memory_load.read_strictly(text, policy=state.policy, pod_level=pod_level, release=release)
+    assert strict == kept
+    assert memory_load.canonical_memory_state(text, pod_level=pod_level, release=release) in (kept, None)
+
+
+@pytest.mark.parametrize("release", RELEASE_NAMES)
+def test_a_first_file_has_the_format_that_the_release_writes(release: str) -> None:
+    found = load_cpu_state(None, policy="static", pod_level=False, baselines=False, release=release)
+    assert found == Created(initial_cpu_text("static", release))
+    assert ('"data"' in initial_cpu_text("static", release)) == (release == "1.37")
+    memory = load_memory_state(None, policy="Static", pod_level=False, release=release)
+    assert memory == Created(initial_memory_text("Static", release))
+
+
+@pytest.mark.parametrize("release", RELEASE_NAMES)
+def test_every_release_reads_the_newest_files_but_entries_of_pods_are_lost_before(release: str) -> None:
+    newest = cpu_state_text(STATE, pod_level=True, baselines=False)
+    assert read(release, newest, pod_level=release >= "1.36") == replace(
+        STATE, pods=STATE.pods if release == "1.37" else {}
+    )
+    memory = memory_state_text(MemoryState("Static", {}, {}, {"u3": ()}), pod_level=True)
+    found = load_memory_state(memory, policy="Static", pod_level=release >= "1.36", release=release)
+    assert found == MemoryState("Static", {}, {}, {"u3": ()} if release == "1.37" else {})
+
+
+@pytest.mark.parametrize("release", RELEASE_NAMES[:-1])
+def test_entries_by_container_id_are_migrated_up_to_1_36(release: str) -> None:
+    assert read(release, v1()) == replace(STATE, pods={})
+
+
+@pytest.mark.parametrize("release", RELEASE_NAMES[:-1])
+def test_a_container_that_the_runtime_does_not_know_stops_the_migration(release: str) -> None:
+    text = v1(a="0-1", gone="2")
+    before = "error migrating v1 checkpoint state to v2 checkpoint state"
+    prefix = "failed to migrate checkpoint from v1 to v2" if release == "1.36" else before
+    assert refusal(release, text) == f"{prefix}: containerID 'gone' not found in initial containers list"
+
+
+def test_the_newest_release_cannot_read_entries_by_container_id() -> None:
+    field = "CPUManagerCheckpointV2.entries of type map[string]string"
+    assert refusal("1.37", v1()) == f"json: cannot unmarshal string into Go struct field {field}"
+
+
+@pytest.mark.parametrize(("release", "pod_level"), [*((name, False) for name in RELEASE_NAMES), ("1.36", True)])
+def test_a_damaged_file_is_refused_in_the_words_of_the_last_attempt(release: str, pod_level: bool) -> None:
+    wrong = json.dumps({"policyName": "static", "defaultCpuSet": "0", "entries": {"u": {"c": "1"}}, "checksum": 1})
+    v1_words = "json: cannot unmarshal object into Go struct field CPUManagerCheckpointV1.entries of type string"
+    expected = v1_words if release == "1.36" else "checkpoint is corrupted"
+    assert refusal(release, wrong, pod_level=pod_level) == expected
+
+
+@pytest.mark.parametrize("release", RELEASE_NAMES)
+def test_the_structure_in_messages_has_the_name_that_it_has_in_the_release(release: str) -> None:
+    name = "CPUManagerCheckpointV1" if release == "1.36" else "CPUManagerCheckpoint"
+    name = "CPUManagerCheckpointV2" if release == "1.37" else name
+    text = '{"policyName":"static","defaultCpuSet":[],"checksum":1}'
+    assert refusal(release, text).endswith(f"array into Go struct field {name}.defaultCpuSet of type string")
+    memory = "MemoryManagerCheckpointV1" if release >= "1.36" else "MemoryManagerCheckpoint"
+    text = '{"policyName":[],"machineState":{},"checksum":1}'
+    assert memory_refusal(release, text).endswith(f"array into Go struct field {memory}.policyName of type string")
+
+
+@pytest.mark.parametrize("release", RELEASE_NAMES)
+def test_checksum_0_is_accepted_but_for_memory_up_to_1_35(release: str) -> None:
+    cpu = '{"policyName":"static","defaultCpuSet":"4-7","checksum":0}'
+    assert read(release, cpu) == CPUState("static", POOL, {})
+    memory = '{"policyName":"Static","machineState":{},"checksum":0}'
+    found = load_memory_state(memory, policy="Static", pod_level=False, release=release)
+    if release in OLD:
+        assert found == LoadRefusal("memory", "checkpoint is corrupted")
+    else:
+        assert found == MemoryState("Static", {}, {})
+
+
+@pytest.mark.parametrize("release", [*OLD, "1.36"])
+def test_an_empty_file_by_container_id_with_checksum_0_is_one_of_the_oldest_format(release: str) -> None:
+    assert read(release, '{"policyName":"static","defaultCpuSet":"4-7","entries":null,"checksum":0}', {}) == CPUState(
+        "static", POOL, {}
+    )
+
+
+def test_a_checksum_under_the_structures_own_name_counts_since_1_36_without_pod_level_managers() -> None:
+    members: dict[str, object] = {"policyName": "static", "defaultCpuSet": "4-7", "entries": {"u": {"c": "1"}}}
+    text = with_checksum(members, "CPUManagerCheckpointV2")
+    accepted = {
+        (release, pod_level)
+        for release in RELEASE_NAMES
+        for pod_level in (False, True)
+        if isinstance(read(release, text, pod_level=pod_level), CPUState)
+    }
+    assert accepted == {("1.36", False), ("1.37", False)}
+
+
+def test_a_memory_checksum_under_the_structures_own_name_counts_in_1_36_without_pod_level_managers_only() -> None:
+    text = with_checksum({"policyName": "Static", "machineState": {}, "entries": {}}, "MemoryManagerCheckpointV1")
+    accepted = {
+        (release, pod_level)
+        for release in RELEASE_NAMES
+        for pod_level in (False, True)
+        if isinstance(load_memory_state(text, policy="Static", pod_level=pod_level, release=release), MemoryState)
+    }
+    assert accepted == {("1.36", False)}
+
+
+@pytest.mark.parametrize("release", RELEASE_NAMES)
+def test_the_shared_pool_is_called_cpu_set_before_it_was_called_CPU_set(release: str) -> None:  # noqa: N802
+    text = with_checksum({"policyName": "static", "defaultCpuSet": "x"})
+    noun = "CPU set" if release == "1.37" else "cpu set"
+    assert refusal(release, text).startswith(f'could not parse default {noun} "x": strconv.Atoi')
+
+
+@pytest.mark.parametrize("release", [*OLD, "1.36", "1.37"])
+def test_a_file_with_entries_of_pods_is_read_where_its_format_is_known(release: str) -> None:
+    with_pods = cpu_text_v3(replace(STATE, pods={"u3": CPUMask(0b1_0000_0000)}))
+    readable = {
+        pod_level: isinstance(read(release, with_pods, pod_level=pod_level), CPUState) for pod_level in (False, True)
+    }
+    assert readable == {False: release == "1.37", True: release >= "1.36"}
+
+
+@pytest.mark.parametrize("part", ["dataChecksum", "checksum"])
+def test_damage_of_one_part_of_a_newest_file_counts_where_that_part_is_read(part: str) -> None:
+    whole = json.loads(cpu_state_text(STATE, pod_level=False, baselines=False))
+    text = json.dumps({**whole, part: whole[part] ^ 1})
+    refused = {release for release in RELEASE_NAMES if isinstance(read(release, text), LoadRefusal)}
+    assert refused == ({"1.37"} if part == "dataChecksum" else set(RELEASE_NAMES) - {"1.37"})
+
+
+def test_formats_are_written_as_the_specification_lists_them() -> None:
+    rules = {
+        (release, pod_level): state_file_rules(release, pod_level=pod_level)
+        for release in RELEASE_NAMES
+        for pod_level in (False, True)
+    }
+    written = {kind: (one.cpu.written, one.memory.written) for kind, one in rules.items()}
+    expected = {(release, pod_level): ("V2", "V1") for release in OLD for pod_level in (False, True)}
+    expected |= {("1.36", False): ("V2", "V1"), ("1.36", True): ("V3", "V2")}
+    expected |= {("1.37", False): ("V4", "V3"), ("1.37", True): ("V4", "V3")}
+    assert written == expected
+    assert cpu_text_of("1.36", STATE, pod_level=True, baselines=False) == cpu_text_v3(STATE)
+    assert cpu_text_of("1.35", STATE, pod_level=False, baselines=True) == cpu_text_v2(STATE)
+    state = MemoryState("Static", {}, {})
+    assert memory_text_of("1.36", state, pod_level=False) == memory_text_v1(state)
