@@ -165,7 +165,9 @@ class FreshState:
 
     def applied_to(self, question: Question) -> Question:
         """Return the question without the file."""
-        return replace(question, files=replace(question.files, **{self.manager: None}))
+        files = question.files
+        files = replace(files, cpu=None) if self.manager == "cpu" else replace(files, memory=None)
+        return replace(question, files=files)
 
 
 def read_set(question: Question, text: str) -> list[ConfigField | PolicyOption | FeatureGate]:
