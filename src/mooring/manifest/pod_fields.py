@@ -1,4 +1,4 @@
-"""Single fields of a pod: its claims, its priority, its scale-down grace period, and the resources allocated to it.
+"""Single fields of a pod: claims, priority, scale-down grace period, statuses of containers, allocated resources.
 
 Sources:
     claims: core/v1, PodResourceClaim and PodResourceClaimStatus (KEP-4381). A claim is named directly, or made for the
@@ -8,6 +8,9 @@ Sources:
     grace period, for how long containers keep CPUs that a resize takes from them (extension scale-down-delay):
         KEP-6122, draft of September 2026; spec: resize.md section 5.2. The annotation is this project's, for API
         servers that do not know the field.
+    statuses of containers, whose ``allocatedResources`` the managers count in place of the requests up to v1.34, while
+        InPlacePodVerticalScaling is on (rules status-resources-decide-size and status-of-init-containers-ignored):
+        kubelet v1.34.4, cpumanager and memorymanager policy_static.go; spec: releases.md sections 7 and 8.
     allocated resources: Kubernetes API v1.37, ``containerStatuses[].allocatedResources`` (requests),
         ``containerStatuses[].resources`` (what is set up) and the same two fields of the status for pod-level
         resources. After a resize ``spec`` has what is wanted, and the kubelet goes on with what it allocated until it
