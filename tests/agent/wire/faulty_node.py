@@ -24,10 +24,9 @@ from tests.service.recorded_log import RecordedLog
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.cpuset import Cpuset, parsed
 from mooring.agent.cgroups.files import CGroupTrouble
-from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted, shows
-from mooring.agent.cgroups.quota import Quota
+from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, UnseenCGroups, shows
 from mooring.agent.configuration import load_agent_configuration
-from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
+from mooring.agent.reactor.effects import WriteCPUSet
 from mooring.agent.startup import Startup
 from mooring.core.bits import list_text
 from mooring.discovery.loader import load_machine
@@ -53,7 +52,7 @@ replyBudget: 20s
 
 
 @dataclass
-class RuntimeCGroups:
+class RuntimeCGroups(UnseenCGroups):
     """The control groups of the simulated runtime's containers."""
 
     wired: WiredRuntime
@@ -63,35 +62,15 @@ class RuntimeCGroups:
         wrote = self.wired.runtime.write_cgroup(wanted.container_id, str(wanted.cpus), list_text(wanted.mems))
         return CPUSetWritten(wanted, before, self.in_effect(wanted), wrote, None if before else CGroupTrouble.GONE)
 
-    def return_cpus(self, _wanted: ReturnCPUs) -> str:
-        return ""
-
-    def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
-        return QuotaLifted(wanted)
-
-    def restore_quota(self, _place: LiftQuota, _quota: Quota) -> CGroupTrouble | None:
-        return None
-
     def in_effect(self, place: WriteCPUSet) -> Cpuset | None:
         made = self.wired.runtime.processes.get(place.container_id)
         if made is None or not made.runs:
             return None
         return Cpuset(parsed(made.cgroup.cpus or CPUS), nodes(made.cgroup.mems or "0-1"))
 
-    def has_group(self, cgroup: str, pid: int) -> bool:
-        del cgroup, pid
-        return True
-
-    def has_processes(self, cgroup: str, pid: int) -> bool:
-        del cgroup, pid
-        return False
-
     def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
         seen = [(one, self.in_effect(one)) for one in wanted]
         return tuple(Deviation(one, found) for one, found in seen if found is not None and not shows(found, one))
-
-    def quotas(self, _wanted: Iterable[LiftQuota]) -> tuple[QuotaFound, ...]:
-        return ()
 
 
 @dataclass

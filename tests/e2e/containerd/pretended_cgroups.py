@@ -18,14 +18,13 @@ from tests.e2e.containerd.wrapper import Reader, tell
 
 from mooring.agent.cgroups.cpuset import Cpuset, parsed
 from mooring.agent.cgroups.files import CGroupTrouble
-from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted, shows
-from mooring.agent.cgroups.quota import Quota
-from mooring.agent.reactor.effects import LiftQuota, ReturnCPUs, WriteCPUSet
+from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, UnseenCGroups, shows
+from mooring.agent.reactor.effects import WriteCPUSet
 from mooring.cli.main import run
 from mooring.core.bits import list_text
 
 
-class PretendedCGroups:
+class PretendedCGroups(UnseenCGroups):
     """:class:`~mooring.agent.cgroups.protocol.CGroups` of the wrapper's log; quotas are not played."""
 
     def __init__(self, folder: Path, every: Cpuset) -> None:
@@ -58,32 +57,9 @@ class PretendedCGroups:
             cpus, mems = self._cpus[place.container_id], self._mems[place.container_id]
         return Cpuset(parsed(cpus) if cpus else self._every.cpus, nodes(mems) if mems else self._every.mems)
 
-    def has_group(self, cgroup: str, pid: int) -> bool:
-        del cgroup, pid
-        return True
-
-    def has_processes(self, cgroup: str, pid: int) -> bool:
-        del cgroup, pid
-        return False
-
     def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
         found = [(one, self.in_effect(one)) for one in wanted]
         return tuple(Deviation(one, seen) for one, seen in found if seen is not None and not shows(seen, one))
-
-    def return_cpus(self, wanted: ReturnCPUs) -> str:
-        del wanted
-        return ""
-
-    def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
-        return QuotaLifted(wanted)
-
-    def restore_quota(self, place: LiftQuota, quota: Quota) -> CGroupTrouble | None:
-        del place, quota
-        return None
-
-    def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[QuotaFound, ...]:
-        del wanted
-        return ()
 
     def _follow(self) -> None:
         for line in self._log.new():

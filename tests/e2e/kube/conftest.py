@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import os
 import random
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,18 +24,6 @@ from tests.e2e.kubelet.apiserver import PODS, APIServer, api_server
 from tests.e2e.kubelet.patience import until
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def orderly_end() -> Iterator[None]:
-    """Take everything away at SIGTERM too, which is how a limit of time ends the tests."""
-
-    def end(_number: int, _frame: object) -> None:
-        pytest.exit("SIGTERM")
-
-    before = signal.signal(signal.SIGTERM, end)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 @dataclass(frozen=True, slots=True)

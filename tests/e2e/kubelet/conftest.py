@@ -6,7 +6,6 @@ import contextlib
 import functools
 import importlib
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,18 +34,6 @@ def _skip_or(fetch: Callable[[], Any]) -> Any:
         return fetch()
     except e2e_parts().UnavailableError as why:
         pytest.skip(f"e2e kubelet: {why}")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def orderly_end() -> Iterator[None]:
-    """Take everything away at SIGTERM too, which is how a limit of time ends the tests."""
-
-    def end(_number: int, _frame: object) -> None:
-        pytest.exit("SIGTERM")
-
-    before = signal.signal(signal.SIGTERM, end)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="session")
