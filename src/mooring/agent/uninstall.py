@@ -260,7 +260,7 @@ def _of_pods(state: AgentState, pods: Mapping[str, Pod]) -> Iterator[RestoredQuo
 def _of_container(state: AgentState, pods: Mapping[str, Pod], one: KnownContainer) -> RestoredQuota | None:
     lifts = lift_of_container(one, DesiredSettings.now(state).of(one.uid, one.name))
     pod = pods.get(one.uid) or state.kubelet.node.active.get(one.uid)
-    spec = next((each for each in pod.containers if each.name == one.name), None) if pod is not None else None
+    spec = None if pod is None else pod.container(one.name)
     if not lifts or pod is None or spec is None:
         return None
     quota = asked_of(pod, spec, _period(state)).quota

@@ -85,6 +85,10 @@ class Pod:
             return False
         return any(_is_supported(name) for part in (self.resources.requests, self.resources.limits) for name in part)
 
+    def container(self, name: str) -> Container | None:
+        """Return the container of a name; None when there is none."""
+        return next((one for one in self.containers if one.name == name), None)
+
 
 def _is_supported(resource: str) -> bool:
     return resource in {"cpu", "memory"} or resource.startswith("hugepages-")

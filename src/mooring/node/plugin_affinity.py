@@ -89,7 +89,7 @@ def _wanted(
     held = providers.cpu.assignments.get(pod.uid, {})
     if container in held or (not container and held):
         return None
-    one = next((one for one in pod.containers if one.name == container), None)
+    one = pod.container(container)
     need = exclusive_cpus_of_pod(pod, policy.gates) if one is None else exclusive_cpus(pod, one, policy.gates)
     if not need or _cannot_be_whole(plugins, policy, providers, pod, container, need):
         return None

@@ -66,12 +66,12 @@ def resized(pod: Pod, name: str, asked: LinuxResources, wanted: Pod | None = Non
     >>> str(after.containers[0].requests["cpu"]), resized(pod, "a", LinuxResources(shares=2048)) is None
     ('4', True)
     """
-    own = _container(pod, name)
+    own = pod.container(name)
     if own is None or pod.is_pod_level:
         return None
     period = asked.period or PERIOD
     granted = asked_of(pod, own, period)
-    theirs = _container(wanted, name) if wanted is not None else None
+    theirs = wanted.container(name) if wanted is not None else None
     goal = asked_of(wanted, theirs, period) if wanted is not None and theirs is not None else None
     made = own
     if _differ_in_cpu(granted, asked):
@@ -83,10 +83,6 @@ def resized(pod: Pod, name: str, asked: LinuxResources, wanted: Pod | None = Non
     if made == own:
         return None
     return replace(pod, containers=tuple(made if one.name == name else one for one in pod.containers))
-
-
-def _container(pod: Pod, name: str) -> Container | None:
-    return next((one for one in pod.containers if one.name == name), None)
 
 
 def _differ_in_cpu(granted: LinuxResources, asked: LinuxResources) -> bool:

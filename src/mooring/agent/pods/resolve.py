@@ -131,7 +131,7 @@ def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | Non
 
 def _of_container(pod: Pod, told: RuntimeContainer) -> list[PodMismatch]:
     subject = f"container {told.name}"
-    own = next((one for one in pod.containers if one.name == told.name), None)
+    own = pod.container(told.name)
     if own is None:
         if _is_ephemeral(pod, told):
             return []

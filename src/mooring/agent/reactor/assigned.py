@@ -22,7 +22,6 @@ from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Assigned,
 from mooring.core.bits import NO_NODES, NUMAMask, list_text, mask_of
 from mooring.core.config import ASSIGNED_CPUSET, MIXED_CPUS
 from mooring.core.cpuset import CPUSet
-from mooring.core.pod import Container, Pod
 from mooring.node.isolation import Isolation, cpu_isolation, memory_isolation
 from mooring.node.node import numa_of_blocks
 
@@ -70,7 +69,7 @@ def assigned_to(state: AgentState, uid: str, name: str, claimed: Mapping[tuple[s
     """
     node = state.kubelet.node
     pod = node.active.get(uid)
-    container = None if pod is None else _container(pod, name)
+    container = None if pod is None else pod.container(name)
     if pod is None or container is None:
         return Assigned()
     cpus, nodes = CPUSet(), NO_NODES
@@ -204,7 +203,3 @@ def _common_pool(one: CPUSet | None, other: CPUSet | None) -> CPUSet | None:
     if one is None or other is None:
         return None if one is None and other is None else CPUSet()
     return one & other
-
-
-def _container(pod: Pod, name: str) -> Container | None:
-    return next((one for one in pod.containers if one.name == name), None)

@@ -91,18 +91,12 @@ def create_container(
         said = report_refusal(state, sandbox.uid, container.name, rejection, ReportKind.REJECTED, container.id)
         return outcome(before, said.state, Refused(text_of(rejection)), (*unread, *placed.effects, *said.effects))
     state = replace(state, kubelet=started(state.kubelet, sandbox.uid, container.name, observer))
-    known = replace(known, record=_told(wanted, known.record))
+    known = replace(known, record=wanted.over(known.record))
     refresh = refreshed(state.with_container(known), skip=container.id)
     environment, mounts = adjustment_of(state.with_container(known), known)
     adjustment = ContainerAdjustment(resources_of(wanted), environment, mounts)
     effects = (*refresh.writes, *lift_of_pod(refresh.state, sandbox.uid), *unread, *placed.effects, *again.effects)
     return outcome(before, refresh.state, Adjusted(adjustment, refresh.updates), effects)
-
-
-def _told(wanted: Setting, asked: Setting) -> Setting:
-    return Setting(
-        wanted.cpus or asked.cpus, wanted.mems or asked.mems, asked.quota if wanted.quota is None else wanted.quota
-    )
 
 
 def start_container(

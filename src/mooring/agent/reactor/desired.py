@@ -105,8 +105,7 @@ class DesiredSettings:
 
     def _described(self, uid: str, name: str) -> tuple[Pod | None, Container | None]:
         pod = self.kubelet.node.active.get(uid)
-        found = () if pod is None else pod.containers
-        return pod, next((one for one in found if one.name == name), None)
+        return pod, None if pod is None else pod.container(name)
 
 
 def lift_of_pod(state: AgentState, uid: str) -> tuple[LiftQuota, ...]:
@@ -212,11 +211,7 @@ def change_of(container: KnownContainer, wanted: Setting) -> Setting | None:
     cgroup = None if container.written is None else difference(container.written, wanted)
     if record is None or cgroup is None:
         return record or cgroup
-    return Setting(
-        record.cpus or cgroup.cpus,
-        record.mems or cgroup.mems,
-        cgroup.quota if record.quota is None else record.quota,
-    )
+    return record.over(cgroup)
 
 
 # A node has few different lists, and a runtime sends them over and over.

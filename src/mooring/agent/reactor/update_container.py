@@ -59,12 +59,8 @@ def update_container(
     known = state.containers[container.id]
     wanted = DesiredSettings.now(state).of(sandbox.uid, known.name)
     kept = replace(resources, cpus="", mems="") if resources.shares or resources.quota else known.asked
-    record = replace(
-        known.record,
-        cpus=wanted.cpus or set_of(resources.cpus) or known.record.cpus,
-        mems=wanted.mems or node_set_of(resources.mems) or known.record.mems,
-        quota=wanted.quota if wanted.quota is not None else resources.quota or known.record.quota,
-    )
+    asked = Setting(set_of(resources.cpus), node_set_of(resources.mems), resources.quota or None)
+    record = wanted.over(asked).over(known.record)
     rest = refreshed(state.with_container(replace(known, asked=kept, record=record, written=None)), skip=container.id)
     answer = Setting(
         wanted.cpus if resources.cpus or known.record.cpus != wanted.cpus else CPUSet(),

@@ -66,7 +66,7 @@ def refreshed(state: AgentState, skip: str = "") -> Refreshed:
         update = ContainerUpdate(one.id, resources_of(change), ignore_failure=True)
         has_own = wanted.is_exclusive(one.uid, one.name) and not wanted.is_mixed(one.uid, one.name)
         (own if has_own else shared).append(update)
-        containers[one.id] = replace(one, record=_after(one.record, setting), written=None, missed=None)
+        containers[one.id] = replace(one, record=setting.over(one.record), written=None, missed=None)
         if one.phase is Phase.STARTING or one.written is not None or one.unlisted:
             writes.append(write_of(one, setting))
     if not own and not shared and containers == state.containers:
@@ -96,7 +96,7 @@ def enforced(before: AgentState, after: AgentState) -> tuple[AgentState, tuple[E
             lifts = lift_of_container(one, setting)
             lifted[one.uid] = None
         ranked.append((_turn(had.cpus, setting.cpus), (write_of(one, setting), *lifts)))
-        containers[one.id] = replace(one, written=_after(one.written or one.record, setting))
+        containers[one.id] = replace(one, written=setting.over(one.written or one.record))
     ranked.sort(key=lambda each: each[0])
     effects = [effect for _, each in ranked for effect in each]
     for uid in lifted:
@@ -147,12 +147,6 @@ def outcome(
     last: tuple[Effect, ...] = (Verify(due),) if due else ()
     later = tuple(one for one in files.after if one not in effects)
     return EventOutcome(after, answer, (*first, *files.before, *effects, *later, *last))
-
-
-def _after(told: Setting, wanted: Setting) -> Setting:
-    return Setting(
-        wanted.cpus or told.cpus, wanted.mems or told.mems, told.quota if wanted.quota is None else wanted.quota
-    )
 
 
 def _is_worth_writing(before: AgentState, after: AgentState) -> bool:

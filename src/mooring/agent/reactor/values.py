@@ -49,6 +49,12 @@ class Setting:
     quota: int | None = None
     """-1 where the CFS quota is lifted."""
 
+    def over(self, other: Setting) -> Setting:
+        """Return this setting, with what the agent does not decide about as in another one."""
+        return Setting(
+            self.cpus or other.cpus, self.mems or other.mems, other.quota if self.quota is None else self.quota
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Assigned:

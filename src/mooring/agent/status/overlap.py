@@ -72,8 +72,7 @@ def _kind(state: AgentState, container: KnownContainer) -> ContainerKind | None:
 
 def _described(state: AgentState, container: KnownContainer) -> Container | None:
     pod = state.kubelet.node.active.get(container.uid)
-    containers = pod.containers if pod is not None else ()
-    return next((one for one in containers if one.name == container.name), None)
+    return None if pod is None else pod.container(container.name)
 
 
 def exclusive_cpus(state: AgentState, container: KnownContainer, claimed: Mapping[tuple[str, str], int]) -> CPUSet:

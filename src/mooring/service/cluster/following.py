@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -72,13 +71,10 @@ class Follower:
     """Called when the server has said something, a mere bookmark too."""
     name: str = "mooring"
     """Of this program; nodes and replicas pause differently long."""
-    clock: Callable[[], float] = time.monotonic
     wait: Callable[[float], object] | None = None
     """Waits before another try; without one it ends early when :meth:`stop` is called."""
     has_listed: threading.Event = field(default_factory=threading.Event)
     """Set when everything has been listed once."""
-    last_heard: float = 0.0
-    """When the server last said anything, by the clock."""
     _stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _response: httpx2.Response | None = None
@@ -119,12 +115,12 @@ class Follower:
             self.listener.listed(iter(found))
             self._version = found.version
             self._newest = False
-            self._heard()
+            self.heard()
             self.has_listed.set()
         heard = False
         for line in watch_lines(http, self.path, self.query, self._version, self._opened):
             self._take(line)
-            self._heard()
+            self.heard()
             # Only a watch that brings something ends a row of failures: a server that finds the version of each of its
             # own lists too old is not to be asked without a pause.
             heard, self._failures = True, 0
@@ -148,17 +144,12 @@ class Follower:
             self.listener.changed(event.object)
         self._version = found.metadata.resourceVersion or self._version
 
-    def _heard(self) -> None:
-        self.last_heard = self.clock()
-        self.heard()
-
     def _opened(self, response: httpx2.Response) -> None:
         with self._lock:
             self._response = response
             if self._stopping.is_set():
                 cut(response)
                 return
-        self.last_heard = self.clock()
         self.opened()
 
     def _closed(self) -> None:
