@@ -239,7 +239,7 @@ def test_a_configuration_that_stops_the_kubelet_before_is_said_to_do_so(site: Si
     assert "MOOR-350" in answer.out
     assert "MOOR-233" in answer.out
     assert "Name only CPUs that are online in reservedSystemCPUs." in answer.out
-    assert "not looked at" in answer.out
+    assert "not checked" in answer.out
 
 
 def test_a_running_kubelet_is_noticed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,7 @@ def test_a_running_kubelet_is_noticed(site: Site, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "open", disturbed)
     answer = site.doctor("--write", config=site.config(reserved="0-1"))
     assert answer.code == 2
-    assert "was changed while it was looked at; stop the kubelet first" in answer.complaint
+    assert "was changed while it was read; stop the kubelet first" in answer.complaint
     assert site.files["cpu_manager_state"] == b"the kubelet writes"
 
 

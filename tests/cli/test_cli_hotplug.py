@@ -99,8 +99,8 @@ def test_a_proposed_change_works_on_the_cpus_that_are_left(verb: str, tmp_path: 
     (tmp_path / "config.yaml").write_text(KUBELET + EXTENSION)
     node = ["--machine", "sockets=1 cores=8 threads=1", "--config", str(tmp_path / "config.yaml"), "--offline", "1,2,3"]
     told = mooring(verb, *new, *node)
-    assert "ask for 4 CPUs instead of 8" in told.out
-    assert "ask for 7 CPUs" not in told.out
+    assert "request 4 CPUs instead of 8" in told.out
+    assert "request 7 CPUs" not in told.out
     assert mooring("whatif", *new, *node, "--ask", "web:cpu=4").code == 0
     assert mooring("whatif", *new, *node, "--ask", "web:cpu=5").code == 1
 

@@ -112,25 +112,25 @@ def test_show_tells_what_a_container_had_at_first_and_what_goes_back(tmp_path: P
     inputs = node(tmp_path, pending=pending)[:-2]
     answered = mooring("show", *inputs)
     assert "1a  2a  3a  4A" in answered.out
-    assert "CPUs with capital letters go back when a scale-down delay is over." in answered.out
+    assert "CPUs with capital letters are released when a scale-down delay is over." in answered.out
     told = " ".join(answered.out.split())
     assert (
-        "web/app has CPUs 1-4 (at first 1-2); CPU 4 goes back 7.5 s after the machine started (boot 0af3c2e1)" in told
+        "web/app has CPUs 1-4 (baseline 1-2); CPU 4 is released 7.5 s after the machine started (boot 0af3c2e1)" in told
     )
     picture = mooring("show", *inputs, "-o", "svg").out
-    assert "goes back when the delay is over" in picture
+    assert "released when the delay is over" in picture
 
 
 def test_a_release_that_went_on_after_a_restart_is_told_from_now(tmp_path: Path) -> None:
     answered = mooring("show", *node(tmp_path, cpus=3))
     # The pod asks for three: without a moment that is known the delay begins anew.
-    assert "CPU 4 goes back in 5 s or a little later." in " ".join(answered.out.split())
+    assert "CPU 4 is released in 5 s or a little later." in " ".join(answered.out.split())
 
 
 def test_nothing_is_said_where_nobody_was_resized() -> None:
     answered = mooring("show", *PODS, *NODE)
-    assert "at first" not in answered.out
-    assert "go back" not in answered.out
+    assert "baseline" not in answered.out
+    assert "released" not in answered.out
 
 
 def test_the_doctor_knows_releases_with_the_extension_only(tmp_path: Path) -> None:

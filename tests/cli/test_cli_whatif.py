@@ -17,7 +17,7 @@ def test_the_nearest_changes_of_the_first_refused_pod_are_found() -> None:
     answer = mooring("whatif", *PODS, *NODE)
     assert answer.code == 0
     assert answer.out.startswith("ai/inference is not admitted: TopologyAffinityError [MOOR-105]\n")
-    assert "Let container load-model of ai/inference ask for 24" in answer.out
+    assert "Let container load-model of ai/inference request 24" in answer.out
     assert "--ask ai/inference/load-model:cpu=24" in answer.out
 
 

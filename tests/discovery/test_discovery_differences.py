@@ -92,7 +92,7 @@ CASES: dict[str, tuple[str, Callable[[Views], Views], str]] = {
     "cpuset": (
         BASE,
         with_hardware(allowed=CPUSet.parse("0-7")),
-        "The kubelet hands out CPUs 8-15, although the cpuset in force does not allow them.",
+        "The kubelet assigns CPUs 8-15, although the cpuset in force does not allow them.",
     ),
     "isolated": (
         BASE,
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[str, Callable[[Views], Views], str]] = {
     "cores merged": (
         BASE,
         with_nodes(lambda node: replace(node, cores=merged_pairs(node.cores))),
-        "The kubelet takes 2 cores for one, its core 0, because their core and package ids are equal: those with CPUs",
+        "The kubelet treats 2 cores as one, its core 0, because their core and package ids are equal: those with CPUs",
     ),
     "cores divided": (
         BASE,
@@ -116,13 +116,13 @@ CASES: dict[str, tuple[str, Callable[[Views], Views], str]] = {
                 node, cores=tuple(replace(core, thread_ids=(cpu,)) for core in node.cores for cpu in core.thread_ids)
             )
         ),
-        "The kubelet takes one core for 2, so that its threads are not kept together: core 0 for those with CPUs",
+        "The kubelet treats one core as 2, so its threads are not kept together: core 0 for those with CPUs",
     ),
     "physical cores": (BASE, lambda both: both, "num_physical_cores is 4, the machine has 8; no manager reads it."),
     "sockets merged": (
         BASE,
         with_cores(lambda core: replace(core, socket_id=-1)),
-        "The kubelet takes 2 packages for one socket, -1: those with CPUs 0-3,8-11 and 4-7,12-15.",
+        "The kubelet treats 2 packages as one socket, -1: those with CPUs 0-3,8-11 and 4-7,12-15.",
     ),
     "socket id negative": (
         BASE,
@@ -132,7 +132,7 @@ CASES: dict[str, tuple[str, Callable[[Views], Views], str]] = {
     "sockets divided": (
         BASE,
         with_cores(lambda core: replace(core, socket_id=core.thread_ids[0])),
-        "The kubelet takes one package for 4 sockets: those with CPUs 0,8 and 1,9 and 2,10 and 3,11 (and 1 more case).",
+        "The kubelet treats one package as 4 sockets: those with CPUs 0,8 and 1,9 and 2,10 and 3,11 (and 1 more case).",
     ),
     "num_sockets": (
         BASE,
@@ -167,7 +167,7 @@ CASES: dict[str, tuple[str, Callable[[Views], Views], str]] = {
     "packages for nodes": (
         BASE,
         lambda both: (both[0], replace(both[1], nodes=made_up(both[1].nodes))),
-        "The kernel has no NUMA nodes, so the kubelet takes each package for one (NUMA nodes 0-1), without memory",
+        "The kernel has no NUMA nodes, so the kubelet treats each package as one (NUMA nodes 0-1), without memory",
     ),
     "negative id": (
         BASE,
@@ -182,7 +182,10 @@ CASES: dict[str, tuple[str, Callable[[Views], Views], str]] = {
     "no distances": (
         BASE,
         with_nodes(lambda node: replace(node, distances=None)),
-        "The kernel tells no distances of NUMA nodes 0-1; with prefer-closest-numa-nodes the kubelet refuses to start.",
+        (
+            "The kernel reports no distances of NUMA nodes 0-1; with prefer-closest-numa-nodes the kubelet refuses to "
+            "start."
+        ),
     ),
     "short rows": (
         BASE,
@@ -207,22 +210,22 @@ CASES: dict[str, tuple[str, Callable[[Views], Views], str]] = {
     "no L3 on some CPUs": (
         BASE,
         lambda both: (both[0], replace(both[1], cpus=tuple(replace(cpu, l3=cpu.l3 or None) for cpu in both[1].cpus))),
-        "The kubelet takes CPUs 0-3,8-11, without any L3, for CPUs of the uncore cache with the id of their socket.",
+        "The kubelet assigns CPUs 0-3,8-11, without any L3, to the uncore cache with the id of their socket.",
     ),
     "uncores merged": (
         "numa=2 cores=4",
         lambda both: both,
-        "The kubelet takes CPUs 0-1 and 2-3, which have no L3 in common, for CPUs of one uncore cache, 0.",
+        "The kubelet treats CPUs 0-1 and 2-3, which have no L3 in common, as one uncore cache, 0.",
     ),
     "uncores divided": (
         "cores=4 l3=2",
         with_cores(lambda core: replace(core, uncore_caches=(replace(L3_0, id=core.core_id),))),
-        "The kubelet takes CPUs 0 and 1, which share one L3, for CPUs of 2 uncore caches (and 1 more case).",
+        "The kubelet divides CPUs 0 and 1, which share one L3, among 2 uncore caches (and 1 more case).",
     ),
     "L3 of a node as uncore": (
         "numa=2 cores=4 l3=1",
         lambda both: both,
-        "One L3 serves all CPUs of NUMA nodes 0-1, yet the kubelet takes it for an uncore cache of the cores.",
+        "One L3 serves all CPUs of NUMA nodes 0-1, yet the kubelet treats it as an uncore cache of the cores.",
     ),
     "uncore over nodes": (
         "numa=2 cores=4 l3=1",
@@ -239,7 +242,7 @@ CASES: dict[str, tuple[str, Callable[[Views], Views], str]] = {
         with_cores(
             lambda core: replace(core, uncore_caches=(L3_0,) if core.core_id == 0 and not core.socket_id else ())
         ),
-        "The kubelet takes the L3 for an uncore cache of CPUs 0,8, and for a cache of the node elsewhere.",
+        "The kubelet treats the L3 as an uncore cache of CPUs 0,8, and as a cache of the node elsewhere.",
     ),
     "L2 shared": (
         "cores=2 threads=2 efficiency-cores=4",
@@ -249,7 +252,7 @@ CASES: dict[str, tuple[str, Callable[[Views], Views], str]] = {
     "kinds": (
         BASE,
         with_hardware(kinds=(CPUKind(0, CPUSet.parse("8-15")), CPUKind(1, CPUSet.parse("0-7")))),
-        "The kubelet takes 2 kinds of cores for equal (CPUs, slowest first: 8-15; 0-7).",
+        "The kubelet treats 2 kinds of cores as equal (CPUs, slowest first: 8-15; 0-7).",
     ),
     "dies": (
         BASE,
@@ -302,14 +305,14 @@ RECORDED = {
     r"no cache at all in the topology": r"sees no cache at all",
     r"num_physical_cores \d+, real cores \d+": r"num_physical_cores is \d+, the machine has \d+",
     r"cgroup/cpuset limits are ignored": r"although the cpuset in force does not allow",
-    r"core grouping differs": r"takes \d+ cores for one",
-    r"socket grouping differs": r"packages for one socket",
+    r"core grouping differs": r"treats \d+ cores as one",
+    r"socket grouping differs": r"packages as one socket",
     r"num_sockets \d+, hwloc packages \d+": r"num_sockets is \d+, the machine has \d+",
     r"the L3 contains every CPU of the node": r"One L3 serves all CPUs of",
     r"\d+ cores have no level-2 cache": r"does not see the L2 of",
-    r"core kinds": r"kinds of cores for equal",
-    r"node ids -1; hwloc has 0": r"takes each package for one",
-    r"node ids 3; hwloc has 0": r"takes each package for one",
+    r"core kinds": r"kinds of cores as equal",
+    r"node ids -1; hwloc has 0": r"treats each package as one",
+    r"node ids 3; hwloc has 0": r"treats each package as one",
     r"node ids ; hwloc has 0": r"sees no topology at all",
     r"node ids 0, 1, .*; hwloc has 0": r"The kubelet has NUMA nodes 0-7, the machine has NUMA node 0",
     r"negative node id": r"can hold a negative NUMA node id",
@@ -329,7 +332,7 @@ RECORDED = {
     r"node 0 lists 4 level-3 caches where one exists": r"lists 4 L3 caches where 1 exists",
     r"L3 grouping differs": r"which have no L3 in common",
     r"CPUs without any L3": r"without any L3",
-    r"L3 appears as node cache": r"takes the L3 for an uncore cache of .* and for a cache of the node",
+    r"L3 appears as node cache": r"treats the L3 as an uncore cache of .* and as a cache of the node",
 }
 """Recorded wording -> ours."""
 

@@ -64,7 +64,7 @@ def test_one_cpu_is_a_machine() -> None:
     ],
 )
 def test_a_tree_without_cpu_topology_is_refused(files: Files) -> None:
-    with pytest.raises(InputError, match=r"tells no CPU topology.*name a folder or archive"):
+    with pytest.raises(InputError, match=r"reports no CPU topology.*name a folder or archive"):
         read(files)
 
 

@@ -152,7 +152,7 @@ def test_what_is_no_machine_is_refused_with_the_nearest_thing_that_is(source: st
 
 
 def test_a_folder_without_a_machine_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"tells no CPU topology"):
+    with pytest.raises(InputError, match=r"reports no CPU topology"):
         load_machine(str(tmp_path))
 
 

@@ -167,13 +167,13 @@ def test_immediate_allocation_rounds_up_to_whole_cores() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (immediate(), "asks for nothing"),
+        (immediate(), "requests nothing"),
         (immediate(wants("5")), "no group of n1 has 5 CPUs left"),
         (immediate(wants(deviceClassName="other")), "no class of this driver alone"),
         (immediate({"name": "r", "firstAvailable": []}), "no class of this driver alone"),
         (immediate(wants(selectors=[{}])), "leave it to the scheduler"),
         (immediate({"name": "r", "exactly": {"deviceClassName": "cpus", "count": 2}}), "leave it to the scheduler"),
-        (immediate(wants("0")), "asks for 0 CPUs"),
+        (immediate(wants("0")), "is for 0 CPUs"),
         (immediate(wants(), constraints=[{}]), "constraints or parameters"),
     ],
     ids=["nothing", "room", "class", "choice", "selectors", "several", "zero", "constraints"],

@@ -70,7 +70,7 @@ def texts(proposals: Sequence[Proposal]) -> list[str]:
 
 def test_the_largest_smaller_number_of_cpus_is_proposed_first() -> None:
     proposals = found(asked([guaranteed("wide", 6)]), "wide")
-    assert proposals[0].text == "Let container app of default/wide ask for 4 CPUs instead of 6."
+    assert proposals[0].text == "Let container app of default/wide request 4 CPUs instead of 6."
     assert proposals[0].cost == Cost(cpus=2000)
     assert proposals[0].options == (("--ask", "default/wide/app:cpu=4"),)
 
@@ -102,7 +102,7 @@ def test_a_container_without_anything_to_share_gets_one_cpu_more_for_its_pod() -
     )
     question = asked([pod], config)
     assert make_plan(question).answers[0].decision.reason == "EmptyPodSharedPoolError"
-    assert found(question, "full")[0].text == "Let default/full as a whole ask for 3 CPUs instead of 2."
+    assert found(question, "full")[0].text == "Let default/full as a whole request 3 CPUs instead of 2."
 
 
 def test_a_container_leaves_memory_of_its_pod_to_those_that_share() -> None:
@@ -127,8 +127,8 @@ def test_a_container_leaves_memory_of_its_pod_to_those_that_share() -> None:
     question = asked([pod], config)
     assert not make_plan(question).is_yes
     assert texts(found(question, "full"))[:2] == [
-        "Let default/full as a whole ask for 1025Mi of memory instead of 1Gi.",
-        "Let container server of default/full ask for 1023Mi of memory instead of 1Gi.",
+        "Let default/full as a whole request 1025Mi of memory instead of 1Gi.",
+        "Let container server of default/full request 1023Mi of memory instead of 1Gi.",
     ]
 
 
@@ -195,7 +195,7 @@ def test_pod_level_resources_are_an_amount_of_their_own() -> None:
         resources=PodResources(amounts, amounts),
     )
     proposal = found(asked([pod], config), "whole")[0]
-    assert proposal.text == "Let default/whole as a whole ask for 4 CPUs instead of 6."
+    assert proposal.text == "Let default/whole as a whole request 4 CPUs instead of 6."
     assert proposal.options == (("--ask", "default/whole:cpu=4"),)
 
 
@@ -209,7 +209,7 @@ def test_a_pod_that_comes_first_finds_its_node() -> None:
 def test_a_small_pod_that_moves_makes_room_and_finds_another_place() -> None:
     question = asked([guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3)])
     moves = [one for one in found(question, "late") if one.changes[0].kind == "move"]
-    assert texts(moves) == ["Remove default/one before default/late is asked and let it come back last."]
+    assert texts(moves) == ["Remove default/one before default/late is asked and let it return last."]
     assert moves[0].cost == Cost(touched=1)
     after = make_plan(applied(question, moves[0].changes))
     assert after.is_yes

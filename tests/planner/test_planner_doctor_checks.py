@@ -132,7 +132,7 @@ def test_groups_that_depend_on_the_order_are_a_warning() -> None:
 def test_more_than_there_is_is_a_warning() -> None:
     found = looked_at(memory=memory_with({"u": (Block((1,), "memory", 5 * GiB),)}))
     assert severities(found) == {"MOOR-339": "warning"}
-    assert "5 GiB of memory on NUMA node 1, which can give away 1 GiB" in found.all_problems[0].message
+    assert "5 GiB of memory on NUMA node 1, which can assign 1 GiB" in found.all_problems[0].message
 
 
 def test_cpus_without_memory_are_files_of_two_moments() -> None:

@@ -65,7 +65,7 @@ def test_a_claim_whose_pods_are_gone_is_in_order() -> None:
     ("entries", "words"),
     [
         ({"shop/cpus/numa0/fast": 0}, "Claim shop/cpus has no CPU for request fast of numa0"),
-        ({"app": 0b0010}, "Claim u has an entry whose name tells no device (app)"),
+        ({"app": 0b0010}, "Claim u has an entry whose name has no device (app)"),
         ({"a/one/numa0/r": 0b0010, "a/two/numa0/r": 0b0100}, "Claim u has entries of more than one name"),
         (
             {"shop/cpus/numa0/fast": 0b0110, "shop/cpus/numa0/slow": 0b0100},

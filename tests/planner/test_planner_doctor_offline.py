@@ -41,7 +41,7 @@ def test_offline_cpus_are_named_with_whom_they_concern_and_what_comes_of_it() ->
     assert [holder.uid for holder in problem.holders] == ["a", "b"]
     assert problem.message == (
         "This machine has CPUs 4-7 offline; the file gives them to 2 containers and the shared pool. The kubelet "
-        "refuses it at its next start, unless they are back by then."
+        "refuses it at its next start, unless they are online by then."
     )
     assert found.refusal is not None
     assert "doesn't match with CPUs in state" in found.refusal.message

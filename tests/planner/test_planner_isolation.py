@@ -85,12 +85,12 @@ def test_the_remedy_is_what_the_extension_would_write_and_what_it_could_not() ->
     managed = Interrupt(25, "nvme0q1", cpus("3"), None, managed=True)
     told = {one.code: one.message for one in lint(with_facts(interrupts=(movable, managed)), HELD)}
     assert told["MOOR-617"] == "The agent's extension irq-affinity would move 24 (eth0) to CPU 4."
-    assert told["MOOR-623"] == "The kernel places 25 (nvme0q1) itself and lets nobody move it."
+    assert told["MOOR-623"] == "The kernel places 25 (nvme0q1) itself; it cannot be moved."
     everything = Assignments(holders=(ExclusiveHolder("default/web/app", WEB, cpus("2-3")),))
     alone = replace(movable, allowed=cpus("2-3"))
     told = {one.code: one.message for one in lint(with_facts(interrupts=(alone,)), everything)}
     assert "MOOR-617" not in told
-    assert told["MOOR-618"] == "Every CPU belongs to somebody, so that nothing could be done about 24 (eth0)."
+    assert told["MOOR-618"] == "Every CPU is exclusive, so nothing can be done about 24 (eth0)."
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ def test_a_busy_machine_is_nobodys_fault() -> None:
     watch = Busy()
     asks, facts = asking(plugin("one", pre_score=answering(None)), plugin("two", score_set=answering(1)), watch=watch)
     assert asks.within_budget(lambda: 1) is None
-    assert facts == [PluginFailed("uid", "app", "one, two", "", "nobody was asked within 50 ms")]
+    assert facts == [PluginFailed("uid", "app", "one, two", "", "no plugin was asked within 50 ms")]
     assert watch.given_up == []
 
 

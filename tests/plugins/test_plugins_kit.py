@@ -110,7 +110,7 @@ def test_a_memory_of_earlier_questions_is_told() -> None:
             return {chosen: 1.0}
 
     rule = broken(Remembers, 200).rule
-    assert rule == "the same question has the same answer: made anew, it decided otherwise"
+    assert rule == "the same question has the same answer: a new instance decided otherwise"
 
 
 def test_a_question_that_takes_too_long_is_told() -> None:

@@ -26,8 +26,8 @@ def test_marks_of_leaving_cpus_are_nobody_elses(owners: int) -> None:
     marks = {cpu.cpu: cpu_mark(cpu, found) for cpu in found.cpus() if cpu.owner is not None}
     assert marks[62] == marks[63] == marks[0].upper() != marks[0]
     assert len(set(marks.values())) == owners + 1
-    assert "goes back when the delay is over" in next(cpu_sentence(cpu, found) for cpu in found.cpus() if cpu.leaving)
-    assert "CPUs with capital letters go back" in terminal_text(found)
+    assert "released when the delay is over" in next(cpu_sentence(cpu, found) for cpu in found.cpus() if cpu.leaving)
+    assert "CPUs with capital letters are released" in terminal_text(found)
 
 
 def test_nothing_changes_where_nothing_leaves() -> None:

@@ -204,7 +204,7 @@ def test_a_socket_is_there_with_its_permissions_and_gone_at_the_end(tmp_path: Pa
     try:
         assert stat.S_IMODE(path.stat().st_mode) == 0o660
         assert [entry.name for entry in path.parent.iterdir()] == ["status.sock"]
-        with pytest.raises(InputError, match="somebody listens there already; stop the other agent"):
+        with pytest.raises(InputError, match="another process listens there already; stop the other agent"):
             serve_unix(str(path), PAGES)
         assert sockets.is_answered(str(path))
     finally:

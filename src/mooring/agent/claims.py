@@ -32,7 +32,7 @@ from mooring.service.logs import Log
 
 MOST_SHARES: Final = 64
 """Shares of one claim; the API server allows 32 devices."""
-NOT_READY: Final = "NotReady: the container runtime has not told the agent yet what runs"
+NOT_READY: Final = "NotReady: the container runtime has not reported the running containers yet"
 _NAME = re.compile(r"[0-9A-Za-z]([0-9A-Za-z.-]{0,252}[0-9A-Za-z])?", re.ASCII)
 _REQUEST = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?", re.ASCII)
 
@@ -105,7 +105,7 @@ def claim_asked(request: Any) -> tuple[Claim, frozenset[str]]:
         _check(one.request, _REQUEST, "request")
         _check(one.device, _NAME, "device")
         if one.count < 1:
-            raise InputError("asks for no CPU", field="count")
+            raise InputError("requests no CPU", field="count")
         share = Share(
             one.request,
             one.device,
@@ -117,7 +117,7 @@ def claim_asked(request: Any) -> tuple[Claim, frozenset[str]]:
             raise InputError("is there twice for one request", field=f"device {share.device}")
         shares[share.device, share.request] = share
     if not 0 < len(shares) <= MOST_SHARES:
-        raise InputError(f"are {len(shares)}", field="shares", remedy=f"ask for 1 to {MOST_SHARES}")
+        raise InputError(f"are {len(shares)}", field="shares", remedy=f"request 1 to {MOST_SHARES}")
     return Claim(request.uid, request.namespace, request.name, tuple(shares.values())), frozenset(request.pods)
 
 

@@ -76,7 +76,7 @@ def load_agent_configuration(path: str, flags: KubeletFlags | None = None) -> Ag
         InputError: a file cannot be used, or the kubelet of this node manages CPUs or memory itself.
     """
     if os.path.isdir(path or os.curdir):  # noqa: PTH112 - a name in hand, and a Path cannot be empty
-        problem = "must be a file: changes of the files in a folder would not be seen"
+        problem = "must be a file: changes of the files in a folder would not be detected"
         raise InputError(problem, source=path or "an empty name", remedy="name the agent's file with --config")
     return agent_configuration(load_documents(path), path, flags)
 
@@ -244,7 +244,10 @@ def _unreachable(options: AgentOptions, path: str) -> list[Finding]:
         return []
     found = []
     if options.fail_closed:
-        message = f"{path} names no kubeconfig: the node gets no taint, and pods are sent to it while the agent is away"
+        message = (
+            f"{path} names no kubeconfig: the node gets no taint, and pods are scheduled to it while the agent is "
+            "not running"
+        )
         found.append(Finding("warning", "failClosed", message))
     if options.on_rejection is OnRejection.EVICT:
         message = f"{path} names no kubeconfig: rejected pods are held back instead of evicted"

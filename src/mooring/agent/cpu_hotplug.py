@@ -208,4 +208,4 @@ class CPUReconciler:
             self._strange = strange
             if strange:
                 text = "CPUs came online that were offline when the agent first started; they are not used"
-                self._log.warning(text, cpus=list_text(strange.mask), remedy="drain the node and start the agent anew")
+                self._log.warning(text, cpus=list_text(strange.mask), remedy="drain the node and restart the agent")

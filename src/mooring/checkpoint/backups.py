@@ -62,7 +62,7 @@ def _check_unchanged(folder: Path, before: Mapping[str, str | None]) -> None:
     for name, text in before.items():
         if not _is_unchanged(folder, name, text):
             raise InputError(
-                "was changed while it was looked at",
+                "was changed while it was read",
                 source=str(folder / name),
                 remedy="stop the kubelet first, then run this again",
             )

@@ -36,7 +36,7 @@ def machine_document(machine: Machine) -> MachineDocument:
     findings = machine.findings
     if machine.hardware is None:
         told = Finding(
-            "info", "source", "a MachineInfo tells what the kubelet sees, not what the hardware is", "MOOR-490"
+            "info", "source", "a MachineInfo shows what the kubelet sees, not what the hardware is", "MOOR-490"
         )
         findings = (*findings, told)
     return hardware_document(machine.name, machine.hardware or hardware_as_told(machine.info), findings)

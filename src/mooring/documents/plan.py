@@ -113,7 +113,7 @@ class DisplacedSetPart(DocumentPart):
     """A set of exclusive CPUs in which other CPUs replace some that are offline."""
 
     cpus: CPUList
-    original: Annotated[CPUList, Meta(description="The set that it gets back.")]
+    original: Annotated[CPUList, Meta(description="The set to which it returns.")]
 
 
 class MemoryAccountPart(DocumentPart):

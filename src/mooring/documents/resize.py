@@ -47,16 +47,16 @@ class ResizedContainerPart(DocumentPart):
 
     name: str
     has: Annotated[dict[str, str], Meta(description="Requests of cpu and memory before.")]
-    asks: Annotated[dict[str, str], Meta(description="What is asked for; empty for a container that is left alone.")]
+    asks: Annotated[dict[str, str], Meta(description="The request; empty for a container that is not resized.")]
     before: Annotated[
         ResizedPlacePart | None,
         Meta(description="Exclusive CPUs and NUMA nodes of the memory before; null when the pod does not run."),
     ]
     after: Annotated[
         ResizedPlacePart | None,
-        Meta(description="The same afterwards; CPUs that go back later are still among them."),
+        Meta(description="The same afterwards; CPUs that are released later are still included."),
     ]
-    baseline: Annotated[CPUList, Meta(description="What it got at first; it never has less.")]
+    baseline: Annotated[CPUList, Meta(description="The baseline: what it got at admission; it never has less.")]
     pending: Annotated[PendingReleasePart | None, Meta(description="A release that waits for its delay.")]
     largest: Annotated[
         LargestAmountsPart | None,
@@ -78,7 +78,7 @@ class ResizeDocument(DocumentPart, kw_only=True):
     qos: QoSName
     runs: Annotated[bool, Meta(description="Whether the pod runs on the node.")]
     not_running: Annotated[str, Meta(description="Why it does not.")]
-    accepted: Annotated[bool, Meta(description="Whether it gets what is asked for, or has it already.")]
+    accepted: Annotated[bool, Meta(description="Whether it gets what is requested, or has it already.")]
     condition: Annotated[str, one_of("", "PodResizePending", "PodResizeInProgress")]
     reason: Annotated[str, one_of("", "Deferred", "Infeasible")]
     message: Annotated[str, Meta(description="The kubelet's words.")]

@@ -146,7 +146,7 @@ class ScaleDownPart(DocumentPart):
     """A scale-down whose delay runs; absent when there is none."""
 
     cpus: Annotated[CPUList, Meta(description="CPUs that it is going to have.")]
-    releases: Annotated[CPUList, Meta(description="CPUs that go back.")]
+    releases: Annotated[CPUList, Meta(description="CPUs that will be released.")]
     seconds_left: Annotated[float, Meta(ge=0, description="Time until the delay is over.")]
 
 
@@ -179,7 +179,7 @@ class AgentContainerPart(DocumentPart, kw_only=True):
     original: (
         Annotated[
             CPUList,
-            Meta(description="Only while other CPUs replace some that are offline: the set that it gets back."),
+            Meta(description="Only while other CPUs replace some that are offline: the set to which it returns."),
         ]
         | UnsetType
     ) = UNSET
@@ -200,7 +200,9 @@ class AgentContainerPart(DocumentPart, kw_only=True):
     ) = UNSET
     overlap: Annotated[CPUList, Meta(description="Exclusive CPUs of others on which it may run.")] | UnsetType = UNSET
     baseline: (
-        Annotated[CPUList, Meta(description="CPUs that it got at first and never loses; absent when it has these.")]
+        Annotated[
+            CPUList, Meta(description="The baseline, which it never loses; absent when it has exactly these CPUs.")
+        ]
         | UnsetType
     ) = UNSET
     pending: ScaleDownPart | UnsetType = UNSET

@@ -153,7 +153,7 @@ def allocation_for(
             }
         )
     if not results:
-        raise InputError("asks for nothing", source=source)
+        raise InputError("requests nothing", source=source)
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     return {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
 
@@ -167,11 +167,11 @@ def _count(request: Mapping[str, Any], classes: frozenset[str], source: str, roo
         or exact.get("allocationMode", "ExactCount") != "ExactCount"
         or exact.get("count", 1) != 1
     ):
-        problem = f"request {request['name']} has selectors or asks for several devices: leave it to the scheduler"
+        problem = f"request {request['name']} has selectors or requests several devices: leave it to the scheduler"
         raise InputError(problem, source=source)
     step = room.group_size if room.whole_cores else 1
     text = str(((exact.get("capacity") or {}).get("requests") or {}).get(CAPACITY, step))
     amount = Quantity.parse(text)
     if amount.milli <= 0:
-        raise InputError(f"request {request['name']} asks for {text} CPUs", source=source)
+        raise InputError(f"request {request['name']} is for {text} CPUs", source=source)
     return -(-amount.milli // (1000 * step)) * step

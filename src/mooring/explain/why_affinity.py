@@ -154,7 +154,7 @@ def _cpus(
         return Reason(
             code.HELD_ELSEWHERE,
             f" and already holds them on {where}, which {policy} rejects when the pod is admitted again",
-            "Delete the pod, so that its controller creates a new one that is placed anew.",
+            "Delete the pod, so that its controller creates a new one.",
         )
     return _scattered(asked, now, topology, policy)
 
@@ -187,7 +187,7 @@ def _pinned(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> 
         "Request a fraction of a CPU for the init container, so that it runs in the shared pool, or as many CPUs as "
         "the later container requests, so that the same CPUs serve both."
         if asked.container
-        else "Delete the pod, so that its controller creates a new one that is placed anew."
+        else "Delete the pod, so that its controller creates a new one."
     )
     inside = topology.cpus_in_numa(NUMAMask(sum(1 << node for node in home if node >= 0)))
     usable = (inside & (asked.available | asked.reusable)).bit_count()

@@ -42,7 +42,7 @@ def why_memory(opinion: Opinion, decision: Decision, circumstances: Circumstance
         return Reason(
             code.HELD_ELSEWHERE,
             f"already holds memory on {nodes(held)}, which {policy} rejects when the pod is admitted again",
-            "Delete the pod, so that its controller creates a new one that is placed anew.",
+            "Delete the pod, so that its controller creates a new one.",
         )
     if policy == SINGLE_NUMA_NODE:
         return _no_single_node(asked)

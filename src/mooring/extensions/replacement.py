@@ -93,9 +93,9 @@ def _stand_ins(
         return "cpuHotplug.replace is never"
     kind = state_owner(owner).kind
     if kind is OwnerKind.CLAIM:
-        return "a claim keeps the CPUs of its device, which its containers were told"
+        return "a claim keeps the CPUs of its device, which its containers know"
     if kind is OwnerKind.HIDDEN:
-        return "nobody runs on hidden threads"
+        return "no container runs on hidden threads"
     lost = cpus & state.offline
     if policy.rules.whole_cores:
         lost = policy.topology.core_siblings(lost) & cpus

@@ -76,8 +76,8 @@ def _known(nodes: Nodes, node: int) -> NUMANodeState:
     state = nodes.get(node)
     if state is None:
         raise KubeletCrashError(
-            f"a block lies on NUMA node {node}, which the machine does not have: the kubelet crashes when it gives the "
-            "block back"
+            f"a block lies on NUMA node {node}, which the machine does not have: the kubelet crashes when it releases "
+            "the block"
         )
     return state
 
@@ -86,7 +86,7 @@ def _reserved(state: NUMANodeState, node: int, resource: str) -> int:
     table = state.memory.get(resource)
     if table is None:
         raise KubeletCrashError(
-            f"a block is {quote(resource)}, which NUMA node {node} does not list: the kubelet crashes when it gives "
-            "the block back"
+            f"a block is {quote(resource)}, which NUMA node {node} does not list: the kubelet crashes when it "
+            "releases the block"
         )
     return table.reserved

@@ -132,7 +132,7 @@ def _table(nodes: Mapping[int, NUMANodeState], node: int, resource: str) -> Memo
     table = nodes[node].memory.get(resource)
     if table is None:
         raise KubeletCrashError(
-            f"NUMA node {node} does not list {resource}: the kubelet crashes when a container asks for a type of "
+            f"NUMA node {node} does not list {resource}: the kubelet crashes when a container requests a type of "
             "memory that some node does not have"
         )
     return table

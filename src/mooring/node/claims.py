@@ -83,7 +83,7 @@ def claim(node: Node, asked: Claim, observer: Observer | None = None) -> tuple[N
         return node, _kept(held, asked)
     policy = node.settings.cpu
     if policy is None:
-        text = "the CPU manager's policy is none, so that no CPU can be anybody's own"
+        text = "the CPU manager's policy is none, so no CPU can be exclusive"
         return node, ClaimDecision(None, Rejection(NO_CPU_MANAGER, text))
     state = node.cpu
     for share in asked.shares:
@@ -128,7 +128,7 @@ def _kept(held: HeldClaim, asked: Claim) -> ClaimDecision:
     )
     if same:
         return ClaimDecision(held)
-    text = f"the claim has CPUs {list_text(held.cpus)} by another allocation and has to give them back first"
+    text = f"the claim has CPUs {list_text(held.cpus)} by another allocation and has to release them first"
     return ClaimDecision(None, Rejection(CLAIM_CHANGED, text))
 
 
@@ -143,7 +143,7 @@ def _taken(policy: StaticPolicy, state: CPUState, share: Share) -> int | Rejecti
     if _is_to_be_had(policy, share, free):
         return share.wished
     if share.count > free.bit_count():
-        text = f"device {share.device} has {free.bit_count()} free CPUs of the {share.count} that are asked for"
+        text = f"device {share.device} has {free.bit_count()} free CPUs of the {share.count} requested"
         return Rejection(INSUFFICIENT_CPUS, text)
     taken = take(policy.topology, free, share.count, policy.rules)
     if isinstance(taken, TakeError):

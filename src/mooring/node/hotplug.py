@@ -167,7 +167,7 @@ def check_is_on(node: Node) -> None:
     """
     if not node.settings.replace_offline:
         raise InputError(
-            f"CPUs go offline and come back only with the extension {CPU_HOTPLUG}",
+            f"CPUs go offline and online only with the extension {CPU_HOTPLUG}",
             field="extensions",
             remedy=f"add {CPU_HOTPLUG} to the extensions of a MooringConfiguration",
         )

@@ -38,8 +38,8 @@ def _displaced(node: Node) -> Iterator[Finding]:
     for one in displaced_sets(node.cpu):
         lost, stand_ins = one.original & ~one.cpus, one.cpus & ~one.original
         few = lost.bit_count() == 1
-        back = "stands in for it until it is back" if few else "stand in for them until all are back"
-        message = f"lost {_cpus(lost)}: {_cpus(stand_ins)} {back}"
+        back = "it is" if few else "all are"
+        message = f"lost {_cpus(lost)}: replaced by {_cpus(stand_ins)} until {back} back online"
         yield Finding("info", _name(node, one), message, "MOOR-522")
 
 

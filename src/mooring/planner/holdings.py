@@ -117,7 +117,7 @@ def _lines(plan: Plan, kubelet: Kubelet, now: Moment | None) -> Iterator[str]:
             pre = state.pre_assignments.get(uid, {}).get(container)
             if baseline == cpus and pre is None:
                 continue
-            first = f" (at first {list_text(baseline)})" if baseline != cpus else ""
+            first = f" (baseline {list_text(baseline)})" if baseline != cpus else ""
             pending = f"; {_leaving(cpus, pre, (now, kubelet.node.moment))}" if pre is not None else ""
             yield f"{name}/{container} has CPUs {list_text(cpus)}{first}{pending}."
 
@@ -125,7 +125,7 @@ def _lines(plan: Plan, kubelet: Kubelet, now: Moment | None) -> Iterator[str]:
 def _leaving(cpus: int, pre: PreAssignment, clocks: tuple[Moment | None, ...]) -> str:
     leaving = cpus & ~pre.cpus
     one = leaving.bit_count() == 1
-    return f"{'CPU' if one else 'CPUs'} {list_text(leaving)} {'goes' if one else 'go'} back {_when(pre, clocks)}"
+    return f"{'CPU' if one else 'CPUs'} {list_text(leaving)} {'is' if one else 'are'} released {_when(pre, clocks)}"
 
 
 def _when(pre: PreAssignment, clocks: tuple[Moment | None, ...]) -> str:

@@ -63,7 +63,7 @@ def order_findings(facts: Iterable[object]) -> list[Finding]:
 def release_finding(crash: str) -> Finding:
     """Say that the kubelet crashes when it releases what no pod holds any more."""
     cause = crash.removesuffix(": the kubelet crashes here")
-    message = f"the kubelet would crash when it gives back what no pod holds any more: {cause}"
+    message = f"the kubelet would crash when it releases what no pod holds any more: {cause}"
     return Finding("warning", "state files", message, "MOOR-510")
 
 

@@ -111,7 +111,7 @@ class Asking:
         if not name:
             # The machine was too busy to ask anybody: nobody's fault, so that nobody is given up.
             names = ", ".join(plugin.name for plugin in self.choice.plugins)
-            why = f"nobody was asked within {self.choice.budget / 1e6:g} ms"
+            why = f"no plugin was asked within {self.choice.budget / 1e6:g} ms"
             return PluginFailed(self.pod, self.container, names, "", why)
         if not any(plugin.name == name and plugin.is_shipped for plugin in self.choice.plugins):
             self.choice.watch.give_up(name)

@@ -167,7 +167,7 @@ class _Check:
             raise self._broken("the same question has the same answer: asked again, it decided otherwise")
         anew = self._started().settings
         if Node(anew, node.providers, node.stored_hints, node.active, node.started).admit(pod)[1] != decision:
-            raise self._broken("the same question has the same answer: made anew, it decided otherwise")
+            raise self._broken("the same question has the same answer: a new instance decided otherwise")
         return after
 
     def _restarted(self, node: Node) -> Node:
@@ -178,9 +178,9 @@ class _Check:
             return node
         after, readmission = found
         for refused in readmission.refused:
-            raise self._broken(f"a restart refuses nobody: {refused.uid} was refused, {refused.reason}")
+            raise self._broken(f"a restart refuses no pod: {refused.uid} was refused, {refused.reason}")
         if after.cpu.assignments != node.cpu.assignments:
-            raise self._broken("a restart moves nobody: afterwards others have the CPUs")
+            raise self._broken("a restart moves no pod: other CPUs were assigned")
         return after
 
     def _hold(self, facts: Sequence[object]) -> None:

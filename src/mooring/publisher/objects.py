@@ -31,7 +31,7 @@ PLURALS: Final[Mapping[str, str]] = {FACTS: "nodefacts", STATE: "nodestates"}
 LARGEST_OBJECT: Final = 1_000_000
 """Bytes of an object as JSON. etcd takes 1.5 MiB, and the API server's records of field managers need room."""
 
-_REMEDY: Final = "is it from another version of Mooring? mooring publish writes it anew"
+_REMEDY: Final = "is it from another version of Mooring? mooring publish writes it again"
 _T = TypeVar("_T")
 
 

@@ -277,7 +277,7 @@ class PublisherMetrics(Collector):
         """Yield the counters, and the age of the last write once there was one."""
         counts = self._counts
         for name, says, value in (
-            ("changes", "Changes of the node that were seen, the first sight too.", counts.changes),
+            ("changes", "Changes of the node, the first observation included.", counts.changes),
             ("writes", "Writes of everything, heartbeats too.", counts.writes),
             ("failures", "Writes that failed.", counts.failures),
             ("blind_looks", "Looks at the node that failed.", counts.blind),

@@ -125,7 +125,7 @@ RULES = (
     ReleaseRule(
         "status-of-init-containers-ignored",
         until="1.32",
-        says="the status of an init container is not looked at for its size",
+        says="the status of an init container does not count for its size",
         instead="the status of a sidecar counts too",
         source="cpumanager and memorymanager; spec: releases.md section 8",
     ),

@@ -232,4 +232,4 @@ def _how_to_read(places: CPULocations, cpus: Mapping[int, CPUView]) -> Iterator[
     if any(view.other_owners and view.use is not CPUUse.CONTESTED for view in cpus.values()):
         yield "Where containers of one pod got the same CPU one after the other, the last of them is drawn."
     if any(view.leaving for view in cpus.values()):
-        yield "CPUs with capital letters go back when a scale-down delay is over."
+        yield "CPUs with capital letters are released when a scale-down delay is over."

@@ -66,8 +66,8 @@ def numa_table(view: NodeView, width: int = 80) -> RenderableType:
         table.add_row(*cells, *(bar_[index] for bar_ in bars.values()))
     if not bars:
         return table
-    signs = ", ".join(["█ is taken", *(f"{MARKS[use]} {use.value}" for use in uses if use is not CPUUse.EXCLUSIVE)])
-    return Group(table, Text(f"In the bars {signs}.", STYLES["quiet"]))
+    signs = ", ".join(["█ taken", *(f"{MARKS[use]} {use.value}" for use in uses if use is not CPUUse.EXCLUSIVE)])
+    return Group(table, Text(f"Bars: {signs}.", STYLES["quiet"]))
 
 
 def _bars(view: NodeView, room: int, *, with_memory: bool) -> dict[str, list[Text]]:

@@ -188,7 +188,7 @@ def cpu_sentence(cpu: CPUView, view: NodeView) -> str:
         verb = {CPUUse.CONTESTED: "contested: ", **offline}.get(cpu.use, "")
         joint = " and " if cpu.use is CPUUse.CONTESTED else ", before that "
         parts.append(verb + joint.join(owners))
-        parts += ["goes back when the delay is over"] if cpu.leaving else []
+        parts += ["released when the delay is over"] if cpu.leaving else []
     for name, id_ in (("core of CPU", cpu.core), ("L3", cpu.l3), ("NUMA node", cpu.numa), ("socket", cpu.socket)):
         if id_ is not None:
             parts.append(f"{name} {id_}")

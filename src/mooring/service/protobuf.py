@@ -88,4 +88,4 @@ def _set_type(field: _Field, package: str, kinds: Mapping[str, _Field.Type.Value
         field.type = kinds[kind]
         field.type_name = f".{package}.{kind}"
     else:
-        raise ValueError(f"field {field.name}: nobody defines the type {kind}")
+        raise ValueError(f"field {field.name}: undefined type {kind}")

@@ -20,7 +20,7 @@ def socket_path(path: str) -> Path:
     """Return the path for a new socket, with its folder made and a dead socket in its place taken as no obstacle.
 
     Raises:
-        InputError: something else lies there, somebody listens there already, or the folder cannot be made.
+        InputError: something else lies there, another process listens there already, or the folder cannot be made.
     """
     place = Path(path)
     try:
@@ -33,7 +33,7 @@ def socket_path(path: str) -> Path:
     if not stat.S_ISSOCK(found):
         raise InputError("is there and no socket", source=path, remedy="remove it, or name another path")
     if is_answered(path):
-        raise InputError("somebody listens there already", source=path, remedy="stop the other agent")
+        raise InputError("another process listens there already", source=path, remedy="stop the other agent")
     return place
 
 

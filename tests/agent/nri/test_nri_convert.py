@@ -128,7 +128,7 @@ def test_fields_of_a_later_release_are_skipped_and_kept() -> None:
 
 
 def test_a_table_with_a_type_that_nobody_defines_is_refused() -> None:
-    with pytest.raises(ValueError, match="field a: nobody defines the type Unheard"):
+    with pytest.raises(ValueError, match="field a: undefined type Unheard"):
         build_messages("example", {"Point": "1 a Unheard"})
 
 

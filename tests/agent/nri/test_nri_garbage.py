@@ -80,11 +80,11 @@ def test_a_request_with_one_bit_turned_ends_orderly(place: int, bit: int) -> Non
     [
         (b"\0\0\0\1\xff\0\0\0", "a frame announces"),
         (encode_frames(1, b"\xff\0\0\0\0\0\0\1\1\0"), "a message announces"),
-        (encode_frames(7, b"x"), "connection 7, which nobody opened"),
+        (encode_frames(7, b"x"), "connection 7, which was never opened"),
         (encode_frames(0, b""), "closed the connection"),
         (encode_frames(1, encode_message(TTRPCMessage(1, 3, b""))), "type 3 where a request was expected"),
         (encode_frames(2, encode_message(TTRPCMessage(1, 1, b""))), "type 1 where a response was expected"),
-        (encode_frames(2, encode_message(TTRPCMessage(1, 2, b""))), "stream 1, which nobody has asked on"),
+        (encode_frames(2, encode_message(TTRPCMessage(1, 2, b""))), "stream 1, on which nothing was requested"),
         (encode_frames(1, request(2)), "a request on stream 2"),
         (encode_frames(1, request(3) + request(1)), "stream 1 after one on stream 3"),
         (encode_frames(1, encode_message(TTRPCMessage(1, 1, b"\xff\xff"))), "the request on stream 1 is no protobuf"),
@@ -184,6 +184,6 @@ def test_a_defect_in_whoever_takes_the_bytes_ends_the_connection_instead_of_leav
     connection.when_closed(lost.put)
     connection.start()
     theirs.sendall(encode_frames(1, b"abc"))
-    assert str(lost.get(timeout=TIMEOUT)) == "nobody reads any more"
+    assert str(lost.get(timeout=TIMEOUT)) == "reading has stopped"
     connection.close()
     theirs.close()

@@ -187,7 +187,7 @@ def test_the_socket_has_its_permissions_and_goes_with_the_service(path: str) -> 
     service = PodResourcesService(path, Published(snapshot_of(started())), Log("test"))
     try:
         assert stat.S_IMODE(Path(path).stat().st_mode) == 0o660
-        with pytest.raises(InputError, match="somebody listens there already"):
+        with pytest.raises(InputError, match="another process listens there already"):
             PodResourcesService(path, Published(snapshot_of(started())), Log("test"))
     finally:
         service.close()

@@ -81,11 +81,11 @@ def test_time_that_is_over_or_of_another_boot_is_none_left() -> None:
 def test_status_says_it_beside_each_container(path: str) -> None:
     for form in ("text", "wide"):
         text = " ".join(mooring("status", "--socket", path, "-o", form, columns=200).out.split())
-        assert "at first 1,9; 4,12 go back now" in text
-        assert "at first 2,10" in text
+        assert "baseline 1,9; 4,12 released now" in text
+        assert "baseline 2,10" in text
         assert "resize infeasible" in text
 
 
 def test_the_live_picture_says_it_below(path: str) -> None:
     text = " ".join(mooring("show", "--live", "--once", "--socket", path, columns=120).out.split())
-    assert "apps/db/c0 has CPUs 1,4,9,12 (at first 1,9); 4,12 of them go back now." in text
+    assert "apps/db/c0 has CPUs 1,4,9,12 (baseline 1,9); 4,12 of them are released now." in text

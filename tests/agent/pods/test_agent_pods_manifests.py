@@ -154,7 +154,7 @@ def test_two_manifests_of_one_pod_are_told_and_give_none(tmp_path: Path) -> None
     write(tmp_path, "etcd.json", "2")
     write(tmp_path, "etcd.json.bak", "4")
     assert cpus(StaticPods(tmp_path, "node-1", report=findings.append)) == "unknown"
-    assert findings[0].message == "2 manifests describe the pod shop/etcd: which of them runs cannot be told"
+    assert findings[0].message == "2 manifests describe the pod shop/etcd: which of them runs is unknown"
 
 
 BAD: dict[str, bytes] = {

@@ -160,7 +160,7 @@ def test_a_pod_that_is_gone_or_another_one_is_not_evicted(injector: FaultInjecto
         injector.put(pod_object("web-0", uid="new"))
     with writing(injector) as (writer, outside):
         writer.evict(WEB, "no room")
-        assert outside.told("shop/web-0 is gone already")
+        assert outside.told("shop/web-0 has ended already")
         assert outside.evictions == 0
     assert injector.asked(f"POST {EVICTION}") == []
 
@@ -169,7 +169,7 @@ def test_a_pod_that_goes_at_the_same_time_needs_no_eviction(injector: FaultInjec
     injector.fail(f"POST {EVICTION}", Fault(status=404))
     with writing(injector) as (writer, outside):
         writer.evict(WEB, "no room")
-        assert outside.told("shop/web-0 is gone already")
+        assert outside.told("shop/web-0 has ended already")
     assert len(injector.asked(f"POST {EVICTION}")) == 1
 
 
@@ -370,5 +370,5 @@ def test_without_a_cluster_it_is_told_once_what_is_left_out() -> None:
     assert [one.message for one in findings] == [
         "none is configured: web-0: events are not written",
         "none is configured: shop/web-0 is not evicted, it is held back instead (no room)",
-        "none is configured: the node gets no taint, so pods are sent to it while the agent is away",
+        "none is configured: the node gets no taint, so pods are scheduled to it while the agent is not running",
     ]

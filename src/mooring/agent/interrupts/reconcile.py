@@ -131,7 +131,7 @@ class InterruptReconciler:
             self._devices = held_devices(socket, pods) if socket else {}
         except PodResourcesError as error:
             return [
-                Finding("warning", socket, f"The kubelet does not tell which devices pods hold: {error}", "MOOR-619")
+                Finding("warning", socket, f"The kubelet does not report which devices pods hold: {error}", "MOOR-619")
             ]
         owners = owners_of(self._holder.state.kubelet.node.cpu, pods, self._devices)
         return list(unknown_devices(owners))

@@ -104,7 +104,7 @@ class Connection:
                 for frame in frames.feed(data):
                     receive = self._receivers.get(frame.connection)
                     if receive is None:
-                        raise ProtocolError(f"a frame of connection {frame.connection}, which nobody opened")
+                        raise ProtocolError(f"a frame of connection {frame.connection}, which was never opened")
                     receive(frame.payload)
         except NRIError as error:
             self._shut(error if isinstance(error, ConnectionLostError) else ProtocolError(str(error)))
@@ -112,7 +112,7 @@ class Connection:
             self._shut(ConnectionLostError(f"cannot read: {error.strerror or error}"))
         finally:
             # Whatever ended the reading, nobody may go on waiting for what is to be read.
-            self._shut(ConnectionLostError("nobody reads any more"))
+            self._shut(ConnectionLostError("reading has stopped"))
             with self._write_lock:
                 self._trunk.close()
 

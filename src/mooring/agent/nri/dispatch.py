@@ -108,7 +108,7 @@ class Dispatcher:
         events = self._handler.configure(message.config, runtime.name, runtime.version)
         mask = subscription(events, runtime)
         if not mask:
-            raise MisuseError("a plugin without events: a runtime would take that for all of them")
+            raise MisuseError("a plugin without events: a runtime would treat that as all of them")
         self._runtime = runtime
         reply = NRI["ConfigureResponse"](events=mask)
         if self._fail_request:

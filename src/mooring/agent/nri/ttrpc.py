@@ -169,7 +169,7 @@ class TTRPCClient:
                 raise ProtocolError(f"a message of type {message.type} where a response was expected")
             with self._lock:
                 if message.stream % 2 != 1 or message.stream > self._last_stream:
-                    raise ProtocolError(f"a response on stream {message.stream}, which nobody has asked on")
+                    raise ProtocolError(f"a response on stream {message.stream}, on which nothing was requested")
                 call = self._waiting.pop(message.stream, None)
             if call is not None:
                 call.body = message.body

@@ -57,7 +57,7 @@ class NoCluster:
     def taint(self, *, present: bool) -> None:
         """Leave it out."""
         if present:
-            self._tell("taint", "the node gets no taint, so pods are sent to it while the agent is away")
+            self._tell("taint", "the node gets no taint, so pods are scheduled to it while the agent is not running")
 
     def wait_until_tried(self, patience: float) -> bool:
         """Do nothing."""
@@ -83,7 +83,7 @@ def announce(outward: ClusterReporter, effect: EventFor | Evict, report: Report 
         outward.evict(about_pod(effect.pod), effect.message)
     else:
         name = f"{effect.pod.namespace}/{effect.pod.name}"
-        report(Finding("info", name, "a static pod is not evicted, because it would come back at once"))
+        report(Finding("info", name, "a static pod is not evicted, because it would return at once"))
 
 
 def about_pod(pod: Pod) -> EventSubject:

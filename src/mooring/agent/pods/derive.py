@@ -34,11 +34,11 @@ from mooring.core.quantity import Quantity
 class Guess(Enum):
     """What a derived pod says without knowing it; the value is a sentence for people."""
 
-    KINDS = "all containers count as ordinary ones, because the runtime does not tell init containers and sidecars"
+    KINDS = "all containers count as ordinary ones, because the runtime does not report init containers and sidecars"
     QOS = "the QoS class comes from the containers' sizes, because the cgroup is none of the kubelet's"
     POD_LEVEL = "the containers together exceed the pod, so the pod has resources of its own"
     LIMIT = "the CPU limit counts as the request, because there is no CFS quota"
-    CAPPED = "the CPU request is 256 CPUs or more and counts as the limit, because shares do not tell them apart"
+    CAPPED = "the CPU request is 256 CPUs or more and counts as the limit, because shares do not distinguish them"
 
 
 @dataclass(frozen=True, slots=True)

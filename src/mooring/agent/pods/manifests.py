@@ -105,7 +105,7 @@ class StaticPods:
         key = (sandbox.namespace or "default", sandbox.name.removesuffix(self._suffix))
         found = [one.pod for one in self._files.values() if one.pod and (one.pod.namespace, one.pod.name) == key]
         if len(found) > 1:
-            message = f"{len(found)} manifests describe the pod {key[0]}/{key[1]}: which of them runs cannot be told"
+            message = f"{len(found)} manifests describe the pod {key[0]}/{key[1]}: which of them runs is unknown"
             self._report(Finding("warning", shown(self._path), message))
             return None
         if not found:

@@ -202,7 +202,7 @@ class ClusterWriter:
             self._given_up.pop(what.about.uid, None)
             if there:
                 self._evicted()
-            became = f"was evicted: {what.message}" if there else "is gone already and needs no eviction"
+            became = f"was evicted: {what.message}" if there else "has ended already and needs no eviction"
             self._tell("info", f"{what.about.namespace}/{what.about.name} {became}")
         elif set_taint(cluster, self._node, present=what.present):
             self._tell(

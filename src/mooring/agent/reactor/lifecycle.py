@@ -184,6 +184,6 @@ def end_gone_sandboxes(state: AgentState, sandbox_ids: Iterable[str], observer: 
             continue
         ended = end_sandbox(after, sandbox, observer)
         after = ended.state
-        text = f"the sandbox of {sandbox.namespace}/{sandbox.name} is gone, and the runtime did not report it"
+        text = f"the sandbox of {sandbox.namespace}/{sandbox.name} has ended, and the runtime did not report it"
         effects += [*ended.effects, AgentReport(ReportKind.POD_GONE, text, sandbox.uid)]
     return outcome(state, after, None, tuple(effects))

@@ -90,7 +90,7 @@ def _said(kubelet: Kubelet, uid: str) -> str:
     parts = []
     for name, cpus in cpu.assignments.get(uid, {}).items():
         pre = cpu.pre_assignments.get(uid, {}).get(name)
-        pending = "" if pre is None else f" and gives back {list_text(cpus & ~pre.cpus)}"
+        pending = "" if pre is None else f" and releases {list_text(cpus & ~pre.cpus)}"
         parts.append(f"{name} has CPUs {list_text(cpus)}{pending}")
     return ", ".join(parts) or "resized"
 
@@ -139,7 +139,7 @@ def resize_missed(
         state = found.state
         effects += found.effects
         if found.refusal:
-            text = f"{one.name} was resized while the agent was away: {found.refusal}"
+            text = f"{one.name} was resized while the agent was disconnected: {found.refusal}"
             effects.append(AgentReport(ReportKind.RESIZE_MISSED, text, wanted.uid, one.id))
     return Resized(state, "", tuple(effects))
 

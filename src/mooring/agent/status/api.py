@@ -134,4 +134,4 @@ def _remedy(error: Exception) -> str:
         return "ask as root, or as a member of the socket's group"
     if isinstance(error, BrokenPipeError | ConnectionResetError):
         return "try again"
-    return "look at the agent's log"
+    return "check the agent's log"

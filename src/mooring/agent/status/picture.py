@@ -94,13 +94,13 @@ def _caption(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _resizing(container: Mapping[str, Any]) -> str:
     """Return in words what a resized container has, what it got at first, and what it gives back."""
-    first = f" (at first {container['baseline']})" if "baseline" in container else ""
+    first = f" (baseline {container['baseline']})" if "baseline" in container else ""
     pending = container.get("pending")
     if pending is None:
         return f"has CPUs {container['cpus']}{first}"
     left = pending["secondsLeft"]
     when = f"in {left:.1f} s or a little later" if left else "now"
-    return f"has CPUs {container['cpus']}{first}; {pending['releases']} of them go back {when}"
+    return f"has CPUs {container['cpus']}{first}; {pending['releases']} of them are released {when}"
 
 
 def _set(text: str) -> CPUSet:

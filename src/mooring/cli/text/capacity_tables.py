@@ -97,7 +97,7 @@ def fragmentation_tables(found: Sequence[Fragmentation], width: int) -> Iterator
         yield Text("")
         yield _by_node(resources, width)
     if any(_bar_width(resources, width) for resources in groups):
-        yield Text("In the bars · is what one request can have of what an empty NUMA node gives, █ is the rest.", "dim")
+        yield Text("Bars: · what one request can get of what an empty NUMA node gives, █ the rest.", "dim")
 
 
 def _summary(found: Sequence[Fragmentation]) -> RenderableType:

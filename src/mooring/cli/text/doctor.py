@@ -14,7 +14,7 @@ from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
 from mooring.explain.phrases import cpus_text, plural
 from mooring.extensions.owners import OwnerKind, state_owner
-from mooring.planner.doctor.diagnosis import NOT_LOOKED_AT, Diagnosis, FileDiagnosis, FileRepair
+from mooring.planner.doctor.diagnosis import NOT_CHECKED, Diagnosis, FileDiagnosis, FileRepair
 from mooring.planner.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
 from mooring.planner.doctor.problem import EntryHolder, Problem
 from mooring.render.console import Breaking, new_table
@@ -91,8 +91,8 @@ def _verdict(diagnosis: Diagnosis, place: str) -> Iterator[RenderableType]:
 def _file_line(file: FileDiagnosis) -> Text:
     if not file.format:
         return Text.assemble((file.file, "bold"), ": none")
-    if file.format == NOT_LOOKED_AT:
-        return Text.assemble((file.file, "bold"), f": {NOT_LOOKED_AT}")
+    if file.format == NOT_CHECKED:
+        return Text.assemble((file.file, "bold"), f": {NOT_CHECKED}")
     verdict = ("sound", "green") if file.is_sound else ("not sound", "bold red")
     kind = "damaged" if file.format.startswith("not ") else file.format.partition(", ")[2]
     held = f", {plural(file.containers, 'container')}" if file.containers else ""
@@ -166,10 +166,10 @@ def _containers(rows: Sequence[tuple[str, str, str]]) -> Table:
 def _repair(repair: FileRepair, backups: Mapping[str, str]) -> Iterator[RenderableType]:
     done = repair.file in backups
     if repair.text is None:
-        verb = "was deleted" if done else "is to be deleted"
+        verb = "was deleted" if done else "will be deleted"
         yield Text.assemble(("Repair: ", "bold"), f"{repair.file} {verb}, because nothing in it can be read.")
         return
-    verb = "was replaced" if done else "is to be replaced"
+    verb = "was replaced" if done else "will be replaced"
     yield Text.assemble(("Repair: ", "bold"), f"{repair.file} {verb}; {_kept(repair)}.")
     for line in repair.changes[:_MOST_CHANGES]:
         style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"

@@ -90,7 +90,7 @@ def _headline(resized: ResizeAnswer, answer: Resize) -> str:
 
 def _table(resized: ResizeAnswer, answer: Resize, *, wide: bool) -> Table:
     """Return one row for each container that is resized; with ``wide`` for all of them."""
-    table = new_table("container", "asks", "CPUs now", "CPUs then", "at first")
+    table = new_table("container", "asks", "CPUs now", "CPUs then", "baseline")
     with_memory = wide and any(one.mems for one in answer.containers.values())
     if with_memory:
         table.add_column("memory")

@@ -218,11 +218,10 @@ def _remark(container: Mapping[str, Any]) -> str:
     if "mixed" in container:
         remarks.append("mixed: runs in the shared pool too")
     if "baseline" in container:
-        remarks.append(f"at first {container['baseline']}")
+        remarks.append(f"baseline {container['baseline']}")
     if pending:
         left = f"in {pending['secondsLeft']:.1f} s" if pending["secondsLeft"] else "now"
-        verb = "goes" if len(CPUSet.parse(pending["releases"])) == 1 else "go"
-        remarks.append(f"{pending['releases']} {verb} back {left}")
+        remarks.append(f"{pending['releases']} released {left}")
     if resize:
         remarks.append(f"resize {resize['reason'].lower()}")
     return "; ".join(remarks)

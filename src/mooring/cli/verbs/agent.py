@@ -60,7 +60,7 @@ Examples:
 @click.option(
     "--leave",
     is_flag=True,
-    help="Do not run: give running containers all CPUs, memory nodes and their CFS quotas back, and end.",
+    help="Do not run: return all CPUs, memory nodes and CFS quotas to running containers, and exit.",
 )
 def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave: bool) -> int:
     """Place the containers of this node, as a plugin of its container runtime, until SIGTERM or SIGINT.

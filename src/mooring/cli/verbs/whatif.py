@@ -71,9 +71,7 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
     metavar="POD[=NEXT]",
     help="A pod ends just before NEXT is asked. Without NEXT: a running one at once, and others are not asked at all.",
 )
-@click.option(
-    "--move", multiple=True, metavar="POD[=NEXT]", help="As --remove, and the pod comes back when all were asked."
-)
+@click.option("--move", multiple=True, metavar="POD[=NEXT]", help="As --remove; the pod returns after all others.")
 @click.option("--first", multiple=True, metavar="POD[=NEXT]", help="A pod is asked first, or just before NEXT.")
 @click.option("--device", multiple=True, metavar="RESOURCE=NODE", help="Add a device to a NUMA node.")
 @click.option(

@@ -32,8 +32,8 @@ def cache_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding
     if not of_cores and not any(node.caches for node in view.info.topology):
         if l3 or l2:
             message = (
-                "The kubelet sees no cache at all, usually because the kernel has no cache/index*/id file; it takes "
-                "each socket for one uncore cache."
+                "The kubelet sees no cache at all, usually because the kernel has no cache/index*/id file; it treats "
+                "each socket as one uncore cache."
             )
             yield Finding("warning" if l3 else "info", "L3" if l3 else "L2", message, "MOOR-441")
         return
@@ -60,7 +60,7 @@ def _lost(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
     yield from about_cpus(
         without,
         "MOOR-444",
-        "The kubelet takes {}, without any L3, for CPUs of the uncore cache with the id of their socket.",
+        "The kubelet assigns {}, without any L3, to the uncore cache with the id of their socket.",
         "info",
     )
 
@@ -78,9 +78,9 @@ def _uncores(view: KubeletView, hardware: Hardware, l3: Mapping[int, int]) -> It
         real,
         (
             "MOOR-445",
-            "The kubelet takes CPUs {parts}, which have no L3 in common, for CPUs of one uncore cache, {group}",
+            "The kubelet treats CPUs {parts}, which have no L3 in common, as one uncore cache, {group}",
         ),
-        ("MOOR-446", "The kubelet takes CPUs {parts}, which share one L3, for CPUs of {count} uncore caches"),
+        ("MOOR-446", "The kubelet divides CPUs {parts}, which share one L3, among {count} uncore caches"),
     )
 
 
@@ -98,7 +98,7 @@ def _spanning(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
     yield from about_nodes(
         whole,
         "MOOR-447",
-        "One L3 serves all CPUs of {}, yet the kubelet takes it for an uncore cache of the cores.",
+        "One L3 serves all CPUs of {}, yet the kubelet treats it as an uncore cache of the cores.",
         "info",
     )
     shared = {number: nodes for number, nodes in nodes_of.items() if len(nodes) > 1}
@@ -124,7 +124,7 @@ def _node_caches(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
     in_uncore = CPUSet.from_ids(cpu for cpu, core in view.cores.items() if core.uncore_caches)
     if in_node and in_uncore:
         cpus = text_of_cpus(in_uncore)
-        message = f"The kubelet takes the L3 for an uncore cache of {cpus}, and for a cache of the node elsewhere."
+        message = f"The kubelet treats the L3 as an uncore cache of {cpus}, and as a cache of the node elsewhere."
         yield Finding("warning", cpus, message, "MOOR-450")
 
 

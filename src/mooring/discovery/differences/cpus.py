@@ -51,7 +51,7 @@ def _permission(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     yield from about_cpus(
         usable - hardware.allowed,
         "MOOR-407",
-        "The kubelet hands out {}, although the cpuset in force does not allow them.",
+        "The kubelet assigns {}, although the cpuset in force does not allow them.",
     )
     yield from about_cpus(
         usable & hardware.isolated,
@@ -63,11 +63,11 @@ def _permission(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
 def _cores(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     real = {cpu.id: cpu.core for cpu in hardware.cpus if cpu.core is not None}
     merged = (
-        "The kubelet takes {count} cores for one, its core {group}, because their core and package ids are equal: "
+        "The kubelet treats {count} cores as one, its core {group}, because their core and package ids are equal: "
         "those with CPUs {parts}"
     )
     divided = (
-        "The kubelet takes one core for {count}, so that its threads are not kept together: core {group} for those "
+        "The kubelet treats one core as {count}, so its threads are not kept together: core {group} for those "
         "with CPUs {parts}"
     )
     yield from regrouped(view.core_ids, real, ("MOOR-409", merged), ("MOOR-410", divided))
@@ -82,8 +82,8 @@ def _sockets(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     yield from regrouped(
         {cpu: core.socket_id for cpu, core in view.cores.items()},
         real,
-        ("MOOR-412", "The kubelet takes {count} packages for one socket, {group}: those with CPUs {parts}"),
-        ("MOOR-413", "The kubelet takes one package for {count} sockets: those with CPUs {parts}"),
+        ("MOOR-412", "The kubelet treats {count} packages as one socket, {group}: those with CPUs {parts}"),
+        ("MOOR-413", "The kubelet treats one package as {count} sockets: those with CPUs {parts}"),
     )
     count = len(set(real.values()))
     if real and view.info.num_sockets != count:
@@ -103,7 +103,7 @@ def _unknown_levels(hardware: Hardware) -> Iterator[Finding]:
     """Tell which levels of the machine the kubelet has no notion of."""
     if len(hardware.kinds) > 1:
         kinds = "; ".join(str(kind.cpus) for kind in hardware.kinds)
-        message = f"The kubelet takes {len(hardware.kinds)} kinds of cores for equal (CPUs, slowest first: {kinds})."
+        message = f"The kubelet treats {len(hardware.kinds)} kinds of cores as equal (CPUs, slowest first: {kinds})."
         yield Finding("info", "core kinds", message, "MOOR-416")
     dies = {cpu.die for cpu in hardware.cpus if cpu.die is not None}
     packages = {cpu.package_first_cpu for cpu in hardware.cpus}

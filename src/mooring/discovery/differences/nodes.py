@@ -27,7 +27,7 @@ def _identity(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     if _has_made_up_nodes(hardware):
         order = " and in an order that changes from start to start" if len(ids) > 1 else ""
         message = (
-            f"The kernel has no NUMA nodes, so the kubelet takes each package for one ({text_of_nodes(ids)}), "
+            f"The kernel has no NUMA nodes, so the kubelet treats each package as one ({text_of_nodes(ids)}), "
             f"without memory{order}."
         )
         yield Finding("warning", text_of_nodes(ids), message, "MOOR-422")
@@ -86,7 +86,7 @@ def _distances(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     without = [node.node_id for node in nodes if node.distances is None]
     if without and len(nodes) > 1:
         message = (
-            f"The kernel tells no distances of {text_of_nodes(without)}; with prefer-closest-numa-nodes the kubelet "
+            f"The kernel reports no distances of {text_of_nodes(without)}; with prefer-closest-numa-nodes the kubelet "
             "refuses to start."
         )
         yield Finding("warning", "distances", message, "MOOR-430")

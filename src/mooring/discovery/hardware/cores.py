@@ -82,7 +82,7 @@ def _file_names(tree: Tree) -> tuple[str, str]:
             if any(tree.exists(f"{CPUS}/cpu{cpu}/topology/{name}") for name in names):
                 return names
     raise InputError(
-        "tells no CPU topology (hwloc refuses it, too)",
+        "reports no CPU topology (hwloc refuses it, too)",
         source=tree.name,
         field=f"{CPUS}/cpu0/topology",
         remedy="name a folder or archive that holds sys/devices/system/cpu of a machine",

@@ -33,7 +33,7 @@ def _cpu_findings(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
     listed = CPUSet(CPUMask(read_list(tree, f"{CPUS}/online") or 0))
     silent = listed - hardware.online
     if silent:
-        message = f"CPUs {silent} are listed as online, but tell no topology; they are left out."
+        message = f"CPUs {silent} are listed as online, but report no topology; they are left out."
         yield Finding("warning", f"CPUs {silent}", message, "MOOR-471")
     offline = hardware.offline - listed
     if offline:
@@ -53,7 +53,7 @@ def _missing_nodes(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
     if missing:
         nodes = list_text(missing)
         message = (
-            f"NUMA nodes {nodes} are listed by the kernel, but are left out: they tell no CPUs, claim CPUs of other "
+            f"NUMA nodes {nodes} are listed by the kernel, but are left out: they report no CPUs, claim CPUs of other "
             "nodes, or are the memory of a GPU."
         )
         yield Finding("warning", f"nodes {nodes}", message, "MOOR-474")
@@ -73,7 +73,7 @@ def _node_findings(tree: Tree, node: HardwareNode) -> Iterator[Finding]:
         )
         yield Finding("warning", subject, message, "MOOR-475")
     if not node.local_cpus:
-        message = f"NUMA node {node.id} is local to no CPU, as far as the firmware tells."
+        message = f"NUMA node {node.id} is local to no CPU, as far as the firmware reports."
         yield Finding("info", subject, message, "MOOR-476")
     elif not mask:
         message = (

@@ -25,7 +25,7 @@ def read_hardware(tree: Tree) -> Hardware:
     """Read the machine.
 
     Raises:
-        InputError: hwloc refuses the tree: it tells no CPU topology, or no CPU is online.
+        InputError: hwloc refuses the tree: it reports no CPU topology, or no CPU is online.
     """
     quirks = read_quirks(tree)
     cpus = find_cpus(tree, quirks)

@@ -64,7 +64,7 @@ CPU_SHARED_POOL = Metric(
 CPU_EXCLUSIVE = Metric(
     "kubelet_cpu_manager_exclusive_cpu_allocation_count",
     MetricType.GAUGE,
-    "CPUs that are given away exclusively; CPUs reused from init containers count again.",
+    "CPUs that are assigned exclusively; CPUs reused from init containers count again.",
 )
 CPU_PER_NUMA = Metric(
     "kubelet_cpu_manager_allocation_per_numa",
@@ -81,7 +81,7 @@ ALIGNED = Metric(
 ALIGNED_FAILURE = Metric(
     "kubelet_container_aligned_compute_resources_failure_count",
     MetricType.COUNTER,
-    "Containers, or pods as a whole, that could not be given resources inside a boundary that was asked for.",
+    "Containers, or pods as a whole, that could not be given resources inside a requested boundary.",
     ("boundary", "scope"),
 )
 MEMORY_PINNING_REQUESTS = Metric(
@@ -228,7 +228,7 @@ ones are counted."""
 SCALE_DOWN_STARTED = Metric(
     "kubelet_cpu_manager_scale_down_delay_started_total",
     MetricType.COUNTER,
-    "Containers that are to give CPUs back when a delay is over.",
+    "Containers that release CPUs when a delay is over.",
 )
 SCALE_DOWN_COMPLETED = Metric(
     "kubelet_cpu_manager_scale_down_delay_completed_total",
@@ -238,7 +238,7 @@ SCALE_DOWN_COMPLETED = Metric(
 SCALE_DOWN_PENDING = Metric(
     "kubelet_cpu_manager_scale_down_pending_cpu_count",
     MetricType.GAUGE,
-    "CPUs that containers still hold and are to give back.",
+    "CPUs that containers still hold and will release.",
 )
 SCALE_DOWN_METRICS: tuple[Metric, ...] = (SCALE_DOWN_STARTED, SCALE_DOWN_COMPLETED, SCALE_DOWN_PENDING)
 """Metrics of KEP-6122, which a kubelet with the extension scale-down-delay has besides."""

@@ -57,7 +57,7 @@ class Amount:
         before = requested(question, self)
         owner = f"container {self.container} of {self.pod}" if self.container else f"{self.pod} as a whole"
         was = f" instead of {before}" if before is not None else ""
-        return f"let {owner} ask for {self.amount} {_resource_words(self.resource, self.amount)}{was}"
+        return f"let {owner} request {self.amount} {_resource_words(self.resource, self.amount)}{was}"
 
     def applied_to(self, question: Question) -> Question:
         """Return the question with the pod changed."""

@@ -33,7 +33,7 @@ class Proposal:
     """To be made together, on the question that was searched."""
     cost: Cost
     text: str
-    """One sentence, such as ``Let container app of default/web-0 ask for 6 CPUs instead of 8.``"""
+    """One sentence, such as ``Let container app of default/web-0 request 6 CPUs instead of 8.``"""
     decision: Decision
     """The engine's answer for the pod when they are made."""
 

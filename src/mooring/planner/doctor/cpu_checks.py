@@ -48,7 +48,7 @@ def _faults(policy: StaticPolicy, entries: Mapping[str, int]) -> Iterator[str]:
         _, name, device, request = parts_of(entry)
         place = f"for request {request} of {device}"
         if not name:
-            yield f"has an entry whose name tells no device ({entry:.60})"
+            yield f"has an entry whose name has no device ({entry:.60})"
         elif not cpus:
             yield f"has no CPU {place}"
         elif policy.rules.whole_cores and policy.topology.core_siblings(CPUMask(cpus)) != cpus:
@@ -139,7 +139,7 @@ def _lost(code: str, gone: int, held: dict[EntryHolder, int], pool: int) -> Prob
     if code == CPUS_OFFLINE:
         have = f"This machine has {cpus_text(gone)} offline; the file gives {_them(gone)} to {whose}. "
         return _about(
-            code, f"{have}The kubelet refuses it at its next start, unless {_they(gone)} back by then.", gone, who
+            code, f"{have}The kubelet refuses it at its next start, unless {_they(gone)} online by then.", gone, who
         )
     return _about(code, f"This machine has no online {cpus_text(gone)}; the file gives them to {whose}.", gone, who)
 
@@ -159,7 +159,7 @@ def _pool_problems(policy: StaticPolicy, pool: int, held: dict[EntryHolder, int]
         yield _about(
             OVERLAPS_POOL,
             f"The shared pool and containers both have {cpus_text(overlap)}"
-            + ("." if stops else "; the kubelet does not look at sets of whole pods and starts."),
+            + ("." if stops else "; the kubelet does not check sets of whole pods and starts."),
             overlap,
             _with(held, overlap),
         )
@@ -213,8 +213,8 @@ def _shared_entries(held: dict[EntryHolder, int]) -> Iterator[Problem]:
         owner = "pod or claim" if any(state_owner(holder.uid).kind is OwnerKind.CLAIM for holder in who) else "pod"
         yield _about(
             HELD_TWICE,
-            f"More than one {owner} holds {cpus_text(twice)}. The kubelet does not look for this and starts, and none "
-            "of them has these to itself.",
+            f"More than one {owner} holds {cpus_text(twice)}. The kubelet does not check this and starts; none of "
+            "them has these CPUs to itself.",
             twice,
             who,
         )

@@ -38,7 +38,7 @@ from mooring.planner.question import Question
 BEFORE_THE_FILES = "MOOR-350"
 UNEXPLAINED = "MOOR-351"
 
-NOT_LOOKED_AT = "not looked at"
+NOT_CHECKED = "not checked"
 """Stands for the format of a file that the kubelet does not come to."""
 
 
@@ -181,7 +181,7 @@ def _words(refusal: StartRefusal | None, base: StartRefusal | None) -> str:
 
 def _blocked(question: Question, release: StateFileRelease, refusal: StartRefusal) -> Diagnosis:
     present = ((CPU_FILE, question.files.cpu), (MEMORY_FILE, question.files.memory))
-    files = tuple(FileDiagnosis(name, NOT_LOOKED_AT if text is not None else "", "", (), 0) for name, text in present)
+    files = tuple(FileDiagnosis(name, NOT_CHECKED if text is not None else "", "", (), 0) for name, text in present)
     return Diagnosis(question, release, refusal, files, (_before_the_files(refusal),), (), {})
 
 

@@ -58,7 +58,7 @@ def check_pod_entries(cpu: CPUState | None, memory: MemoryState | None, settings
                 "warning",
                 file,
                 f"{plural(len(alone), 'pod')} with an entry as a whole and none of a container. Kubelet v1.37.1 never "
-                "gives that back (defect pod-restart).",
+                "releases that (defect pod-restart).",
                 alone,
             )
     if cpu is not None and cpu.baselines and not settings.gates["InPlacePodVerticalScalingExclusiveCPUs"]:
@@ -190,7 +190,7 @@ def _cpu_counts(cpu: CPUState, active: Mapping[str, Pod], gates: PodLevelGates, 
             OTHER_COUNT,
             "warning",
             CPU_FILE,
-            f"{plural(len(other), 'running container')} with another number of CPUs in the file than it asks for. The "
+            f"{plural(len(other), 'running container')} with another number of CPUs in the file than it requests. The "
             f"kubelet keeps the entry; under topology manager policies that reject, it may refuse the pod.{doubt}",
             tuple(other),
         )

@@ -91,7 +91,7 @@ def _table_problems(expected: Nodes, real: Nodes, both: list[int]) -> Iterator[P
     # What is allocatable follows from totals and reservation, of memory also from the pools of huge pages.
     rest = [one for one in rest if not any(node == one[0] for node, _ in explained)]
     if rest:
-        yield _about(TOTALS_DIFFER, _difference_text(rest, "can give away"), nodes=sorted({node for node, *_ in rest}))
+        yield _about(TOTALS_DIFFER, _difference_text(rest, "can assign"), nodes=sorted({node for node, *_ in rest}))
 
 
 def _differences(
@@ -199,7 +199,7 @@ def _overcommitted(machine: Nodes, held: Mapping[EntryHolder, tuple[Block, ...]]
         allocatable = sum(machine[cell].memory[name].allocatable for cell in cells)
         if cells and amount > allocatable:
             text = sizes(amount, allocatable)
-            found.append(f"{text(amount)} of {name} on {nodes(cells)}, which can give away {text(allocatable)}")
+            found.append(f"{text(amount)} of {name} on {nodes(cells)}, which can assign {text(allocatable)}")
     return found
 
 

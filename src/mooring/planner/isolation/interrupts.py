@@ -90,12 +90,12 @@ def _remedy(steps: tuple[Step, ...], managed: set[int]) -> Iterator[Finding]:
         yield Finding("info", "proc/irq", message, "MOOR-617")
     if managed:
         listed = named([interrupt_text(one.interrupt) for one in steps if one.interrupt.number in managed])
-        message = f"The kernel places {listed} itself and lets nobody move {'it' if len(managed) == 1 else 'them'}."
+        message = f"The kernel places {listed} itself; {'it' if len(managed) == 1 else 'they'} cannot be moved."
         yield Finding("info", "proc/irq", message, "MOOR-623")
     stays = [step for step in steps if step.place is not None and step.place.why is Why.NO_ROOM]
     if stays:
         listed = named([interrupt_text(one.interrupt) for one in stays])
-        message = f"Every CPU belongs to somebody, so that nothing could be done about {listed}."
+        message = f"Every CPU is exclusive, so nothing can be done about {listed}."
         yield Finding("info", "proc/irq", message, "MOOR-618")
 
 

@@ -34,7 +34,7 @@ def lint(facts: IsolationFacts, assignments: Assignments) -> tuple[Finding, ...]
 
 def _nobody(_facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
     if not assignments.exclusive:
-        message = "No container holds CPUs of its own, so that there is nothing to keep others away from."
+        message = "No container holds CPUs of its own, so there is nothing to protect."
         yield Finding("info", "assignments", message, "MOOR-615")
 
 

@@ -39,8 +39,8 @@ _REMEDY: Final = "collect it again with mooring collect"
 
 _CONSEQUENCES: Final = {
     CONFIGURATION_PART: "the archive has no configuration of the kubelet",
-    STATE_PART: "the archive lacks state files, so that running pods are placed anew",
-    PODS_PART: "the archive has no pods, so that only what state files hold is taken",
+    STATE_PART: "the archive lacks state files, so running pods are placed again",
+    PODS_PART: "the archive has no pods, so only what state files hold counts",
 }
 """Part -> what its absence means for an answer."""
 

@@ -41,7 +41,7 @@ class ReleaseChange:
 CHANGES: Final = (
     ReleaseChange(
         "re-admission with full-pcpus-only",
-        "checks whole cores before it looks for the CPUs that a pod has already, so a running pod can be refused",
+        "checks whole cores before it considers the CPUs that a pod has already, so a running pod can be refused",
         "keeps the CPUs that a pod has",
         frozenset({"full-pcpus-only"}),
         cpu=True,
@@ -79,7 +79,7 @@ CHANGES: Final = (
     ),
     ReleaseChange(
         "CPU state files with pod entries",
-        "takes them for damaged while PodLevelResourceManagers is off",
+        "treats them as damaged while PodLevelResourceManagers is off",
         "reads them and ignores the entries",
     ),
     ReleaseChange(

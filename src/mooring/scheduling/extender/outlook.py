@@ -22,8 +22,8 @@ from mooring.scheduling.prediction import Load, Pending, courses, load_of, view_
 UNPUBLISHED = "the node has not published its state"
 _UNKNOWN_FACTS = "the facts of the node are not known"
 UNREADABLE = "the state of the node cannot be read"
-UNSETTLED = "too many pods come and go on the node to tell what it has"
-BEFORE_US = "pods came to the node before the extender began, and its state does not name them yet"
+UNSETTLED = "too many pods start and end on the node to know its state"
+BEFORE_US = "pods were bound to the node before the extender started, and its state does not name them yet"
 TOO_OLD = "the published state of the node is too old"
 
 _HOLDER = "mooring.others"
