@@ -15,10 +15,9 @@ from mooring.devicemanager.state import Device, DeviceState
 from mooring.discovery.compact import parse_compact
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
-from mooring.publisher.node_topology import topology_document
+from mooring.publisher.node_topology import ZoneAmount, exclusive_cpus_of, topology_document, zones_of
 from mooring.publisher.objects import NodeState, PodKey
 from mooring.publisher.state_document import ExclusiveCPUs
-from mooring.publisher.zones import ZoneAmount, exclusive_cpus_of, zones_of
 
 GIB = 2**30
 TWO_NODES = "sockets=1 numa=2 cores=4 threads=2 memory=8Gi distances=10,20"

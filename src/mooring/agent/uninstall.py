@@ -15,8 +15,7 @@ from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.cgroups.quota import Quota
 from mooring.agent.cpu_hotplug import OnlineCPUList
 from mooring.agent.interrupts.reconcile import restore_interrupts
-from mooring.agent.nri.out_of_band import update_by_synchronizing
-from mooring.agent.nri.plugin import connect_to
+from mooring.agent.nri.plugin import connect_to, update_by_synchronizing
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import ContainerUpdate, LinuxResources, NRIError, PodSandbox, RuntimeContainer
 from mooring.agent.options import choices_of

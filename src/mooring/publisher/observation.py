@@ -11,10 +11,9 @@ from mooring.core.machineinfo import MachineInfo
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Node
 from mooring.publisher.facts_document import digest_of, essential, facts_document
-from mooring.publisher.node_topology import topology_document
+from mooring.publisher.node_topology import exclusive_cpus_of, topology_document
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.publisher.state_document import state_document
-from mooring.publisher.zones import exclusive_cpus_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from typing import Final
 
 import httpx2
 
+from mooring.publisher.node_topology import exclusive_cpus_of, zones_of
 from mooring.publisher.objects import GROUP
 from mooring.publisher.observation import Observation
 from mooring.publisher.writing import MANAGER
-from mooring.publisher.zones import exclusive_cpus_of, zones_of
 from mooring.service.cluster.apiserver import check_response, cluster_errors
 from mooring.service.cluster.watching import pause_before
 

@@ -13,8 +13,14 @@ from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Listening, Pin
 from tests.patience import until
 
 from mooring.agent.nri import plugin
-from mooring.agent.nri.out_of_band import update_by_synchronizing
-from mooring.agent.nri.plugin import StopSignal, connect_to, given_by, run_given_plugin, run_plugin
+from mooring.agent.nri.plugin import (
+    StopSignal,
+    connect_to,
+    given_by,
+    run_given_plugin,
+    run_plugin,
+    update_by_synchronizing,
+)
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.ttrpc import TTRPCServer
 from mooring.agent.nri.types import (

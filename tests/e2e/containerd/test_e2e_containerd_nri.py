@@ -14,8 +14,7 @@ from tests.e2e.containerd.runtime import Runtime, running
 from tests.e2e.containerd.wrapper import asked, write_wrapper
 from tests.patience import until
 
-from mooring.agent.nri.out_of_band import update_by_synchronizing
-from mooring.agent.nri.plugin import connect_to
+from mooring.agent.nri.plugin import connect_to, update_by_synchronizing
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import ContainerState, ContainerUpdate, LinuxResources
 

@@ -11,8 +11,8 @@ from rich.text import Text
 from mooring.cli.terminal import text_for
 from mooring.explain.phrases import plural, size
 from mooring.node import Node
+from mooring.publisher.node_topology import ZoneAmount, exclusive_cpus_of, zones_of
 from mooring.publisher.observation import Observation
-from mooring.publisher.zones import ZoneAmount, exclusive_cpus_of, zones_of
 from mooring.render.console import STYLES, Breaking, new_table
 from mooring.render.wording import clean
 
