@@ -182,7 +182,7 @@ def _values(text: str, source: str, *, json_only: bool) -> Iterator[Document]:
     # YAML contains JSON, but its reader takes ten times as long.
     if json_only or text.lstrip()[:1] in ("{", "["):
         try:
-            return iter(list(read_json(text, source)))
+            return iter(list(_read_json(text, source)))
         except NotJSONError as error:
             if json_only:
                 place = f"{source}:{error.line}:{error.column}"
@@ -207,7 +207,7 @@ class NotJSONError(Exception):
         super().__init__(problem)
 
 
-def read_json(text: str, source: str) -> Iterator[Document]:
+def _read_json(text: str, source: str) -> Iterator[Document]:
     """Yield the JSON values of ``text``, which may stand one after the other, as kubectl allows.
 
     Raises:

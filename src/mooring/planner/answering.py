@@ -101,7 +101,7 @@ def answer_of(result: AdmitResult, after: Kubelet, facts: Sequence[object], *, r
         reason.code,
         reason.remedy,
     )
-    return with_left_out(after, answer)
+    return _with_left_out(after, answer)
 
 
 def _reason(result: AdmitResult, circumstances: Circumstances) -> Reason:
@@ -136,7 +136,7 @@ def _corrected(answer: Answer, kubelet: Kubelet, facts: Sequence[object]) -> Ans
     )
 
 
-def with_left_out(kubelet: Kubelet, answer: Answer) -> Answer:
+def _with_left_out(kubelet: Kubelet, answer: Answer) -> Answer:
     """Return the answer for a pod; that of one without room also says which CPUs could not be had."""
     policy, state = kubelet.settings.cpu, kubelet.node.cpu
     if policy is None or answer.admitted or not state.offline:

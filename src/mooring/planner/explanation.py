@@ -37,7 +37,7 @@ def explain(plan: Plan, pod: Pod, container: str = "") -> Story:
     if plan.kubelet is None or place is None:
         return _untold(plan, pod, container)
     answer = plan.answers[place]
-    return replace(story_of(answer, container), claims=claims_told(answer, _before(plan, place)))
+    return replace(story_of(answer, container), claims=_claims_told(answer, _before(plan, place)))
 
 
 def _before(plan: Plan, place: int) -> Kubelet:
@@ -124,7 +124,7 @@ def _untold(plan: Plan, pod: Pod, container: str) -> Story:
     )
 
 
-def claims_told(answer: Answer, before: Kubelet) -> ClaimsInvolved:
+def _claims_told(answer: Answer, before: Kubelet) -> ClaimsInvolved:
     """Return what is to be told of claims.
 
     Args:

@@ -103,7 +103,7 @@ _Set = TypeVar("_Set")
 
 def standing_fields(node: Node) -> dict[str, Any]:
     """Return what is offline, what it does to whom, and the findings; nothing on a node whose CPUs are all online."""
-    offline = offline_fields(node)
+    offline = _offline_fields(node)
     return {**offline, "findings": [one.fields() for one in hotplug_findings(node)]} if offline else {}
 
 
@@ -133,7 +133,7 @@ def displaced_parts(node: Node) -> dict[str, dict[str, DisplacedSetPart]]:
     )
 
 
-def offline_fields(node: Node) -> dict[str, Any]:
+def _offline_fields(node: Node) -> dict[str, Any]:
     """Return what is offline and which sets that changes; nothing on a node whose CPUs are all online."""
     if not has_offline(node):
         return {}

@@ -46,20 +46,20 @@ def kubelet_choice(
 
 def is_whole(request: CPURequest, cpus: CPUSet) -> bool:
     """Tell whether CPUs are whole cores where the policy option full-pcpus-only asks for it."""
-    if not needs_whole_cores(request):
+    if not _needs_whole_cores(request):
         return True
     topology = request.machine.topology
     return not topology.core_siblings(cpus.mask) & ~(cpus.mask | request.siblings.mask)
 
 
-def needs_whole_cores(request: CPURequest) -> bool:
+def _needs_whole_cores(request: CPURequest) -> bool:
     """Tell whether the policy option full-pcpus-only holds for a request; for the system's own CPUs it does not."""
     return request.machine.rules.whole_cores and request.purpose != Purpose.RESERVED.value
 
 
 def can_hold(request: CPURequest, cpus: CPUSet) -> bool:
     """Tell whether some CPUs are enough for a request, in whole cores where the policy option asks for it."""
-    if not needs_whole_cores(request):
+    if not _needs_whole_cores(request):
         return len(cpus) >= request.need
     return cores_of(_cores_within(request, cpus), request.need) is not None
 
@@ -82,7 +82,7 @@ def scored_choice(request: CPURequest, scores: Mapping[int, float], places: Sequ
         The set; None when the rules find none.
     """
     taken = _level_by_level(request, scores, places)
-    if not needs_whole_cores(request) or (taken is not None and is_whole(request, taken)):
+    if not _needs_whole_cores(request) or (taken is not None and is_whole(request, taken)):
         return taken
     # The rules fill up with single threads where cores are uneven or scores go through cores.
     return _in_whole_cores(request, scores, places)

@@ -16,7 +16,7 @@ from mooring.explain.phrases import plural
 from mooring.render.console import STYLES, Breaking, new_table
 from mooring.render.wording import clean
 
-INTERRUPT_COLUMNS = ("interrupt", "device", "CPUs", "", "")
+_INTERRUPT_COLUMNS = ("interrupt", "device", "CPUs", "", "")
 _DEFAULT_INTERRUPT = -1
 """The row of the default CPUs of new interrupts."""
 _SHORT_ID = 12
@@ -45,8 +45,8 @@ def status_text(document: Mapping[str, Any], to: str = "", *, wide: bool = False
         parts += [Text(""), _table(_WIDE_COLUMNS if wide else _COLUMNS, rows)]
     if document.get("claims"):
         parts += [Text(""), _table(_CLAIM_COLUMNS, [*_claim_rows(document["claims"])])]
-    if wide and (moves := interrupt_rows(document.get("interrupts"))):
-        parts += [Text(""), _table(INTERRUPT_COLUMNS, moves)]
+    if wide and "interrupts" in document and (moves := [*_interrupt_rows(document["interrupts"])]):
+        parts += [Text(""), _table(_INTERRUPT_COLUMNS, moves)]
     if document["held"]:
         parts += [Text(""), *_held(document["held"])]
     return text_for(Group(*parts), to)
@@ -87,7 +87,7 @@ def _fact_rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if cpus or member not in ("offline", "overlap"):
                 yield name, f"{len(cpus)}: {cpus}" if cpus else "none"
     if "interrupts" in document:
-        yield "Interrupts", interrupts_sentence(document["interrupts"])
+        yield "Interrupts", _interrupts_sentence(document["interrupts"])
         for finding in document["interrupts"]["findings"]:
             yield "", finding["message"]
     for plugin in document.get("plugins", ()):
@@ -241,12 +241,12 @@ def _time(text: str) -> str:
     return text.replace("T", " ").replace("Z", " UTC")
 
 
-def interrupts_sentence(interrupts: Mapping[str, Any]) -> str:
+def _interrupts_sentence(interrupts: Mapping[str, Any]) -> str:
     """Return the interrupts of a status document in one line.
 
     >>> row = {"number": 24, "name": "eth0", "cpus": "0-7", "wanted": "0-1,4-7", "why": "kept-away"}
     >>> told = {"mode": "dry-run", "total": 9, "managed": 2, "noRoom": 0, "moved": [], "pending": [row]}
-    >>> interrupts_sentence({**told, "leftAlone": []})
+    >>> _interrupts_sentence({**told, "leftAlone": []})
     '9, dry run: 1 would move; 2 placed by the kernel'
     """
     dry = interrupts["mode"] == "dry-run"
@@ -263,12 +263,8 @@ def interrupts_sentence(interrupts: Mapping[str, Any]) -> str:
     return f"{interrupts['total']}, {'dry run: ' if dry else ''}{'; '.join(parts)}"
 
 
-def interrupt_rows(interrupts: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
-    """Return a row for each interrupt that is not, or would not be, where it was."""
-    return [*_interrupt_rows(interrupts)] if interrupts is not None else []
-
-
 def _interrupt_rows(interrupts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each interrupt that is not, or would not be, where it was."""
     would = "would become" if interrupts["mode"] == "dry-run" else "could not become"
     for row in interrupts["pending"]:
         yield (*_named(row), f"{would} {row['wanted']}", row["why"])

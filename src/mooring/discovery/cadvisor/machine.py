@@ -71,7 +71,7 @@ def read_machine_info(tree: Tree) -> CadvisorAnswer:
         topology_error = _shortened(str(error))
 
     def count(attribute: str) -> int:
-        return distinct_elements(tree, cpuinfo, online, attribute)
+        return _distinct_elements(tree, cpuinfo, online, attribute)
 
     parts = MachineInfo(
         num_cores=num_cores,
@@ -97,7 +97,7 @@ def _complete(tree: Tree, machine: str, parts: MachineInfo) -> MachineInfo:
         ProbeError: cAdvisor cannot describe the machine.
     """
     cpuinfo = read_or_fail(tree, "proc/cpuinfo")
-    frequency = clock_speed(tree, cpuinfo, machine)
+    frequency = _clock_speed(tree, cpuinfo, machine)
     memory = memory_capacity(tree)
     modules = memory_by_type(tree)
     swap = swap_capacity(tree)
@@ -180,7 +180,7 @@ def vendor(cpuinfo: str) -> str:
     return match[1] if match else ""
 
 
-def distinct_elements(tree: Tree, cpuinfo: str, online: OnlineCPUs, attribute: str) -> int:
+def _distinct_elements(tree: Tree, cpuinfo: str, online: OnlineCPUs, attribute: str) -> int:
     """Count sockets, cores, books or drawers.
 
     Lines of ``/proc/cpuinfo`` are compared as text and over the whole machine: cores of different sockets with the same
@@ -213,7 +213,7 @@ def _distinct_in_sysfs(tree: Tree, online: OnlineCPUs, attribute: str) -> int:
     return len(seen)
 
 
-def clock_speed(tree: Tree, cpuinfo: str, machine: str) -> int:
+def _clock_speed(tree: Tree, cpuinfo: str, machine: str) -> int:
     """Return the highest clock speed in kHz.
 
     Args:

@@ -149,36 +149,36 @@ def kernel_words(text: str) -> str:
     return f"{' '.join(word for word in words if word.partition('=')[0] in _KERNEL_WORDS)}\n"
 
 
-def processor_lines(text: str) -> str:
+def _processor_lines(text: str) -> str:
     """Return ``/proc/cpuinfo`` without serial numbers, which ARM boards and mainframes print."""
     return _IDENTIFICATION.sub(r"\g<1>0", _SERIAL.sub("", text))
 
 
-def cpuset_mounts(text: str) -> str:
+def _cpuset_mounts(text: str) -> str:
     """Return the lines of a mount table that are about control groups and cpusets."""
     lines = text.splitlines(keepends=True)
     return "".join(line for line in lines if len(fields := line.split()) > 2 and fields[2] in _CPUSET_MOUNTS)
 
 
-def cpuset_groups(text: str) -> str:
+def _cpuset_groups(text: str) -> str:
     """Return the lines of ``/proc/self/cgroup`` that say which cpuset a process is in."""
     lines = text.splitlines(keepends=True)
     return "".join(line for line in lines if line.partition(":")[2].partition(":")[0] in ("cpuset", ""))
 
 
-def affinity_lines(text: str) -> str:
+def _affinity_lines(text: str) -> str:
     r"""Return the section headings and ``CPUAffinity`` of a systemd configuration.
 
-    >>> affinity_lines("[Manager]\nDefaultEnvironment=TOKEN=x\nCPUAffinity=0 1\n")
+    >>> _affinity_lines("[Manager]\nDefaultEnvironment=TOKEN=x\nCPUAffinity=0 1\n")
     '[Manager]\nCPUAffinity=0 1\n'
     """
     return "".join(line for line in text.splitlines(keepends=True) if _SYSTEMD_LINE.match(line))
 
 
-def interrupt_names(text: str) -> str:
+def _interrupt_names(text: str) -> str:
     r"""Return the numbered lines of ``/proc/interrupts`` without the counts of each CPU, under an empty heading.
 
-    >>> interrupt_names("      CPU0  CPU1\n 24:   17   0  PCI-MSI  nvme0q1\nNMI:   0   0  Non-maskable\n")
+    >>> _interrupt_names("      CPU0  CPU1\n 24:   17   0  PCI-MSI  nvme0q1\nNMI:   0   0  Non-maskable\n")
     '\n24: PCI-MSI nvme0q1\n'
     """
     heading, _, rest = text.partition("\n")
@@ -191,27 +191,27 @@ def interrupt_names(text: str) -> str:
     return "".join(lines)
 
 
-def banned_lines(text: str) -> str:
+def _banned_lines(text: str) -> str:
     """Return the lines of irqbalance's configuration that name CPUs."""
     return "".join(line for line in text.splitlines(keepends=True) if _BANNED.match(line))
 
 
-def any_process(text: str) -> str:
+def _any_process(text: str) -> str:
     """Return one line where there are process ids, and nothing where there are none."""
     return "0\n" if text.strip() else ""
 
 
 _FILTERS: Final[Mapping[str, Callable[[str], str]]] = {
     "proc/cmdline": kernel_words,
-    "proc/cpuinfo": processor_lines,
-    "proc/mounts": cpuset_mounts,
-    "proc/self/cgroup": cpuset_groups,
-    "proc/interrupts": interrupt_names,
-    "*/cgroup.procs": any_process,
-    "etc/default/irqbalance": banned_lines,
-    "etc/sysconfig/irqbalance": banned_lines,
-    "*/systemd/system.conf": affinity_lines,
-    "*/systemd/system.conf.d/*": affinity_lines,
+    "proc/cpuinfo": _processor_lines,
+    "proc/mounts": _cpuset_mounts,
+    "proc/self/cgroup": _cpuset_groups,
+    "proc/interrupts": _interrupt_names,
+    "*/cgroup.procs": _any_process,
+    "etc/default/irqbalance": _banned_lines,
+    "etc/sysconfig/irqbalance": _banned_lines,
+    "*/systemd/system.conf": _affinity_lines,
+    "*/systemd/system.conf.d/*": _affinity_lines,
 }
 """Pattern of paths -> what is kept of the text; all of any other file."""
 

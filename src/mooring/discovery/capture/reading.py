@@ -97,7 +97,7 @@ def _take(tree: Tree, pattern: str, capture: Capture) -> None:
         if not tree.is_dir(place):
             continue
         capture.folders.add(place)
-        names = fnmatched(tree.names(place), name) if _WILD & set(name) else (name,)
+        names = _fnmatched(tree.names(place), name) if _WILD & set(name) else (name,)
         for found in names:
             _take_file(tree, f"{place}/{found}", capture)
     # A folder above one that is missing means something too: a CPU without topology is there, and offline.
@@ -124,7 +124,7 @@ def _matches(tree: Tree, pattern: str) -> Iterator[str]:
     found = [""]
     for index, part in enumerate(parts):
         if _WILD & set(part):
-            found = [_join(place, name) for place in found for name in fnmatched(tree.names(place), part)]
+            found = [_join(place, name) for place in found for name in _fnmatched(tree.names(place), part)]
         else:
             found = [_join(place, part) for place in found]
             if index == len(parts) - 1 or _WILD & set(parts[index + 1]):
@@ -132,10 +132,10 @@ def _matches(tree: Tree, pattern: str) -> Iterator[str]:
     return iter(found)
 
 
-def fnmatched(names: tuple[str, ...], pattern: str) -> list[str]:
+def _fnmatched(names: tuple[str, ...], pattern: str) -> list[str]:
     """Return the names that a pattern of a shell fits.
 
-    >>> fnmatched(("cpu0", "cpu10", "cpuidle"), "cpu*[0-9]")
+    >>> _fnmatched(("cpu0", "cpu10", "cpuidle"), "cpu*[0-9]")
     ['cpu0', 'cpu10']
     """
     return [name for name in names if fnmatchcase(name, pattern)]

@@ -71,10 +71,10 @@ class Regrouping(Generic[_K, _T]):
     """Real group -> the kubelet's groups in it, where there are several."""
 
 
-def regrouping(kubelet: Mapping[int, _K], real: Mapping[int, _T]) -> Regrouping[_K, _T]:
+def _regrouping(kubelet: Mapping[int, _K], real: Mapping[int, _T]) -> Regrouping[_K, _T]:
     """Compare two groupings over the CPUs that both know.
 
-    >>> found = regrouping({0: "a", 1: "a", 2: "b"}, {0: 0, 1: 1, 2: 2})
+    >>> found = _regrouping({0: "a", 1: "a", 2: "b"}, {0: 0, 1: 1, 2: 2})
     >>> {group: [str(part) for part in parts] for group, parts in found.merged.items()}, dict(found.divided)
     ({'a': ['0', '1']}, {})
     """
@@ -106,7 +106,7 @@ def regrouped(
             ``{group}``, ``{count}`` and ``{parts}`` are filled in from the first of several cases.
         divided: the same, where the kubelet takes one group for several.
     """
-    found = regrouping(kubelet, real)
+    found = _regrouping(kubelet, real)
     yield from _regrouped(found.merged, *merged)
     yield from _regrouped(found.divided, *divided)
 

@@ -47,7 +47,7 @@ def read_kinds(tree: Tree, quirks: Quirks, online: int) -> tuple[CPUKind, ...]:
     if quirks.is_arm and tree.exists(f"{CPUS}/cpu0/regs/identification/midr_el1"):
         _register_arm_models(tree, online, kinds)
     else:
-        _register_clocks(read_clocks(tree, online), kinds)
+        _register_clocks(_read_clocks(tree, online), kinds)
         if quirks.is_x86:
             for folder, name in _INTEL_TYPES:
                 _register(kinds, read_list(tree, f"sys/devices/{folder}/cpus") or 0, None, {("CoreType", name): None})
@@ -88,7 +88,7 @@ def _register_clocks(clocks: Mapping[int, Clocks], kinds: list[_Kind]) -> None:
 
 def _register_arm_models(tree: Tree, online: int, kinds: list[_Kind]) -> None:
     """Register each model of core with the lowest capacity among its CPUs; one model alone makes no kinds."""
-    models = {cpu: model for cpu in members(online) if (model := read_model(tree, cpu))}
+    models = {cpu: model for cpu in members(online) if (model := _read_model(tree, cpu))}
     by_model = _by_value(models)
     if len(by_model) < 2:
         return
@@ -150,7 +150,7 @@ class Clocks:
     """Relative speed; the fastest CPU of a machine has 1024."""
 
 
-def read_clocks(tree: Tree, online: int) -> dict[int, Clocks]:
+def _read_clocks(tree: Tree, online: int) -> dict[int, Clocks]:
     """Read the figures of every online CPU, with favoured cores of one kind made equal.
 
     The base clock comes from intel_pstate; ACPI's nominal clock stands in only where the first CPU does not have that
@@ -201,7 +201,7 @@ _FIELDS: Final[tuple[tuple[str, int, int, Callable[[int], str]], ...]] = (
 """Name, lowest bit, mask and printed form of each field."""
 
 
-def read_model(tree: Tree, cpu: int) -> int:
+def _read_model(tree: Tree, cpu: int) -> int:
     """Return the CPU's identification register; 0 when it is not shown."""
     match = _NUMBER.match((tree.read(f"{CPUS}/cpu{cpu}/regs/identification/midr_el1") or "")[:21])
     if match is None:

@@ -64,12 +64,12 @@ def read_memory(tree: Tree, quirks: Quirks, online: int, nest: Nest) -> Hardware
         ordered, speeds = _knights_landing(nodes, listed, table, nest)
         table = None  # the pattern is spent: hwloc shows no distances of these processors
     else:
-        ordered = find_localities(tree, nodes, listed, table, use_initiators=not quirks.has_fake_numa)
-        speeds = {} if quirks.has_fake_numa else {node.id: read_speed(tree, node.id) for node in ordered}
+        ordered = _find_localities(tree, nodes, listed, table, use_initiators=not quirks.has_fake_numa)
+        speeds = {} if quirks.has_fake_numa else {node.id: _read_speed(tree, node.id) for node in ordered}
     local = {node.id: attach(nest, node.cpus) & online for node in ordered}
     # A speed is measured from the CPUs that were local before the locality had to be widened.
     near = {node.id for node in ordered if local[node.id] and local[node.id] & ~node.cpus == 0}
-    tiers = name_tiers(ordered, {number: speed for number, speed in speeds.items() if number in near})
+    tiers = _name_tiers(ordered, {number: speed for number, speed in speeds.items() if number in near})
     finished = tuple(
         _node(tree, quirks, node, local[node.id], tiers.get(node.id))
         for node in sorted(ordered, key=lambda node: node.id)
@@ -137,9 +137,9 @@ class Speed:
     """Nanoseconds, mean of reading and writing."""
 
 
-def read_speed(tree: Tree, number: int) -> Speed:
+def _read_speed(tree: Tree, number: int) -> Speed:
     """Read a node's speed; a mean is known only where both directions are."""
-    folder = initiator_folder(tree, number)
+    folder = _initiator_folder(tree, number)
     means = []
     for what in ("bandwidth", "latency"):
         both = [read_uint(tree, f"{folder}/{direction}_{what}") or 0 for direction in ("read", "write")]
@@ -147,7 +147,7 @@ def read_speed(tree: Tree, number: int) -> Speed:
     return Speed(*means)
 
 
-def name_tiers(nodes: Sequence[MemoryNode], speeds: Mapping[int, Speed]) -> dict[int, str]:
+def _name_tiers(nodes: Sequence[MemoryNode], speeds: Mapping[int, Speed]) -> dict[int, str]:
     """Return DRAM or HBM by node id, for the nodes where it can be told.
 
     ``speeds`` holds the nodes whose speed is known; ``nodes`` are in hwloc's order.
@@ -189,7 +189,7 @@ _INITIATOR: Final = re.compile(r"node([0-9]{1,7})")
 _Table = Sequence[Sequence[int]]
 
 
-def find_localities(
+def _find_localities(
     tree: Tree, nodes: Sequence[MemoryNode], ids: Sequence[int], distances: _Table | None, *, use_initiators: bool
 ) -> tuple[MemoryNode, ...]:
     """Grow each node's CPUs to its locality and return the nodes in the order in which hwloc inserts them.
@@ -220,7 +220,7 @@ def attach(nest: Nest, cpus: int) -> int:
     return cpus
 
 
-def initiator_folder(tree: Tree, number: int) -> str:
+def _initiator_folder(tree: Tree, number: int) -> str:
     """Return the folder of the initiators closest to a node.
 
     Since Linux 5.10 class 0 may be a device without CPUs (a generic initiator); class 1 counts CPUs only.
@@ -231,7 +231,7 @@ def initiator_folder(tree: Tree, number: int) -> str:
 
 def _initiators(tree: Tree, node: MemoryNode, nodes: Sequence[MemoryNode]) -> int:
     """Return the CPUs of the node's initiators."""
-    found = (_INITIATOR.match(name) for name in tree.names(initiator_folder(tree, node.id)))
+    found = (_INITIATOR.match(name) for name in tree.names(_initiator_folder(tree, node.id)))
     numbers = {int(match[1]) for match in found if match}
     cpus = 0
     for other in nodes:

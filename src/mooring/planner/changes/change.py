@@ -194,7 +194,7 @@ def of_removed(pods: Iterable[Pod]) -> Cost:
     return of_amounts(total, count)
 
 
-def owed(settings: Settings, pod: Pod) -> dict[str, int]:
+def _owed(settings: Settings, pod: Pod) -> dict[str, int]:
     """Return what the managers would give a pod for itself: exclusive CPUs in thousandths, and memory by type."""
     amounts: dict[str, int] = {}
     if pod.qos is not QoS.GUARANTEED or settings.pod_level.leaves_out(pod):
@@ -211,7 +211,7 @@ def of_settings(before: Settings, after: Settings, pods: Iterable[Pod]) -> Cost:
     """Return what pods lose because the managers give them less for themselves under other settings."""
     lost: dict[str, int] = {}
     for pod in pods:
-        then, now = owed(before, pod), owed(after, pod)
+        then, now = _owed(before, pod), _owed(after, pod)
         for resource, amount in then.items():
             lost[resource] = lost.get(resource, 0) + max(0, amount - now.get(resource, 0))
     return of_amounts(lost)

@@ -35,10 +35,10 @@ class MoreDevices:
 
     def applied_to(self, question: Question) -> Question:
         """Return the question with the device."""
-        return replace(question, devices=with_device(question, self))
+        return replace(question, devices=_with_device(question, self))
 
 
-def with_device(question: Question, change: MoreDevices) -> dict[str, tuple[Device, ...]]:
+def _with_device(question: Question, change: MoreDevices) -> dict[str, tuple[Device, ...]]:
     """Return the devices with one more.
 
     Raises:
@@ -98,7 +98,7 @@ def _on(search: Search, change: MoreDevices, best: Proposal | None) -> Proposal 
     # A pod that asks for none of them is not affected.
     first = next(place for place, entry in enumerate(search.queue) if _asks(entry, change.resource))
     kubelet = search.course.before[first]
-    kubelet = replace(kubelet, node=kubelet.node.with_devices(with_device(search.question, change)))
+    kubelet = replace(kubelet, node=kubelet.node.with_devices(_with_device(search.question, change)))
     course = search.tried((change,), kubelet, search.queue[first:])
     if course is None:
         return None

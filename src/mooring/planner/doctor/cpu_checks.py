@@ -21,7 +21,7 @@ from mooring.planner.doctor.problem import EntryHolder, Problem, Severity
 BAD_CLAIM = "MOOR-323"
 
 
-def check_claims(policy: StaticPolicy, state: CPUState) -> Iterator[Problem]:
+def _check_claims(policy: StaticPolicy, state: CPUState) -> Iterator[Problem]:
     """Yield one problem for each claim with entries that no claim is given."""
     for owner, entries in sorted(state.assignments.items()):
         faults = list(_faults(policy, entries)) if state_owner(owner).kind is OwnerKind.CLAIM else []
@@ -128,7 +128,7 @@ def check_cpu_state(policy: StaticPolicy, contents: CPUContents, offline: int = 
     if gone & ~offline:
         yield _lost(CPUS_GONE, gone & ~offline, held, state.default)
     yield from _shared_entries(held)
-    yield from check_claims(policy, state)
+    yield from _check_claims(policy, state)
 
 
 def _lost(code: str, gone: int, held: dict[EntryHolder, int], pool: int) -> Problem:

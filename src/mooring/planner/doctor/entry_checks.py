@@ -106,7 +106,7 @@ def check_entries(
     if settings.memory is not None and not memory.is_there:
         blocks = MemoryState("Static", {}, {})
     if cpus is not None and blocks is not None:
-        yield from check_both_files(cpus, blocks)
+        yield from _check_both_files(cpus, blocks)
     if active:
         pods = {pod.uid: pod for pod in active}
         yield from _stale(cpus, blocks, pods)
@@ -114,7 +114,7 @@ def check_entries(
             yield from _cpu_counts(cpus, pods, settings.pod_level, doubted=not cpu.trusted)
 
 
-def check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:
+def _check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:
     """Say which pods have CPUs and no memory: whoever gets exclusive CPUs asks for memory as well.
 
     Pods with memory only are in order, because a fraction of a CPU is never exclusive.

@@ -12,10 +12,10 @@ from mooring.memorymanager.state import MemoryState
 from mooring.planner.doctor.memory_repair import blocks_text
 
 
-def state_lines(state: CPUState | MemoryState) -> list[str]:
+def _state_lines(state: CPUState | MemoryState) -> list[str]:
     """Return one line for each thing that the state says.
 
-    >>> state_lines(CPUState("static", 0b1, {"uid": {"main": 0b110}}))
+    >>> _state_lines(CPUState("static", 0b1, {"uid": {"main": 0b110}}))
     ['policyName: static', 'defaultCpuSet: 0', 'entries/uid/main: 1-2']
     """
     return list(_cpu_lines(state) if isinstance(state, CPUState) else _memory_lines(state))
@@ -23,7 +23,7 @@ def state_lines(state: CPUState | MemoryState) -> list[str]:
 
 def changes(before: CPUState | MemoryState | None, after: CPUState | MemoryState | None, file: str) -> list[str]:
     """Return a unified diff of two states; None is a file that is not there."""
-    old, new = (state_lines(state) if state is not None else [] for state in (before, after))
+    old, new = (_state_lines(state) if state is not None else [] for state in (before, after))
     return list(difflib.unified_diff(old, new, file, f"{file} (repaired)", lineterm="", n=1))
 
 

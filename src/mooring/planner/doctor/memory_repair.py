@@ -26,7 +26,7 @@ Thing = TypeVar("Thing")
 Nodes = Mapping[int, NUMANodeState]
 
 
-def charging_order(machine: Nodes, pods: Sequence[Containers]) -> list[Containers] | None:
+def _charging_order(machine: Nodes, pods: Sequence[Containers]) -> list[Containers] | None:
     """Return the pods, and the containers of each, in an order that leaves bearable groups, or None.
 
     Args:
@@ -170,7 +170,7 @@ def _started(policy: MemoryPolicy, broken: MemoryState, kept: Collection[EntryHo
         (pods[uid],) if whole and uid in pods else tuple(assignments[uid][name] for name in sorted(assignments[uid]))
         for uid in sorted(assignments)
     ]
-    order = charging_order(policy.default_nodes, charged)
+    order = _charging_order(policy.default_nodes, charged)
     if order is None:
         return None
     state = MemoryState(STATIC, replayed(policy.default_nodes, order), assignments, pods)

@@ -58,7 +58,7 @@ def interrupt_findings(facts: IsolationFacts, assignments: Assignments) -> Itera
     hit = [(one.interrupt, cpus) for one in steps if one.interrupt.number != NEW and (cpus := _unwanted(one, owners))]
     if hit:
         touched = union(cpus for _, cpus in hit)
-        listed = named([interrupt_text(one) for one, _ in hit])
+        listed = named([_interrupt_text(one) for one, _ in hit])
         message = (
             f"{plural(len(hit), 'interrupt')} may be handled on {cpus_text(touched)}, held by "
             f"{named(assignments.labels(touched))}: {listed}."
@@ -85,16 +85,16 @@ def _remedy(steps: tuple[Step, ...], managed: set[int]) -> Iterator[Finding]:
     """Say what the extension would write, and what it could not."""
     writes = [step for step in steps if step.write is not None]
     if writes:
-        listed = named([f"{interrupt_text(one.interrupt)} to {cpus_text(one.write or CPUSet())}" for one in writes])
+        listed = named([f"{_interrupt_text(one.interrupt)} to {cpus_text(one.write or CPUSet())}" for one in writes])
         message = f"The agent's extension irq-affinity would move {listed}."
         yield Finding("info", "proc/irq", message, "MOOR-617")
     if managed:
-        listed = named([interrupt_text(one.interrupt) for one in steps if one.interrupt.number in managed])
+        listed = named([_interrupt_text(one.interrupt) for one in steps if one.interrupt.number in managed])
         message = f"The kernel places {listed} itself; {'it' if len(managed) == 1 else 'they'} cannot be moved."
         yield Finding("info", "proc/irq", message, "MOOR-623")
     stays = [step for step in steps if step.place is not None and step.place.why is Why.NO_ROOM]
     if stays:
-        listed = named([interrupt_text(one.interrupt) for one in stays])
+        listed = named([_interrupt_text(one.interrupt) for one in stays])
         message = f"Every CPU is exclusive, so nothing can be done about {listed}."
         yield Finding("info", "proc/irq", message, "MOOR-618")
 
@@ -119,10 +119,10 @@ def unknown_devices(owners: Iterable[Owner]) -> Iterator[Finding]:
             yield Finding("info", owner.label, message, "MOOR-619")
 
 
-def interrupt_text(one: Interrupt) -> str:
+def _interrupt_text(one: Interrupt) -> str:
     """Return an interrupt for people: number and devices.
 
-    >>> interrupt_text(Interrupt(24, "eth0", CPUSet(), None)), interrupt_text(Interrupt(9, "", CPUSet(), None))
+    >>> _interrupt_text(Interrupt(24, "eth0", CPUSet(), None)), _interrupt_text(Interrupt(9, "", CPUSet(), None))
     ('24 (eth0)', '9')
     """
     if one.number == NEW:

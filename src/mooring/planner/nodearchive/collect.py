@@ -120,7 +120,7 @@ def collect(tree: Tree, request: CollectRequest) -> Collection:
     ]
     files = {**isolation.files, **machine.files}
     told = request.cluster.configz
-    configuration = found_configuration(tree, request.config, told, request.flags, request.kubelet_root)
+    configuration = _found_configuration(tree, request.config, told, request.flags, request.kubelet_root)
     states = _states(tree, request.kubelet_root, unread)
     for name, found in (
         (CONFIGURATION_PART, configuration),
@@ -138,13 +138,13 @@ def collect(tree: Tree, request: CollectRequest) -> Collection:
         unread=[UnreadFile(path, problem) for path, problem in sorted(unread.items())],
         mooring=__version__,
     )
-    files[ABOUT] = json_bytes(to_builtins(about))
+    files[ABOUT] = _json_bytes(to_builtins(about))
     links = {**isolation.links, **machine.links}
     folders = frozenset(machine.folders | isolation.folders)
     return Collection(about, files, links, folders, request.cluster.findings)
 
 
-def json_bytes(document: object) -> bytes:
+def _json_bytes(document: object) -> bytes:
     """Return a document as it stands in an archive."""
     return f"{json.dumps(document, indent=1)}\n".encode()
 
@@ -182,7 +182,7 @@ def _pods(request: CollectRequest) -> Found:
     pods: list[dict[str, Any]] = reduced_pods(documents)
     if request.anonymous:
         pods = anonymous_pods(pods)
-    return Found({PODS: json_bytes(pod_list(pods))}, origin, "")
+    return Found({PODS: _json_bytes(pod_list(pods))}, origin, "")
 
 
 _PLACES: Final = {
@@ -202,7 +202,7 @@ class Found:
     missing: str = ""
 
 
-def found_configuration(
+def _found_configuration(
     tree: Tree, given: Sequence[Document], configz: object, flags: KubeletFlags | None, root: str
 ) -> Found:
     """Return the configuration: of ``--config``, else as the running kubelet tells it, else of its files and flags.

@@ -116,7 +116,7 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> ResizeA
         before,
         answer,
         after,
-        why_refused(answer.rejection) if answer.rejection is not None else None,
+        _why_refused(answer.rejection) if answer.rejection is not None else None,
         {name: _largest(kubelet, pod, name, amounts, gates) for name, amounts in wanted.containers.items()},
     )
 
@@ -235,7 +235,7 @@ _REASONS: dict[str, Reason] = {
 """By the detail that the engine gives, or by the kubelet's reason."""
 
 
-def why_refused(rejection: Rejection) -> Reason:
+def _why_refused(rejection: Rejection) -> Reason:
     """Return why a resize was refused."""
     known = _REASONS.get(rejection.reason)
     if known is not None:

@@ -46,7 +46,7 @@ class CoreKinds:
             return None
         fitting = CPUSet()
         for wish in wishes.values():
-            fitting |= of_kind(request.machine, wish)
+            fitting |= _of_kind(request.machine, wish)
         names = " or ".join(dict.fromkeys(wishes.values()))
         return outside(request, fitting, f"they are on cores of another kind than {names}")
 
@@ -64,7 +64,7 @@ class CoreKinds:
             # The system's CPUs: the slowest first, or the fastest.
             ordered = ranks if wish == PERFORMANCE else ranks[::-1]
             return {cpu: -float(step) for step, cpus in enumerate(ordered) for cpu in cpus & request.available}
-        groups = [of_kind(request.machine, kind) for kind in (wish, _other(wish))]
+        groups = [_of_kind(request.machine, kind) for kind in (wish, _other(wish))]
         around = request.near if len(request.near) >= request.need else request.available
         # One kind is worth more than the wished one: threads of uneven speed wait for each other.
         groups.sort(key=lambda cpus: not can_hold(request, cpus & around))
@@ -87,7 +87,7 @@ class CoreKinds:
         return wishes
 
 
-def of_kind(machine: MachineView, kind: str) -> CPUSet:
+def _of_kind(machine: MachineView, kind: str) -> CPUSet:
     """Return the CPUs of a kind; all of them where kinds cannot be told apart."""
     ranks = _ranked(machine)
     if not ranks or kind == ANY:

@@ -43,7 +43,7 @@ SCRIPTS = (
 
 def html_text(report: ReportView) -> str:
     """Return the report as an HTML document; the same report gives the same bytes."""
-    styles, script = f"\n{style_text()}", f"\n{script_text()}"
+    styles, script = f"\n{style_text()}", f"\n{_script_text()}"
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(styles)}'; base-uri 'none'; "
         "form-action 'none'"
@@ -60,16 +60,16 @@ def html_text(report: ReportView) -> str:
             data=data_text(report),
             patterns=PATTERNS,
             maps=map_drawings(report.node),
-            legend=legend_rows(report),
-            pods_sentence=pods_sentence(report),
-            rows=pod_rows(report.pods),
-            verdicts=verdicts(report.pods),
-            heats=heats(report.distances),
+            legend=_legend_rows(report),
+            pods_sentence=_pods_sentence(report),
+            rows=_pod_rows(report.pods),
+            verdicts=_verdicts(report.pods),
+            heats=_heats(report.distances),
         )
     )
 
 
-def script_text() -> str:
+def _script_text() -> str:
     """Return the script of every report."""
     folder = files("mooring.render.html") / "assets"
     return "".join(f"{(folder / name).read_text(encoding='utf-8')}\n" for name in SCRIPTS)
@@ -89,7 +89,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    filters = {"container_text": container_text, "finding_text": finding_text, "numbers": numbers, "plural": plural}
+    filters = {"container_text": _container_text, "finding_text": _finding_text, "numbers": numbers, "plural": plural}
     environment.filters.update(filters)
     return environment
 
@@ -103,7 +103,7 @@ _MOST_NODES = 64
 """NUMA nodes up to which distances are shown: more rows than that nobody reads."""
 
 
-def pods_sentence(report: ReportView) -> str:
+def _pods_sentence(report: ReportView) -> str:
     """Return what became of the pods in one line."""
     admitted = sum(pod.admitted for pod in report.pods)
     unasked = sum(pod.step is None for pod in report.pods)
@@ -126,7 +126,7 @@ class LegendRow:
     meaning: str
 
 
-def legend_rows(report: ReportView) -> Iterator[LegendRow]:
+def _legend_rows(report: ReportView) -> Iterator[LegendRow]:
     """Yield a row for every use that some step has."""
     final = {entry.use: entry for entry in report.node.legend}
     seen = {change.state.use for step in report.steps for change in step.cpus} | set(final)
@@ -151,20 +151,20 @@ class PodRow:
     nodes: tuple[int, ...]
 
 
-def pod_rows(pods: tuple[ReportPod, ...]) -> Iterator[PodRow]:
+def _pod_rows(pods: tuple[ReportPod, ...]) -> Iterator[PodRow]:
     """Yield the rows of the table of pods."""
     for pod in pods:
         cpus = {cpu for container in pod.containers for cpu in container.cpus}
         yield PodRow(pod, len(cpus), tuple(sorted({node for one in pod.containers for node in one.cpu_nodes})))
 
 
-def verdicts(pods: tuple[ReportPod, ...]) -> tuple[str, ...]:
+def _verdicts(pods: tuple[ReportPod, ...]) -> tuple[str, ...]:
     """Return the verdicts by which the pods can be filtered."""
     usual = ("admitted", "rejected")
     return (*usual, *sorted({pod.verdict for pod in pods} - {*usual}))
 
 
-def container_text(container: ContainerView) -> str:
+def _container_text(container: ContainerView) -> str:
     """Return what a container got."""
     words = [container.verdict]
     if container.cpus:
@@ -177,7 +177,7 @@ def container_text(container: ContainerView) -> str:
     return " · ".join(words)
 
 
-def heats(distances: ReportDistances | None) -> Mapping[int, int]:
+def _heats(distances: ReportDistances | None) -> Mapping[int, int]:
     """Return a shade for each distance, farther is darker; nothing where there is nothing to compare."""
     if distances is None or not 1 < len(distances.nodes) <= _MOST_NODES:
         return {}
@@ -185,7 +185,7 @@ def heats(distances: ReportDistances | None) -> Mapping[int, int]:
     return {value: min(HEATS - 1, position * HEATS // len(known)) for position, value in enumerate(known)}
 
 
-def finding_text(finding: Finding) -> str:
+def _finding_text(finding: Finding) -> str:
     """Return the message with its subject; most messages name their subject themselves."""
     told = finding.subject.lower() in finding.message.lower()
     return finding.message if told else f"{finding.subject}: {finding.message}"
