@@ -17,6 +17,7 @@ from mooring.agent.nri.types import (
     RefusalError,
     RuntimeContainer,
 )
+from mooring.agent.pods.events import ClusterEvent
 from mooring.agent.reactor.assigned import are_files_behind
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.desired import expected, node_set_of, nodes_of, set_of
@@ -25,7 +26,6 @@ from mooring.agent.reactor.effects import (
     AgentReport,
     DropAssigned,
     Effect,
-    EventFor,
     Evict,
     LiftQuota,
     Persist,
@@ -226,7 +226,7 @@ class SimulatedAgent:
                 self._tell(effect)
             case ResizeAnswered():
                 self.counts[effect.result] += 1
-            case EventFor() | Evict():
+            case ClusterEvent() | Evict():
                 pass
 
     def _tell(self, effect: WriteAssigned | DropAssigned | SweepAssigned) -> None:

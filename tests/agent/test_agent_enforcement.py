@@ -12,8 +12,9 @@ from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
 from mooring.agent.nri.types import Event
+from mooring.agent.pods.events import ClusterEvent
 from mooring.agent.reactor.container_start import create_container
-from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Evict, Occasion, ReportKind, WriteCPUSet
+from mooring.agent.reactor.effects import AgentReport, Effect, Evict, Occasion, ReportKind, WriteCPUSet
 from mooring.agent.reactor.enforcement import Compliance
 from mooring.agent.reactor.lifecycle import state_change, stop_container
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused
@@ -40,7 +41,7 @@ def reports(effects: tuple[Effect, ...]) -> list[tuple[ReportKind, str]]:
 
 
 def events(effects: tuple[Effect, ...]) -> list[str]:
-    return [one.reason for one in effects if isinstance(one, EventFor)]
+    return [one.reason for one in effects if isinstance(one, ClusterEvent)]
 
 
 def without_pool(options: Options | None = None) -> AgentState:

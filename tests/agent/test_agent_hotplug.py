@@ -7,9 +7,10 @@ from dataclasses import replace
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared
 
 from mooring.agent.nri.types import Event, LinuxResources
+from mooring.agent.pods.events import ClusterEvent
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.desired import DesiredSettings
-from mooring.agent.reactor.effects import AgentReport, EventFor, Persist, ReturnCPUs, WriteCPUSet
+from mooring.agent.reactor.effects import AgentReport, Persist, ReturnCPUs, WriteCPUSet
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome
@@ -121,14 +122,16 @@ def test_the_log_and_the_pod_hear_of_it() -> None:
         "CPUs 2 went offline; offline are 2",
         "main lost CPUs 2 of 1-2, which are offline; 3 replace them",
     ]
-    assert [(one.name, one.reason) for one in away.effects if isinstance(one, EventFor)] == [("name-a", "CPUsReplaced")]
+    assert [(one.about.name, one.reason) for one in away.effects if isinstance(one, ClusterEvent)] == [
+        ("name-a", "CPUsReplaced")
+    ]
     back = cpus_changed(away.state, ALL)
     assert [one.message for one in back.effects if isinstance(one, AgentReport)] == [
         "CPUs 2 came online; all are online",
         "main has all of its CPUs again, 1-2 instead of 1,3",
     ]
     broken = cpus_changed(peopled(NEVER), without(2))
-    assert [one.reason for one in broken.effects if isinstance(one, EventFor)] == ["CPUsOffline"]
+    assert [one.reason for one in broken.effects if isinstance(one, ClusterEvent)] == ["CPUsOffline"]
 
 
 def test_a_pod_that_ends_leaves_cpus_that_stand_in_for_those_who_lost_theirs() -> None:

@@ -23,13 +23,13 @@ from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, RuntimeContainer
 from mooring.agent.options import AgentOptions, OnRejection
+from mooring.agent.pods.events import ClusterEvent
 from mooring.agent.pods.source import CONFIG_SOURCE
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.desired import expected, expected_lifts
 from mooring.agent.reactor.effects import (
     AgentReport,
     Effect,
-    EventFor,
     Evict,
     LiftQuota,
     Occasion,
@@ -247,7 +247,7 @@ def test_a_rejected_pod_is_refused_with_the_kubelets_words() -> None:
     assert not made.state.kubelet.node.cpu.assignments
     reports = kinds(made.effects, AgentReport)
     assert [report.finding for report in reports if isinstance(report, AgentReport)] == [ReportKind.REJECTED]
-    assert len(kinds(made.effects, EventFor)) == 1
+    assert len(kinds(made.effects, ClusterEvent)) == 1
     assert not kinds(made.effects, Evict)
 
 

@@ -11,10 +11,10 @@ from tests.agent.small_node import CONFIG, GIB, amounts, container, guaranteed, 
 
 from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.nri.types import Event, LinuxResources, PodSandbox
+from mooring.agent.pods.events import ClusterEvent
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.effects import (
     AgentReport,
-    EventFor,
     LiftQuota,
     Persist,
     ReportKind,
@@ -250,8 +250,8 @@ def test_below_its_first_cpus_a_container_does_not_go_and_everything_stays() -> 
         "allocated pool below original, (requested CPUs = 1, allocated CPUs = 2, original CPUs = 2"
     )
     assert answers(found) == ["infeasible"]
-    [told] = [effect for effect in found.effects if isinstance(effect, EventFor)]
-    assert (told.reason, told.uid) == ("ResizeInfeasible", "a")
+    [told] = [effect for effect in found.effects if isinstance(effect, ClusterEvent)]
+    assert (told.reason, told.about.uid) == ("ResizeInfeasible", "a")
     assert found.state.kubelet.node.providers == state.kubelet.node.providers
     assert found.state.containers == state.containers
     assert found.state.kubelet.node.active == state.kubelet.node.active
@@ -261,7 +261,7 @@ def test_a_kubelet_that_asks_again_is_refused_again_and_that_is_no_news() -> Non
     once = update(two(), "a", sizes(1)).state
     again = update(once, "a", sizes(1), SOON)
     assert isinstance(again.answer, Refused)
-    assert [effect for effect in again.effects if isinstance(effect, EventFor | Persist)] == []
+    assert [effect for effect in again.effects if isinstance(effect, ClusterEvent | Persist)] == []
     assert answers(again) == ["infeasible"]
 
 

@@ -15,7 +15,8 @@ from mooring.agent.agent import Agent
 from mooring.agent.cgroups import cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.nri.types import Event, RemoteError, RuntimeContainer
-from mooring.agent.reactor.effects import EventFor, Evict
+from mooring.agent.pods.events import ClusterEvent
+from mooring.agent.reactor.effects import Evict
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.values import Phase
 from mooring.agent.status.health import unready
@@ -27,14 +28,14 @@ class Told:
     """What an agent wants the cluster to know."""
 
     def __init__(self, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._agent, self.all = agent, list[EventFor | Evict]()
+        self._agent, self.all = agent, list[ClusterEvent | Evict]()
         monkeypatch.setattr(agent.executor, "announce", self.all.append)
 
     def reasons(self) -> list[str]:
         done = threading.Event()
         self._agent.work.put(done.set)
         assert done.wait(TIMEOUT)
-        return [one.reason for one in self.all if isinstance(one, EventFor)]
+        return [one.reason for one in self.all if isinstance(one, ClusterEvent)]
 
 
 def begun(node: Node) -> tuple[Agent, RuntimeSide]:
@@ -384,5 +385,5 @@ def test_who_runs_on_an_empty_shared_pool_when_the_agent_comes_is_told_to_the_cl
     before = synchronize(small_state(STRICT), [sandbox("own")], [own], {"own": guaranteed("own", "7")}).state
     boxes = [sandbox("own"), sandbox("other")]
     found = synchronize(before, boxes, [own, running("other")], {"other": shared("other")})
-    events = [(one.uid, one.reason, one.message) for one in found.effects if isinstance(one, EventFor)]
+    events = [(one.about.uid, one.reason, one.note) for one in found.effects if isinstance(one, ClusterEvent)]
     assert events == [("other", "EmptySharedPool", "main runs on all CPUs, and the shared pool is empty")]

@@ -22,7 +22,8 @@ from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError
 from mooring.agent.options import choices_of
 from mooring.agent.pods.cluster import announce, open_cluster_access
-from mooring.agent.reactor.effects import EventFor, Evict
+from mooring.agent.pods.events import ClusterEvent
+from mooring.agent.reactor.effects import Evict
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.resume import Resumed, resume
@@ -105,7 +106,7 @@ class Agent:
                 index=options.plugin_index, budget=options.reply_budget_ns / 1e9, fail_request=options.fail_closed
             )
 
-            def report_to_cluster(effect: EventFor | Evict) -> None:
+            def report_to_cluster(effect: ClusterEvent | Evict) -> None:
                 announce(cluster.outward, effect, self._report)
 
             self.executor = Executor(

@@ -31,8 +31,8 @@ from typing import Any
 
 from mooring.agent.configuration import refuse_kubelet_beside
 from mooring.agent.options import AgentOptions
-from mooring.agent.pods.cluster import ClusterReporter, about_node
-from mooring.agent.pods.events import ClusterEvent
+from mooring.agent.pods.cluster import ClusterReporter
+from mooring.agent.pods.events import ClusterEvent, about_node
 from mooring.core.errors import InputError
 from mooring.discovery.capture.process import KubeletHere, KubeletProcess, kubelet_here, still_runs
 from mooring.discovery.files import open_tree

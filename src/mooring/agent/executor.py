@@ -12,11 +12,11 @@ from threading import Lock
 
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten
+from mooring.agent.pods.events import ClusterEvent
 from mooring.agent.reactor.effects import (
     AgentReport,
     DropAssigned,
     Effect,
-    EventFor,
     Evict,
     LiftQuota,
     ResizeAnswered,
@@ -45,7 +45,7 @@ class Executor:
         work: WorkQueue,
         log: Log,
         verify: Callable[[tuple[str, ...]], object],
-        announce: Callable[[EventFor | Evict], object],
+        announce: Callable[[ClusterEvent | Evict], object],
         files: AssignedFiles,
     ) -> None:
         """Execute nothing yet.
@@ -91,7 +91,7 @@ class Executor:
                 self.work.put(partial(self.checks.run, effect.container_ids))
             case AgentReport():
                 self.work.put(partial(_log_report, self.log, effect))
-            case EventFor() | Evict():
+            case ClusterEvent() | Evict():
                 self.work.put(partial(self.announce, effect))
         return None
 

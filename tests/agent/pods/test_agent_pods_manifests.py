@@ -12,9 +12,9 @@ from tests.agent.pods.fault_injector import pod_object
 from tests.agent.pods.runtime_view import recorded
 
 from mooring.agent.nri.types import PodSandbox
-from mooring.agent.pods.cluster import can_be_evicted
 from mooring.agent.pods.manifests import MOST_REMEMBERED, StaticPods
 from mooring.agent.pods.resolve import differences
+from mooring.agent.pods.source import is_static
 from mooring.core.machine import Finding
 from mooring.core.pod import QoS
 
@@ -47,7 +47,7 @@ def test_a_static_pod_is_found_under_its_name_on_the_node(tmp_path: Path) -> Non
     pod = pods.pod(sandbox())
     assert pod is not None
     assert (pod.uid, pod.name, pod.namespace, pod.qos) == ("hash-1", "etcd-node-1", "shop", QoS.GUARANTEED)
-    assert not can_be_evicted(pod)
+    assert is_static(pod), "it is not evicted"
     assert pods.pod(sandbox("other", name="etcd-node-2")) is None
     assert pods.pod(sandbox("other", name="etcd")) is None
     assert pods.pod(sandbox("other", namespace="default")) is None

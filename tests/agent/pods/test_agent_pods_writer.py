@@ -12,10 +12,10 @@ import pytest
 from tests.agent.pods.fault_injector import PATIENCE, Fault, FaultInjector, pod_object
 from tests.patience import until
 
-from mooring.agent.pods.cluster import NoCluster, about_node, about_pod, announce
-from mooring.agent.pods.events import ClusterEvent, EventSubject
+from mooring.agent.pods.cluster import NoCluster, announce
+from mooring.agent.pods.events import ClusterEvent, EventSubject, about_node, about_pod
 from mooring.agent.pods.writer import MOST_TRIES, ClusterWriter
-from mooring.agent.reactor.effects import EventFor, Evict
+from mooring.agent.reactor.effects import Evict
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
@@ -346,7 +346,7 @@ def test_what_the_reactor_wants_told_is_passed_on_except_the_eviction_of_a_stati
     web = Pod("uid-web-0", "web-0", "shop")
     static = Pod("hash", "etcd-node-1", "kube-system", annotations={"kubernetes.io/config.source": "file"})
     effects = (
-        EventFor("uid-web-0", "shop", "web-0", HELD.reason, HELD.note),
+        HELD,
         Evict(web, "no room"),
         Evict(static, "no room"),
     )

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from mooring.agent.options import AgentOptions
-from mooring.agent.pods.events import ClusterEvent, EventSubject
+from mooring.agent.pods.events import ClusterEvent, EventSubject, about_pod
 from mooring.agent.pods.manifests import StaticPods
 from mooring.agent.pods.source import PodSources, is_static
-from mooring.agent.reactor.effects import EventFor, Evict
+from mooring.agent.reactor.effects import Evict
 from mooring.core.machine import Finding
-from mooring.core.pod import Pod
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.fields import Report, ignore
 
@@ -74,35 +73,15 @@ class NoCluster:
             self.report(Finding("info", "API server", f"none is configured: {message}"))
 
 
-def announce(outward: ClusterReporter, effect: EventFor | Evict, report: Report = ignore) -> None:
-    """Pass on what the reactor wants the cluster to know."""
-    if isinstance(effect, EventFor):
-        about = EventSubject("Pod", effect.name, effect.uid, effect.namespace)
-        outward.event(ClusterEvent(about, effect.reason, effect.message))
-    elif can_be_evicted(effect.pod):
+def announce(outward: ClusterReporter, effect: ClusterEvent | Evict, report: Report = ignore) -> None:
+    """Pass on what the reactor wants the cluster to know. A static pod would come back: only its mirror would go."""
+    if isinstance(effect, ClusterEvent):
+        outward.event(effect)
+    elif not is_static(effect.pod):
         outward.evict(about_pod(effect.pod), effect.message)
     else:
         name = f"{effect.pod.namespace}/{effect.pod.name}"
         report(Finding("info", name, "a static pod is not evicted, because it would return at once"))
-
-
-def about_pod(pod: Pod) -> EventSubject:
-    """Return the reference to a pod.
-
-    >>> about_pod(Pod("u", "web-0", "shop")).namespace
-    'shop'
-    """
-    return EventSubject("Pod", pod.name, pod.uid, pod.namespace)
-
-
-def about_node(node: str) -> EventSubject:
-    """Return the reference to a node, whose uid in events is its name, as the kubelet has it."""
-    return EventSubject("Node", node, node)
-
-
-def can_be_evicted(pod: Pod) -> bool:
-    """Tell whether eviction helps: a static pod comes back at once, only its mirror would go."""
-    return not is_static(pod)
 
 
 _LISTING = 5.0

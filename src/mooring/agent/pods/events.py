@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from mooring.core.pod import Pod
+
 FIRST_INTERVAL = 10.0
 """Seconds before the count of an event is written for the first time; the interval doubles."""
 LONGEST_INTERVAL = 600.0
@@ -42,6 +44,25 @@ class ClusterEvent:
     """One word in CamelCase, the kubelet's where there is one."""
     note: str
     warning: bool = True
+
+
+def about_pod(pod: Pod) -> EventSubject:
+    """Return the reference to a pod.
+
+    >>> about_pod(Pod("u", "web-0", "shop")).namespace
+    'shop'
+    """
+    return EventSubject("Pod", pod.name, pod.uid, pod.namespace)
+
+
+def about_node(node: str) -> EventSubject:
+    """Return the reference to a node, whose uid in events is its name, as the kubelet has it."""
+    return EventSubject("Node", node, node)
+
+
+def warning_about(pod: Pod, reason: str, note: str) -> ClusterEvent:
+    """Return an event of type Warning for a pod."""
+    return ClusterEvent(about_pod(pod), reason, note)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from mooring.agent.pods.events import ClusterEvent
 from mooring.agent.reactor.values import AgentState, Assigned
 from mooring.core.bits import NUMAMask
 from mooring.core.cpuset import CPUSet
@@ -191,17 +192,6 @@ class AgentReport:
 
 
 @dataclass(frozen=True, slots=True)
-class EventFor:
-    """A Kubernetes event of type Warning for a pod."""
-
-    uid: str
-    namespace: str
-    name: str
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class Evict:
     """Evict a pod through the API server, so that its controller tries another node."""
 
@@ -220,7 +210,7 @@ Effect = (
     | ResizeAnswered
     | Verify
     | AgentReport
-    | EventFor
+    | ClusterEvent
     | Evict
 )
 BEFORE_THE_REPLY = (Persist, ReturnCPUs, WriteCPUSet, LiftQuota, WriteAssigned)

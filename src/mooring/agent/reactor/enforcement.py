@@ -21,8 +21,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from mooring.agent.pods.events import ClusterEvent, warning_about
 from mooring.agent.reactor.desired import DesiredSettings, expected_lifts, write_of
-from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, LiftQuota, Occasion, ReportKind, WriteCPUSet
+from mooring.agent.reactor.effects import AgentReport, Effect, LiftQuota, Occasion, ReportKind, WriteCPUSet
 from mooring.agent.reactor.outcomes import EventOutcome, Refused, report_refusal, without_refusal
 from mooring.agent.reactor.placing import text_of
 from mooring.agent.reactor.updates import outcome
@@ -148,9 +149,9 @@ def _repaired(state: AgentState, known: KnownContainer, had: str) -> list[Effect
     ]
 
 
-def _event(state: AgentState, known: KnownContainer, reason: str, text: str) -> list[EventFor]:
+def _event(state: AgentState, known: KnownContainer, reason: str, text: str) -> list[ClusterEvent]:
     pod = state.kubelet.node.active.get(known.uid)
-    return [] if pod is None else [EventFor(pod.uid, pod.namespace, pod.name, reason, text)]
+    return [] if pod is None else [warning_about(pod, reason, text)]
 
 
 def correct_deviation(state: AgentState, container_id: str, cpus: CPUSet, mems: NUMAMask) -> EventOutcome:

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from mooring.agent.pods.events import warning_about
 from mooring.agent.reactor.desired import DesiredSettings, write_of
-from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, ReportKind, ReturnCPUs
+from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind, ReturnCPUs
 from mooring.agent.reactor.outcomes import EventOutcome
 from mooring.agent.reactor.placing import place_waiting
 from mooring.agent.reactor.updates import enforced, outcome
@@ -103,4 +104,4 @@ def _told(kubelet: Kubelet, uid: str, text: str, reason: str) -> Iterator[Effect
     yield AgentReport(ReportKind.CPUS_CHANGED, text, uid, "", reason)
     pod = kubelet.node.active.get(uid)
     if pod is not None:
-        yield EventFor(pod.uid, pod.namespace, pod.name, reason, text)
+        yield warning_about(pod, reason, text)

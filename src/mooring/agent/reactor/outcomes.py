@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import ContainerAdjustment, ContainerUpdate
-from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Persist, ReportKind
+from mooring.agent.pods.events import warning_about
+from mooring.agent.reactor.effects import AgentReport, Effect, Persist, ReportKind
 from mooring.agent.reactor.placing import STATE_UNWRITABLE, text_of
 from mooring.agent.reactor.values import AgentState, KnownContainer
 from mooring.core.decision import Rejection
@@ -78,7 +79,7 @@ def report_refusal(
     text = f"{place}: {name}: {text_of(rejection)}"
     effects: list[Effect] = [AgentReport(finding, text, uid, container_id, rejection.reason)]
     if pod is not None:
-        effects.append(EventFor(pod.uid, pod.namespace, pod.name, rejection.reason, rejection.message))
+        effects.append(warning_about(pod, rejection.reason, rejection.message))
     return EventOutcome(replace(state, unstarted={**unstarted, (uid, name): rejection}), effects=tuple(effects))
 
 
@@ -101,7 +102,7 @@ def started_despite_refusal(state: AgentState, container: KnownContainer) -> tup
     )
     if pod is None:
         return (report,)
-    return report, EventFor(pod.uid, pod.namespace, pod.name, rejection.reason, text)
+    return report, warning_about(pod, rejection.reason, text)
 
 
 def without_refusal(state: AgentState, uid: str, name: str) -> AgentState:

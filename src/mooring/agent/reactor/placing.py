@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mooring.agent.pods.events import warning_about
 from mooring.agent.pods.source import is_static
 from mooring.agent.reactor.desired import DesiredSettings
-from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Evict, ReportKind
+from mooring.agent.reactor.effects import AgentReport, Effect, Evict, ReportKind
 from mooring.agent.reactor.values import LIVE, AgentState, HeldPod
 from mooring.core.decision import Rejection
 from mooring.core.observer import Observer
@@ -76,7 +77,7 @@ def report_unplaced(state: AgentState, pod: Pod, rejection: Rejection, finding: 
     """Return what lets the outside know of a pod that is not placed."""
     effects: list[Effect] = [
         AgentReport(finding, f"{pod.namespace}/{pod.name}: {text_of(rejection)}", pod.uid, "", rejection.reason),
-        EventFor(pod.uid, pod.namespace, pod.name, rejection.reason, rejection.message),
+        warning_about(pod, rejection.reason, rejection.message),
     ]
     if state.options.evict:
         effects.append(Evict(pod, text_of(rejection)))
@@ -244,5 +245,5 @@ def opt_out_unread(state: AgentState, pod: Pod) -> tuple[Effect, ...]:
     text = f"annotation {name}: {value!r:.60} is neither true nor false and counts as false"
     return (
         AgentReport(ReportKind.OPT_OUT_UNREAD, f"{pod.namespace}/{pod.name}: {text}", pod.uid),
-        EventFor(pod.uid, pod.namespace, pod.name, "OptOutUnread", text),
+        warning_about(pod, "OptOutUnread", text),
     )

@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import RuntimeContainer
+from mooring.agent.pods.events import warning_about
 from mooring.agent.pods.resized import resized
 from mooring.agent.reactor.assigned import has_files
 from mooring.agent.reactor.desired import DesiredSettings, write_of
 from mooring.agent.reactor.effects import (
     AgentReport,
     Effect,
-    EventFor,
     ReportKind,
     ResizeAnswered,
     WriteAssigned,
@@ -71,8 +71,7 @@ def asked(
         text = f"{answer.reason}: {answer.message}"
         answered = ResizeAnswered(answer.reason.lower(), f"{name}: {text}", pod.uid, container_id)
         events = tuple(
-            EventFor(pod.uid, pod.namespace, pod.name, event, f"{answer.rejection.reason}: {answer.message}")
-            for event in answer.events
+            warning_about(pod, event, f"{answer.rejection.reason}: {answer.message}") for event in answer.events
         )
         # The request is remembered, nothing else: a kubelet that tries again is no news.
         is_news = kubelet.node.waiting[pod.uid] != state.kubelet.node.waiting.get(pod.uid)

@@ -13,9 +13,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from mooring.agent.nri.types import PodSandbox, RuntimeContainer
+from mooring.agent.pods.events import warning_about
 from mooring.agent.reactor.assigned import files_after_restart, sweep
 from mooring.agent.reactor.desired import DesiredSettings, difference, lift_of_pod, nodes_of, write_of
-from mooring.agent.reactor.effects import AgentReport, Effect, EventFor, Occasion, ReportKind
+from mooring.agent.reactor.effects import AgentReport, Effect, Occasion, ReportKind
 from mooring.agent.reactor.outcomes import Accepted, EventOutcome
 from mooring.agent.reactor.placing import EMPTY_SHARED_POOL, opted_out, place, report_unplaced, started, without_pod
 from mooring.agent.reactor.records import kept_sandboxes, listed
@@ -270,7 +271,7 @@ def _differences(state: AgentState) -> list[Effect]:
             found.append(AgentReport(ReportKind.CONTAINER_UNPLACED, text, one.uid, one.id))
             # A running program cannot be stopped: the event makes it visible at the pod.
             pod = state.kubelet.node.active.get(one.uid)
-            found += [EventFor(pod.uid, pod.namespace, pod.name, EMPTY_SHARED_POOL, text)] if pod is not None else []
+            found += [warning_about(pod, EMPTY_SHARED_POOL, text)] if pod is not None else []
             continue
         change = difference(one.record, setting)
         if change is not None and (change.cpus or change.mems):
