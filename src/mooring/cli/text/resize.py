@@ -141,7 +141,7 @@ def _sizes(resized: ResizeAnswer) -> Iterator[str]:
     for name, largest in resized.largest.items():
         sizes = list(_size(largest))
         if sizes:
-            yield f"{clean(name)} can have {' or '.join(sizes)} now at most, everything else as it is."
+            yield f"{clean(name)} can have at most {' or '.join(sizes)} now."
 
 
 def _size(largest: Largest) -> Iterator[str]:
