@@ -54,6 +54,20 @@ class ReservedMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckedFields:
+    """Fields that no resource manager reads, and on which some releases refuse to start; None where absent."""
+
+    run_once: bool = False
+    default_pod_sysctls: bool = False
+    """Whether there are any."""
+    image_minimum_gc_age_ns: int = 0
+    memory_throttling_factor: float | None = None
+    memory_reservation_policy: str = ""
+    enable_system_log_query: bool = False
+    enable_system_log_handler: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class KubeletConfig:
     """The fields that the resource managers read; texts as written in the file."""
 
@@ -78,6 +92,8 @@ class KubeletConfig:
     max_pods: int = 110
     cpu_manager_reconcile_period_ns: int = 10_000_000_000
     """How often the CPU manager repeats its assignments to the runtime, in nanoseconds."""
+    checked: CheckedFields = CheckedFields()
+    """What is only checked at the start."""
 
 
 NEVER = "never"

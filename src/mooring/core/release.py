@@ -42,6 +42,12 @@ class ReleaseRules:
     best_effort_memory_policy_unknown: bool = False
     pod_resources_unknown: bool = False
     gates_checked_after_decoding: bool = False
+    default_pod_sysctls_unknown: bool = False
+    memory_throttling_needs_no_gate: bool = False
+    memory_reservation_policy_unknown: bool = False
+    image_minimum_gc_age_not_checked: bool = False
+    log_query_text_names_handler: bool = False
+    run_once_accepted: bool = False
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the rules that are on, with hyphens."""

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mooring.core.config import KubeletConfig, ReservedMemory
+from mooring.core.config import CheckedFields, KubeletConfig, ReservedMemory
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.quantity import Quantity, QuantitySyntaxError
+from mooring.core.release import NEWEST, Release
 from mooring.manifest.fields import (
     Report,
     as_mapping,
@@ -31,6 +32,7 @@ from mooring.manifest.fields import (
     wrong_kind,
 )
 from mooring.manifest.quantities import nanoseconds, quantity_text
+from mooring.releases.config_fields import FIELDS_SINCE, later_fields
 
 KIND = "KubeletConfiguration"
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
@@ -47,8 +49,16 @@ def is_kubelet_config(content: Mapping[str, Any]) -> bool:
     return set(content) == {CONFIGZ} or not KNOWN.isdisjoint(content)
 
 
-def kubelet_config(content: Mapping[str, Any], *, source: str, report: Report = ignore) -> KubeletConfig:
+def kubelet_config(
+    content: Mapping[str, Any], *, source: str, report: Report = ignore, release: Release = NEWEST
+) -> KubeletConfig:
     """Return the fields that the managers read; names that the kubelet does not know are reported.
+
+    Args:
+        content: the document.
+        source: where it is from, for messages.
+        report: receives findings.
+        release: of the kubelet; older ones do not know all fields.
 
     Raises:
         InputError: another version, or a value of the wrong type.
@@ -60,6 +70,7 @@ def kubelet_config(content: Mapping[str, Any], *, source: str, report: Report = 
         fields = mapping_at(content, CONFIGZ) if set(content) == {CONFIGZ} else content
         _check_version(fields)
         _report_unknown(fields, source, report)
+        _report_later(fields, source, report, release)
         return _config(fields)
     except InputError as error:
         raise error.at(source) from None
@@ -86,7 +97,28 @@ def _config(fields: Mapping[str, Any]) -> KubeletConfig:
         cpu_cfs_quota_period_ns=_duration(fields, "cpuCFSQuotaPeriod", _SECOND // 10),
         feature_gates=_feature_gates(fields),
         max_pods=count_at(fields, "maxPods", 0) or 110,
+        checked=_checked(fields),
     )
+
+
+def _checked(fields: Mapping[str, Any]) -> CheckedFields:
+    return CheckedFields(
+        run_once=flag_at(fields, "runOnce", default=False),
+        default_pod_sysctls=bool(mapping_at(fields, "defaultPodSysctls")),
+        image_minimum_gc_age_ns=_duration(fields, "imageMinimumGCAge", 0),
+        memory_throttling_factor=_factor(fields.get("memoryThrottlingFactor")),
+        memory_reservation_policy=text_at(fields, "memoryReservationPolicy"),
+        enable_system_log_query=flag_at(fields, "enableSystemLogQuery", default=False),
+        enable_system_log_handler=flag_at(fields, "enableSystemLogHandler", default=True),
+    )
+
+
+def _factor(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_kind(value, "a number", "memoryThrottlingFactor")
+    return float(value)
 
 
 def _check_version(fields: Mapping[str, Any]) -> None:
@@ -104,6 +136,12 @@ def _report_unknown(fields: Mapping[str, Any], source: str, report: Report) -> N
     if len(unknown) > _MOST_REPORTED:
         more = len(unknown) - _MOST_REPORTED
         report(Finding("warning", source, f"{source}: {more} more fields that the kubelet does not know", "MOOR-501"))
+
+
+def _report_later(fields: Mapping[str, Any], source: str, report: Report, release: Release) -> None:
+    for name in sorted(later_fields(release.name) & set(fields)):
+        problem = f"kubelet {release.name} does not have the field {name} yet and ignores it"
+        report(Finding("warning", name, f"{source}: {problem}; it came with {FIELDS_SINCE[name]}", "MOOR-501"))
 
 
 def _duration(fields: Mapping[str, Any], field: str, default: int) -> int:

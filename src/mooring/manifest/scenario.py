@@ -147,8 +147,8 @@ def scenario(content: Mapping[str, Any], *, source: str, report: Report = ignore
         InputError: it is not valid.
     """
     try:
-        kubelet = _kubelet(content, source, report)
         mooring = _mooring(content, source)
+        kubelet = _kubelet(content, source, report, mooring)
         gates = _gates(kubelet, mooring)
         return Scenario(
             id=text_at(content, "id"),
@@ -167,9 +167,9 @@ def scenario(content: Mapping[str, Any], *, source: str, report: Report = ignore
         raise error.at(source) from None
 
 
-def _kubelet(content: Mapping[str, Any], source: str, report: Report) -> KubeletConfig:
+def _kubelet(content: Mapping[str, Any], source: str, report: Report, mooring: MooringConfig) -> KubeletConfig:
     try:
-        return kubelet_config(mapping_at(content, "kubelet"), source=source, report=report)
+        return kubelet_config(mapping_at(content, "kubelet"), source=source, report=report, release=mooring.release)
     except InputError as error:
         raise inside(error, "kubelet") if error.field != "kubelet" else error from None
 
@@ -201,7 +201,7 @@ def _steps(
     gates = _gates(kubelet, mooring)
     for index, item in enumerate(list_at(content, "steps")):
         try:
-            step = hotplug_step(as_mapping(item), mooring) or _step(item, source, gates, report)
+            step = hotplug_step(as_mapping(item), mooring) or _step(item, source, gates, report, mooring)
         except InputError as error:
             raise inside(error, f"steps[{index}]") from None
         if isinstance(step, Restart) and step.kubelet is not None:
@@ -209,7 +209,7 @@ def _steps(
         yield step
 
 
-def _step(item: Any, source: str, gates: PodGates, report: Report) -> Step:
+def _step(item: Any, source: str, gates: PodGates, report: Report, mooring: MooringConfig) -> Step:
     step = as_mapping(item)
     if "admit" in step:
         return Admit(_pod(step["admit"], "admit", source, gates))
@@ -222,7 +222,7 @@ def _step(item: Any, source: str, gates: PodGates, report: Report) -> Step:
     if step.get("reboot") is True:
         return Reboot()
     if step.get("restart") is True:
-        return Restart(_kubelet(step, source, report) if "kubelet" in step else None)
+        return Restart(_kubelet(step, source, report, mooring) if "kubelet" in step else None)
     raise InputError("is no step", remedy=_STEPS)
 
 

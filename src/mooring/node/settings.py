@@ -108,7 +108,7 @@ def build_settings(
     gates = resolve_gates(config.feature_gates, known_gates(mooring.release.name), mooring.extensions)
     if isinstance(gates, str):
         return _gates_refused(gates, mooring.release.rules)
-    invalid = validate(config, gates)
+    invalid = validate(config, gates, mooring.release.rules)
     if invalid:
         return StartRefusal("validation", invalid)
     reservation = reserve(config, info, mooring.release.rules)

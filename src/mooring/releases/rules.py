@@ -185,5 +185,47 @@ RULES = (
         instead="they are refused while the configuration is decoded",
         source="kubelet command, feature gates; spec: releases.md section 2",
     ),
+    ReleaseRule(
+        "default-pod-sysctls-unknown",
+        until="1.36",
+        says="defaultPodSysctls is an unknown field and is ignored",
+        instead="it is refused while the gate DefaultPodSysctls is off",
+        source="kubelet configuration, validation",
+    ),
+    ReleaseRule(
+        "memory-throttling-needs-no-gate",
+        until="1.36",
+        says="memoryThrottlingFactor may be set whether MemoryQoS is on or off",
+        instead="a value other than 0.9 is refused while MemoryQoS is off",
+        source="kubelet configuration, validation; spec: releases.md section 5, rule 9",
+    ),
+    ReleaseRule(
+        "memory-reservation-policy-unknown",
+        until="1.35",
+        says="memoryReservationPolicy is an unknown field and is ignored",
+        instead="it is None or TieredReservation, the latter with MemoryQoS only",
+        source="kubelet configuration, validation; spec: releases.md section 6, rule 10",
+    ),
+    ReleaseRule(
+        "image-minimum-gc-age-not-checked",
+        until="1.35",
+        says="a negative imageMinimumGCAge is accepted",
+        instead="it is refused",
+        source="kubelet configuration, validation; spec: releases.md section 6, rule 10",
+    ),
+    ReleaseRule(
+        "log-query-text-names-handler",
+        until="1.34",
+        says="the refusal of enableSystemLogQuery without NodeLogQuery names enableSystemLogHandler",
+        instead="it names enableSystemLogQuery",
+        source="kubelet configuration, validation; spec: releases.md section 7, rule 8",
+    ),
+    ReleaseRule(
+        "run-once-accepted",
+        until="1.31",
+        says="runOnce is accepted",
+        instead="it is refused",
+        source="kubelet configuration, validation",
+    ),
 )
 """Every named rule, the newest changes first."""

@@ -1,0 +1,114 @@
+"""KubeletConfiguration by release: fields, and values that some releases refuse (releases.md sections 5 to 8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mooring.core.config import MooringConfig
+from mooring.core.decision import StartRefusal
+from mooring.core.machine import Finding
+from mooring.discovery.compact import parse_compact
+from mooring.manifest.kubelet_config import KNOWN, kubelet_config
+from mooring.manifest.scenario import scenario
+from mooring.node.settings import Settings, build_settings
+from mooring.releases.catalog import RELEASES
+from mooring.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE, later_fields
+from mooring.releases.rules import RELEASE_NAMES
+
+MACHINE = parse_compact("sockets=1 cores=4 memory=8Gi")
+QOS_OFF, QOS_ON = {"MemoryQoS": False}, {"MemoryQoS": True}
+QUERY = {"enableSystemLogQuery": True, "featureGates": {"NodeLogQuery": False}}
+RESERVATIONS = 'Valid options are "None" or "TieredReservation"'
+
+
+def refusal(release: str, fields: dict[str, Any]) -> str:
+    """Return what the kubelet says while it validates; an empty text when it starts."""
+    config = kubelet_config(fields, source="test")
+    found = build_settings(config, MooringConfig(release=RELEASES[release]), MACHINE.info)
+    if isinstance(found, Settings):
+        return ""
+    assert isinstance(found, StartRefusal)
+    assert found.stage == "validation"
+    return found.message.removeprefix("invalid configuration: ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "since", "text"),
+    [
+        ({"runOnce": True}, "1.32", "runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set"),
+        ({"imageMinimumGCAge": "-1m"}, "1.36", "imageMinimumGCAge -1m0s must not be negative"),
+        (
+            {"memoryReservationPolicy": "Tiered"},
+            "1.36",
+            f'option "Tiered" specified for memoryReservationPolicy. {RESERVATIONS}',
+        ),
+        (
+            {"memoryReservationPolicy": "TieredReservation", "featureGates": QOS_OFF},
+            "1.36",
+            'memoryReservationPolicy "TieredReservation" requires MemoryQoS feature gate to be enabled',
+        ),
+        (
+            {"memoryThrottlingFactor": 0.8, "featureGates": QOS_OFF},
+            "1.37",
+            "memoryThrottlingFactor must not be set when MemoryQoS feature gate is disabled",
+        ),
+        (
+            {"defaultPodSysctls": {"net.ipv4.tcp_syncookies": "1"}},
+            "1.37",
+            "DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls",
+        ),
+    ],
+)
+def test_values_are_refused_since_the_release_that_checks_them(fields: dict[str, Any], since: str, text: str) -> None:
+    refused = {release: refusal(release, fields) for release in RELEASE_NAMES}
+    assert refused == {release: text if release >= since else "" for release in RELEASE_NAMES}
+
+
+@pytest.mark.parametrize("release", RELEASE_NAMES)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"memoryThrottlingFactor": 0.9, "featureGates": QOS_OFF},
+        {"memoryThrottlingFactor": 1, "featureGates": QOS_ON},
+        {"memoryReservationPolicy": "TieredReservation", "featureGates": QOS_ON},
+        {"memoryReservationPolicy": "None", "imageMinimumGCAge": "0s", "runOnce": False},
+        {"enableSystemLogQuery": True, "featureGates": {"NodeLogQuery": True}},
+        {"enableSystemLogHandler": False, "defaultPodSysctls": {}},
+    ],
+)
+def test_other_values_start_every_release(release: str, fields: dict[str, Any]) -> None:
+    assert refusal(release, fields) == ""
+
+
+@pytest.mark.parametrize("release", [release for release in RELEASE_NAMES if release <= "1.35"])  # then it is locked
+def test_a_log_query_without_its_gate_is_refused_in_the_words_of_the_release(release: str) -> None:
+    field = "enableSystemLogHandler" if release <= "1.34" else "enableSystemLogQuery"
+    assert refusal(release, QUERY) == f"NodeLogQuery feature gate is required for {field}"
+    on = {**QUERY, "enableSystemLogHandler": False, "featureGates": {"NodeLogQuery": True}}
+    assert refusal(release, on) == "enableSystemLogHandler is required for enableSystemLogQuery"
+
+
+@pytest.mark.parametrize(("factor", "text"), [(1.5, "1.5"), (2, "2"), (0, "0"), (-0.25, "-0.25")])
+def test_a_throttling_factor_is_a_share(factor: float, text: str) -> None:
+    expected = f"memoryThrottlingFactor {text} must be greater than 0 and less than or equal to 1.0"
+    assert refusal("1.37", {"memoryThrottlingFactor": factor}) == expected
+    assert refusal("1.31", {"memoryThrottlingFactor": factor}) == expected
+
+
+def test_every_later_field_is_one_of_the_newest_release() -> None:
+    assert set(FIELDS_SINCE) <= KNOWN
+    assert set(DEFAULT_HISTORY) <= KNOWN
+    assert not later_fields("1.37")
+    assert later_fields("1.31") == set(FIELDS_SINCE)
+
+
+def test_a_field_that_came_later_is_reported_and_ignored() -> None:
+    found: list[Finding] = []
+    content = {"kubelet": {"mergeDefaultEvictionSettings": True}, "release": "1.32", "machine": "m", "id": "s"}
+    scenario(content, source="test", report=found.append)
+    [finding] = found
+    assert "kubelet 1.32 does not have the field mergeDefaultEvictionSettings yet" in finding.message
+    scenario({**content, "release": "1.33"}, source="test", report=found.append)
+    assert len(found) == 1
