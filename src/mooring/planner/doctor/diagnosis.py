@@ -21,9 +21,8 @@ from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings, build_settings
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.doctor.entry_checks import check_entries, check_hidden_pods, check_pod_entries
-from mooring.planner.doctor.lines import changes
 from mooring.planner.doctor.problem import Dropped, EntryHolder, Problem, Repaired
-from mooring.planner.doctor.release import CURRENT, POD_LEVEL_GATE, StateFileRelease
+from mooring.planner.doctor.release import CURRENT, POD_LEVEL_GATE, StateFileRelease, changes
 from mooring.planner.doctor.reports import (
     Report,
     State,

@@ -1,15 +1,16 @@
-"""The kubelet for which the files are meant: this one, or an older one to which a node is rolled back.
+"""A state as text: in the files of the kubelet that will start on them, and line by line for people.
 
-Kubelet 1.37 writes its state twice into a file; an older one reads only the members of its own format, and these have
-no entries of whole pods. Mooring knows the rules of v1.37.1 alone: an older kubelet is one that sees less of the file,
-and for the rest decides the same about it.
+That kubelet is this release, or an older one to which a node is rolled back. Kubelet 1.37 writes its state twice into a
+file; an older one reads only the members of its own format, and these have no entries of whole pods. Mooring knows the
+rules of v1.37.1 alone: an older kubelet is one that sees less of the file, and for the rest decides the same about it.
 
 Source: spec: state-files.md section 5, README.md section 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
@@ -17,11 +18,14 @@ from mooring.checkpoint.formats import bytes_of
 from mooring.checkpoint.goscan import JSONObject, parse_prefix
 from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
 from mooring.checkpoint.salvage import DEPTH, json_of
+from mooring.core.bits import list_text
 from mooring.core.config import KubeletConfig
 from mooring.core.gates import FeatureGates
+from mooring.core.quantity import Quantity
 from mooring.cpumanager.state import CPUState
 from mooring.kubelet.kubelet import StateTexts
 from mooring.memorymanager.state import MemoryState
+from mooring.planner.doctor.memory_repair import blocks_text
 
 POD_LEVEL_GATE = "PodLevelResourceManagers"
 BASELINE_GATE = "InPlacePodVerticalScalingExclusiveCPUs"
@@ -89,3 +93,61 @@ RELEASES: Mapping[str, StateFileRelease] = {
     )
 }
 """By name; the last one stands for everything before it."""
+
+
+def _state_lines(state: CPUState | MemoryState) -> list[str]:
+    """Return one line for each thing that the state says.
+
+    >>> _state_lines(CPUState("static", 0b1, {"uid": {"main": 0b110}}))
+    ['policyName: static', 'defaultCpuSet: 0', 'entries/uid/main: 1-2']
+    """
+    return list(_cpu_lines(state) if isinstance(state, CPUState) else _memory_lines(state))
+
+
+def changes(before: CPUState | MemoryState | None, after: CPUState | MemoryState | None, file: str) -> list[str]:
+    """Return a unified diff of two states; None is a file that is not there."""
+    old, new = (_state_lines(state) if state is not None else [] for state in (before, after))
+    return list(difflib.unified_diff(old, new, file, f"{file} (repaired)", lineterm="", n=1))
+
+
+def _cpu_lines(state: CPUState) -> Iterator[str]:
+    yield f"policyName: {state.policy}"
+    yield f"defaultCpuSet: {list_text(state.default)}"
+    for uid, held in sorted(state.assignments.items()):
+        for name, mask in sorted(held.items()):
+            yield f"entries/{uid}/{name}: {list_text(mask)}"
+    for uid, mask in sorted(state.pods.items()):
+        yield f"podEntries/{uid}: {list_text(mask)}"
+    for uid, held in sorted(state.baselines.items()):
+        for name, mask in sorted(held.items()):
+            yield f"baselines/{uid}/{name}: {list_text(mask)}"
+    for uid, releases in sorted(state.pre_assignments.items()):
+        for name, pre in sorted(releases.items()):
+            at = pre.apply_at
+            yield f"preAssignments/{uid}/{name}: {list_text(pre.cpus)} at {at.since_boot} of {at.boot}"
+
+
+def _memory_lines(state: MemoryState) -> Iterator[str]:
+    yield f"policyName: {state.policy}"
+    for node, account in sorted(state.nodes.items()):
+        cells = ",".join(map(str, account.cells))
+        yield f"machineState/{node}: assignments {account.assignments}, group {cells}"
+        for name, table in sorted(account.memory.items()):
+            parts = (
+                ("total", table.total),
+                ("systemReserved", table.system_reserved),
+                ("allocatable", table.allocatable),
+                ("reserved", table.reserved),
+                ("free", table.free),
+            )
+            yield f"machineState/{node}/{name}: {', '.join(f'{what} {_bytes(amount)}' for what, amount in parts)}"
+    for uid, containers in sorted(state.assignments.items()):
+        for name, blocks in sorted(containers.items()):
+            yield f"entries/{uid}/{name}: {blocks_text(blocks)}"
+    for uid, blocks in sorted(state.pods.items()):
+        yield f"podEntries/{uid}: {blocks_text(blocks)}"
+
+
+def _bytes(amount: int) -> str:
+    """Return bytes exactly, in the largest unit that does it."""
+    return str(Quantity.of_bytes(amount))
