@@ -1,4 +1,4 @@
-"""A trial decides what a plan and a replay decide."""
+"""A trial decides what a plan and a replay decide; resizes of a trace are left out, with a finding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mooring.core.machine import Machine
 from mooring.core.pod import Pod, QoS
 from mooring.discovery.machineinfo_json import machines_of_lines
 from mooring.kubelet.kubelet import StateTexts
-from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
+from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios, scenario
 from mooring.planner.compare.combinations import ALL_OPTIONS
 from mooring.planner.compare.measures import digest, measure
 from mooring.planner.compare.trace import Trace, shapes, trace_of_scenario
@@ -173,3 +173,17 @@ def test_a_burstable_pod_fills_nothing() -> None:
     trial = run_trial(asked, Variant("x", machine(), STATIC))
     found = measure(asked, trial, shapes(asked))
     assert (found.exclusive, found.stranded.total) == (0, 31)
+
+
+def test_resizes_and_time_are_left_out_of_a_compared_trace() -> None:
+    pod = {"metadata": {"name": "a", "uid": "a"}, "spec": {"containers": [{"name": "c"}]}}
+    steps = [
+        {"admit": pod},
+        {"resize": {"uid": "a", "containers": {}}},
+        {"advance": "1s"},
+        {"reboot": True},
+        {"remove": "a"},
+    ]
+    trace, findings = trace_of_scenario(scenario({"steps": steps}, source="x"))
+    assert [type(step) for step in trace.steps] == [Admit, Restart, Remove]
+    assert [finding.code for finding in findings] == ["MOOR-723"]

@@ -1,4 +1,4 @@
-"""Numbers are read from files as Go reads them."""
+"""Numbers are read from files as cAdvisor, and so Go, reads them."""
 
 from __future__ import annotations
 
