@@ -1,6 +1,6 @@
 """Tar archives of files of a machine: snapshots read into memory once, and archives written.
 
-An archive comes from somebody else: sizes are bounded, damage is an error, and nothing is unpacked onto the disk.
+An archive is foreign input: sizes are bounded, damage is an error, and nothing is unpacked onto the disk.
 hwloc's own snapshots (``hwloc-gather-topology``) hold one top-level folder, other tools write ``./sys`` or ``sys``; all
 three read the same. An archive that is written has the same bytes for the same files, on every day and for every user.
 """
@@ -201,7 +201,7 @@ def _read_members(path: str, stream: _Bounded) -> ArchiveTree:
                     raise _problem(path, f"{name} is larger than {MAX_FILE_BYTES} bytes")
                 content = archive.extractfile(member)
                 files[name] = content.read() if content is not None else b""
-        # tarfile takes garbage between two members for the end of the archive.
+        # tarfile treats garbage between two members as the end of the archive.
         if stream.block(archive.offset) != bytes(_BLOCK):
             raise _problem(path, "damaged or cut off")
     stream.drain()
@@ -252,7 +252,7 @@ def archive_bytes(
 ) -> bytes:
     """Return a compressed tar archive with everything below one folder.
 
-    Entries are in text order, have no owner and no time, and are readable for everybody.
+    Entries are in text order, have no owner and no time, and are readable for all.
 
     Args:
         top: the folder around everything.
@@ -268,7 +268,7 @@ def archive_bytes(
         raise InputError(f"the files have {size} bytes together, more than {MOST_BYTES}", source=top)
     every = {*folders, *(folder for path in (*files, *(links or {})) for folder in _above(path))}
     packed = io.BytesIO()
-    # A gzip header holds a file name and a time unless it is told otherwise.
+    # A gzip header holds a file name and a time by default.
     with (
         gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=packed, mtime=0) as stream,
         tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive,

@@ -16,7 +16,7 @@ from mooring.discovery.tree import Tree
 
 ROOT: Final = "sys/fs/cgroup"
 _MOST_GROUPS: Final = 20_000
-"""Groups that are looked at; a node with 250 pods has about 2,000."""
+"""Groups that are read; a node with 250 pods has about 2,000."""
 _POD: Final = re.compile(r"(?:^|-|/)pod(?P<uid>[0-9a-f]{8}[-_][0-9a-f-_]{27}|[0-9a-f]{32})(?:\.slice)?(?:/|$)")
 
 

@@ -16,8 +16,8 @@
 | ``cpuless-memory`` | their memory | 4Gi for each |
 | ``l2-size``, ``l3-size`` | size of one cache | ``1Mi``, ``32Mi`` |
 
-Counts must divide evenly. Whether the kubelet takes an L3 for an uncore cache follows from ``l3`` and ``numa`` by
-cAdvisor's rule: one L3 for each node is a node cache (the socket id stands in for the uncore), several for each node
+Counts must divide evenly. Whether the kubelet treats an L3 as an uncore cache follows from ``l3`` and ``numa`` by
+cAdvisor's rule: one L3 for each node is a node cache (the socket id replaces the uncore), several for each node
 are uncore caches, and one that spans several nodes is an uncore cache whose id appears on all of them.
 """
 
@@ -36,11 +36,11 @@ from mooring.discovery.differences.comparison import differences
 from mooring.discovery.shape import Distances, Shape, Siblings, views_of
 
 MAX_CPUS: Final = 65536
-"""CPUs that a line may ask for; cAdvisor keeps CPU ids in 16 bits in one place."""
+"""CPUs that a line may have; cAdvisor keeps CPU ids in 16 bits in one place."""
 MAX_NODES: Final = 1024
-"""NUMA nodes that a line may ask for; Linux has no more (NODES_SHIFT 10)."""
+"""NUMA nodes that a line may have; Linux has no more (NODES_SHIFT 10)."""
 MAX_BYTES: Final = 2**60
-"""Memory that a line may ask for (1Ei); the managers count in 64 bits."""
+"""Memory that a line may have (1Ei); the managers count in 64 bits."""
 
 _GIB: Final = 2**30
 _PAGE: Final = 4096

@@ -16,7 +16,7 @@ _CHUNK_BYTES: Final = 4096
 """Most files of sysfs fit into one page, which is what the kernel hands out at once."""
 _REMEDY: Final = "name a folder with sys/ in it or a tar archive of one"
 _UNREAD: Final = "\0unread"
-"""Marks, in the caches, what was not looked at yet; None there means that it is missing."""
+"""Marks, in the caches, what was not read yet; None there means that it is missing."""
 
 
 class FolderTree:

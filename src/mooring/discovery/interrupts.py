@@ -31,7 +31,7 @@ Modes = Callable[[str], int | None]
 
 
 def file_modes(root: str) -> Modes:
-    """Return how to ask for modes of files below a folder, where kernels since 6.13 show what takes no write."""
+    """Return how to read modes of files below a folder, where kernels since 6.13 show what takes no write."""
 
     def mode(path: str) -> int | None:
         try:

@@ -97,7 +97,7 @@ def _values_of(text: str, wanted: str) -> Iterator[str]:
 
 
 def read_balance(tree: Tree) -> IRQBalance | None:
-    """Return what irqbalance is told, and whether it runs; None when there is no trace of it."""
+    """Return the settings of irqbalance, and whether it runs; None when there is no trace of it."""
     texts = [tree.read(path) for path in ("etc/default/irqbalance", "etc/sysconfig/irqbalance")]
     told = [text for text in texts if text is not None]
     running = any(

@@ -1,4 +1,4 @@
-"""Machines made from a handful of numbers: both views of a machine that nobody has to own.
+"""Machines made from a handful of numbers: both views of a machine that need not exist.
 
 A :class:`Shape` is regular: every NUMA node, socket and L3 has equally many cores. The hardware view says so directly;
 the kubelet's view is made from the same places by cAdvisor's own rules

@@ -1,6 +1,6 @@
 """Claims in the CPU manager's state: owners beside pods, of dynamic resource allocation.
 
-A claim stands in the state as a pod does, under an owner that no pod can have as its uid, so that one ledger says of
+A claim is in the state as a pod is, under an owner that no pod can have as its uid, so that one ledger says of
 every CPU whose it is, and the state file in the kubelet's format keeps it. What a container is to a pod, a share is to
 a claim: what one device gives to one request. The name of a share's entry tells the claim's name too, so that a state
 file alone says everything about it.

@@ -97,7 +97,7 @@ def resized_set(
     affinity: NUMAMask | None,
     observer: Observer | None = None,
 ) -> CPUMask | AllocationError | None:
-    """Return the CPUs that a container comes to; None for one whose CPUs nobody decides about.
+    """Return the CPUs that a container comes to; None for one whose CPUs no manager decides about.
 
     Args:
         policy: the policy.

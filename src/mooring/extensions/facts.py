@@ -91,7 +91,7 @@ class CPUsCameOnline:
 
 @dataclass(frozen=True, slots=True)
 class CPUsBroken:
-    """A set has CPUs that are offline, and nothing stands in for them."""
+    """A set has offline CPUs without a replacement."""
 
     pod: str
     container: str
@@ -100,12 +100,12 @@ class CPUsBroken:
     """The set as it is recorded; it stays the owner's."""
     lost: CPUMask
     why: str
-    """Why nothing stands in for them."""
+    """Why there is no replacement."""
 
 
 @dataclass(frozen=True, slots=True)
 class CPUsReplaced:
-    """Other CPUs stand in for those that a set lost."""
+    """Other CPUs replace those that a set lost."""
 
     pod: str
     container: str
@@ -120,7 +120,7 @@ class CPUsReplaced:
 
 @dataclass(frozen=True, slots=True)
 class CPUsRestored:
-    """A set is whole again: nothing of it is offline, and nothing stands in for anything."""
+    """A set is whole again: nothing of it is offline, and it has no replacement CPUs."""
 
     pod: str
     container: str

@@ -1,6 +1,6 @@
 """Hidden threads: CPUs that nothing runs on because they share a core with a container's CPUs.
 
-They stand in the state as an owner of their own beside the pod (:mod:`mooring.extensions.owners`), and are released
+In the state they are an owner of their own beside the pod (:mod:`mooring.extensions.owners`), and are released
 with the container's CPUs. A kubelet that knows nothing of them releases them as those of an unknown pod.
 
 >>> state = with_hidden(CPUState("static", 0b1100, {"uid": {"app": 0b01}}), "uid", "app", 0b100)

@@ -45,7 +45,7 @@ def owners_of(
     devices: Mapping[str, frozenset[str]],
     users: Mapping[str, frozenset[str]] | None = None,
 ) -> tuple[Owner, ...]:
-    """Return everybody with CPUs of his own.
+    """Return all owners of CPUs.
 
     A claim wants what its pods want when they agree, else it avoids interrupts.
 

@@ -40,9 +40,9 @@ class Why(Enum):
     OWN = "own"
     """A pod holds its device and wants it."""
     MANAGED = "managed"
-    """The kernel places it itself and refuses everybody else."""
+    """The kernel places it itself and refuses every write."""
     NO_ROOM = "no-room"
-    """Every CPU that is online belongs to somebody."""
+    """Every online CPU has an owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Interrupt:
 
     number: int
     name: str
-    """The devices that use it; empty when nobody told."""
+    """The devices that use it; empty when unknown."""
     allowed: CPUSet
     """``smp_affinity_list``."""
     effective: CPUSet | None
@@ -108,12 +108,12 @@ def place(
     """Return where an interrupt belongs.
 
     What it may use at first counts, less the CPUs of pods that avoid interrupts. Where nothing is left of that, it goes
-    to the reserved CPUs, or to all that nobody owns. An interrupt is never left without a CPU that is online: where
+    to the reserved CPUs, or to all without an owner. An interrupt is never left without a CPU that is online: where
     everything is owned, it stays.
 
     Args:
         original: what it may use before anybody moves it.
-        owners: everybody with CPUs of his own.
+        owners: all owners of CPUs.
         room: the CPUs of the machine.
         device: PCI address of its device, where that is known.
         managed: whether the kernel refuses to move it.
@@ -143,7 +143,7 @@ def place(
 
 
 def closed_to_others(owners: Iterable[Owner]) -> CPUSet:
-    """Return the CPUs on which nobody wants interrupts of devices that he does not hold."""
+    """Return the CPUs whose owners want no interrupts of devices that they do not hold."""
     return union(one.cpus for one in owners if one.wish is not Wish.IGNORE)
 
 

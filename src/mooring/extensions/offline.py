@@ -1,7 +1,7 @@
 """CPUs that are offline: which are kept for whom, and whose sets are not whole (extension cpu-hotplug).
 
 A CPU that goes offline leaves no record: in the state it stays in the shared pool or with its owner. A set with such a
-CPU is broken. Where a rule replaces what was lost, the CPU that stands in moves from the shared pool to the owner and
+CPU is broken. Where a rule replaces what was lost, the replacement CPU moves from the shared pool to the owner and
 the lost one to the pool, one for one, so that nothing is lost and nothing is there twice. The pair is remembered, and
 undone when the lost CPU is back.
 
@@ -33,7 +33,7 @@ class BrokenSet:
 
 @dataclass(frozen=True, slots=True)
 class DisplacedSet:
-    """A set in which CPUs stand in for others that the owner lost."""
+    """A set with replacement CPUs for others that the owner lost."""
 
     pod: str
     container: str
@@ -55,7 +55,7 @@ def sets_of(state: CPUState, pod: str) -> dict[str, CPUMask]:
 
 
 def owners_of(state: CPUState) -> list[str]:
-    """Return everybody who has CPUs, in a fixed order."""
+    """Return all owners of CPUs, in a fixed order."""
     return sorted({*state.pods, *state.assignments})
 
 
@@ -77,7 +77,7 @@ def broken_sets(state: CPUState) -> tuple[BrokenSet, ...]:
 
 
 def displaced_sets(state: CPUState) -> tuple[DisplacedSet, ...]:
-    """Return the sets in which CPUs stand in for lost ones.
+    """Return the sets with replacement CPUs for lost ones.
 
     >>> state = CPUState("static", 0b0101, {"a": {"main": 0b1010}}, offline=0b0100, displaced={"a": {2: 3}})
     >>> displaced_sets(state)

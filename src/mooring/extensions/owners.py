@@ -90,12 +90,12 @@ def state_owner(key: str, part: str = "") -> StateOwner:
 
 
 def claim_key(uid: str) -> str:
-    """Return the key under which a claim stands in the state."""
+    """Return the key of a claim in the state."""
     return f"{_CLAIM}{uid}"
 
 
 def hidden_key(pod: str) -> str:
-    """Return the key under which the hidden threads of a pod stand in the state."""
+    """Return the key of a pod's hidden threads in the state."""
     return f"{_HIDDEN}{pod}"
 
 

@@ -1,8 +1,8 @@
-"""Which CPUs stand in for those that an owner lost (extension cpu-hotplug).
+"""Which CPUs replace those that an owner lost (extension cpu-hotplug).
 
 They are taken by the policy's own rules around those that the owner keeps, from the NUMA nodes that it was given or
 from anywhere, as the configuration says. Where whole cores are handed out a core with an offline CPU is given up as a
-whole, and only whole cores stand in.
+whole, and only whole cores replace them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Replaced:
     pairs: Mapping[int, int]
     """A CPU that the owner had, and the one that it has instead."""
     refused: Mapping[str, str]
-    """Container -> why nothing stands in for what it lost; the partition of a pod is under the empty name."""
+    """Container -> why nothing replaces what it lost; the partition of a pod is under the empty name."""
 
 
 def replaced(
@@ -88,7 +88,7 @@ def nodes_given(
 def _stand_ins(
     policy: StaticPolicy, state: CPUState, owner: str, cpus: CPUMask, pool: CPUMask, nodes: int, rule: str
 ) -> dict[int, int] | str:
-    """Return pairs of a CPU that is given up and one that stands in for it, or why there are none."""
+    """Return pairs of a lost CPU and its replacement, or why there are none."""
     if rule == NEVER:
         return "cpuHotplug.replace is never"
     kind = state_owner(owner).kind

@@ -1,4 +1,4 @@
-"""The scale-down delay: CPUs that a container gives back stay with it until it had time to leave them.
+"""The scale-down delay: CPUs that a container releases stay with it until it had time to leave them.
 
 The smaller set is decided at once and kept as a pre-assignment; the container's cpuset, the shared pool and all other
 containers see nothing of it until the delay is over and the state is reconciled. The delay is a minimum.
@@ -30,7 +30,7 @@ from mooring.extensions.facts import CPUsMoved, ScaleDownCompleted, ScaleDownDro
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """How long a container keeps CPUs that it gives back."""
+    """How long a container keeps CPUs that it releases."""
 
     length: int = 0
     """Nanoseconds; 0 means that they go at once."""

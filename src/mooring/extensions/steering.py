@@ -1,8 +1,8 @@
 """From where interrupts are to where they belong, with a memory of where they were before.
 
-The memory (:class:`Kept`) is what a journal holds: it is written before the interrupts are, so that whoever comes after
-a sudden end knows each interrupt's own affinity, and which affinities are nobody else's doing. An affinity that is
-neither was set by somebody else, and stays his.
+The memory (:class:`Kept`) is what a journal holds: it is written before the interrupts are, so that after
+a sudden end each interrupt's own affinity is known, and which affinities the agent wrote. An affinity that is
+neither was set by another program, and stays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Kept:
     original: CPUSet
     """What it might use before."""
     ours: tuple[CPUSet, ...]
-    """What it may be found with unless somebody else has changed it."""
+    """What it may be found with unless another program has changed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Memory:
     kept: Mapping[int, Kept] = field(default_factory=dict)
     """By number. Survives the agent."""
     alone: Mapping[int, str] = field(default_factory=dict)
-    """Number and name of interrupts that somebody else has moved since. An agent that starts anew takes what it finds
+    """Number and name of interrupts that another program has moved since. An agent that starts anew takes what it finds
     for their own affinity."""
 
 
@@ -48,7 +48,7 @@ class Step:
     interrupt: Interrupt
     original: CPUSet
     place: Place | None
-    """None where somebody else has moved it."""
+    """None where another program has moved it."""
 
     @property
     def write(self) -> CPUSet | None:
@@ -77,7 +77,7 @@ def steer(found: Iterable[Interrupt], memory: Memory, owners: Iterable[Owner], r
     Args:
         found: all interrupts as they are now, and under :data:`NEW` where new ones begin.
         memory: of the last look.
-        owners: everybody with CPUs of his own.
+        owners: all owners of CPUs.
         room: the CPUs of the machine.
     """
     # Where new ones begin comes first: what is remembered of the others depends on it.
@@ -128,7 +128,7 @@ def _looks_new(kept: Mapping[int, Kept], number: int, cpus: CPUSet) -> bool:
 
 
 def _original(one: Interrupt, memory: Memory, beginning: CPUSet | None) -> CPUSet | None:
-    """Return an interrupt's own affinity; None when somebody else has moved it."""
+    """Return an interrupt's own affinity; None when another program has moved it."""
     known = memory.kept.get(one.number)
     if known is not None and known.name == one.name and one.allowed in known.ours:
         return known.original

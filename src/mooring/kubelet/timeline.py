@@ -33,7 +33,7 @@ class Timeline:
     started: int
     """Nanoseconds since boot when it started; its periods are counted from there."""
     again: Mapping[str, Pod] = field(default_factory=dict)
-    """Pods that wanted other resources before a restart, by uid: nobody has looked at that again yet."""
+    """Pods that wanted other resources before a restart, by uid: not yet considered again."""
 
     @staticmethod
     def of(kubelet: Kubelet, again: Mapping[str, Pod] | None = None) -> Timeline:
@@ -52,7 +52,7 @@ class Timeline:
         return bool(self.again) or any(one.reason == DEFERRED for one in waiting.values())
 
     def restarted(self, config: KubeletConfig | None = None, boot: str | None = None) -> Start:
-        """Start the kubelet again; running pods are not admitted yet, and nobody wants other resources."""
+        """Start the kubelet again; running pods are not admitted yet, and none wants other resources."""
         return restart_kubelet(self.kubelet, config, boot)
 
     def wanting(self) -> dict[str, Pod]:
@@ -64,7 +64,7 @@ class Timeline:
 def resized(
     timeline: Timeline, pod: Pod, observer: Observer | None = None
 ) -> tuple[Timeline, Resize, dict[str, Resize]]:
-    """Ask for other resources for an active pod; all that wait are looked at with it, in the kubelet's order.
+    """Request other resources for an active pod; all that wait are considered with it, in the kubelet's order.
 
     Returns:
         The timeline, the answer for the pod, and those for other pods that had waited.
@@ -100,7 +100,7 @@ def _tried(
 
 
 def _waiting(timeline: Timeline) -> dict[str, Waiting]:
-    """Return the resizes that are to be looked at, by uid; those that nobody has looked at come last."""
+    """Return the resizes that wait, by uid; those not considered yet come last."""
     node = timeline.kubelet.node
     known = {uid: one for uid, one in node.waiting.items() if one.reason == DEFERRED}
     return known | {uid: _as_waiting(timeline, pod) for uid, pod in timeline.again.items() if uid in node.active}

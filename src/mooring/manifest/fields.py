@@ -194,7 +194,7 @@ def nearest(name: str, known: Mapping[str, object] | frozenset[str]) -> str:
 
 
 def check_names(content: Mapping[str, Any], known: Collection[str], *, beside: Collection[str] = ()) -> None:
-    """See to it that a mapping has no field that nobody reads.
+    """Check that a mapping has only fields that are read.
 
     Args:
         content: of a document of Mooring's own.

@@ -97,7 +97,7 @@ class KubeletFlags:
 
 
 def kubelet_flags(arguments: Iterable[str]) -> KubeletFlags:
-    """Return what decides among a kubelet's arguments; everything else is not even looked at.
+    """Return what decides among a kubelet's arguments; everything else is ignored.
 
     >>> kubelet_flags(["--config", "/etc/kubelet.yaml", "--reserved_cpus=0-1", "--v=2"]).fields
     {'reservedSystemCPUs': '0-1'}
@@ -122,7 +122,7 @@ def kubelet_flags(arguments: Iterable[str]) -> KubeletFlags:
 
 
 def _named(arguments: list[str]) -> Iterable[tuple[str, str]]:
-    """Yield flags and their values, which may stand in one argument or in two."""
+    """Yield flags and their values, which may be in one argument or in two."""
     index = 0
     while index < len(arguments):
         argument = arguments[index]

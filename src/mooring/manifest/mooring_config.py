@@ -31,7 +31,7 @@ def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
     """Return what the document switches on.
 
     Raises:
-        InputError: another version, an unknown field, or an unknown name; the known ones are told.
+        InputError: another version, an unknown field, or an unknown name; the message lists the known ones.
 
     >>> sorted(mooring_config({"fixedDefects": ["odd-uncore"]}, source="example").fixed_defects)
     ['odd-uncore']
@@ -59,7 +59,7 @@ def _check(content: Mapping[str, Any]) -> None:
 
 
 def _plugins(content: Mapping[str, Any], extensions: frozenset[str]) -> PluginChoice:
-    # Before anything is loaded: nobody's code runs without the extension.
+    # Before anything is loaded: no plugin's code runs without the extension.
     if list_at(content, "plugins") and PLUGINS not in extensions:
         raise InputError("needs the extension plugins", field="plugins", remedy="name plugins among the extensions")
     return plugin_choice(content)

@@ -110,7 +110,7 @@ def scale_down_grace(
     Args:
         spec: of the pod.
         annotations: of the pod.
-        gates: without the extension neither is looked at.
+        gates: without the extension neither is read.
         stored: whether the API server has taken the pod already: it refuses the field of new pods only.
 
     Raises:
@@ -227,7 +227,7 @@ def _resources(wanted: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[
     set_up = mapping_at(mapping_at(status, "resources"), "limits")
     changed = False
     for name in _RESIZABLE:
-        # A request that the API server has filled in from the limit stands in the object too.
+        # A request that the API server has filled in from the limit is in the object too.
         if name not in allocated or name not in requests or _equal(allocated[name], requests[name]):
             continue
         changed = True

@@ -158,7 +158,7 @@ class PodObject:
     content: Mapping[str, Any]
     """A v1 Pod: the object itself, or one made of the controller's template and name."""
     field: str
-    """Where pod or template stands in the document; empty for the document itself."""
+    """Where pod or template is in the document; empty for the document itself."""
     replicas: int | None = None
     """How many pods; None for a plain pod, which keeps its own name."""
 

@@ -1,7 +1,7 @@
 """v1 Pod to a value, as the kubelet sees it: with the API server's defaults, and with its QoS class.
 
 This is the hot path of replaying thousands of pods: one pass over the object, and nothing is built for
-messages unless a message is needed. Fields that the managers do not read are not looked at.
+messages unless a message is needed. Fields that the managers do not read are not checked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mooring.manifest.validation import check_names, check_pod_resources, check_
 from mooring.node.mixed import check_mixing
 
 DEFAULT_GATES = PodGates()
-"""Gates as v1.37.1 has them when nobody sets any."""
+"""Gates as v1.37.1 has them by default."""
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation of the API's copy of a static pod. The kubelet's own uid of the pod is its value, not
 ``metadata.uid``."""

@@ -59,12 +59,12 @@ def check_pod_resources(resources: PodResources) -> None:
 
 
 def check_containers_fit(resources: PodResources, containers: Sequence[Container]) -> None:
-    """Check that the containers ask for no more than their pod has (KEP-2837).
+    """Check that the containers request no more than their pod has (KEP-2837).
 
     The recordings hold pods that break this rule, made without an API server, so it is asked of files only.
 
     Raises:
-        InputError: they ask for more.
+        InputError: they request more.
     """
     for name, amount in total_requests(containers).items():
         _check_within("requests", name, amount, resources.requests)

@@ -1,4 +1,4 @@
-"""Claims to CPUs: given, kept, and given back.
+"""Claims to CPUs: allocated, kept, and released.
 
 The kubelet has nothing of this: its CPU manager does not know of dynamic resource allocation. Here a claim is an owner
 in the CPU manager's ledger (:mod:`mooring.extensions.claimed`), so that pods and claims can never be given the same

@@ -46,7 +46,7 @@ class Decision:
     plugin_failures: tuple[PluginFailed, ...] = ()
     """Plugins whose answers were left out (extension plugins)."""
     hidden: Mapping[str, CPUSet] = field(default_factory=dict)
-    """Container -> threads of its cores that nobody gets as long as it runs (extension plugins)."""
+    """Container -> threads of its cores that are not assigned as long as it runs (extension plugins)."""
 
     @property
     def reason(self) -> str:
@@ -77,5 +77,5 @@ class Readmission:
 
     @property
     def refused(self) -> tuple[Decision, ...]:
-        """Running pods that the kubelet did not take back."""
+        """Running pods that the kubelet did not admit again."""
         return tuple(decision for decision in self.decisions if not decision.admitted)

@@ -75,7 +75,7 @@ class AdmissionEndless:
 class PodWithdrawn:
     """A pod that the managers had accepted was rejected by another admission handler, such as the node resources check.
 
-    The node emits it when it is told so.
+    The node emits it on request.
     """
 
     pod: str

@@ -2,7 +2,7 @@
 
 A kubelet reads the machine once. CPUs that go offline later are still given to containers, whose threads the kernel
 moves elsewhere, and at its next start the kubelet refuses its own state file (kubernetes/kubernetes#67500). Here an
-offline CPU is given to nobody; a set that has one is broken and stays its owner's, other CPUs stand in where the
+offline CPU is not assigned; a set that has one is broken and stays its owner's, other CPUs replace it where the
 configuration lets them, and the set is what it was as soon as the CPUs are back. All this is this project's own
 decision: no document of the kubelet speaks of it.
 
@@ -28,7 +28,7 @@ from mooring.node.node import Node
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A set that lost CPUs, and what stands in for them."""
+    """A set that lost CPUs, and their replacement."""
 
     pod: str
     """Uid; of a claim its owner in the state (:mod:`mooring.extensions.claimed`)."""
@@ -39,9 +39,9 @@ class Broken:
     lost: int
     """Mask of those of it that it cannot use; with whole cores also the rest of their cores."""
     replaced_by: int = 0
-    """Mask of the CPUs that stand in for them; 0 when the set stays broken."""
+    """Mask of the replacement CPUs; 0 when the set stays broken."""
     why: str = ""
-    """Why nothing stands in; empty when something does."""
+    """Why there is no replacement; empty when there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def came_online(node: Node, cpus: int, observer: Observer | None = None) -> tupl
 
 
 def replanned(node: Node, observer: Observer | None = None) -> tuple[Node, CPUsChanged]:
-    """Look again for CPUs that could stand in, when others gave some back; the same node when there is nothing to do.
+    """Look for replacement CPUs again, when others released some; the same node when there is nothing to do.
 
     Raises:
         InputError: the extension is not on.
@@ -210,7 +210,7 @@ def _restored(node: Node, before: CPUState, observer: Observer | None) -> tuple[
 def _replaced(
     node: Node, policy: StaticPolicy, before: CPUState, observer: Observer | None
 ) -> tuple[Node, list[Broken]]:
-    """Let other CPUs stand in for those that owners lost."""
+    """Replace the CPUs that owners lost."""
     found = []
     rule = node.settings.replace_offline
     if node.settings.plugins is not None:

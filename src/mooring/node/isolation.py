@@ -17,11 +17,11 @@ class Isolation(Enum):
     """Whom a container shares its CPUs or its memory with."""
 
     HOST = "host"
-    """With everybody on the node."""
+    """With all pods on the node."""
     POD = "pod"
     """With the other containers of its pod."""
     CONTAINER = "container"
-    """With nobody."""
+    """With no pod."""
 
 
 def cpu_isolation(settings: Settings, providers: Providers, pod: Pod, container: Container) -> Isolation:

@@ -1,6 +1,6 @@
 """Mixed containers: CPUs of their own and the shared pool besides, so that one program can use both.
 
-The assignment stays what the CPU manager gave: the pool is nobody's, and a mixed container is one more that may run in
+The assignment stays what the CPU manager gave: the pool has no owner, and a mixed container is one more that may run in
 it. So nothing else of the engine knows of mixed containers, neither its decisions nor its state files.
 
 The extension ``mixed-cpus`` is this project's; no kubelet has it. A program that polls on CPUs of its own has other
@@ -27,7 +27,7 @@ _WORDS: Final = {"true": True, "false": False}
 def asks_to_mix(annotations: Mapping[str, str], name: str) -> bool:
     """Tell whether a container asks for the pool besides its own CPUs; its own annotation wins over the pod's.
 
-    A value that is no answer asks for nothing: who looks after a running node has nobody to refuse.
+    A value that is no answer requests nothing: the caller of a running node cannot refuse it.
 
     >>> asks_to_mix({ANNOTATION: "true", f"{ANNOTATION}.poll": "false"}, "poll")
     False
@@ -37,7 +37,7 @@ def asks_to_mix(annotations: Mapping[str, str], name: str) -> bool:
 
 
 def check_mixing(annotations: Mapping[str, str], names: Iterable[str]) -> None:
-    """Refuse annotations that nobody can have meant.
+    """Refuse annotations that make no sense.
 
     Args:
         annotations: of a pod.

@@ -59,7 +59,7 @@ class Node:
     end."""
 
     moment: Moment = field(default_factory=Moment)
-    """The time; whoever asks the node sets it, and it stands still until then."""
+    """The time, which callers set; it does not change by itself."""
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     """Resizes that were not taken, by the pod's uid (:mod:`mooring.node.resizing`)."""
 
@@ -204,7 +204,7 @@ class Node:
         """Admit the pods that run already when the kubelet starts.
 
         Pod sources are not ready then, so that no stale state is removed in between. A pod that is refused leaves the
-        active list. A pod whose admission would never end is left as it was and the rest is not looked at.
+        active list. A pod whose admission would never end is left as it was and the rest is not asked about.
         """
         node = self
         decisions = []

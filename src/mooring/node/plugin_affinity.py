@@ -2,7 +2,7 @@
 
 Both are held to this: nothing that the managers would admit is refused because of a plugin, and no hint gets worse by a
 plugin's hints. Source: CPU Manager Plugin Model (proposal), "extend the submanager" (a further hint provider), and the
-wish of the overview article that with best-effort a preferred choice of CPUs wins over a merge that nobody prefers;
+wish of the overview article that with best-effort a preferred choice of CPUs wins over a merge that is not preferred;
 spec: resize.md section 7.
 """
 

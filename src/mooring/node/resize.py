@@ -36,7 +36,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class DelayedRelease:
-    """CPUs that a container gives back when its delay is over."""
+    """CPUs that a container releases when its delay is over."""
 
     cpus: CPUSet
     """What it is going to have."""
@@ -72,7 +72,7 @@ class Resize:
 
 
 def releases_of(state: CPUState, uid: str) -> dict[str, DelayedRelease]:
-    """Return what a pod's containers give back later."""
+    """Return what a pod's containers release later."""
     return {
         name: DelayedRelease(CPUSet(pre.cpus), pre.apply_at)
         for name, pre in sorted(state.pre_assignments.get(uid, {}).items())

@@ -103,7 +103,7 @@ def _same(before: Pod, after: Pod) -> bool:
 
 
 def _reason_of_managers(node: Node) -> str:
-    """With the extension a refusal of the managers is final: room that others give back later is not waited for."""
+    """With the extension a refusal of the managers is final: room that others release later is not waited for."""
     cpu, memory = node.settings.cpu, node.settings.memory
     is_extended = (cpu is not None and cpu.resizes) or (memory is not None and memory.resizes)
     return INFEASIBLE if is_extended else DEFERRED

@@ -94,7 +94,7 @@ def check_amounts(
 
     Args:
         wanted: what the pod asks for (:func:`pod_requests`).
-        used: what the pods admitted before it ask for together (:func:`total_requests`).
+        used: what the pods admitted before it request together (:func:`total_requests`).
         running: how many pods these are.
         reservation: of the node.
         max_pods: the kubelet's ``maxPods``.

@@ -80,7 +80,7 @@ class Settings:
     plugins: PluginHost | None = None
     """Plugins that take part in the choice of CPUs; None without any, and with CPU manager policy ``none``."""
     replace_offline: str = ""
-    """Where CPUs come from that stand in for offline ones; empty without the extension cpu-hotplug."""
+    """Where replacement CPUs for offline ones come from; empty without the extension cpu-hotplug."""
     release: Release = NEWEST
     """The kubelet release that decides."""
 
@@ -209,7 +209,7 @@ def _option_guard(gates: FeatureGates, release: Release) -> OptionGuard:
 
 
 def _numa_info(config: KubeletConfig, info: MachineInfo, guard: OptionGuard) -> NUMAInfo | str:
-    """Build the topology manager: with policy ``none`` nothing is looked at, not even bad options."""
+    """Build the topology manager: with policy ``none`` nothing is checked, not even bad options."""
     policy = config.topology_manager_policy
     ids = [node.node_id for node in info.topology]
     if policy == NONE:

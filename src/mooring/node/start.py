@@ -61,7 +61,7 @@ def written(before: Settings, after: Settings, cpu: CPUState, memory: MemoryStat
 
 
 def _kept_releases(after: Settings, cpu: CPUState) -> dict[str, dict[str, PreAssignment]]:
-    """Return the releases that stand in the file; those of the node's own delay are in memory only (KEP-6122)."""
+    """Return the releases that are in the file; those of the node's own delay are in memory only (KEP-6122)."""
     if after.cpu is None or not after.cpu.scale_down.is_on:
         return {}
     kept = {

@@ -49,7 +49,7 @@ def check_plugin(
 
     The rules: every answer counts (none is of a wrong kind or breaks what the host promises, and nothing is raised);
     the same question has the same answer, also from a plugin that was made anew; no question takes longer than the
-    budget of processor time; a restart on the node's own state refuses nobody and moves nobody; a list of waiting pods
+    budget of processor time; a restart on the node's own state refuses and moves no pod; a list of waiting pods
     stays complete. The courses are the same in every run.
 
     Args:
@@ -125,7 +125,7 @@ class _Check:
                     node = self._restarted(node)
 
     def _started(self) -> Node:
-        """Start a node with a plugin that is made anew, which nobody has asked anything yet."""
+        """Start a node with a new instance of the plugin, which was not asked anything yet."""
         points = {name: self._timed(name, point) for name, point in _points(self.make, self.settings).items()}
         plugins = PluginChoice((ChosenPlugin(NAME, self.settings, points, self.placement),))
         mooring = MooringConfig(fixed_defects=FIXABLE_DEFECTS, plugins=plugins)

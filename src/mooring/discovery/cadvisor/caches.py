@@ -1,4 +1,4 @@
-"""Caches as cAdvisor sees them, and whether it takes an L3 for a cache of the node or for an uncore cache of the cores.
+"""Caches as cAdvisor sees them, and whether it treats an L3 as a cache of the node or as an uncore cache of the cores.
 
 Source: cAdvisor library 0.60.5, utils/sysinfo, addCacheInfo, and utils/sysfs, GetCacheInfo; spec: topology.md section
 3.3.
@@ -74,7 +74,7 @@ def read_caches(tree: Tree, cpu: int, *, has_ids: bool) -> list[SharedCache] | N
     Args:
         tree: Files of the machine.
         cpu: CPU id.
-        has_ids: False on s390x, where cAdvisor does not ask for ``id`` and takes 0.
+        has_ids: False on s390x, where cAdvisor does not read ``id`` and uses 0.
     """
     folder = f"{CPUS}/cpu{cpu}/cache"
     names = tree.names(folder)

@@ -1,4 +1,4 @@
-"""The machine as the kubelet is told about it: what cAdvisor reads from sysfs and /proc, gaps and mistakes included.
+"""The machine as the kubelet knows it: what cAdvisor reads from sysfs and /proc, gaps and mistakes included.
 
 Counts of sockets and cores, vendor and clock speed come from ``/proc/cpuinfo`` first, else from sysfs. Source: cAdvisor
 library 0.60.5, the version in kubelet v1.37.1, machine (Info, GetSockets, GetPhysicalCores, GetBooks, GetClockSpeed)

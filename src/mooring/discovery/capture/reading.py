@@ -33,7 +33,7 @@ NOTE: Final = "proc/hwloc-nofile-info"
 LARGEST_FILE: Final = 16 * 2**20
 """Larger files are no files of a kernel; ``/proc/cpuinfo`` of 4096 CPUs has about 6 MiB."""
 MOST_GROUPS: Final = 20_000
-"""Control groups that are looked at: a node with 1000 pods has about 4000."""
+"""Control groups that are read: a node with 1000 pods has about 4000."""
 
 _BOOT: Final = "proc/sys/kernel/random/boot_id"
 _POD_GROUPS: Final = ("kubepods", "kubepods.slice", "kubelet", "kubelet.slice")

@@ -102,9 +102,9 @@ def regrouped(
     Args:
         kubelet: CPU -> its group for the kubelet.
         real: CPU -> its group on the machine.
-        merged: code and message where the kubelet takes several groups for one. The message has no full stop; in it
+        merged: code and message where the kubelet treats several groups as one. The message has no full stop; in it
             ``{group}``, ``{count}`` and ``{parts}`` are filled in from the first of several cases.
-        divided: the same, where the kubelet takes one group for several.
+        divided: the same, where the kubelet treats one group as several.
     """
     found = _regrouping(kubelet, real)
     yield from _regrouped(found.merged, *merged)

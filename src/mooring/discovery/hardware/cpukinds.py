@@ -153,7 +153,7 @@ class Clocks:
 def _read_clocks(tree: Tree, online: int) -> dict[int, Clocks]:
     """Read the figures of every online CPU, with favoured cores of one kind made equal.
 
-    The base clock comes from intel_pstate; ACPI's nominal clock stands in only where the first CPU does not have that
+    The base clock comes from intel_pstate; ACPI's nominal clock is used only where the first CPU does not have that
     file, since it is wrong on several Intel processors. Processors with Turbo Boost Max 3.0 let some of their equal
     cores clock higher: where every CPU tells a base clock, small differences among equal base clocks are levelled.
     """

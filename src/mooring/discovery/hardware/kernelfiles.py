@@ -63,7 +63,7 @@ def parse_mask(text: str) -> int | None:
 def parse_list(text: str) -> int | None:
     r"""Read a ``cpulist``: numbers and ranges in ascending order.
 
-    An empty list names CPU 0, because hwloc finds no digits and takes them for 0; what is out of order is lost. None
+    An empty list names CPU 0, because hwloc finds no digits and reads 0; what is out of order is lost. None
     when an id is negative or beyond ``HIGHEST_ID``.
 
     >>> [bin(parse_list(text)) for text in ("0-2,4\n", "\n", "4,0-2")]

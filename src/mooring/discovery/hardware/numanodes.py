@@ -50,7 +50,7 @@ def list_nodes(tree: Tree) -> tuple[int, ...]:
 def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[MemoryNode]:
     """Read the nodes with their own CPUs; what has no ``cpumap`` or overlaps an earlier node is left out.
 
-    hwloc takes an overlap for a mistake of the firmware (8em64t-2s2ca2c-buggynuma: eight nodes claim all CPUs) and
+    hwloc treats an overlap as a mistake of the firmware (8em64t-2s2ca2c-buggynuma: eight nodes claim all CPUs) and
     drops the later node. One that encloses all earlier nodes it overlaps, where the kernel's links from nodes to CPUs
     say the same, is no mistake but a level above them: hwloc keeps it when told so with
     HWLOC_DEBUG_ALLOW_OVERLAPPING_NODE_CPUSETS, and the recorded answer does (fakeheterocpunuma). With ``numa=fake``

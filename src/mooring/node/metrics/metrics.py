@@ -169,7 +169,7 @@ def _of_start(settings: Settings, policy: StaticPolicy, cpu: CPUState) -> dict[S
 
 
 def pending_cpus(cpu: CPUState) -> int:
-    """Return how many CPUs containers are to give back."""
+    """Return how many CPUs containers will release."""
     return sum(
         (cpu.assignments[pod][container] & ~pre.cpus).bit_count()
         for pod, containers in cpu.pre_assignments.items()
@@ -209,7 +209,7 @@ def fold(metrics: Metrics, facts: Iterable[object]) -> Metrics:
 def observe_duration(metrics: Metrics, milliseconds: int) -> Metrics:
     """Return the metrics after one admission was timed, in whole milliseconds as the kubelet cuts them.
 
-    The engine has no clock: whoever asks it for an admission measures.
+    The engine has no clock: its callers measure admissions.
     """
     series = _series(name.ADMISSION_DURATION)
     observed = metrics.histograms[series].with_observation(milliseconds)

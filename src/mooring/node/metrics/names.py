@@ -1,7 +1,7 @@
 """The kubelet's metrics of its resource managers: names, types, labels, and when they are registered.
 
 Names, labels, buckets and conditions are the kubelet's, so that one dashboard serves a kubelet and Mooring; the helps
-are our own words. All are ALPHA in v1.37.1. What a label can say stands in :mod:`mooring.node.metrics.labels`.
+are our own words. All are ALPHA in v1.37.1. What a label can say is in :mod:`mooring.node.metrics.labels`.
 
 Source: kubelet v1.37.1, pkg/kubelet/metrics; spec: metrics.md section 1.
 """

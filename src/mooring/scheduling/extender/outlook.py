@@ -119,7 +119,7 @@ def kubelets_of(situation: Situation) -> tuple[Kubelet, ...] | str:
 
 
 def _without_left(kubelet: Kubelet, situation: Situation) -> Kubelet:
-    """Return a kubelet without the pods that have left for certain, and without what they ask for."""
+    """Return a kubelet without the pods that have certainly ended, and without their requests."""
     left = [uid for uid in situation.left if uid in situation.pods]
     there = [uid for uid in left if uid in kubelet.node.active]
     settled = kubelet.without(there) if there else kubelet

@@ -54,7 +54,7 @@ NOT_READY: Final = "mooring: the extender has not yet listed all nodes and pods"
 _TOO_LATE: Final = "mooring: not decided within the time of the request"
 _JSON: Final = "application/json"
 _RESERVE: Final = 0.8
-"""Part of the time of a request after which no new node is looked at."""
+"""Part of the time of a request after which no new node is asked about."""
 
 
 class ExtenderMetrics:
@@ -149,7 +149,7 @@ class Service:
         self._answers, self._binder, self._metrics, self._limits = answers, binder, metrics, limits
         self._is_ready, self._clock = is_ready, clock
         self._running = 0
-        # The engine is one thread's: more of them would only take turns. Binds wait for the API server.
+        # The engine runs in one thread: more of them would only take turns. Binds wait for the API server.
         self._thinking = ThreadPoolExecutor(1, "mooring-engine")
         self._binding = ThreadPoolExecutor(limits.requests, "mooring-bind")
         self.app = Starlette(
