@@ -220,7 +220,7 @@ class SessionListener(SessionObserver):
         self._log.debug("answered", method=method, milliseconds=round(seconds * 1000, 3), refused=refused)
 
     def lost(self, answer: LostAnswer) -> None:
-        """Have a lost answer put right."""
+        """Have a lost answer corrected."""
         self._metrics.reply_seconds.labels(answer.method).observe(answer.seconds)
         self._log.warning(
             "reply lost",

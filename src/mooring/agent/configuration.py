@@ -1,4 +1,4 @@
-"""What the agent is told to do: its own file, and what it takes from the node's kubelet.
+"""The configuration of the agent: its own file, and what it takes from the node's kubelet.
 
 The own file holds an AgentConfiguration, a KubeletConfiguration with the managers' policies, options and gates, and a
 MooringConfiguration, each at most once. Reservations and everything else that both must agree about may come from the
@@ -219,7 +219,7 @@ def _kubelet_file(path: str) -> dict[str, Any]:
 
 
 def _kubelet_file_if_any(path: str) -> dict[str, Any]:
-    """Return a file that nobody named to the agent; what cannot be read is left to the kubelet."""
+    """Return a file that the agent's configuration does not name; what cannot be read is left to the kubelet."""
     try:
         return _kubelet_file(path)
     except InputError:

@@ -221,7 +221,7 @@ class NodeLock:
         return self._record_lock(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, socket.name) != fcntl.F_UNLCK
 
     def _record_lock(self, command: int, kind: int, name: str) -> int:
-        """Set the record lock or ask for one; return the type that the kernel answers."""
+        """Set or query the record lock; return the type that the kernel answers."""
         # Runtimes may have their sockets in one folder.
         offset = zlib.crc32(os.fsencode(name))
         asked = struct.pack(_FLOCK, kind, os.SEEK_SET, offset, 1, 0)

@@ -57,7 +57,7 @@ class IRQAffinity(Enum):
 
 
 def _irq_affinity_at(content: Mapping[str, Any], field: str) -> IRQAffinity:
-    """Return the choice. YAML takes ``on`` and ``off`` without quotes for true and false."""
+    """Return the choice. YAML reads ``on`` and ``off`` without quotes as true and false."""
     written = content.get(field)
     if isinstance(written, bool):
         return IRQAffinity.ON if written else IRQAffinity.OFF

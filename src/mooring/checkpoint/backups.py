@@ -112,7 +112,7 @@ def _replace(folder: Path, before: Mapping[str, str | None], after: Mapping[str,
 
 
 def _remove(copy: Path) -> None:
-    """Remove a copy that nobody needs; where that fails, one too many is left."""
+    """Remove a copy that is not needed; where that fails, one too many is left."""
     with contextlib.suppress(OSError):
         copy.unlink(missing_ok=True)
 

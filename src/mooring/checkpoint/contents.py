@@ -122,7 +122,7 @@ def _sets(uid: str, held: JSONValue, unreadable: list[Unreadable]) -> dict[str, 
 
 
 def memory_contents(salvage: Salvage) -> MemoryContents:
-    """Return what the copy says, as far as it can be read. The nodes of a copy that is cut off are not looked at."""
+    """Return what the copy says, as far as it can be read. The nodes of a copy that is cut off are not read."""
     document = salvage.document
     unreadable: list[Unreadable] = []
     assignments = {

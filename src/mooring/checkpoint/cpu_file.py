@@ -132,7 +132,7 @@ def _old_part(state: CPUState) -> _OldPart:
     return _OldPart(members, fnv1a_32(dump.encode(errors="surrogatepass")))
 
 
-# The pieces below are remembered by content, never by the identity of a mapping that somebody might change. A
+# The pieces below are remembered by content, never by the identity of a mapping that might change. A
 # kubelet runs some hundred pods at most; a planner goes through many more, but comes back to the same ones.
 
 

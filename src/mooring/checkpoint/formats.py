@@ -132,7 +132,7 @@ def bytes_of(text: str) -> bytes:
 def describe_format(text: str) -> str:
     """Name the manager and the format version of a state file's text, or say why it has none.
 
-    The checksums are not looked at. A file without any member of one manager only is counted with the CPU manager.
+    The checksums are not checked. A file without any member of one manager only is counted with the CPU manager.
 
     >>> describe_format('{"policyName":"Static","machineState":{},"checksum":3940083781}')
     'memory manager state, format V1'

@@ -124,7 +124,7 @@ def _pod_member(pods: Mapping[str, tuple[Block, ...]]) -> str:
 
 
 # A write changes one node and the blocks of one pod; most pieces are those of the write before. They are remembered by
-# content, never by the identity of a mapping that somebody might change.
+# content, never by the identity of a mapping that might change.
 
 
 @lru_cache(maxsize=4096)

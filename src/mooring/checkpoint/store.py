@@ -82,7 +82,7 @@ class _Temporary:
 
 
 def _opened(folder: Path, name: str) -> _Temporary:
-    """Make a temporary file beside ``name`` that nobody else has."""
+    """Make a temporary file beside ``name`` under a unique name."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     while True:
         # Texts, not Path objects: these cost as much as the system calls, at every admission.
@@ -195,7 +195,7 @@ def read_state_file(path: Path) -> str | None:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open without waiting: a named pipe would else keep the reader until somebody writes."""
+    """Open without waiting: a named pipe would else keep the reader until a writer opens it."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

@@ -116,7 +116,7 @@ def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
 
     Args:
         node: its name.
-        with_pods: ask for the pods too.
+        with_pods: collect the pods too.
     """
     program = shutil.which("kubectl")
     if program is None:

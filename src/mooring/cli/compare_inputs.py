@@ -125,7 +125,7 @@ def _name(node: NodeOptions) -> str:
 
 
 def _alternative(file: str, base: _Given) -> tuple[_Given, tuple[Finding, ...]]:
-    """Read a configuration that stands in for the one of ``--config``; what else it holds does so, too."""
+    """Read a configuration that replaces the one of ``--config``, with all that it holds."""
     found = read_config([file])
     mooring = found.mooring if found.mooring != MooringConfig() else base.mooring
     return _Given(Path(file).name, found.kubelet, mooring, found.devices or base.declared), found.findings

@@ -36,7 +36,7 @@ TRACEBACK = "MOORING_TRACEBACK"
 """Environment variable that shows where an internal error came from."""
 
 COMPLETION = "_MOORING_COMPLETE"
-"""Environment variable by which shells ask for completions."""
+"""Environment variable by which shells request completions."""
 
 PROGRAM = "mooring"
 _PLUGIN = "kubectl mooring"
@@ -180,7 +180,7 @@ def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
 
 
 def _answer(arguments: Sequence[str], program: str) -> int:
-    # click's own main() has other exit codes: it answers 1 to a closed pipe and takes an EOFError for an interrupt.
+    # click's own main() has other exit codes: it answers 1 to a closed pipe and treats an EOFError as an interrupt.
     with cli.make_context(program, list(arguments)) as context:
         code = cli.invoke(context)
     return code if isinstance(code, int) else 0

@@ -1,4 +1,4 @@
-"""The machine as the kubelet is told about it: cAdvisor's MachineInfo, reduced to what the managers read.
+"""The machine as the kubelet knows it: cAdvisor's MachineInfo, reduced to what the managers read.
 
 Field names and units are cAdvisor's (library 0.60.5, the one in kubelet v1.37.1). This is *not* always what the
 hardware is: see :mod:`mooring.core.hardware` for that, and ``docs/reference/machines.md`` for where the two part.
@@ -111,7 +111,7 @@ class MachineInfo:
     hugepages: tuple[HugePages, ...] = ()
     """Pools of the whole machine."""
     num_physical_cores: int = 0
-    """cAdvisor's count of core ids; wrong on most machines and read by nobody here."""
+    """cAdvisor's count of core ids; wrong on most machines and not read here."""
     vendor_id: str = ""
     """The first vendor_id of ``/proc/cpuinfo``; empty on most ARM and POWER machines. This and what follows describes
     the machine to people; no manager reads it."""

@@ -18,7 +18,7 @@ class Moment:
     since_boot: int = 0
     """Nanoseconds since boot, without time spent in suspend."""
     boot: str = ""
-    """Which boot; moments of different boots cannot be compared. Empty where nobody tells."""
+    """Which boot; moments of different boots cannot be compared. Empty where unknown."""
 
     def plus(self, nanoseconds: int) -> Moment:
         """Return a later moment of the same boot.

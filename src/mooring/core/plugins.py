@@ -47,7 +47,7 @@ class Watch(Protocol):
 
 
 class Unwatched:
-    """Lets plugins work as long as they like, and gives nobody up."""
+    """Lets plugins work without a time limit, and gives none up."""
 
     def __call__(self, work: Work, budget: int) -> object:  # noqa: ARG002 - there is none
         """Do the work."""
@@ -56,7 +56,7 @@ class Unwatched:
     def give_up(self, plugin: str) -> None:
         """Ask it again all the same."""
 
-    def has_given_up(self, plugin: str) -> bool:  # noqa: ARG002 - nobody is
+    def has_given_up(self, plugin: str) -> bool:  # noqa: ARG002 - none is
         """Tell that it is asked."""
         return False
 

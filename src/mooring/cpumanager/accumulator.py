@@ -110,7 +110,7 @@ class Accumulator:
         return (mask & (self.available | self.kept)).bit_count() == size
 
     def is_free(self, mask: CPUMask) -> bool:
-        """Tell whether nobody else has a CPU of an element."""
+        """Tell whether no other container has a CPU of an element."""
         return not mask & ~(self.available | self.kept)
 
     def claim_free(self, elements: list[Element]) -> None:

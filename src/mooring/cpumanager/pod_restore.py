@@ -2,8 +2,8 @@
 
 Defect pod-restart (spec: pod-level.md section 6; kubernetes/kubernetes#140989): v1.37.1 has no way to restore the
 allocation of a whole pod. It calls a pod with shared containers impossible, or takes a second set of CPUs and leaves
-the first one to nobody. Fixed, as later kubelets have it: a stored set of the pod is kept, containers that miss theirs
-get them when those that have some form the beginning of the pod, and otherwise everything is given back and computed
+the first one unused. Fixed, as later kubelets have it: a stored set of the pod is kept, containers that miss theirs
+get them when those that have some form the beginning of the pod, and otherwise everything is released and computed
 again. A pod allocation that fails half way then leaves nothing behind either; in v1.37.1 it leaves a pod set without
 container entries, which is never released.
 """
@@ -67,7 +67,7 @@ def without_pod(state: CPUState, uid: str) -> CPUState:
 def without_orphans(
     policy: StaticPolicy, state: CPUState, active: Collection[str], observer: Observer | None = None
 ) -> CPUState:
-    """Return the state with the CPUs given back of pods that are not active and have no container entries.
+    """Return the state with the CPUs released of pods that are not active and have no container entries.
 
     v1.37.1 looks at container entries only and never gives them back (defect pod-restart).
     """

@@ -92,7 +92,7 @@ def _not_compared(policy: StaticPolicy, kept: CPUMask) -> CPUMask:
 
 
 def _asked_for_restored(policy: StaticPolicy, state: CPUState, pod: Pod, need: int) -> CPUHintsAsked:
-    """Ask for what the pod keeps, or for what there is when it gives back what it has (defect pod-restart fixed)."""
+    """Request what the pod keeps, or what there is when it releases what it has (defect pod-restart fixed)."""
     if restored_sets(policy, state, pod, need) is not None:
         return CPUHintsAsked(pod.uid, "", need, state.pods[pod.uid], NO_CPUS, mismatch=False)
     return CPUHintsAsked(

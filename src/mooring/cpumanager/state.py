@@ -64,7 +64,7 @@ class CPUState:
     pool or with their owner, and are in no state file."""
 
     displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """Pod uid, then a CPU that the pod lost, and the CPU that stands in for it. The lost one is recorded in the shared
+    """Pod uid, then a CPU that the pod lost, and its replacement CPU. The lost one is recorded in the shared
     pool and kept for the pod (:mod:`mooring.extensions.offline`)."""
 
     @property

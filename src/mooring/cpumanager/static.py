@@ -64,7 +64,7 @@ def start(policy: StaticPolicy, state: CPUState) -> CPUState | str:
         The state, filled where it is fresh, or the kubelet's error text.
     """
     default, reserved = state.default, policy.reserved
-    # 1. A fresh state gets the whole pool and is not looked at further.
+    # 1. A fresh state gets the whole pool and is not checked further.
     if not default:
         return "default cpuset cannot be empty" if state.assignments else replace(state, default=policy.shareable)
     # 2. Reserved CPUs lie in the shared pool, or with strict reservation outside it.

@@ -243,7 +243,7 @@ def take(
     *,
     kept: CPUMask = NO_CPUS,
 ) -> CPUMask | TakeError | Endless:
-    """Take ``need`` of the ``available`` CPUs by the rules that the policy options ask for.
+    """Take ``need`` of the ``available`` CPUs by the rules of the policy options.
 
     Distribution over NUMA nodes never looks at uncore caches. CPUs that are kept stand beside those taken and are not
     among the available ones (KEP-5554, spec: resize.md section 4).

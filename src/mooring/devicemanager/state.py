@@ -36,7 +36,7 @@ class DeviceState:
     held: Holdings = field(default_factory=dict)
 
     def allocated(self, resource: str) -> frozenset[str]:
-        """Return the ids of all devices of a resource that somebody holds."""
+        """Return the ids of all devices of a resource that containers hold."""
         found: set[str] = set()
         for containers in self.held.values():
             for resources in containers.values():
@@ -44,7 +44,7 @@ class DeviceState:
         return frozenset(found)
 
     def available(self, resource: str) -> frozenset[str]:
-        """Return the ids of the healthy devices that nobody holds."""
+        """Return the ids of the healthy devices that are not held."""
         healthy = {device.id for device in self.devices.get(resource, ()) if device.healthy}
         return frozenset(healthy - self.allocated(resource))
 

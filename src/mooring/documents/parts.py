@@ -92,7 +92,7 @@ class HintFamily(DocumentPart):
 if TYPE_CHECKING:
     HintList: TypeAlias = list[HintPart] | HintDigest | HintFamily | None
 else:
-    # msgspec takes no union of structs without tags, neither for decoding nor for a schema.
+    # msgspec accepts no union of structs without tags, neither for decoding nor for a schema.
     HintList = Annotated[
         Any,
         Meta(

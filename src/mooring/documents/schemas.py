@@ -90,7 +90,7 @@ def write_schemas(folder: Path) -> None:
 
 
 def _definitions(root: type[Any]) -> dict[str, Any]:
-    """Return the schemas of a struct, of all that can stand in it, and of what they only name."""
+    """Return the schemas of a struct, of all that it can contain, and of what they only name."""
     from msgspec.json import schema_components  # noqa: PLC0415 - not for the names of the kinds
 
     from mooring.documents import facts, parts  # noqa: PLC0415 - as above

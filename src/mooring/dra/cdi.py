@@ -1,6 +1,6 @@
 """Files of the Container Device Interface, one for each prepared claim.
 
-They are the driver's memory too: what a claim was given stands in its file, so that a driver that was restarted, or an
+They are the driver's memory too: what a claim was given is in its file, so that a driver that was restarted, or an
 agent that lost its state, finds it there.
 
 Source: CNCF container-device-interface, specification 0.6.0.
@@ -68,7 +68,7 @@ class CDISpecs:
         return self.folder / f"{self.driver}-{uid}.json"
 
     def told(self, uid: str) -> Path:
-        """Return the folder of what a claim's containers are told; runtimes look at no folder for devices."""
+        """Return the folder of the files for a claim's containers; runtimes look at no folder for devices."""
         return self.folder / f"{self.driver}-{uid}"
 
     def write(self, prepared: PreparedClaim) -> None:

@@ -44,7 +44,7 @@ class Reconciler:
             specs: of prepared claims.
             publisher: of the slices.
             log: of the driver.
-            immediate: whether claims may ask for immediate allocation.
+            immediate: whether claims may request immediate allocation.
         """
         self._driver, self._agent, self._objects, self._specs = driver, agent, objects, specs
         self._publisher, self._log, self._immediate = publisher, log, immediate

@@ -20,7 +20,7 @@ Nodes = Mapping[int, NUMANodeState]
 def charge(nodes: Nodes, mask: NUMAMask, resource: str, amount: int) -> dict[int, NUMANodeState]:
     """Return the machine state after a block of ``amount`` bytes was put on the nodes of ``mask``.
 
-    The nodes and the type are those of the machine: whoever chose them has looked.
+    The nodes and the type are those of the machine: the caller has checked.
     """
     return charge_in_order(nodes, tuple(members(mask)), resource, amount)
 
@@ -42,9 +42,9 @@ def charge_in_order(nodes: Nodes, cells: tuple[int, ...], resource: str, amount:
 
 
 def release(nodes: Nodes, blocks: tuple[Block, ...]) -> dict[int, NUMANodeState]:
-    """Return the machine state after blocks were given back.
+    """Return the machine state after blocks were released.
 
-    Each node gives back what it has reserved, as far as the block goes. A node without assignments left leaves its
+    Each node releases what it has reserved, as far as the block goes. A node without assignments left leaves its
     group.
 
     Raises:

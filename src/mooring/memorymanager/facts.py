@@ -66,7 +66,7 @@ class MemoryAssigned:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReleased:
-    """A container's blocks were given back."""
+    """A container's blocks were released."""
 
     pod: str
     container: str

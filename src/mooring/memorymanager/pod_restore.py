@@ -2,9 +2,9 @@
 
 Defect pod-restart (spec: pod-level.md section 6; kubernetes/kubernetes#140989): v1.37.1 has no way to restore the
 allocation of a whole pod. It holds the blocks of the pod's first container against the request of the pod, charges the
-machine a second time, gives back once, and then refuses its own file. Fixed, as later kubelets have it: stored pod
+machine a second time, releases once, and then refuses its own file. Fixed, as later kubelets have it: stored pod
 blocks are kept, containers that miss theirs get them when those that have some form the beginning of the pod, and
-otherwise everything is given back and computed again.
+otherwise everything is released and computed again.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ Requests = Mapping[str, int]
 def container_requests(pod: Pod, container: Container, gates: PodLevelGates) -> Requests | str:
     """Return what a container asks for, or the kubelet's error text; zero amounts are kept.
 
-    In a pod that takes the path of KEP-5526 only containers with requests equal to limits ask for memory of their own.
+    In a pod that takes the path of KEP-5526 only containers with requests equal to limits get memory of their own.
     """
     if gates.manages(pod) and not guaranteed_equivalent(container):
         return {}

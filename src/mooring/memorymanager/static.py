@@ -80,7 +80,7 @@ def allocate(
         affinity: the hint that the topology manager stored for it.
         observer: receives what was found.
     """
-    # 1-3. Only Guaranteed pods, no pod-level pods without both gates, only containers that ask for memory. Up to
+    # 1-3. Only Guaranteed pods, no pod-level pods without both gates, only containers that request memory. Up to
     # v1.36 a container of a pod-level pod may ask for none (rule empty-memory-request-is-served; spec: releases.md
     # section 5).
     if pod.qos is not QoS.GUARANTEED or policy.gates.leaves_out(pod):

@@ -121,7 +121,7 @@ def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
     Args:
         plan: what was decided.
         wide: whether every pod has its rows, and every row says everything; else admitted pods go without their
-            sentence, and neighbours that are refused for the same reason are told together.
+            sentence, and neighbours that are refused for the same reason are one row.
     """
     topology = plan.kubelet.settings.topology if plan.kubelet else None
     rows: list[PlacementRow] = []
@@ -136,7 +136,7 @@ def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
 
 
 def _likeness(position: int, answer: Answer, *, wide: bool) -> object:
-    """Return what neighbours share that are told together: pods refused for the same reason, such as replicas."""
+    """Return what neighbours share that are one row: pods refused for the same reason, such as replicas."""
     return position if wide or answer.admitted else (verdict_of(answer), _full_why(answer))
 
 
@@ -152,7 +152,7 @@ def _refused_rows(answers: list[Answer]) -> Iterator[PlacementRow]:
 
 
 def admitted_rows(plan: Plan, answer: Answer, topology: Topology | None, *, why: str) -> Iterator[PlacementRow]:
-    """Yield one row for each container of an admitted pod; ``why`` stands in the first."""
+    """Yield one row for each container of an admitted pod; ``why`` is in the first."""
     name = f"{pod_name(answer)} (runs already)" if answer.running else pod_name(answer)
     for position, (container, placement) in enumerate(answer.decision.containers.items()):
         cpus = placement.cpus

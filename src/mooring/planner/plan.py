@@ -44,7 +44,7 @@ class Plan:
     """Set when the kubelet would not start; then nothing was asked."""
     answers: tuple[Answer, ...]
     kubelet: Kubelet | None
-    """The kubelet afterwards, when it has given back what refused pods had been given."""
+    """The kubelet afterwards, when it has released what refused pods had been given."""
     findings: tuple[Finding, ...]
     metrics: Metrics | None = None
     """The kubelet's metrics after all answers; None when it would not start."""

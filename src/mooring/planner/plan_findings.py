@@ -89,7 +89,7 @@ def plugin_findings(answers: Iterable[Answer]) -> list[Finding]:
 
 
 def unasked_finding(last: Answer, unasked: Sequence[Pod]) -> Finding:
-    """Say that nobody was there to ask about the pods behind one from which the kubelet would not return."""
+    """Report the pods after one from which the kubelet would not return: they are not asked about."""
     count = len(unasked)
     return Finding(
         "warning",
@@ -101,7 +101,7 @@ def unasked_finding(last: Answer, unasked: Sequence[Pod]) -> Finding:
 
 
 def device_findings(pods: Iterable[Pod], devices: Collection[str]) -> list[Finding]:
-    """Say which resources of the pods a plan knows nothing of: whoever serves them may have a say in the placement."""
+    """Say which resources of the pods a plan knows nothing of: their providers may affect the placement."""
     unknown: dict[str, int] = {}
     for pod in pods:
         names = {name for container in pod.containers for name in container.limits if _is_extended(name)}

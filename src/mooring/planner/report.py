@@ -46,7 +46,7 @@ def report_of(plan: Plan) -> ReportView:
     states = list(_cpu_states(plan, kubelets, owners))
     everything = CPUSet.from_ids({cpu for state in states for cpu in state})
     for state in states:
-        # What the machine does not have is seen only while somebody names it.
+        # What the machine does not have is shown only while something names it.
         state.update((cpu, ReportCPU(CPUUse.OFFLINE)) for cpu in everything if cpu not in state)
     accounts = _accounts(plan.kubelet, plan.machine)
     devices = [
@@ -110,7 +110,7 @@ def _shown(plan: Plan, last: Kubelet) -> list[Kubelet]:
 
 
 def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[CPUOwner]:
-    """Return everybody who ever held CPUs, without any, in an order that serves every step."""
+    """Return all owners that ever held CPUs, without their CPUs, in an order that serves every step."""
     found: dict[str, dict[str, CPUOwner]] = {}
     for kubelet in kubelets:
         for owner in owners_of(plan, kubelet):
@@ -181,7 +181,7 @@ def _accounts(kubelet: Kubelet, machine: Machine) -> tuple[Account, ...]:
 
 
 def _totals(machine: Machine) -> tuple[Account, ...]:
-    """Return how much memory there is where nobody accounts for it."""
+    """Return how much memory there is where no manager accounts for it."""
     return tuple(Account(node, "memory", size) for node, size in locate_cpus(machine).memory.items() if size)
 
 
@@ -255,7 +255,7 @@ def _pairs(values: Mapping[str, str]) -> str:
 
 
 def distances_of(machine: Machine) -> ReportDistances | None:
-    """Return the distances between the NUMA nodes: the hardware's, else those that the kubelet is told."""
+    """Return the distances between the NUMA nodes: the hardware's, else those that the kubelet knows."""
     hardware = machine.hardware
     if hardware is not None and hardware.distances:
         return ReportDistances(hardware.distance_nodes, hardware.distances)

@@ -167,7 +167,7 @@ def _work(tasks: SimpleQueue[_Task | None]) -> None:
 def _outcome(work: Work) -> _Done:
     try:
         found = work()
-    except BaseException as error:  # noqa: BLE001 - it is raised again where somebody waits for it
+    except BaseException as error:  # noqa: BLE001 - it is raised again in the waiting thread
         return _raising(error)
     return lambda: found
 

@@ -53,7 +53,7 @@ class Asking:
     is_watched: bool = False
     """Whether plugins work in a thread of their own."""
     is_over: bool = False
-    """Whether nobody waits for the answers any more."""
+    """Whether the answers are no longer awaited."""
 
     def of(self, point: str) -> list[ChosenPlugin]:
         """Return who implements a point and has not failed yet, in order."""
@@ -74,7 +74,7 @@ class Asking:
             self.fail(plugin.name, point, str(error))
         except BaseException as error:  # a plugin that ends the process ends itself only
             if isinstance(error, KeyboardInterrupt) and not self.is_watched:
-                # A person stops the program; in a thread of its own nobody but the plugin raises this.
+                # A person stops the program; in a thread of its own only the plugin raises this.
                 raise
             self.fail(plugin.name, point, f"it raised {type(error).__name__}: {_first_line(error)}")
         return None
@@ -89,7 +89,7 @@ class Asking:
         """Do work that asks plugins; None when they took too long. Shipped plugins are not watched."""
         if self.choice.watch is UNWATCHED or all(plugin.is_shipped for plugin in self.choice.plugins):
             return work()
-        # The observer belongs to whoever asks: it hears nothing from another thread, and nothing late.
+        # The observer belongs to the caller: it receives nothing from another thread, and nothing late.
         told, heard = self.observer, list[object]()
         self.observer, self.is_watched = heard.append, True
         done: list[T] = []
@@ -109,7 +109,7 @@ class Asking:
         """Leave the plugin that is being asked out from here on; who did not come with Mooring is given up."""
         name, point = self.now
         if not name:
-            # The machine was too busy to ask anybody: nobody's fault, so that nobody is given up.
+            # The machine was too busy to ask any plugin: no plugin is given up for that.
             names = ", ".join(plugin.name for plugin in self.choice.plugins)
             why = f"no plugin was asked within {self.choice.budget / 1e6:g} ms"
             return PluginFailed(self.pod, self.container, names, "", why)
@@ -208,14 +208,14 @@ Point = Literal["allocated", "deallocated"]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One thing that plugins are told."""
+    """One notification of plugins."""
 
     point: Point
     change: Change
 
 
 def changes_between(before: CPUState, after: CPUState) -> tuple[Told, ...]:
-    """Return who lost CPUs and who got some from one state to the next; what came back is told first.
+    """Return the containers that lost and that got CPUs from one state to the next; released CPUs come first.
 
     >>> before = CPUState("static", 0b1100, {"uid": {"app": 0b0011}})
     >>> after = CPUState("static", 0b1010, {"uid": {"app": 0b0101}})

@@ -50,7 +50,7 @@ class Candidate:
     cpus: int
     hidden: int = 0
     scores: Mapping[str, float] | None = None
-    """Plugin -> score of the set, times the plugin's weight; None when nobody scored."""
+    """Plugin -> score of the set, times the plugin's weight; None when no plugin scored."""
 
     @property
     def score(self) -> float:

@@ -56,11 +56,11 @@ class CPUPluginPoints:
 
     @_hookspec
     def allocated(self, change: Change) -> None:
-        """Hear that somebody got CPUs; what is returned or raised changes nothing."""
+        """Receive that a container got CPUs; what is returned or raised changes nothing."""
 
     @_hookspec
     def deallocated(self, change: Change) -> None:
-        """Hear that somebody's CPUs came back; what is returned or raised changes nothing."""
+        """Receive that a container released CPUs; what is returned or raised changes nothing."""
 
     @_hookspec
     def choose_affinity(self, request: AffinityRequest) -> frozenset[int] | None:

@@ -146,7 +146,7 @@ class PluginHost:
         """Let plugins put the CPU manager's own choice of NUMA nodes in the place of the merged one (best-effort only).
 
         Returns:
-            Who did, and the hint; None when nobody did.
+            The plugin that did, and the hint; None when none did.
         """
         asking = Asking(self.choice, pod.uid, container, observer)
         request = AffinityRequest(_pod_view(pod), container, policy, _numa_choice(merged), _numa_choice(of_cpus))
@@ -224,7 +224,7 @@ class PluginHost:
 
 
 def machine_view(topology: Topology, rules: TakeRules, facts: CPUFacts) -> MachineView:
-    """Return what plugins are told of a machine: values of their own, so that nothing they do reaches the engine's."""
+    """Return what plugins know of a machine: values of their own, so that nothing they do reaches the engine's."""
     return MachineView(
         cpus=CPUSet(topology.all_cpus),
         numa=_sets(topology.numa),

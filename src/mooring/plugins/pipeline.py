@@ -101,7 +101,7 @@ def chosen(asking: Asking, request: CPURequest) -> CPUsChosen | TakeError | None
 
 
 def _scores(asking: Asking, request: CPURequest) -> Mapping[int, float]:
-    """Return the sum of all scores of each CPU; CPUs that nobody scored are absent."""
+    """Return the sum of all scores of each CPU; CPUs without a score are absent."""
     total: dict[int, float] = {}
     for plugin in asking.of("pre_score"):
         answer = asking.ask(plugin, "pre_score", as_scores, request=request)
@@ -152,7 +152,7 @@ def _checked(request: CPURequest, pool: CPUSet) -> Callable[[object], Selected]:
 
 
 def _check_hidden(request: CPURequest, pool: CPUSet, selected: Selected) -> None:
-    """Hold hidden threads to be nobody's, and of the cores that were selected."""
+    """Check that hidden threads are free, and of the cores that were selected."""
     cpus, hidden = selected.cpus, selected.hidden
     if not hidden:
         return
@@ -204,7 +204,7 @@ def _best(asking: Asking, request: CPURequest, proposed: list[Candidate]) -> Can
             if score is not None:
                 scores[plugin.name] = score * plugin.weight
         judged.append(replace(candidate, scores=scores or None))
-    # A judge that fails half-way has judged nobody.
+    # A judge that fails half-way has judged nothing.
     for candidate_index, candidate in enumerate(judged):
         kept = {name: score for name, score in (candidate.scores or {}).items() if name not in asking.failed}
         judged[candidate_index] = replace(candidate, scores=kept or None)

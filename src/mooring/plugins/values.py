@@ -12,7 +12,7 @@ from mooring.cpumanager.options import TakeRules
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod, as far as plugins are told."""
+    """A pod, as plugins know it."""
 
     uid: str
     namespace: str
@@ -40,7 +40,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """The machine. Everything is told by CPU ids of the operating system."""
+    """The machine. All members are CPU ids of the operating system."""
 
     cpus: CPUSet
     numa: Mapping[int, CPUSet]
@@ -93,13 +93,13 @@ class CPURequest:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """Answer of ``filter_cpus``: CPUs that somebody may not get, and why."""
+    """Answer of ``filter_cpus``: CPUs that this pod may not get, and why."""
 
     cpus: CPUSet
     because: str = ""
     """In a few words; ``mooring explain`` repeats them."""
     as_siblings: bool = False
-    """Whether those that share a core with what a container gets are hidden: nobody gets them as long as it runs."""
+    """Whether those that share a core with a container's CPUs are hidden: not assigned as long as it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +117,12 @@ class Selected:
     cpus: CPUSet
     """As many as are wanted."""
     hidden: CPUSet = field(default_factory=CPUSet)
-    """Other threads of the same cores that nobody is to get as long as these are held."""
+    """Other threads of the same cores that are not assigned as long as these are held."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What ``allocated`` and ``deallocated`` are told: somebody got CPUs, or gave them back."""
+    """What ``allocated`` and ``deallocated`` receive: a container got CPUs, or released them."""
 
     uid: str
     """Of the pod."""

@@ -118,4 +118,4 @@ class NodeState:
     offline: int = 0
     """Mask of the CPUs that are offline (extension cpu-hotplug); the files tell nothing of it."""
     displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """Uid of a pod -> a CPU that it lost, and the one that stands in for it."""
+    """Uid of a pod -> a CPU that it lost, and its replacement."""

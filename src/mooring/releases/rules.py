@@ -1,6 +1,6 @@
 """The named rules of older kubelets: how long each held, what it says, and where it is from.
 
-A rule stands in the code beside the newest rule that it replaces, under the same name
+A rule is in the code beside the newest rule that it replaces, under the same name
 (:class:`mooring.core.release.ReleaseRules`). Its span stands here and nowhere else.
 
 Source: spec: releases.md sections 5 to 8.

@@ -42,7 +42,7 @@ class CPUOwner:
     memory_nodes: tuple[int, ...] = ()
     """NUMA nodes of its memory; empty means unrestricted."""
     leaving: CPUSet = NO_CPUS
-    """CPUs that it gives back when a scale-down delay is over."""
+    """CPUs that it releases when a scale-down delay is over."""
 
 
 @dataclass(frozen=True, slots=True)

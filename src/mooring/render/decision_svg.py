@@ -93,7 +93,7 @@ def decision_svg(view: DecisionView, width: int = 1000) -> str:
 
 
 def _grid(view: DecisionView, room: int) -> _Grid:
-    """Return columns wide enough for what stands in the cells, and as many as there is room for."""
+    """Return columns wide enough for the cells, and as many as there is room for."""
     rows = [row for panel in view.panels for row in panel.rows]
     widest = max((text_width(row.name, NODE_SIZE) for row in rows), default=0)
     noted = max((text_width(row.note, SMALL_SIZE) for row in rows), default=0)
@@ -107,7 +107,7 @@ def _grid(view: DecisionView, room: int) -> _Grid:
 
 
 def _signs(cell: DecisionCell) -> int:
-    """Return the pixels of what stands in a cell."""
+    """Return the pixels of the content of a cell."""
     return ceil((len(SIGNS[cell.mark]) + len(cell.text) + 1) * MONO * SMALL_SIZE)
 
 

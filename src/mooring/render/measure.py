@@ -13,7 +13,7 @@ from mooring.render.view import BoxView, CoreView
 
 @dataclass(frozen=True, slots=True)
 class Insets:
-    """Room between a box's border and what it holds; the title stands in the top one."""
+    """Room between a box's border and what it holds; the title is in the top one."""
 
     left: int
     top: int

@@ -3,7 +3,7 @@
 Everything that comes from outside passes :func:`escape`. Widths of texts are estimated, because a file cannot know
 the reader's fonts: the estimate is that of DejaVu Sans, the widest of the usual ones.
 Rules are written out for both, without CSS variables, because converters other than browsers do not know those.
-Every rule is bound to the class of the root element, so that several pictures can stand in one HTML page.
+Every rule is bound to the class of the root element, so that several pictures fit in one HTML page.
 """
 
 from __future__ import annotations

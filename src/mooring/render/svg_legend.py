@@ -16,7 +16,7 @@ _MEMORY_BARS = "In the memory bars, striped is reserved for the system and grey 
 _LINE = 20
 _SWATCH_HEIGHT = 16
 _TWO_COLUMNS = 1000
-"""Width from which owners stand in two columns."""
+"""Width from which owners are in two columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from types import FrameType
 from mooring.core.moment import Moment
 
 SOCKET = "NOTIFY_SOCKET"
-"""Environment variable with the socket; without it nobody wants to know."""
+"""Environment variable with the socket; without it there is no service manager."""
 WATCHDOG = "WATCHDOG_USEC"
 """Environment variable with the microseconds after which a silent agent is restarted."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -42,7 +42,7 @@ def stop_signals() -> Iterator[threading.Event]:
 
 
 def notify(fields: Mapping[str, str], environment: Mapping[str, str] | None = None) -> bool:
-    """Send fields such as ``READY=1`` or ``STATUS=...`` and return whether somebody took them.
+    """Send fields such as ``READY=1`` or ``STATUS=...`` and return whether they were received.
 
     It never waits and never fails: a service manager that is gone is no reason to stop placing containers.
 

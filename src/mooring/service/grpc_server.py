@@ -48,7 +48,7 @@ def serve(path: str, service: str, methods: Mapping[str, Method], log: Log, limi
 def serve_at_once(
     path: str, service: str, methods: Mapping[str, Method], log: Log, limits: CallLimits, remedy: str
 ) -> Callable[[], object]:
-    """Serve on a new socket, for a client that takes the appearance of its name for the start of the service.
+    """Serve on a new socket, for a client that treats the appearance of its name as the start of the service.
 
     Args:
         path: of the socket.

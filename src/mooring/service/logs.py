@@ -81,7 +81,7 @@ def start_log(form: LogFormat, level: LogLevel, stream: Stream | None = None, *,
         form: of a line.
         level: the least important lines that are written.
         stream: where they go; standard error by default.
-        name: of the logger, which stands in every line.
+        name: of the logger, which is in every line.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_JSONLine() if form is LogFormat.JSON else _ConsoleLine())

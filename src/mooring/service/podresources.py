@@ -65,7 +65,7 @@ class PodResourcesClient:
             options=[
                 ("grpc.default_authority", "localhost"),
                 ("grpc.max_receive_message_length", LARGEST_ANSWER),
-                # After a restart of the kubelet nobody wants to wait for long.
+                # After a restart of the kubelet no caller wants to wait for long.
                 ("grpc.max_reconnect_backoff_ms", 2000),
                 ("grpc.enable_http_proxy", 0),
             ],

@@ -36,7 +36,7 @@ def build_messages(
         enums: values of each enum by their names.
 
     Raises:
-        ValueError: when a table has a type that nobody defines.
+        ValueError: when a table has an undefined type.
 
     >>> built = build_messages("example", {"Point": "1 x int64\n2 y int64", "Line": "1 points repeated Point"})
     >>> line = built["Line"](points=[built["Point"](x=1), built["Point"](y=2)])

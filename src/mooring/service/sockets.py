@@ -38,7 +38,7 @@ def socket_path(path: str) -> Path:
 
 
 def is_answered(path: str) -> bool:
-    """Tell whether somebody takes connections on a Unix socket."""
+    """Tell whether a process accepts connections on a Unix socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
         knocking.settimeout(_KNOCKING)
         try:
@@ -56,7 +56,7 @@ def beside(place: Path) -> Path:
 
 
 def put_in_place(first: Path, place: Path) -> None:
-    """Give a new socket its permissions and then its name, so that nobody meets it without them."""
+    """Give a new socket its permissions and then its name, so that no client connects without them."""
     first.chmod(MODE)
     first.replace(place)
 

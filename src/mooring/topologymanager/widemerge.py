@@ -1,4 +1,4 @@
-"""Merging families: the same answer as folding the product of all hints, where nobody could list them.
+"""Merging families: the same answer as folding the product of all hints, where they cannot be listed.
 
 Source of the rules: topologymanager policy*.go of kubelet v1.37.1; spec: topology-manager.md section 3.
 """

@@ -1,4 +1,4 @@
-"""The CFS quota of one group: read, lifted, given back.
+"""The CFS quota of one group: read, lifted, restored.
 
 A group's processes get ``quota`` microseconds of CPU time per ``period``. A quota on any group from the container up to
 its pod throttles exclusive CPUs, so that the quota is lifted on all of them (spec: pod-level.md section 5).

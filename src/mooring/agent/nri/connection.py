@@ -1,6 +1,6 @@
 """One socket that carries several connections: the shell around :mod:`mooring.agent.nri.frames`.
 
-A thread of its own reads and hands every piece to whoever opened the connection; writing is done by whoever has
+A thread of its own reads and hands every piece to the opener of the connection; writing is done by the thread that has
 something to say. Both sides of NRI use it: a runtime differs from a plugin only in who calls whom.
 """
 
@@ -111,7 +111,7 @@ class Connection:
         except OSError as error:
             self._shut(ConnectionLostError(f"cannot read: {error.strerror or error}"))
         finally:
-            # Whatever ended the reading, nobody may go on waiting for what is to be read.
+            # Whatever ended the reading, no thread may continue to wait for input.
             self._shut(ConnectionLostError("reading has stopped"))
             with self._write_lock:
                 self._trunk.close()

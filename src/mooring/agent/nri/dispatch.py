@@ -73,7 +73,7 @@ class Dispatcher:
             "StopContainer": self._stop_container,
             "StateChange": lambda payload: self._event("StateChange", payload),
             "Shutdown": lambda _: b"",
-            # Not subscribed to. A runtime that asks all the same is told that nothing is against it.
+            # Not subscribed to. A runtime that asks nevertheless gets consent.
             "ValidateContainerAdjustment": lambda _: b"",
         }
 
@@ -178,7 +178,7 @@ class Turn:
 
     @property
     def taken(self) -> bool:
-        """Whether somebody has taken it."""
+        """Whether it was taken."""
         return self._taken.locked()
 
     def take(self) -> bool:
@@ -209,7 +209,7 @@ class Deadlines:
             self._thread.join()
 
     def begin(self, budget: float, expire: Callable[[], None]) -> Turn:
-        """Return a turn that expires after ``budget`` seconds unless somebody takes it before."""
+        """Return a turn that expires after ``budget`` seconds unless it is taken before."""
         now = self._clock()
         turn = Turn(now, now + budget, expire)
         with self._changed:
@@ -218,7 +218,7 @@ class Deadlines:
         return turn
 
     def end(self, turn: Turn) -> bool:
-        """Take a turn and return whether it was still to be had."""
+        """Take a turn and return whether it was still free."""
         with self._changed:
             self._turns.discard(turn)
         return turn.take()

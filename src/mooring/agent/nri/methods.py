@@ -53,7 +53,7 @@ _NOTHING = LinuxResources()
 
 
 class Substitute(Enum):
-    """What a runtime is told when the handler does not answer in time."""
+    """What a runtime is answered when the handler does not answer in time."""
 
     ERROR = "error"
     """It gives up what it was about to do, which is the safe side."""

@@ -76,7 +76,7 @@ def connect_to(path: str) -> socket.socket:
     """Return a socket connected to a runtime.
 
     Raises:
-        ConnectionLostError: when nobody listens there.
+        ConnectionLostError: when no process listens there.
     """
     trunk = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -137,7 +137,7 @@ class Session:
         """Answer the next request and return True, or return False when there is none within ``timeout`` seconds.
 
         Raises:
-            ConnectionLostError: when the connection is closed and every request before that was looked at.
+            ConnectionLostError: when the connection is closed and every request before that was handled.
             MisuseError: when there is no handler yet.
         """
         if self._dispatcher is None:
@@ -149,7 +149,7 @@ class Session:
         if isinstance(job, _Wake):
             return False
         if job is None or self._connection.lost is not None:
-            # Who asked is gone. What the requests were about is told again by the next Synchronize.
+            # The runtime has disconnected. The next Synchronize repeats what the requests were about.
             self._jobs.put(None)
             raise self._connection.lost or ConnectionLostError("closed by this side")
         self._work(job, self._dispatcher)
@@ -162,7 +162,7 @@ class Session:
     def ping(self, timeout: float | None = None) -> None:
         """Wait until the runtime has read everything that was sent so far.
 
-        Calls a method that no runtime has, and takes its refusal for the answer that it is.
+        Calls a method that no runtime has, and treats its refusal as the answer.
 
         Args:
             timeout: seconds to wait; the options' ``call_timeout`` by default.

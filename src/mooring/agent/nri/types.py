@@ -21,7 +21,7 @@ CLAIM_VARIABLE = "MOORING_CLAIM_"
 class Event(IntEnum):
     """Events of a life; the bit of an event in a subscription is ``1 << (event - 1)``.
 
-    The last two came with NRI 0.10: a plugin may ask for them always, an older runtime just never sends them.
+    The last two came with NRI 0.10: a plugin may always subscribe to them, an older runtime just never sends them.
     """
 
     RUN_POD_SANDBOX = 1

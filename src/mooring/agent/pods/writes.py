@@ -57,7 +57,7 @@ def write_event(cluster: Cluster, write: EventWrite, node: str, now: datetime) -
 def evict_pod(cluster: Cluster, about: EventSubject) -> bool:
     """Ask for the eviction of a pod; tell whether it was still there, and not another one of that name.
 
-    The uid stands in the request too, but a server that finds another one there tries for ten seconds before it
+    The uid is in the request too, but a server that finds another one there tries for ten seconds before it
     says so (measured).
 
     Raises:

@@ -1,4 +1,4 @@
-"""Claims of dynamic resource allocation: prepared for pods, and given back.
+"""Claims of dynamic resource allocation: prepared for pods, and released.
 
 When a claim is prepared its CPUs leave the shared pool at once, so that no other container runs on them by the time at
 which its first container is created.

@@ -132,7 +132,7 @@ def without_pod(state: AgentState, uid: str, observer: Observer | None = None) -
 
 
 def place_waiting(state: AgentState, observer: Observer | None = None) -> Placed:
-    """Ask again for containers that run although they could not be placed; the kubelet will not ask for them.
+    """Retry containers that run although they could not be placed; the kubelet will not ask about them.
 
     These are all of a pod that was refused, or those that joined a placed pod while the agent was away. Before them
     come containers that lost offline CPUs: free CPUs may replace them. Only the agent asks again for the
@@ -190,7 +190,7 @@ def pool_is_missed(state: AgentState, after: Kubelet, pod: Pod) -> bool:
     if after.settings.cpu is None or effective_pool(after.node.cpu):
         return False
     if after.settings.cpu.resizes:
-        # The engine does not start on a state without a pool, which knows what is given back when, and the first CPUs.
+        # The engine does not start on a state without a pool, which has the pending releases and the baselines.
         return True
     wanted = DesiredSettings.now(replace(state, kubelet=after))
     if any(not wanted.is_exclusive(pod.uid, one.name) for one in pod.containers):

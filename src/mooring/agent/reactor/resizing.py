@@ -1,6 +1,6 @@
 """Resizing containers in place: asking the engine, and taking CPUs back when their delay is over.
 
-A resize that the engine refuses leaves everything as it was. CPUs that a container gives back are not free before they
+A resize that the engine refuses leaves everything as it was. CPUs that a container releases are not free before they
 were really taken from it, so that a release writes the container's cgroup first
 (:func:`reclaiming_writes`) and spares those with which that went wrong (:func:`released`).
 

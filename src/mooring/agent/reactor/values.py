@@ -67,10 +67,10 @@ class Assigned:
 
 
 class AssignedScope(Enum):
-    """Which containers are told their CPUs; the value is the word in the agent's document."""
+    """Which containers get their CPUs in files and environment; the value is the word in the agent's document."""
 
     ANNOTATED = "annotated"
-    """Those of pods that ask for it."""
+    """Those of pods that request it."""
     ALL = "all"
 
 
@@ -139,7 +139,7 @@ class Options:
     evict: bool = False
     """Whether a rejected pod is evicted (``onRejection: evict``), else it is held back."""
     opt_out_annotation: str = ""
-    """Pods with this annotation and the value ``true`` share the pool whatever they ask for; empty: there is none."""
+    """Pods with this annotation and the value ``true`` share the pool whatever they request; empty: there is none."""
     place_while_unwritable: bool = True
     """Whether pods get CPUs and memory of their own while the agent's folder cannot be written."""
     telling: AssignedScope = AssignedScope.ANNOTATED

@@ -54,7 +54,7 @@ def ask_status(path: str) -> dict[str, Any]:
     """Return what the agent behind a socket says of itself.
 
     Raises:
-        InputError: nobody answers, or with something else.
+        InputError: no process answers, or with something else.
     """
     # Late: the agent serves these pages and needs no document before it is asked.
     from mooring.documents.status import KIND  # noqa: PLC0415 - as said above
@@ -72,7 +72,7 @@ def ask_machine(path: str) -> Machine:
     """Return the machine as the agent behind a socket sees it.
 
     Raises:
-        InputError: nobody answers, or with something else.
+        InputError: no process answers, or with something else.
     """
     described = parse_machine_info(_asked(path, MACHINE), path)
     return Machine(described.name, described.info)

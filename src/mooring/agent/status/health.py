@@ -19,7 +19,7 @@ LONGEST_PAUSE = 30.0
 """Seconds without a heartbeat after which the agent counts as dead; a reconciliation takes two at most."""
 SILENCE = 60.0
 """Seconds that the runtime may let a connection wait before the agent says so. A runtime lets it wait as long as a
-container takes to stop, for which a pod has 30 seconds unless it asks for more; one that has locked up, for ever."""
+container takes to stop, for which a pod has 30 seconds unless it requests more; one that has locked up, for ever."""
 REMEDY = "unless a container takes that long to stop, restart the runtime; its containers keep running"
 
 

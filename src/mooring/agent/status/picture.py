@@ -93,7 +93,7 @@ def _caption(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _resizing(container: Mapping[str, Any]) -> str:
-    """Return in words what a resized container has, what it got at first, and what it gives back."""
+    """Return in words what a resized container has, its baseline, and what it releases."""
     first = f" (baseline {container['baseline']})" if "baseline" in container else ""
     pending = container.get("pending")
     if pending is None:

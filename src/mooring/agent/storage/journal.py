@@ -82,7 +82,7 @@ class Journal:
     offline: int = 0
     """Mask of the CPUs that were offline. The CPU state has them where they were."""
     displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """Pod uid, then a CPU that it lost, and the CPU that stands in for it."""
+    """Pod uid, then a CPU that it lost, and its replacement CPU."""
     sandboxes: Mapping[str, SandboxRow] = field(default_factory=dict)
     """By id; an older agent wrote none."""
 

@@ -32,7 +32,7 @@ LOCK_PATIENCE = 3.0
 """Seconds that a starting agent waits for one that is ending."""
 _LOCK_PAUSE = 0.05
 KUBELET_MARKS = ("pods", "plugins_registry", "kubelet_internal_checkpoint")
-"""Names that stand in a kubelet's root directory."""
+"""Names of files in a kubelet's root directory."""
 KUBELET_ROOT = Path("/var/lib/kubelet")
 """A kubelet's root directory unless it was told otherwise; at a boot of a new node the agent may be there first."""
 

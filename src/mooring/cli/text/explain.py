@@ -51,7 +51,7 @@ def explain_text(
         story: what to tell.
         topology: of the node; None when the kubelet would not start.
         nearest: changes that would admit the pod, in words.
-        verbose: whether everything is told.
+        verbose: whether all is written.
         to: the destination.
     """
     return text_for(Group(*_parts(story, topology, nearest, verbose=verbose)), to)

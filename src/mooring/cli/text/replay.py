@@ -110,7 +110,7 @@ def _place(pod: str, container: str) -> str:
 
 
 def _resize_words(result: Mapping[str, Any]) -> str:
-    """Say what a pod holds, what it gives back, and why it does not get what it wants."""
+    """Say what a pod holds, what it releases, and why it does not get what it wants."""
     wanting = result["resize"]
     parts = [f"{wanting['reason']}: {wanting['message']}"] if wanting["reason"] else []
     for name, held in result["containers"].items():

@@ -70,7 +70,7 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
     With --machine, for tests and simulations, decisions are those of another machine, and cgroups are left alone.
 
     With --leave, once the agent has been stopped, running containers get back what they would have had without it. Exit
-    code 1 when something could not be given back.
+    code 1 when something could not be restored.
     """
     try:
         given = None if leave else _given()

@@ -140,7 +140,7 @@ def _report(inputs: NodeOptions, to: str) -> int:
     if not inputs.describes_node:
         emit_document(html.html_text(report.machine_report(read_machine(inputs.machine, inputs.node))), to)
         return YES
-    # Findings and a refusal to start stand in the report.
+    # Findings and a refusal to start are in the report.
     plan = plan_of(inputs)
     emit_document(html.html_text(report.report_of(plan)), to)
     return YES if plan.is_yes else NO

@@ -51,7 +51,7 @@ class Capacity:
     limit: int
     """How many were counted at most."""
     next: Answer | None
-    """The answer for the first replica that does not fit; None when the limit came first, or nobody could be asked."""
+    """The answer for the first replica that does not fit; None when the limit came first, or no kubelet runs."""
     after: Plan
     """The node with all replicas, and the refused one."""
     fragmentation: tuple[Fragmentation, ...]

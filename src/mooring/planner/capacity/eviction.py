@@ -22,7 +22,7 @@ MOST_SHOWN = 3
 """Proposals that are returned."""
 
 MOST_EVICTED = 8
-"""Pods of the longest sequence that is proposed: nobody drains half a node for one pod."""
+"""Pods of the longest sequence that is proposed: half a node is not drained for one pod."""
 
 MOST_PRUNED = 64
 """Pods of the longest sequence that is looked through for those that need not go."""
@@ -59,7 +59,7 @@ class Evicted:
 
     @property
     def holds_something(self) -> bool:
-        """Tell whether anything is to be had from it."""
+        """Tell whether it holds anything."""
         return bool(self.milli or self.bytes or self.nodes)
 
 

@@ -1,6 +1,6 @@
 """Fragmentation: for each resource the largest request that one NUMA node still takes alone, and what is lost.
 
-The definitions stand in docs/explanation/fragmentation.md. Every figure called "largest" was admitted by the engine.
+The definitions are in docs/explanation/fragmentation.md. Every figure called "largest" was admitted by the engine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class NodeShare:
 
     node: int
     free: int
-    """What nobody has to himself."""
+    """What no pod has exclusively."""
     largest: int
     """The largest request that the kubelet would now put on this node alone."""
     empty: int
@@ -197,7 +197,7 @@ def _largest(kubelet: Kubelet, resource: str, step: int, free: dict[int, int], t
 def _sums(kubelet: Kubelet, resource: str) -> Iterator[int]:
     """Yield what sets of NUMA nodes have free together: all that a largest request for memory can be equal to.
 
-    Memory lies on one node, on the nodes of a group, or on nodes that nobody uses yet; of as many of the latter those
+    Memory lies on one node, on the nodes of a group, or on unused nodes; of as many of the latter those
     with the most free memory together allow the largest request (spec: memory-manager.md section 4).
     """
     nodes = kubelet.node.memory.nodes

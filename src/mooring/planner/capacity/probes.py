@@ -1,4 +1,4 @@
-"""Where a pod would be placed, and probes: pods that ask for one resource, to find the largest amount still admitted.
+"""Where a pod would be placed, and probes: pods that request one resource, to find the largest amount still admitted.
 
 A Guaranteed pod asks for CPU and memory. A probe for one of them asks for as little as it can of the other: a
 thousandth of a CPU, which gives no exclusive one, and one byte, which is tied to a NUMA node all the same.
@@ -93,7 +93,7 @@ CPU = "cpu"
 MEMORY = "memory"
 
 GUIDE = "mooring.probe/numa"
-"""A resource with one device near one NUMA node: whoever asks for it is led there by the merging of hints."""
+"""A resource with one device near one NUMA node: the merging of hints leads a pod that requests it there."""
 
 Probe = Callable[[int], PodPlace | None]
 """Where a pod with so much of the resource would be put; None when it would not be admitted."""
@@ -127,7 +127,7 @@ def probe_anywhere(kubelet: Kubelet, resource: str) -> Probe:
 def probe_on(kubelet: Kubelet, resource: str, node: int, anywhere: Probe) -> Probe:
     """Return the probe that is put on one NUMA node alone, or nowhere.
 
-    The topology manager is led to the node by a device there. Under its policy ``none`` nobody asks for hints, and a
+    The topology manager is led to the node by a device there. Under its policy ``none`` there are no hints, and a
     pod cannot be led: then the probe counts where the kubelet puts it on the node by itself.
 
     Args:

@@ -39,7 +39,7 @@ class PodOutcome:
 
     state: str
     """One of: ``admitted``; ``rejected``; ``left``, admitted and ended; ``endless`` and ``crash``, the kubelet does not
-    come back from it; ``unasked``, nobody was there to ask; ``absent``, no part of the plan."""
+    come back from it; ``unasked``, no kubelet runs; ``absent``, no part of the plan."""
     reason: str = ""
     """The kubelet's, of a rejected pod."""
     code: str = ""

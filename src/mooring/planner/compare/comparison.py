@@ -154,7 +154,7 @@ FEW = 4000
 """Steps of all trials together below which starting workers costs more than it saves."""
 
 Watch = Callable[[Iterable[VariantOutcome]], Iterable[VariantOutcome]]
-"""Lets somebody watch the outcomes pass by."""
+"""Receives each outcome, for progress."""
 
 
 def compare(

@@ -72,7 +72,7 @@ def trace_of_scenario(scenario: Scenario) -> tuple[Trace, tuple[Finding, ...]]:
 
 
 def shapes(trace: Trace) -> tuple[Pod, ...]:
-    """Return one pod of each shape in the trace, nameless, those that ask for most CPUs first.
+    """Return one pod of each shape in the trace, nameless, the largest CPU requests first.
 
     Pods have one shape when they differ in nothing but their names.
     """

@@ -3,7 +3,7 @@
 It decides exactly as a plan does, but explains nothing, because hundreds of trials are run.
 
 CPUs are stranded when no container can use them: those left when the node is filled up, and those that ended init
-containers hold. The node is filled with more pods of the shapes in the trace, those that ask for most CPUs first, each
+containers hold. The node is filled with more pods of the shapes in the trace, the largest CPU requests first, each
 shape until the kubelet refuses one. No pod of these shapes can use what is left then. The engine fills the node as in
 any admission, with the node resources check except for ``maxPods``, which says nothing about CPUs.
 """
@@ -54,7 +54,7 @@ class Trial:
 
     admissions: tuple[TrialAdmission, ...]
     kubelet: Kubelet | None
-    """The kubelet in the end, when it has given back what refused pods had been given; None when it does not run."""
+    """The kubelet in the end, after it has released what refused pods had been given; None when it does not run."""
     refusal: StartRefusal | None = None
     """Set when the kubelet would not start, at first or again."""
     ended: str = ""
@@ -108,7 +108,7 @@ class Stranded:
     init: int = 0
     """Held by running pods for init containers that have ended (kubernetes/kubernetes#112228)."""
     siblings: int = 0
-    """Left over on cores of which another thread is somebody's own."""
+    """Left over on cores of which another thread is exclusive."""
     fragments: int = 0
     """Left over elsewhere: too few together, or something else than CPUs is exhausted."""
 

@@ -105,6 +105,6 @@ def options_on(options: Mapping[str, str]) -> dict[str, str]:
             if parse_bool(text):
                 found[name] = "true"
         except GoSyntaxError:
-            # No boolean: the kubelet refuses it, and shall be seen to.
+            # No boolean: the kubelet refuses it, and the answer must show that.
             found[name] = text
     return found

@@ -1,6 +1,6 @@
 """A worker process of a comparison: reads the bench from standard input, writes its outcomes to standard output.
 
-It is started by :mod:`mooring.planner.compare.workers` and talks to nobody else.
+It is started by :mod:`mooring.planner.compare.workers` and communicates with it alone.
 """
 
 from __future__ import annotations

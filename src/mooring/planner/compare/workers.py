@@ -63,7 +63,7 @@ def share(position: int, workers: int) -> int:
 
 
 def outcomes_of(bench: Bench, workers: int) -> Iterator[VariantOutcome]:
-    """Yield the outcome of every variant in order; the workers end when nobody listens any more."""
+    """Yield the outcome of every variant in order; the workers end when the results are no longer read."""
     count = len(bench.variants)
     dealt = [share(position, workers) for position in range(count)]
     with ExitStack() as stack:

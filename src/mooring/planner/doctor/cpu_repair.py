@@ -73,7 +73,7 @@ def repaired_cpu(policy: StaticPolicy, broken: CPUState, active: Collection[str]
             fitting[holder] = cpus
     # Fewer entries always go together where more do, so that taking up one after the other misses none.
     kept: dict[EntryHolder, int] = {}
-    # A claim stays until it is given back, and so it is as little stale as a running pod.
+    # A claim stays until it is released, so it is as little stale as a running pod.
     claims = {holder.uid for holder in fitting if state_owner(holder.uid).kind is OwnerKind.CLAIM}
     for holder in in_order(fitting, {*active, *claims}):
         why = _obstacle(policy, kept, holder, fitting[holder])

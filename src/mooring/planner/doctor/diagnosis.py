@@ -115,7 +115,7 @@ def diagnose(question: Question, release: StateFileRelease = CURRENT) -> Diagnos
     """Look at the state files of a question.
 
     Args:
-        question: its machine, configuration, files and active pods are looked at.
+        question: its machine, configuration, files and active pods are checked.
         release: the kubelet that is to start on the files.
     """
     config = release.config(question.config)

@@ -115,7 +115,7 @@ def check_entries(
 
 
 def _check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:
-    """Say which pods have CPUs and no memory: whoever gets exclusive CPUs asks for memory as well.
+    """Say which pods have CPUs and no memory: containers with exclusive CPUs request memory as well.
 
     Pods with memory only are in order, because a fraction of a CPU is never exclusive.
     """

@@ -117,7 +117,7 @@ def _difference_text(found: list[tuple[int, str, int, int]], verb: str) -> str:
 def _account_problems(policy: MemoryPolicy, state: MemoryState) -> Iterator[Problem]:
     """Ask the engine whether the file is right about itself, on the machine that the file describes."""
     if not all(0 <= node <= HIGHEST_NODE for node in state.nodes):
-        return  # no machine has such nodes, which is told already
+        return  # no machine has such nodes, which is reported already
     facts: list[object] = []
     try:
         answer = start(replace(policy, default_nodes=_emptied(state.nodes)), state, facts.append)

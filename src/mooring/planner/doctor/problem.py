@@ -10,7 +10,7 @@ from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import MemoryState
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
-"""``error``: the kubelet does not start, or promises what is not so. ``warning``: it starts, and somebody should know.
+"""``error``: the kubelet does not start, or promises what is not so. ``warning``: it starts with a problem.
 ``note``: nothing needs to be done."""
 
 

@@ -101,7 +101,7 @@ def _is_by_container_id(document: JSONObject) -> bool:
 
 
 def _newer(file: str, text: str, salvage: Salvage | None, family: FormatFamily) -> Iterator[Problem]:
-    """Say which members a newer kubelet, or somebody's hand, has put there."""
+    """Report members that a newer kubelet, or an editor, has written."""
     outer = parse_prefix(bytes_of(text), DEPTH)
     names = unknown_members(outer.value, MEMBERS) if outer.whole and isinstance(outer.value, JSONObject) else []
     if salvage is not None and salvage.in_data:

@@ -34,7 +34,7 @@ class ExclusiveHolder:
     """One container with CPUs of its own, or one pod with a partition."""
 
     label: str
-    """``namespace/pod/container``; the uid stands for a pod that nobody described."""
+    """``namespace/pod/container``; the uid for a pod without description."""
     uid: str
     cpus: CPUSet
 
@@ -54,7 +54,7 @@ class Assignments:
 
     @property
     def exclusive(self) -> CPUSet:
-        """All CPUs that somebody holds."""
+        """All CPUs with a holder."""
         held = CPUSet()
         for holder in self.holders:
             held |= holder.cpus

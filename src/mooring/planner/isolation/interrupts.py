@@ -25,7 +25,7 @@ from mooring.planner.isolation.holders import Assignments, named
 
 
 def balance_finding(balance: IRQBalance | None, words: KernelWords | None, exclusive: CPUSet) -> Finding | None:
-    """Return what irqbalance may do to CPUs that somebody owns, with the setting that keeps it from that.
+    """Return what irqbalance may do to exclusive CPUs, with the setting that prevents it.
 
     Args:
         balance: the service; None where there is no trace of it.
@@ -48,7 +48,7 @@ def balance_finding(balance: IRQBalance | None, words: KernelWords | None, exclu
 
 
 def interrupt_findings(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
-    """Tell which interrupts may be handled where nobody wants them, and where the extension would put them."""
+    """Report interrupts that may be handled on exclusive CPUs, and where the extension would move them."""
     if facts.interrupts is None:
         return
     owners = assignments.owners
@@ -100,7 +100,7 @@ def _remedy(steps: tuple[Step, ...], managed: set[int]) -> Iterator[Finding]:
 
 
 def annotation_findings(pods: Iterable[Pod]) -> Iterator[Finding]:
-    """Tell which pods want something of interrupts that nobody understands."""
+    """Report pods whose annotation about interrupts is invalid."""
     for pod in pods:
         if wish_of(pod.annotations) is None:
             words = " or ".join(wish.value for wish in Wish)

@@ -23,10 +23,10 @@ Rule = Callable[[IsolationFacts, Assignments], Iterator[Finding]]
 
 
 def lint(facts: IsolationFacts, assignments: Assignments) -> tuple[Finding, ...]:
-    """Return who may run on CPUs that somebody holds, warnings first.
+    """Return what may run on exclusive CPUs, warnings first.
 
-    A *warning* is somebody who may run there, or a set-up that works against itself; *info* is what disturbs less, and
-    what could not be checked.
+    A *warning* is what may run there, or a set-up that works against itself; *info* is what disturbs less, and what
+    could not be checked.
     """
     found = [finding for rule in _RULES for finding in rule(facts, assignments)]
     return tuple(sorted(found, key=lambda finding: finding.severity != "warning"))
@@ -39,7 +39,7 @@ def _nobody(_facts: IsolationFacts, assignments: Assignments) -> Iterator[Findin
 
 
 def _siblings(_facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
-    """Tell which cores are divided between a holder and somebody else: threads of a core slow each other down."""
+    """Report cores that are divided between a holder and another owner: threads of a core slow each other down."""
     if assignments.topology is None:
         return
     divided: dict[tuple[str, str], CPUSet] = {}
@@ -71,7 +71,7 @@ def _balance(facts: IsolationFacts, assignments: Assignments) -> Iterator[Findin
 
 
 def _services(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding]:
-    """Tell where systemd starts services: a process that nobody pins inherits that set."""
+    """Report where systemd starts services: a process that is not pinned inherits that set."""
     if facts.words is None:
         return
     open_to_all = assignments.exclusive - facts.words.isolated

@@ -65,7 +65,7 @@ class ClusterAnswers:
 
 @dataclass(frozen=True, slots=True)
 class CollectRequest:
-    """What somebody wants collected."""
+    """What is to collect."""
 
     node: str = ""
     """The node's name."""
@@ -145,7 +145,7 @@ def collect(tree: Tree, request: CollectRequest) -> Collection:
 
 
 def _json_bytes(document: object) -> bytes:
-    """Return a document as it stands in an archive."""
+    """Return a document as an archive has it."""
     return f"{json.dumps(document, indent=1)}\n".encode()
 
 
@@ -190,7 +190,7 @@ _PLACES: Final = {
     mooring_config.KIND: MOORING_CONFIG,
     devices.KIND: DEVICES,
 }
-"""Kind -> where it stands in an archive."""
+"""Kind -> its place in an archive."""
 
 
 @dataclass(frozen=True, slots=True)

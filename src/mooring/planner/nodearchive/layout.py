@@ -1,4 +1,4 @@
-"""Where things stand in a node archive.
+"""The layout of a node archive.
 
 Everything is below one folder, so that unpacking makes one; files of the machine keep their paths below ``/``. So the
 archive is a snapshot of a machine too, and ``--machine`` takes it.

@@ -47,7 +47,7 @@ _CONSEQUENCES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NodeArchive:
-    """A node as somebody collected it. Nothing but ``mooring-node.json`` need be there."""
+    """A collected node. Nothing but ``mooring-node.json`` need be there."""
 
     tree: Tree
     about: NodeArchiveDocument
@@ -93,7 +93,7 @@ class NodeArchive:
 
         Args:
             configuration: of the node.
-            replaced: names of the parts that somebody gave besides the archive.
+            replaced: names of the parts that are given besides the archive.
         """
         missing = (
             Finding("warning", self.tree.name, f"{_CONSEQUENCES[part.name]}: {part.missing}", INCOMPLETE)
@@ -135,7 +135,7 @@ def open_node(source: str) -> NodeArchive:
 def about_of(document: object, *, source: str) -> NodeArchiveDocument:
     """Return what a document says.
 
-    Fields that a later version may add are not looked at; the version says when something changed its meaning. Figures
+    Fields that a later version may add are ignored; the version says when something changed its meaning. Figures
     and unread files are for people and not read again.
 
     Raises:

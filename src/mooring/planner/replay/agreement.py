@@ -134,7 +134,7 @@ def _same_gate_messages(recorded: Any, answered: Any) -> bool:
 def _only_blocks_reordered(recorded: Any, answered: Any) -> bool:
     """Tell whether two memory state files differ in the order of some container's blocks and in nothing else.
 
-    Checksums cover the text, and so the order: they are looked at only where the order is the same.
+    Checksums cover the text, and so the order: they are compared only where the order is the same.
     """
     try:
         left, right = _memory_parts(recorded), _memory_parts(answered)

@@ -75,7 +75,7 @@ def resizing_of(pod: Pod, container: str, asked: Iterable[Wanted]) -> Resizing:
 
 
 def _only_container(pod: Pod, resource: str) -> str:
-    # Regular init containers have ended when somebody resizes a pod that runs.
+    # Regular init containers have ended when a running pod is resized.
     names = [one.name for one in pod.containers if one.kind is not ContainerKind.INIT]
     if len(names) == 1:
         return names[0]

@@ -52,7 +52,7 @@ class ResizeAnswer:
     before: Mapping[str, Placement] = field(default_factory=dict)
     """What each container has."""
     answer: Resize | None = None
-    """None when the pod does not run: then nobody can be asked."""
+    """None when the pod does not run."""
     after: Kubelet | None = None
     """The kubelet after the resize."""
     reason: Reason | None = None
@@ -83,7 +83,7 @@ class ResizeAnswer:
 
     @property
     def standing(self) -> Answer | None:
-        """The answer for the pod's admission; None when nobody was there to ask."""
+        """The answer for the pod's admission; None when no kubelet runs."""
         return next((one for one in self.plan.answers if one.pod.uid == self.pod.uid), None)
 
 

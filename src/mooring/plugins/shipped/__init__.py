@@ -1,1 +1,1 @@
-"""Plugins that come with Mooring. Each is an entry point of the group ``mooring.cpu_plugins``, as everybody's."""
+"""Plugins that come with Mooring. Each is an entry point of the group ``mooring.cpu_plugins``, like every plugin."""

@@ -6,7 +6,7 @@ out both to one container, and counts by an average that gives CPUs twice or tea
 ``cpu_core`` and ``cpu_atom``, by capacity, by clock.
 
 With more than two kinds the fastest is performance, and all others are efficiency: pods get the faster of these first,
-the system the slowest (the low-power cores of an Intel Core Ultra lie outside of the L3). Where nobody can tell which
+the system the slowest (the low-power cores of an Intel Core Ultra lie outside of the L3). Where it is unknown which
 kind is faster, there is one kind for all.
 """
 

@@ -1,4 +1,4 @@
-"""CPUs first: with best-effort, the CPU manager's preferred NUMA nodes win over a merge that nobody prefers.
+"""CPUs first: with best-effort, the CPU manager's preferred NUMA nodes win over a merge that is not preferred.
 
 When CPUs fit on one NUMA node and a device or memory only on another, best-effort takes a wider or foreign set and
 counts it as not preferred; CPUs may then lie far from their own memory although they could have been together. The

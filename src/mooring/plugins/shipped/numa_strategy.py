@@ -75,7 +75,7 @@ class NUMAStrategy:
         yield from islice(combinations(sorted(free, key=lambda node: -levels[node]), size), _TRIED)
 
     def _level(self, request: CPURequest, node: int) -> Fraction:
-        """Return the share of a NUMA node's CPUs that somebody has; negative where the emptiest is due."""
+        """Return the share of a NUMA node's CPUs that is assigned; negative where the emptiest is due."""
         machine = request.machine
         all_here = machine.numa[node] - machine.reserved
         taken = all_here - request.shared

@@ -65,7 +65,7 @@ def annotated(pod: PodView | None, annotation: str, container: str) -> str | Non
 def nothing_for(request: CPURequest, annotation: str, value: str, words: Collection[str]) -> Withheld:
     """Withhold everything from a pod whose annotation says what there is not.
 
-    To go on as without it would place the pod where its author did not want it, and nobody would hear of it.
+    To ignore it would place the pod where its author did not want it, without a report.
     """
     because = f"{annotation}: {value[:40]!r} is none of {', '.join(words)}"
     return Withheld(request.available, because)

@@ -100,7 +100,7 @@ def _printable(value: object) -> object:
 
 
 _MOST_NODES = 64
-"""NUMA nodes up to which distances are shown: more rows than that nobody reads."""
+"""NUMA nodes up to which distances are shown: more rows than that are not readable."""
 
 
 def _pods_sentence(report: ReportView) -> str:
@@ -198,7 +198,7 @@ _BLUE, _SKY = OWNER_COLOURS[0], OWNER_COLOURS[4]
 
 
 def style_text() -> str:
-    """Return everything that stands in the page's style element."""
+    """Return the content of the page's style element."""
     dark = _variables(DARK, _SKY)
     names = Ground(**{field.name: f"var(--{field.name})" for field in fields(Ground)})
     own = (files("mooring.render.html") / "assets" / "report.css").read_text(encoding="utf-8")

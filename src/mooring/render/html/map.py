@@ -42,7 +42,7 @@ class MapDrawing:
         return max(1.0, min(_LARGEST_SCALE, _FORMS[self.name] / max(self.layout.width, 1)))
 
     def numa_of(self, box: PlacedBox) -> int | None:
-        """Return the NUMA node whose figures stand in a box."""
+        """Return the NUMA node whose figures a box shows."""
         labels = box.view.labels
         return next((label.id for label in labels if label.kind is BoxKind.NUMA and label.id is not None), None)
 

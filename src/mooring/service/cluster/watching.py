@@ -42,7 +42,7 @@ class _List(msgspec.Struct):
 class Pages:
     """The objects of a collection, one page after another; they are asked for as they are taken.
 
-    Objects are handed over as they came, undecoded: whoever reads them takes what it needs of a hundred thousand.
+    Objects are handed over as they came, undecoded: a reader decodes what it needs of a hundred thousand.
     Iterating raises a :class:`ClusterError` when a request fails.
     """
 
