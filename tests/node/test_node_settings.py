@@ -141,10 +141,9 @@ def test_policy_none_takes_no_options() -> None:
     assert cpu_error(kubelet) == "new none policy error: None policy: received unsupported options=map[a:x z:1]"
 
 
-def test_policy_none_needs_no_topology() -> None:
-    info = replace(machine(), num_cores=0)
-    assert settings_of(KubeletConfig(), info).topology is None
-    found = refusal(amount("1"), info)
+@pytest.mark.parametrize("kubelet", [KubeletConfig(), KubeletConfig(cpu_manager_policy="other"), amount("1")])
+def test_a_machine_without_cpus_stops_the_kubelet_whatever_the_policy(kubelet: KubeletConfig) -> None:
+    found = refusal(kubelet, replace(machine(), num_cores=0))
     assert found == StartRefusal("cpuManager", "could not detect number of cpus")
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from mooring.core.config import MooringConfig
+from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.machine import Finding
 from mooring.discovery.compact import parse_compact
@@ -95,6 +96,19 @@ def test_a_throttling_factor_is_a_share(factor: float, text: str) -> None:
     expected = f"memoryThrottlingFactor {text} must be greater than 0 and less than or equal to 1.0"
     assert refusal("1.37", {"memoryThrottlingFactor": factor}) == expected
     assert refusal("1.31", {"memoryThrottlingFactor": factor}) == expected
+
+
+@pytest.mark.parametrize("policy", ["none", "other", "static"])
+@pytest.mark.parametrize("release", RELEASE_NAMES)
+def test_a_machine_without_cpus_stops_each_release_that_reads_it(release: str, policy: str) -> None:
+    config = KubeletConfig(cpu_manager_policy=policy, system_reserved={"cpu": "1"})
+    info = replace(MACHINE.info, num_cores=0)
+    found = build_settings(config, MooringConfig(release=RELEASES[release]), info)
+    if release == "1.31" and policy != "static":
+        expected = None if policy == "none" else 'unknown policy: "other"'
+    else:
+        expected = "could not detect number of cpus"
+    assert (found.message if isinstance(found, StartRefusal) else None) == expected
 
 
 def test_every_later_field_is_one_of_the_newest_release() -> None:

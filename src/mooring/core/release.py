@@ -40,6 +40,7 @@ class ReleaseRules:
     violating_hints_accepted: bool = False
     memory_file_compared_by_number: bool = False
     best_effort_memory_policy_unknown: bool = False
+    machine_not_read_for_policy_none: bool = False
     pod_resources_unknown: bool = False
     gates_checked_after_decoding: bool = False
     default_pod_sysctls_unknown: bool = False

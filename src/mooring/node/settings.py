@@ -65,7 +65,7 @@ class Settings:
     gates: FeatureGates
     reservation: Reservation
     topology: Topology | None
-    """None when the machine's CPUs cannot be made out and no policy needs them."""
+    """None when the machine's CPUs cannot be made out, and a kubelet up to 1.31 does not need them."""
     numa: NUMAInfo
     topology_policy: str
     pod_scope: bool
@@ -243,6 +243,9 @@ def _cpu_policy(
     facts: CPUFacts,
 ) -> StaticPolicy | str | None:
     """Build the CPU manager's policy: the policy, the kubelet's error, or None for policy ``none``."""
+    # Up to v1.31 only the static policy reads the machine (rule machine-not-read-for-policy-none).
+    if isinstance(topology, str) and not mooring.release.rules.machine_not_read_for_policy_none:
+        return topology
     if config.cpu_manager_policy == "none":
         options = config.cpu_manager_policy_options
         if options:
