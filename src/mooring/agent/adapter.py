@@ -134,7 +134,7 @@ class RuntimeAdapter:
     def lost(self, answer: LostAnswer) -> None:
         """Put right what an answer that did not arrive should have made true.
 
-        After a lost connection there is nothing to do: the next Synchronize tells everything anew.
+        After a lost connection there is nothing to do: the next Synchronize tells everything again.
         """
         told, self._told = self._told, frozenset()
         if answer.loss is not Loss.CLOSED and told:

@@ -80,7 +80,7 @@ class Agent:
         self._closing = ExitStack()
         self._stopping = StopSignal()
         self.failure: BaseException | None = None
-        """What the plugin's thread died of, or why the agent must not go on."""
+        """What the plugin's thread died of, or why the agent must not continue."""
         with ExitStack() as opened:
             store = Store(Path(options.state_dir))
             store.check()
@@ -154,7 +154,7 @@ class Agent:
 
     @property
     def is_over(self) -> bool:
-        """Whether the connection to the runtime has ended for good, or the agent must not go on."""
+        """Whether the connection to the runtime has ended for good, or the agent must not continue."""
         return self.failure is not None or (self._thread.ident is not None and not self._thread.is_alive())
 
     def start(self) -> None:

@@ -156,7 +156,7 @@ def _of_kubelet(options: AgentOptions, flags: KubeletFlags | None) -> tuple[dict
 
 
 def refuse_kubelet_beside(path: str, flags: KubeletFlags) -> None:
-    """Refuse to go on beside a kubelet that came while the agent ran; files that cannot be read are left to it.
+    """Refuse to continue beside a kubelet that came while the agent ran; files that cannot be read are left to it.
 
     Args:
         path: the file of the node's kubelet that was named to the agent, or an empty text.
@@ -239,7 +239,7 @@ def _merged(of_kubelet: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str
 
 
 def _unreachable(options: AgentOptions, path: str) -> list[Finding]:
-    """Say what is asked for and cannot be had without an API server."""
+    """Say what is requested and cannot be had without an API server."""
     if options.kubeconfig:
         return []
     found = []

@@ -54,7 +54,7 @@ class ConfigurationWatch:
         Args:
             current: the configuration.
             load: reads the files again, as at the start; raises InputError.
-            accepts: says why the engine cannot go on with a configuration, or nothing; asked on a copy.
+            accepts: says why the engine cannot continue with a configuration, or nothing; asked on a copy.
             take_up: lets it be in force, or says why it is not after all: the state may have changed since.
             clock: seconds that only go forward.
         """
@@ -70,7 +70,7 @@ class ConfigurationWatch:
         self._asked = False
 
     def ask(self) -> None:
-        """Read the files at the next poll whether they have changed or not, as SIGHUP asks for."""
+        """Read the files at the next poll whether they have changed or not, as SIGHUP requests."""
         self._asked = True
 
     def poll(self) -> Reload | None:
@@ -102,7 +102,7 @@ class ConfigurationWatch:
             return self._refused(refusal)
         self.current, self.refusal = new, ""
         self.generation += 1
-        # A file that is named anew has never been checked.
+        # A file that is named again has never been checked.
         self._seen = self._last = signature(new)
         return Reload(new)
 

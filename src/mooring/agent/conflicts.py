@@ -1,8 +1,8 @@
 """Programs of this node beside which the agent cannot run: a kubelet that manages CPUs itself, and another agent.
 
 **The kubelet.** The shipped unit starts the agent before the kubelet, so that at a boot there is no kubelet to ask; and
-a kubelet can be restarted with other flags at any time. The agent then goes on, reads its files anew, or ends. A check
-costs two small files while the kubelet is the same.
+a kubelet can be restarted with other flags at any time. The agent then continues, reads its files again, or ends. A
+check costs two small files while the kubelet is the same.
 
 **Another agent.** Two agents that both set the CPUs of a container make the runtime fail every creation ("both tried to
 set CPU pinning", containerd/nri pkg/adaptation/result.go). Their state folders may differ; the runtime's socket is the
@@ -53,7 +53,7 @@ class KubeletCheck:
     """Result of a check of the kubelet."""
 
     conflict: InputError | None = None
-    """Why kubelet and agent cannot go on beside each other."""
+    """Why kubelet and agent cannot continue beside each other."""
     is_told_otherwise: bool = False
     """Whether its flags say other things about the node than those with which the configuration was read."""
     embedding: str = ""
@@ -209,7 +209,7 @@ class NodeLock:
         socket = Path(os.path.realpath(self._socket))
         folder = socket.parent
         if self._folder >= 0 and not os.path.samestat(folder.stat(), os.fstat(self._folder)):
-            # The runtime has made its folder anew.
+            # The runtime has made its folder again.
             self._let_go()
         if self._folder < 0:
             self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

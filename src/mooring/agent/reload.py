@@ -89,7 +89,7 @@ def _gates(configuration: AgentConfiguration) -> PodGates:
 
 
 def engine_refusal(kubelet: Kubelet, new: AgentConfiguration) -> str:
-    """Return why the engine cannot go on with another configuration; an empty text when it can.
+    """Return why the engine cannot continue with another configuration; an empty text when it can.
 
     It is started on the present state as a kubelet would be, and every active pod is admitted again, under the old
     configuration and under the new one: with the new one no pod may be refused or placed elsewhere that is not with the
@@ -155,7 +155,7 @@ def _kept(before: Mapping[_Holder, object], after: Mapping[_Holder, object]) -> 
 
 def concerns_engine(old: AgentConfiguration, new: AgentConfiguration) -> bool:
     """Return whether a change is one that the engine must accept."""
-    # Plugins are made anew even of the same settings, so that one that was given up is asked again.
+    # Plugins are made again even of the same settings, so that one that was given up is asked again.
     return (old.kubelet, old.mooring) != (new.kubelet, new.mooring) or bool(new.mooring.plugins.plugins)
 
 
@@ -198,6 +198,6 @@ def _reconfigured(state: AgentState, new: AgentConfiguration, now: Moment) -> Ag
     found = reconfigured(state, new.kubelet, new.mooring)
     if isinstance(found, StartRefusal):
         return found
-    # What only memory knew of releases begins anew, as after a restart.
+    # What only memory knew of releases starts again, as after a restart.
     after = found.state
     return releases_resumed(replace(after, kubelet=after.kubelet.at(now)))

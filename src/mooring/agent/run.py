@@ -59,7 +59,7 @@ def run_agent(
     Args:
         asked: the command line.
         environment: the process's by default.
-        publish: starts the publisher, where the configuration asks for one.
+        publish: starts the publisher, where the configuration requests one.
         given: the session of a plugin that the runtime started, registered.
 
     Raises:
@@ -143,7 +143,7 @@ def _reloaded(agent: Agent, environment: Mapping[str, str]) -> None:
 
 @contextmanager
 def _signals(asks: _Asks) -> Iterator[None]:
-    """Take signals as requests: to stop, and to read the configuration anew."""
+    """Take signals as requests: to stop, and to read the configuration again."""
 
     def ending(_number: int, _frame: FrameType | None) -> None:
         asks.stop.set()

@@ -147,7 +147,7 @@ def _listed(node: Node, _asked: Message) -> dict[str, Any]:
 
 
 def _one(node: Node, asked: Message) -> dict[str, Any] | None:
-    """Return the pod that was asked for; None when no active pod has its name."""
+    """Return the pod that was requested; None when no active pod has its name."""
     wanted = _name(asked)
     pods = list_message(node).pod_resources
     found = next((pod for pod in pods if (pod.namespace, pod.name) == wanted), None)

@@ -71,7 +71,7 @@ class Startup:
 
     configuration: AgentConfiguration
     load: Callable[[], AgentConfiguration]
-    """Reads the configuration anew."""
+    """Reads the configuration again."""
     machine: Machine
     cgroups: CGroups
     node: str

@@ -3,7 +3,7 @@
 What Go does and others do not: member names match in any case when no member has the exact name; of several
 equal names the last one wins, but maps are added to; unknown members are passed over; null empties maps,
 slices and pointers and leaves all else as it was; a value of a wrong type is remembered (the first one) while
-decoding goes on with the rest.
+decoding continues with the rest.
 
 Source: encoding/json of Go (decode.go, encode.go) as built into kubelet v1.37.1; spec: state-files.md sections 1 and 4.
 """

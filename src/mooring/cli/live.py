@@ -1,4 +1,4 @@
-"""``mooring show --live``: the picture of a node, drawn anew while its agent works."""
+"""``mooring show --live``: the picture of a node, drawn again while its agent works."""
 
 from __future__ import annotations
 

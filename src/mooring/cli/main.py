@@ -27,7 +27,7 @@ with lazily():
 
 BAD_INPUT = 2
 DEFECT = 70
-"""Exit code for an error of Mooring itself; the line asks for a report."""
+"""Exit code for an error of Mooring itself; the line requests a report."""
 _INTERRUPTED = 130
 _READER_GONE = 141
 """Exit code when the reader of a pipe went away: not 0, because no reader has the whole answer."""

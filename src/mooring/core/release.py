@@ -1,7 +1,7 @@
 """A kubelet release as the engine knows it: its name, and the rules of older kubelets that it still follows.
 
 The engine's own rules are those of the newest release. What an older kubelet did otherwise is a named rule: a field of
-:class:`ReleaseRules`, off for the newest release. The code beside the rule it changes asks for that name and compares
+:class:`ReleaseRules`, off for the newest release. The code beside the rule it changes reads that name and compares
 no version numbers. Which release follows which rule, with the source, is in :mod:`mooring.releases`, and so are the
 feature gates, policy options and state file formats of each release.
 

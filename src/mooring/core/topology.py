@@ -1,7 +1,7 @@
 """The CPU topology that the kubelet's CPU manager derives from the machine description.
 
 Source: kubelet v1.37.1, pkg/kubelet/cm/cpumanager/topology; spec: topology.md sections 2, 4 and 5. Every mask that an
-algorithm asks for is computed here once, so that the algorithms are operations on integers.
+algorithm needs is computed here once, so that the algorithms are operations on integers.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def why_no_whole_cores(
     Args:
         pod: uid.
         container: name; empty for a whole pod.
-        need: how many CPUs are asked for.
+        need: how many CPUs are requested.
         group: how many CPUs a core has.
         available: how many CPUs are on cores that may be given.
         observer: receives what was found.

@@ -10,7 +10,7 @@ from mooring.core.bits import CPUMask, NUMAMask
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveCPUsCounted:
-    """How many exclusive CPUs a container asks for, before anything is decided."""
+    """How many exclusive CPUs a container requests, before anything is decided."""
 
     pod: str
     container: str
@@ -50,7 +50,7 @@ class CPUHintsAsked:
     reusable: CPUMask
     """CPUs left by init containers (or held by the pod's containers): every hint must hold their nodes."""
     mismatch: bool
-    """Whether nothing is possible because the container holds another number of CPUs than it asks for."""
+    """Whether nothing is possible because the container holds another number of CPUs than it requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class CPUsReleased:
 
     pod: str
     container: str
-    """Empty when the pod is begun anew or has no containers left (defect pod-restart fixed)."""
+    """Empty when the pod is begun again or has no containers left (defect pod-restart fixed)."""
     cpus: CPUMask
     """Empty when the pod's other containers hold them all."""
     held: CPUMask

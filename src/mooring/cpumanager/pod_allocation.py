@@ -71,7 +71,7 @@ def allocate_pod(
 def _restored(
     policy: StaticPolicy, state: CPUState, pod: Pod, need: int, affinity: NUMAMask | None, observer: Observer | None
 ) -> tuple[CPUState, AllocationError | Endless | None]:
-    """Keep what the pod has, complete it, or give it back and begin anew; an error leaves the state as it was."""
+    """Keep what the pod has, complete it, or give it back and start again; an error leaves the state as it was."""
     sets = restored_sets(policy, state, pod, need)
     if sets is not None:
         if observer is not None:

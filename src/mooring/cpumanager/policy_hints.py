@@ -35,7 +35,7 @@ def container_hints(
     """Return the hints for one container; None when it has no opinion.
 
     A container that has an entry already (after a restart of the kubelet) gets hints for just these CPUs; when their
-    number is not what it asks for, nothing is possible. An entry may be an empty set.
+    number is not what it requests, nothing is possible. An entry may be an empty set.
     """
     need = exclusive_cpus(pod, container, policy.gates)
     if need == 0 or policy.gates.leaves_out(pod):

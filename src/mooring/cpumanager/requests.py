@@ -1,4 +1,4 @@
-"""How many exclusive CPUs a container or a pod asks for.
+"""How many exclusive CPUs a container or a pod requests.
 
 Source: kubelet v1.37.1, cpumanager policy_static.go (guaranteedCPUs, podGuaranteedCPUs); spec: cpu-manager.md section
 3.

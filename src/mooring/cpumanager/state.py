@@ -22,7 +22,7 @@ class PreAssignment:
     apply_at: Moment
     """When the delay is over."""
     is_written: bool = False
-    """Whether it is kept in the state file, so that a restart does not begin the delay anew."""
+    """Whether it is kept in the state file, so that a restart does not start the delay again."""
 
     def fits(self, current: CPUMask, baseline: CPUMask) -> bool:
         """Tell whether it is one of a container with these CPUs: it leaves some of them, all of the baseline.

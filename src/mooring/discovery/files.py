@@ -102,7 +102,7 @@ class FolderTree:
 class LiveTree:
     """The running machine. Nothing lies outside its root, so the kernel follows the links.
 
-    Its sysfs can be huge and its /proc changes while we look: only what is asked for is listed.
+    Its sysfs can be huge and its /proc changes while we look: only what is requested is listed.
     """
 
     name = "/"

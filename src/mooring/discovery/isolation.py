@@ -71,7 +71,7 @@ def read_isolation(tree: Tree, online: CPUSet, modes: Modes = no_modes) -> Isola
 
 
 def _service_affinity(tree: Tree) -> CPUSet | None:
-    """Return ``CPUAffinity``: assignments add up, an empty one begins anew; a drop-in of the same name is replaced."""
+    """Return ``CPUAffinity``: assignments add up, an empty one starts again; a drop-in of the same name is replaced."""
     texts = [tree.read(f"{folder}/system.conf") for folder in _SYSTEMD]
     # The main file of the most important folder alone counts; then all drop-ins in the order of their names.
     main = next((text for text in reversed(texts) if text is not None), None)

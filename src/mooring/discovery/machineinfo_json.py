@@ -3,7 +3,7 @@
 Read are the full form and the reduced one of the conformance corpora (only what the managers read), alone or in an
 envelope ``{"name", "note", "info"}``; ``machineInfo`` is taken for ``info``. Unknown members are skipped, null is an
 empty list, as in Go. Written is the full form. Identity of the computer and its disks, file systems and networks are
-neither read nor written: no manager asks for them, and a description without them can be shown to others.
+neither read nor written: no manager reads them, and a description without them can be shown to others.
 """
 
 from __future__ import annotations

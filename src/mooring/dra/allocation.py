@@ -127,7 +127,7 @@ def allocation_for(
         room: what they can give.
 
     Raises:
-        InputError: the claim asks for what only the scheduler can judge, or there is no room.
+        InputError: the claim requests what only the scheduler can judge, or there is no room.
     """
     source = f"claim {claim['metadata']['namespace']}/{claim['metadata']['name']}"
     wanted = claim["spec"].get("devices") or {}

@@ -140,7 +140,7 @@ class ClaimsClient:
 
     def _call(self, method: str, **fields: Any) -> Any:
         request, response = MESSAGES[f"{method}Request"], MESSAGES[f"{method}Response"]
-        # A connection for each call: a kept one goes on failing for a while after the agent has restarted.
+        # A connection for each call: a kept one continues failing for a while after the agent has restarted.
         with grpc.insecure_channel(f"unix:{self._path}", options=_OPTIONS) as channel:
             call: Callable[..., Any] = channel.unary_unary(
                 f"/{SERVICE}/{method}",

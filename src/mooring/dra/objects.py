@@ -32,7 +32,7 @@ class ClaimObjects:
         """Do not connect yet.
 
         Args:
-            open_config: returns the configuration, read anew.
+            open_config: returns the configuration, read again.
         """
         self._open = open_config
         self._lock = Lock()

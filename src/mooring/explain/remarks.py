@@ -44,7 +44,7 @@ def all_remarks(decision: Decision, circumstances: Circumstances) -> list[Reason
 
 
 def _spread(decision: Decision, circumstances: Circumstances, topology: Topology) -> Iterator[Reason]:
-    """Say which container is spread over more NUMA nodes than its number of CPUs asks for, and why."""
+    """Say which container is spread over more NUMA nodes than its number of CPUs requires, and why."""
     reserved = circumstances.settings.cpu.reserved if circumstances.settings.cpu is not None else 0
     for name, placement in decision.containers.items():
         used = len(nodes_of(topology, placement.cpus.mask))
@@ -69,7 +69,7 @@ def _why_spread(circumstances: Circumstances) -> str:
 
 
 def _split_caches(decision: Decision, circumstances: Circumstances, topology: Topology) -> Iterator[Reason]:
-    """Say which container has CPUs under more last-level caches than its number of CPUs asks for."""
+    """Say which container has CPUs under more last-level caches than its number of CPUs requests."""
     cpu = circumstances.settings.cpu
     if cpu is None or not cpu.rules.uncore or len(topology.uncores) < 2:
         return

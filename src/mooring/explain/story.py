@@ -84,7 +84,7 @@ class Opinion:
     groups: tuple[tuple[int, ...], ...]
     """Groups of NUMA nodes that serve memory together."""
     held: bool
-    """Whether it has what it asks for already, or another amount of it."""
+    """Whether it has what it requests already, or another amount of it."""
     nodes: int
     """NUMA nodes that a hint names; 0 when any or none will do."""
     indifferent: bool

@@ -23,7 +23,7 @@ HIDDEN_SIBLINGS = "hiddenSiblingsError"
 
 @dataclass(frozen=True, slots=True)
 class CPUResize:
-    """One container on its way from the CPUs it has to the number it asks for."""
+    """One container on its way from the CPUs it has to the number it requests."""
 
     current: CPUMask
     """CPUs that it has."""
@@ -33,12 +33,12 @@ class CPUResize:
 
     @property
     def is_growth(self) -> bool:
-        """Tell whether it asks for more than it has."""
+        """Tell whether it requests more than it has."""
         return self.need > self.current.bit_count()
 
     @property
     def is_shrink(self) -> bool:
-        """Tell whether it asks for less than it has."""
+        """Tell whether it requests less than it has."""
         return self.need < self.current.bit_count()
 
     @property
@@ -69,7 +69,7 @@ def check_feasible(
         policy: the policy.
         state: before.
         before: the pod with the resources that it has.
-        after: the pod with those that it asks for.
+        after: the pod with those that it requests.
         container: of the latter.
     """
     if after.is_pod_level:

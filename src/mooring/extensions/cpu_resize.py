@@ -102,7 +102,7 @@ def resized_set(
     Args:
         policy: the policy.
         state: before.
-        pod: with the resources that it asks for.
+        pod: with the resources that it requests.
         container: one of its containers.
         affinity: mask of the NUMA nodes of the merged hint; None for no opinion.
         observer: receives what was found.
@@ -168,7 +168,7 @@ def _check_whole_cores(policy: StaticPolicy, state: CPUState, change: CPUResize)
 
 
 def _check_kept(change: CPUResize) -> AllocationError | None:
-    """Guard the rules themselves: nothing that stays may be more than what is asked for."""
+    """Guard the rules themselves: nothing that stays may be more than what is requested."""
     retained = change.kept.bit_count()
     if change.need < retained:
         return AllocationError(

@@ -11,7 +11,7 @@ from mooring.topologymanager.entries import AnyHints
 
 @dataclass(frozen=True, slots=True)
 class CPUsResized:
-    """Which CPUs a container comes to when it asks for another number (KEP-5554)."""
+    """Which CPUs a container comes to when it requests another number (KEP-5554)."""
 
     pod: str
     container: str

@@ -47,7 +47,7 @@ def check_feasible(policy: MemoryPolicy, before: Pod, after: Pod, container: Con
 
 
 def _requests(policy: MemoryPolicy, pod: Pod, container: Container) -> Requests:
-    """Return what a container asks for; nothing where the manager leaves it alone."""
+    """Return what a container requests; nothing where the manager leaves it alone."""
     if pod.qos is not QoS.GUARANTEED or pod.is_pod_level:
         return {}
     requests = container_requests(pod, container, policy.gates)
@@ -55,7 +55,7 @@ def _requests(policy: MemoryPolicy, pod: Pod, container: Container) -> Requests:
 
 
 def grows(policy: MemoryPolicy, state: MemoryState, pod: Pod, container: Container) -> bool:
-    """Tell whether a container asks for more memory than its blocks have."""
+    """Tell whether a container requests more memory than its blocks have."""
     held = state.assignments.get(pod.uid, {}).get(container.name, ())
     requests = _requests(policy, pod, container)
     return any(requests.get(block.type, 0) > block.size for block in held)
@@ -129,14 +129,14 @@ def grown(
     affinity: Hint,
     observer: Observer | None = None,
 ) -> MemoryState | MemoryRefusal:
-    """Return the state with a container's blocks as large as it asks for; the same value where they are.
+    """Return the state with a container's blocks as large as it requests; the same value where they are.
 
     The nodes that it has are used as long as they suffice.
 
     Args:
         policy: the policy.
         state: before.
-        pod: with the resources that it asks for.
+        pod: with the resources that it requests.
         container: one of its containers.
         affinity: the merged hint.
         observer: receives what was found.

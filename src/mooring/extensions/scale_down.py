@@ -4,8 +4,8 @@ The smaller set is decided at once and kept as a pre-assignment; the container's
 containers see nothing of it until the delay is over and the state is reconciled. The delay is a minimum.
 
 After a restart a container can have CPUs that are not of the number that it was granted. A kubelet without KEP-5554
-calls such a container impossible. With it the resize goes on where it was interrupted: a delay is a guaranteed minimum,
-so that one that nothing vouches for begins anew.
+calls such a container impossible. With it the resize continues where it was interrupted: a delay is a guaranteed
+minimum, so that one that nothing vouches for starts again.
 
 No released kubelet does this. Source: KEP-5554, KEP-6122; spec: resize.md section 5.
 """
@@ -121,10 +121,10 @@ def continued(
     now: Moment,
     observer: Observer | None = None,
 ) -> CPUState | None:
-    """Decide after a restart about a release that the state file has; None when it is to be decided anew.
+    """Decide after a restart about a release that the state file has; None when it is to be decided again.
 
-    The first that applies: another boot, or a number that is not the pending one, begin anew; a container that asks
-    for all that it has needs no release; else the delay goes on, and one that is over is applied at the first
+    The first that applies: another boot, or a number that is not the pending one, start again; a container that asks
+    for all that it has needs no release; else the delay continues, and one that is over is applied at the first
     reconciliation.
     """
     pre = state.pre_assignments.get(pod.uid, {}).get(container)
@@ -140,7 +140,7 @@ UNSUPPORTED = "PodFeatureUnsupported"
 
 
 def is_resized(policy: StaticPolicy, state: CPUState, pod: Pod, container: Container) -> bool:
-    """Tell whether a container has another number of CPUs than it asks for, and may have."""
+    """Tell whether a container has another number of CPUs than it requests, and may have."""
     if not policy.resizes:
         return False
     change = change_of(policy, state, pod, container)

@@ -23,7 +23,7 @@ class Kept:
     """What is remembered of an interrupt that was moved, or is about to be."""
 
     name: str
-    """Numbers are given anew when devices come and go; another name is another interrupt."""
+    """Numbers are given again when devices come and go; another name is another interrupt."""
     original: CPUSet
     """What it might use before."""
     ours: tuple[CPUSet, ...]
@@ -37,7 +37,7 @@ class Memory:
     kept: Mapping[int, Kept] = field(default_factory=dict)
     """By number. Survives the agent."""
     alone: Mapping[int, str] = field(default_factory=dict)
-    """Number and name of interrupts that another program has moved since. An agent that starts anew takes what it finds
+    """Number and name of interrupts that another program has moved since. A restarted agent takes what it finds
     for their own affinity."""
 
 
@@ -132,7 +132,7 @@ def _original(one: Interrupt, memory: Memory, beginning: CPUSet | None) -> CPUSe
     known = memory.kept.get(one.number)
     if known is not None and known.name == one.name and one.allowed in known.ours:
         return known.original
-    # A device that was set up anew has its interrupts where new ones begin, often under their old numbers.
+    # A device that was set up again has its interrupts where new ones begin, often under their old numbers.
     if one.number != NEW and one.allowed == beginning:
         moved = memory.kept.get(NEW)
         return moved.original if moved is not None and one.allowed in moved.ours else one.allowed

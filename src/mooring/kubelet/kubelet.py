@@ -84,7 +84,7 @@ class Kubelet:
     cpu_file: DeferredText | str | None = field(repr=False)
     memory_file: DeferredText | str | None = field(repr=False)
     requests: Requests | None = field(default=None, compare=False, repr=False)
-    """Carried along so that sums are not added up for each pod anew; of no use once other pods are active."""
+    """Carried along so that sums are not added up for each pod again; of no use once other pods are active."""
     containers: ContainerIDs = field(default_factory=dict, compare=False, repr=False)
     """See :class:`StateTexts`."""
 

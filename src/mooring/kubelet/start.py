@@ -111,7 +111,7 @@ def restart_kubelet(kubelet: Kubelet, config: KubeletConfig | None = None, boot:
     Args:
         kubelet: before.
         config: the configuration from here on; None leaves it as it was.
-        boot: of the machine, when that starts again too; time since boot begins anew.
+        boot: of the machine, when that starts again too; time since boot starts again.
     """
     start = start_kubelet(kubelet.info, config or kubelet.settings.config, kubelet.mooring, kubelet.files)
     if start.kubelet is None:

@@ -13,7 +13,7 @@ Sources:
         kubelet v1.34.4, cpumanager and memorymanager policy_static.go; spec: releases.md sections 7 and 8.
     allocated resources: Kubernetes API v1.37, ``containerStatuses[].allocatedResources`` (requests),
         ``containerStatuses[].resources`` (what is set up) and the same two fields of the status for pod-level
-        resources. After a resize ``spec`` has what is wanted, and the kubelet goes on with what it allocated until it
+        resources. After a resize ``spec`` has what is wanted, and the kubelet continues with what it allocated until it
         accepts the resize: that is what it counts when another pod comes.
 """
 
@@ -105,7 +105,7 @@ _REMEDY = f"write a whole number of seconds from 0 to {LONGEST_SCALE_DOWN}"
 def scale_down_grace(
     spec: Mapping[str, Any], annotations: Mapping[str, str], gates: PodGates, *, stored: bool
 ) -> int | None:
-    """Return the seconds that a pod asks for; None when it says nothing. The field comes before the annotation.
+    """Return the seconds that a pod requests; None when it says nothing. The field comes before the annotation.
 
     Args:
         spec: of the pod.

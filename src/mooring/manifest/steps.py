@@ -72,7 +72,7 @@ def _resizable(fields: Mapping[str, Any], part: str) -> ResourceList:
 
 
 def resized_pod(pod: Pod, asked: Resizing, gates: PodGates) -> Pod:
-    """Return a pod with the resources that are asked for.
+    """Return a pod with the resources that are requested.
 
     Args:
         pod: as it is.

@@ -121,7 +121,7 @@ def _table(total: int, kept: int, huge: int) -> MemoryTable:
 def wrapped_nodes(nodes: Mapping[int, NUMANodeState]) -> tuple[int, ...]:
     """Return the NUMA nodes of which more is reserved, or bound in huge pages, than they have.
 
-    The kubelet goes on with what its unsigned subtraction leaves, a number beyond all memory.
+    The kubelet continues with what its unsigned subtraction leaves, a number beyond all memory.
     """
     return tuple(
         node for node, state in nodes.items() if any(table.allocatable > table.total for table in state.memory.values())

@@ -1,4 +1,4 @@
-"""How much memory of each type a container or a pod asks for.
+"""How much memory of each type a container or a pod requests.
 
 Source: kubelet v1.37.1, memorymanager policy_static.go (getRequestedResources, getPodRequestedResources); spec:
 memory-manager.md section 4.
@@ -19,7 +19,7 @@ Requests = Mapping[str, int]
 
 
 def container_requests(pod: Pod, container: Container, gates: PodLevelGates) -> Requests | str:
-    """Return what a container asks for, or the kubelet's error text; zero amounts are kept.
+    """Return what a container requests, or the kubelet's error text; zero amounts are kept.
 
     In a pod that takes the path of KEP-5526 only containers with requests equal to limits get memory of their own.
     """
@@ -40,9 +40,9 @@ def _amounts(resources: ResourceList) -> Requests | str:
 
 
 def pod_requests(pod: Pod, gates: PodLevelGates) -> Requests | str:
-    """Return what a whole pod asks for at once, or the kubelet's error text.
+    """Return what a whole pod requests at once, or the kubelet's error text.
 
-    Without KEP-5526 it is, for each type that an app container asks for, the larger of what runs together: apps and
+    Without KEP-5526 it is, for each type that an app container requests, the larger of what runs together: apps and
     sidecars, or an init container beside the sidecars started before it.
     """
     if gates.manages(pod) and pod.resources is not None:

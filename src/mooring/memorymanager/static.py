@@ -81,7 +81,7 @@ def allocate(
         observer: receives what was found.
     """
     # 1-3. Only Guaranteed pods, no pod-level pods without both gates, only containers that request memory. Up to
-    # v1.36 a container of a pod-level pod may ask for none (rule empty-memory-request-is-served; spec: releases.md
+    # v1.36 a container of a pod-level pod may request none (rule empty-memory-request-is-served; spec: releases.md
     # section 5).
     if pod.qos is not QoS.GUARANTEED or policy.gates.leaves_out(pod):
         return MemoryAllocated(state, reusable)
@@ -110,7 +110,7 @@ def _pinned(
     affinity: Hint,
     observer: Observer | None,
 ) -> MemoryAllocated | MemoryRefusal:
-    """Serve a container that asks for memory."""
+    """Serve a container that requests memory."""
     # 5. Existing blocks are kept.
     existing = state.assignments.get(pod.uid, {}).get(container.name)
     if existing is not None:

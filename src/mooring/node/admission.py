@@ -76,7 +76,7 @@ class Admission:
     """Whether stale state may be removed; not while the kubelet starts."""
     observer: Observer | None
     now: Moment = field(default_factory=Moment)
-    """Scale-down delays that begin anew begin now."""
+    """Scale-down delays that start again begin now."""
     failures: list[PluginFailed] = field(default_factory=list)
     """Plugins that failed while they took part."""
     hints: dict[str, ResourceHints] = field(default_factory=dict)

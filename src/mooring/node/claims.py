@@ -119,7 +119,7 @@ def claimable(node: Node) -> int:
 
 
 def _kept(held: HeldClaim, asked: Claim) -> ClaimDecision:
-    """Keep what a claim has, if that is what is asked for."""
+    """Keep what a claim has, if that is what is requested."""
     wanted = {(share.device, share.request): share for share in asked.shares}
     same = wanted.keys() == {(share.device, share.request) for share in held.shares} and all(
         share.cpus.bit_count() == wanted[share.device, share.request].count

@@ -103,7 +103,7 @@ class ResizeAccepted:
 
 @dataclass(frozen=True, slots=True)
 class ResizeRefused:
-    """A pod did not get the other resources that it asks for."""
+    """A pod did not get the other resources that it requests."""
 
     uid: str
     reason: str

@@ -25,7 +25,7 @@ _WORDS: Final = {"true": True, "false": False}
 
 
 def asks_to_mix(annotations: Mapping[str, str], name: str) -> bool:
-    """Tell whether a container asks for the pool besides its own CPUs; its own annotation wins over the pod's.
+    """Tell whether a container requests the pool besides its own CPUs; its own annotation wins over the pod's.
 
     A value that is no answer requests nothing: the caller of a running node cannot refuse it.
 
@@ -68,7 +68,7 @@ mean poll?
 def is_mixed(settings: Settings, pod: Pod, container: Container, held: int, claimed: int = 0) -> bool:
     """Tell whether a container may run in the shared pool besides its own CPUs.
 
-    A container that shares CPUs of its pod's own is not one of them: those are all that the pod asked for.
+    A container that shares CPUs of its pod's own is not one of them: those are all that the pod requested.
 
     Args:
         settings: with or without the extension.

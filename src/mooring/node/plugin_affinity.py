@@ -83,7 +83,7 @@ def _with_hints(asked: AffinityAsked, merged: Merged) -> Merged:
 def _wanted(
     plugins: PluginHost, policy: StaticPolicy | None, providers: Providers, pod: Pod, container: str
 ) -> CPUsWanted | None:
-    """Return what plugins are asked for hints about; None for who needs no CPUs of its own, or has them."""
+    """Return the request about which plugins give hints; None for one that needs no CPUs or has them."""
     if policy is None or pod.uid in providers.cpu.pods or policy.gates.leaves_out(pod):
         return None
     held = providers.cpu.assignments.get(pod.uid, {})

@@ -2,7 +2,7 @@
 
 Source: kubelet v1.37.1, removeStaleState of both managers and topologymanager scope_*.go; spec: cpu-manager.md
 sections 10 and 11, memory-manager.md section 6, topology-manager.md sections 3 and 4. CPUs of containers that a restart
-finds in the middle of a resize are asked for by the rules of the extension (spec: resize.md section 5.3).
+finds in the middle of a resize are requested by the rules of the extension (spec: resize.md section 5.3).
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def check_feasible(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -
         settings: of the node.
         cpu: the CPU manager's state.
         before: the pod with the resources that it has.
-        after: the pod with those that it asks for.
+        after: the pod with those that it requests.
     """
     gates, guaranteed = settings.gates, before.qos is QoS.GUARANTEED
     if before.resources != after.resources and not gates[POD_LEVEL]:
@@ -103,7 +103,7 @@ class ResizeAdmission:
     before: Pod
     """With the resources that it has."""
     pod: Pod
-    """With the resources that it asks for."""
+    """With the resources that it requests."""
     providers: Providers
     now: Moment
     observer: Observer | None = None
@@ -174,7 +174,7 @@ class ResizeAdmission:
         if policy is None or not policy.resizes:
             return None
         if not self._asks_for_other_cpus(container):
-            # A delay that runs for it goes on: only a request for this container begins it anew.
+            # A delay that runs for it continues: only a request for this container begins it again.
             return None
         hint, state = self.stored.get(container.name, NO_AFFINITY), self.providers.cpu
         found = cpu_resize.resized_set(policy, state, self.pod, container, hint.mask, self.observer)

@@ -45,7 +45,7 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
 
     Args:
         node: the node, at the present moment.
-        pod: the pod with the resources that it asks for.
+        pod: the pod with the resources that it requests.
         observer: receives what was found.
 
     Raises:

@@ -93,7 +93,7 @@ def check_amounts(
     """Make the same check with sums that are known, for who asks about many pods one after another.
 
     Args:
-        wanted: what the pod asks for (:func:`pod_requests`).
+        wanted: what the pod requests (:func:`pod_requests`).
         used: what the pods admitted before it request together (:func:`total_requests`).
         running: how many pods these are.
         reservation: of the node.

@@ -37,7 +37,7 @@ class Question:
     """To be admitted, in order."""
     active: tuple[Pod, ...] = ()
     """Pods that run already; they are admitted again at the start. What they hold of devices is in the device manager's
-    own checkpoint, which is not read: devices are given to them anew."""
+    own checkpoint, which is not read: devices are given to them again."""
     files: StateTexts = field(default_factory=StateTexts)
     """Texts of existing state files."""
     devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)

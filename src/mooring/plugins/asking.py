@@ -34,7 +34,7 @@ Understand = Callable[[object], T]
 
 
 class BadAnswerError(Exception):
-    """An answer that is not of the kind that is asked for; the message is a sentence about it."""
+    """An answer that is not of the kind that is requested; the message is a sentence about it."""
 
 
 @dataclass(slots=True)

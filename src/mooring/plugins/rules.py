@@ -26,7 +26,7 @@ def kubelet_choice(
     Args:
         request: says for which machine and with which policy options.
         cpus: to choose from.
-        need: how many; all that the request asks for when it is left out.
+        need: how many; all that the request requests when it is left out.
         kept: CPUs beside which they are chosen.
         exact: with the defects of the kubelet, as it is configured.
 
@@ -45,7 +45,7 @@ def kubelet_choice(
 
 
 def is_whole(request: CPURequest, cpus: CPUSet) -> bool:
-    """Tell whether CPUs are whole cores where the policy option full-pcpus-only asks for it."""
+    """Tell whether CPUs are whole cores where the policy option full-pcpus-only requires it."""
     if not _needs_whole_cores(request):
         return True
     topology = request.machine.topology
@@ -58,7 +58,7 @@ def _needs_whole_cores(request: CPURequest) -> bool:
 
 
 def can_hold(request: CPURequest, cpus: CPUSet) -> bool:
-    """Tell whether some CPUs are enough for a request, in whole cores where the policy option asks for it."""
+    """Tell whether some CPUs are enough for a request, in whole cores where the policy option requires it."""
     if not _needs_whole_cores(request):
         return len(cpus) >= request.need
     return cores_of(_cores_within(request, cpus), request.need) is not None

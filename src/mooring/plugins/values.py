@@ -88,7 +88,7 @@ class CPURequest:
     siblings: CPUSet = field(default_factory=CPUSet)
     """CPUs that plugins withheld as siblings (:attr:`Withheld.as_siblings`)."""
     holders: Callable[[], tuple[Holder, ...]] = field(repr=False, default=tuple)
-    """Who has CPUs of its own now; made when it is asked for."""
+    """Who has CPUs of its own now; made when it is requested."""
 
 
 @dataclass(frozen=True, slots=True)

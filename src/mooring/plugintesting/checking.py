@@ -48,7 +48,7 @@ def check_plugin(
     """Run a plugin through random courses of pods on machines, in both placements.
 
     The rules: every answer counts (none is of a wrong kind or breaks what the host promises, and nothing is raised);
-    the same question has the same answer, also from a plugin that was made anew; no question takes longer than the
+    the same question has the same answer, also from a plugin that was made again; no question takes longer than the
     budget of processor time; a restart on the node's own state refuses and moves no pod; a list of waiting pods
     stays complete. The courses are the same in every run.
 

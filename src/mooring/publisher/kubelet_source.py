@@ -85,7 +85,7 @@ class KubeletSource:
             root: the kubelet's root directory.
             load: reads machine and configuration.
             kubelet: its API.
-            socket: of the API; a new one means that the kubelet has started anew, and may have another configuration.
+            socket: of the API; a new one means that the kubelet has started again, and may have another configuration.
             names: asks the API server which pod has which uid.
             clock: seconds that only go forward.
             pause: waits for a number of seconds.

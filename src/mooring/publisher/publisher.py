@@ -258,7 +258,7 @@ class PublisherMetrics(Collector):
         """Count nothing itself.
 
         Args:
-            counts: of the publisher, which goes on changing them.
+            counts: of the publisher, which continues changing them.
             clock: the publisher's, seconds.
         """
         self._counts, self._clock = counts, clock

@@ -1,4 +1,4 @@
-"""A decision as a picture: NUMA nodes as columns, one row for each thing that was asked for.
+"""A decision as a picture: NUMA nodes as columns, one row for each thing that was requested.
 
 The values here say what is drawn; :mod:`mooring.render.decision_svg` draws them. Every mark has a sign besides its
 colour.
@@ -140,7 +140,7 @@ def _verdict(chapter: Chapter, topology: Topology | None) -> str:
 
 
 def _opinion_rows(opinion: Opinion, nodes: Sequence[int]) -> Iterator[DecisionRow]:
-    """Yield one row for each type that was asked for; the types of memory share their hints."""
+    """Yield one row for each type that was requested; the types of memory share their hints."""
     for kind, need in opinion.need.items():
         cells = []
         for node in nodes:

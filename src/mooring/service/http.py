@@ -4,7 +4,7 @@ Health, metrics and status are pages: a GET, a document, and the connection is c
 application of its own. Both run on uvicorn (:mod:`mooring.service.connections`), which is imported when the first
 client connects: until then a listener costs a thread that waits.
 
-No client can keep others out, however many connect and however slowly they go on: every connection has a time for each
+No client can keep others out, however many connect and however slow they are: every connection has a time for each
 part of a request, and where there are too many, the one that has waited longest for its request is cut.
 """
 

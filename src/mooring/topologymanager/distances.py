@@ -1,4 +1,4 @@
-"""Comparing masks: the narrower one, then the closer one where that is asked for, then the smaller number.
+"""Comparing masks: the narrower one, then the closer one where that is requested, then the smaller number.
 
 Source: kubelet v1.37.1, topologymanager numa_info.go and policy.go; spec: topology-manager.md section 3.
 """
@@ -14,7 +14,7 @@ from mooring.core.errors import KubeletCrashError
 
 @dataclass(frozen=True, slots=True)
 class NUMAInfo:
-    """The NUMA nodes of the machine and, where they were asked for, their distances."""
+    """The NUMA nodes of the machine and, where they were requested, their distances."""
 
     nodes: NUMAMask
     """Mask of all nodes of the description, CPU-less ones too: the default mask."""

@@ -27,7 +27,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """All hints of one resource, kept by what merging asks for instead of one object a hint.
+    """All hints of one resource, kept by what merging requests instead of one object a hint.
 
     A list without any hint means "impossible". The order of the kubelet's list is by size and then lexicographic;
     iteration restores it.

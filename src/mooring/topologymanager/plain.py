@@ -148,7 +148,7 @@ def _in_fields(hint: Any) -> Any:
 
 
 def _grouped(hints: Sequence[Mapping[str, Any]]) -> Hints:
-    """Group hints by what merging asks for.
+    """Group hints by what merging requests.
 
     Lists and a table of masks, because at 8 NUMA nodes a list has 255 hints and their conversion is most of a merge.
     """

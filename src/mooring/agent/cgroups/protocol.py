@@ -123,7 +123,7 @@ class CGroups(Protocol):
 
 
 def shows(found: Cpuset, wanted: WriteCPUSet) -> bool:
-    """Tell whether what is in effect is what is wanted; an empty set asks for nothing."""
+    """Tell whether what is in effect is what is wanted; an empty set requests nothing."""
     return (not wanted.cpus or found.cpus == wanted.cpus) and (not wanted.mems or found.mems == wanted.mems)
 
 

@@ -1,6 +1,6 @@
 """From a request to its answer, in time: the handler's method, its errors, and what happens when it is late.
 
-A runtime that waits too long gives its plugin up and goes on without it, which would let a container start anywhere. So
+A runtime that waits too long gives its plugin up and continues without it: a container could start anywhere. So
 a request that is not answered within a budget is answered by a thread of its own, while the handler still works
 (:class:`Deadlines`). Either the handler or the clock answers; a :class:`Turn` decides which.
 """

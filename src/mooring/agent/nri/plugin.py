@@ -156,7 +156,7 @@ def run_plugin(
 ) -> None:
     """Serve, and after each loss connect again, with growing pauses, until ``stop`` is set.
 
-    The pause begins anew at a tenth of a second whenever a Synchronize was answered. While no connection is there,
+    The pause starts again at a tenth of a second whenever a Synchronize was answered. While no connection is there,
     runtimes create containers without the plugin; the next Synchronize shows them.
 
     Args:
@@ -240,7 +240,7 @@ class _UpdatesOnly:
     updates: Updates
 
     def configure(self, _config: str, _runtime: str, _version: str) -> frozenset[Event]:
-        # Something must be asked for: none means all. This event is rare and asks for no answer.
+        # Something must be asked for: none means all. This event is rare and requests no answer.
         return frozenset({Event.REMOVE_POD_SANDBOX})
 
     def synchronize(

@@ -98,7 +98,7 @@ class APIPods:
 
     @property
     def misses(self) -> int:
-        """How often a pod was asked for in vain; if it only ever grows, the agent may have another node's name."""
+        """How often a pod was requested in vain; if it only ever grows, the agent may have another node's name."""
         return self._known.misses
 
     def __len__(self) -> int:
@@ -260,7 +260,7 @@ class KnownPods:
 
     @property
     def misses(self) -> int:
-        """How often a pod was asked for in vain."""
+        """How often a pod was requested in vain."""
         with self._changed:
             return self._misses
 

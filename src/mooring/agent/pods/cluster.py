@@ -32,7 +32,7 @@ class ClusterReporter(Protocol):
         """See to it that the node has, or has not, the taint that keeps new pods away."""
 
     def wait_until_tried(self, patience: float) -> bool:
-        """Wait, for ``patience`` seconds at most, until all that was asked for was tried; tell whether it was."""
+        """Wait, for ``patience`` seconds at most, until all that was requested was tried; tell whether it was."""
 
     def stop(self, patience: float) -> None:
         """Write what can be written within ``patience`` seconds, and end."""

@@ -3,7 +3,7 @@
 What is exact and what is not (measured with the real kubelet):
 
 * CPU requests, CPU limits and memory limits come back exactly (:mod:`mooring.agent.pods.quotas`), so a Guaranteed
-  container gets as many exclusive CPUs and as much memory as its pod asks for. What the API server refuses to the
+  container gets as many exclusive CPUs and as much memory as its pod requests. What the API server refuses to the
   memory manager because of how it is written (``0.5Gi``) is accepted here.
 * Containers are known one by one, as they are created. All count as ordinary ones, because nothing tells init
   containers and sidecars apart. An init container that ended is left out, so its CPUs come back to the node but are

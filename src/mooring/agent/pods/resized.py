@@ -2,7 +2,7 @@
 
 The kubelet turns a resize into calls with bare numbers: one call for each resource and container, each with the
 container's full set; the numbers of the other resource are those from before. So what differs from the amounts that the
-pod was granted is what is asked for. Which amounts have these numbers is said by the API server's object where it
+pod was granted is what is requested. Which amounts have these numbers is said by the API server's object where it
 agrees with them, else derived (:mod:`mooring.agent.pods.derive`), which is exact for whole CPUs.
 
 Source: kubelet v1.37.1, kuberuntime (doPodResizeAction); measured with the real kubelet.
@@ -48,7 +48,7 @@ def wanted_pod(obj: Mapping[str, Any], *, source: str, gates: PodGates = DEFAULT
 
 
 def resized(pod: Pod, name: str, asked: LinuxResources, wanted: Pod | None = None) -> Pod | None:
-    """Return the pod with one container's amounts as an update asks for them; None when it changes none.
+    """Return the pod with one container's amounts as an update requests them; None when it changes none.
 
     Pod-level pods are left alone: what a call says of their containers may be the pod's own amounts.
 

@@ -50,7 +50,7 @@ def resolved(
     Args:
         source: None when there is none.
         sandbox: as the runtime tells it.
-        container: the one that is being created, as its client asks for it; None when it is about the pod alone.
+        container: the one that is being created, as its client requests it; None when it is about the pod alone.
         others: the pod's other containers as their client asked for them, in the order of their creation.
         gates: say whether a derived pod's own scale-down delay counts.
 

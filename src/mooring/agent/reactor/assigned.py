@@ -26,7 +26,7 @@ from mooring.node.isolation import Isolation, cpu_isolation, memory_isolation
 from mooring.node.node import numa_of_blocks
 
 ANNOTATION: Final = "mooring/assigned"
-"""A pod with this annotation and the value ``true`` asks for the files."""
+"""A pod with this annotation and the value ``true`` requests the files."""
 ENVIRONMENT: Final = ("MOORING_CPUSET", "MOORING_MEMSET")
 MIXED_ENVIRONMENT: Final = ("MOORING_EXCLUSIVE_CPUS", "MOORING_SHARED_CPUS")
 """What a mixed container finds at its creation, whether it has files or not: it cannot tell its CPUs apart itself."""
@@ -139,7 +139,7 @@ def file_changes(before: AgentState, after: AgentState, on_their_way: Collection
         if kept == says:
             continue
         if one.phase in HAS_CGROUP and one.id not in on_their_way:
-            # The runtime is asked for something else perhaps before it has carried out what it was told.
+            # The runtime may get another request before it has carried out the last one.
             rest.append(write_of(one, wanted.of(one.uid, one.name), Occasion.CHECK))
         rest.append(write)
     rest += [

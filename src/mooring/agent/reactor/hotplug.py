@@ -3,7 +3,7 @@
 The kernel itself removes an offline CPU from every group. In cgroup version 1 it takes it out of ``cpuset.cpus`` of
 every group and never gives it back; in version 2 it leaves that file alone and what is in effect follows. Here an
 offline CPU is in no container's setting, so that what is in effect is what is wanted, and when it is back all groups
-are written anew.
+are written again.
 
 Source: kernel Documentation/admin-guide/cgroup-v1/cpusets.rst section 1.3 and 2.4, and cgroup-v2.rst; for the rest
 :mod:`mooring.node.hotplug`.

@@ -111,7 +111,7 @@ def container_started(state: AgentState, sandbox: PodSandbox, container: Runtime
 def container_updated(
     state: AgentState, sandbox: PodSandbox, container: RuntimeContainer | None = None
 ) -> EventOutcome:
-    """Lift the pod's quota again, which a resize of the kubelet writes anew, and see to the container's cpuset.
+    """Lift the pod's quota again, which a resize of the kubelet writes again, and see to the container's cpuset.
 
     Between the answer and its deed the runtime lets other events pass. Where one of them changed what the container
     should have, the answer was late: its cgroup is corrected now, its record with the next reply.

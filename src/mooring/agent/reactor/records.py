@@ -82,7 +82,7 @@ def believed(told: Setting, record: Setting) -> Setting:
 
     A message is put together before the runtime's turn for it comes, so that it can be older than the last answer
     (containerd 2.1.9 and 2.4.2, read and seen under churn). Where the two differ the record is unknown, and the next
-    reply tells the container anew: to trust the older one could leave a container where it may not be any more.
+    reply tells the container again: to trust the older one could leave a container where it may not be any more.
 
     >>> from mooring.core.cpuset import CPUSet
     >>> few, many = CPUSet.parse("0-3"), CPUSet.parse("0-5")
@@ -94,7 +94,7 @@ def believed(told: Setting, record: Setting) -> Setting:
 
 
 def as_requested(state: AgentState, containers: Iterable[RuntimeContainer]) -> list[RuntimeContainer]:
-    """Return containers of the runtime's record with the resources that their creation asked for, where that is known.
+    """Return containers of the runtime's record with the resources that their creation requested, where that is known.
 
     The record has what the agent made of them: without its quota a Guaranteed container looks like a Burstable one.
     """
@@ -103,7 +103,7 @@ def as_requested(state: AgentState, containers: Iterable[RuntimeContainer]) -> l
 
 
 def messages_of(state: AgentState, sandbox_id: str) -> tuple[RuntimeContainer, ...]:
-    """Return the containers of a sandbox as their creation asked for them, to derive a pod from."""
+    """Return the containers of a sandbox as their creation requested them, to derive a pod from."""
     return tuple(
         RuntimeContainer(one.id, one.sandbox_id, one.name, pid=one.pid, resources=one.asked, cgroups_path=one.cgroup)
         for one in state.containers.values()

@@ -146,7 +146,7 @@ def resize_missed(
 def releases_resumed(state: AgentState, observer: Observer | None = None) -> AgentState:
     """Take up the releases of pods that have more CPUs than they were granted, after a restart.
 
-    What the state file has of a release goes on by the decision table of the proposal; any other begins anew.
+    What the state file has of a release continues by the decision table of the proposal; any other starts again.
     """
     policy = state.kubelet.settings.cpu
     if policy is None or not policy.resizes:

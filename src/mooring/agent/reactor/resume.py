@@ -99,7 +99,7 @@ def resume(
 def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfig) -> Resumed | StartRefusal:
     """Return the state under another configuration, with all pods where they are; a refusal leaves the old one.
 
-    Pods that wait go on to wait. Only the agent asks again for one that runs, so it must not be forgotten.
+    Pods that wait continue to wait. Only the agent asks again for one that runs, so it must not be forgotten.
     """
     kubelet = state.kubelet
     try:
@@ -116,7 +116,7 @@ def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfi
         started=kubelet.node.started,
         stored_hints=kubelet.node.stored_hints,
     )
-    # What they were judged by is gone, so that every waiting pod is asked for anew.
+    # What they were judged by is gone, so that every waiting pod is asked for again.
     held = {
         uid: replace(one, cpu=CPUState("", NO_CPUS, {}), memory=MemoryState("", {}, {}))
         for uid, one in state.held.items()
@@ -168,7 +168,7 @@ def _named(texts: StateTexts) -> str:
 def recoverable(state: AgentState, pod: Pod, taken: int) -> Mapping[str, CPUMask]:
     """Return the CPUs that a pod's containers have on record and may keep, as masks by container.
 
-    All or nothing: every running container with CPUs of its own must have as many as it asks for, none reserved, none
+    All or nothing: every running container with CPUs of its own must have as many as it requests, none reserved, none
     of another container.
 
     Args:

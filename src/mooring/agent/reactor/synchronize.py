@@ -86,7 +86,7 @@ def synchronize(
         containers: those that are made or run.
         pods: by uid, for :func:`unknown_pods`.
         observer: receives the engine's facts, for metrics.
-        now: the present moment, for releases that go on or begin anew.
+        now: the present moment, for releases that continue or start again.
         running: ids of those of :func:`~mooring.agent.reactor.records.unlisted` that have processes.
     """
     found = listed(state, sandboxes, containers, running)
@@ -237,7 +237,7 @@ def _kept_as_it_is(before: AgentState, after: AgentState, pod: Pod) -> AgentStat
 
 
 def _has_its_entries(state: AgentState, pod: Pod) -> bool:
-    """Tell whether the state says what the pod asks for: CPUs and memory of its own where it asks for any."""
+    """Tell whether the state says what the pod requests: CPUs and memory of its own where it requests any."""
     settings, node = state.kubelet.settings, state.kubelet.node
     if opted_out(state, pod) or settings.pod_level.leaves_out(pod):
         return True

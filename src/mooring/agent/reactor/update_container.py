@@ -44,7 +44,7 @@ def update_container(
         state: before.
         sandbox: of the pod.
         container: as it is before the update.
-        resources: what the client asks for. A CFS quota in it is overruled where it is lifted.
+        resources: what the client requests. A CFS quota in it is overruled where it is lifted.
         target: the pod with the resources that it is to have, as the API server knows it.
         now: the present moment, from which a scale-down delay counts.
         observer: receives the engine's facts, for metrics.

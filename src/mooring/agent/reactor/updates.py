@@ -127,7 +127,7 @@ def outcome(
     """Return an event's outcome with what every event brings along.
 
     The state is written when the engine's changed or a container is new. What earlier replies changed is verified now,
-    because the runtime has done it by the time of the next event; except what UpdateContainer asked for, which is
+    because the runtime has done it by the time of the next event; except what UpdateContainer requested, which is
     verified at PostUpdateContainer. The files of containers follow their CPUs.
     """
     answer = answer or Accepted()

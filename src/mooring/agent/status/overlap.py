@@ -34,7 +34,7 @@ def overlaps(state: AgentState, effective: Mapping[str, CPUSet]) -> tuple[Overla
     """Return every overlap among containers with processes, in the order in which they were seen.
 
     The CPUs of a container that is being made are its own already, and a container that still runs on them does no
-    harm: the runtime moves them before it goes on with the container, and what it misses is corrected before the
+    harm: the runtime moves them before it continues with the container, and what it misses is corrected before the
     program runs.
 
     Args:

@@ -118,7 +118,7 @@ def _list_codes(codes: list[CodePage], form: str, to: str) -> None:
 
 
 def _story(plan: Plan, name: str) -> Story | None:
-    """Return the story that is asked for; None when no pod was named and all are admitted.
+    """Return the story that is requested; None when no pod was named and all are admitted.
 
     Raises:
         InputError: the name is unknown or ambiguous, or there is no pod.
@@ -169,7 +169,7 @@ def _list(plan: Plan, form: str, to: str) -> None:
     """List what can be explained.
 
     Raises:
-        InputError: a picture was asked for.
+        InputError: a picture was requested.
     """
     if form == "json":
         emit_document(json_text(plan_document.explanation_list(plan)), to)

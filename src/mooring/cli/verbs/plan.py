@@ -65,7 +65,7 @@ def command(
     if save:
         _check_save(save, state)
     plan = plan_of(NodeOptions(manifests, machine, config, state, active, node, offline))
-    # Saved first: an answer that is on the screen is complete, with everything that was asked for.
+    # Saved first: an answer that is on the screen is complete, with everything that was requested.
     if save and plan.refusal is None:
         _save(plan, save)
     if form in ("json", "yaml"):

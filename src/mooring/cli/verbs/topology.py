@@ -55,7 +55,7 @@ def _machine_info(source: str, node: str, to: str) -> int:
     try:
         machine = read_machine(source, node)
     except InputError:
-        # The hardware cannot be made out; what cAdvisor says of it is asked for all the same.
+        # The hardware cannot be made out; what cAdvisor says of it is read all the same.
         failed = _cadvisor_error(source or node)
         if not failed:
             raise

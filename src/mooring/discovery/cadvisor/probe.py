@@ -176,7 +176,7 @@ class OnlineCPUs:
 def online_cpus(tree: Tree) -> OnlineCPUs:
     """Read ``/sys/devices/system/cpu/online``.
 
-    cAdvisor walks the list anew for every CPU and stops at the first part that names it, so a CPU in front of a
+    cAdvisor walks the list again for every CPU and stops at the first part that names it, so a CPU in front of a
     malformed part is online and all others are not. An empty or unreadable list makes every CPU offline; only a missing
     file means "all".
     """

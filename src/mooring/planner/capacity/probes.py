@@ -1,6 +1,6 @@
 """Where a pod would be placed, and probes: pods that request one resource, to find the largest amount still admitted.
 
-A Guaranteed pod asks for CPU and memory. A probe for one of them asks for as little as it can of the other: a
+A Guaranteed pod requests CPU and memory. A probe for one of them requests as little as it can of the other: a
 thousandth of a CPU, which gives no exclusive one, and one byte, which is tied to a NUMA node all the same.
 """
 
@@ -100,7 +100,7 @@ Probe = Callable[[int], PodPlace | None]
 
 
 def probe_pod(resource: str, amount: int, *, guided: bool) -> Pod:
-    """Return a Guaranteed pod that asks for ``amount`` CPUs, bytes or devices of one resource.
+    """Return a Guaranteed pod that requests ``amount`` CPUs, bytes or devices of one resource.
 
     >>> probe = probe_pod("cpu", 4, guided=False)
     >>> {name: str(amount) for name, amount in probe.containers[0].requests.items()}
@@ -132,7 +132,7 @@ def probe_on(kubelet: Kubelet, resource: str, node: int, anywhere: Probe) -> Pro
 
     Args:
         kubelet: of the node.
-        resource: what is asked for.
+        resource: what is requested.
         node: id of the NUMA node.
         anywhere: the probe of the same resource that is not led.
     """

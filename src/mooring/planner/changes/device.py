@@ -95,7 +95,7 @@ def proposals(search: Search) -> Iterator[Proposal]:
 
 def _on(search: Search, change: MoreDevices, best: Proposal | None) -> Proposal | None:
     """Return the proposal if it is better than the best so far."""
-    # A pod that asks for none of them is not affected.
+    # A pod that requests none of them is not affected.
     first = next(place for place, entry in enumerate(search.queue) if _asks(entry, change.resource))
     kubelet = search.course.before[first]
     kubelet = replace(kubelet, node=kubelet.node.with_devices(_with_device(search.question, change)))

@@ -48,7 +48,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
 
 
 def understood(question: Question, option: str, text: str) -> Sequence[PlannedChange]:
-    """Return the changes that an option asks for; a name with ``*`` makes one for each pod.
+    """Return the changes that an option requests; a name with ``*`` makes one for each pod.
 
     Raises:
         InputError: it cannot be understood.

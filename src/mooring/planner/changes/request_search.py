@@ -38,7 +38,7 @@ MOST_TAILS = 32
 
 
 def proposals(search: Search) -> Iterator[Proposal]:
-    """Yield the largest smaller amount of everything the pod asks for, and a little more of what may be too little."""
+    """Yield the largest smaller amount of everything the pod requests, and a little more of what may be too little."""
     for container in (*search.pod.containers, None):
         requests = _requests(search.pod, container)
         for resource, quantity in requests.items():
@@ -123,7 +123,7 @@ def _larger(pod: Pod, container: Container | None, policy: StaticPolicy) -> list
 
 
 def _exclusive(search: Search, container: Container | None) -> int:
-    """Return how many exclusive CPUs something asks for."""
+    """Return how many exclusive CPUs something requests."""
     policy, pod = search.settings.cpu, search.pod
     if policy is None or policy.gates.leaves_out(pod) or pod.qos is not QoS.GUARANTEED:
         return 0

@@ -22,10 +22,10 @@ _FORM = "POD[/CONTAINER]:RESOURCE=AMOUNT"
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A container, or a pod with pod-level resources, asks for another amount of something.
+    """A container, or a pod with pod-level resources, requests another amount of something.
 
     The request becomes the amount. A limit that was equal to the request stays equal to it, and another limit is raised
-    where the request would exceed it. What was not asked for at all gets both.
+    where the request would exceed it. What was not requested at all gets both.
     """
 
     kind: ClassVar[str] = "amount"
@@ -116,12 +116,12 @@ def _resource_words(resource: str, amount: Quantity) -> str:
 
 
 def with_amount(pod: Pod, container: str, resource: str, amount: Quantity, gates: Mapping[str, bool]) -> Pod:
-    """Return a pod one of whose containers asks for another amount.
+    """Return a pod one of whose containers requests another amount.
 
     Args:
         pod: the pod.
         container: name of a container; empty for the pod-level resources.
-        resource: what is asked for.
+        resource: what is requested.
         amount: how much of it.
         gates: the feature gates of the configuration; they decide about the QoS class.
 

@@ -1,8 +1,8 @@
 """What all families of the search share: the question answered as it is, and what an answer must keep.
 
 A question is answered with the verdicts of a plan and without its sentences: the same kubelet is asked the same
-questions as by :func:`~mooring.planner.plan.make_plan`. Every state in between is kept, so that a search can go on from
-any of them: kubelets are values and cost nothing to keep.
+questions as by :func:`~mooring.planner.plan.make_plan`. Every state in between is kept, so that a search can
+continue from any of them: kubelets are values and cost nothing to keep.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Search:
         Args:
             changes: that are made.
             kubelet: as the changes leave it before the first entry that they concern. Where plugins order the pods,
-                changes may concern any of them, and the whole question is answered anew.
+                changes may concern any of them, and the whole question is answered again.
             queue: what happens from there on.
             without: uids of pods that are not expected.
             back: uids of pods that are expected beside the others.

@@ -62,7 +62,7 @@ class Trial:
 
 
 def run_trial(trace: Trace, variant: Variant) -> Trial:
-    """Run a variant through the trace, to its end or to where the kubelet does not go on."""
+    """Run a variant through the trace, to its end or to where the kubelet does not continue."""
     machine, devices = variant.machine, variant.devices
     start = opened(
         machine, variant.config, variant.mooring, trace.files, devices, active=trace.active, pods=trace.pods

@@ -152,7 +152,7 @@ def _groups(facts: IsolationFacts, assignments: Assignments) -> Iterator[Finding
 
 
 def _hosts(groups: list[ControlGroup], exclusive: CPUSet, assignments: Assignments) -> Iterator[Finding]:
-    """Tell which processes outside of pods may run there. Isolated CPUs are reached only by who asks for them."""
+    """Report processes outside of pods that may run there. Isolated CPUs run only programs that request them."""
     hit = [group for group in groups if group.cpus & exclusive]
     if not hit:
         return

@@ -1,4 +1,4 @@
-"""What a person asks for: ``--cpu 4``, or ``--cpu app=4`` where a pod has several containers."""
+"""What a person requests: ``--cpu 4``, or ``--cpu app=4`` where a pod has several containers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def wanted(resource: str, texts: Iterable[str]) -> list[Wanted]:
 
 
 def resizing_of(pod: Pod, container: str, asked: Iterable[Wanted]) -> Resizing:
-    """Return the resize of a pod that is asked for.
+    """Return the resize of a pod that is requested.
 
     Where a container's limit is its request, as in a Guaranteed pod, the limit follows.
 

@@ -62,7 +62,7 @@ class ResizeAnswer:
 
     @property
     def is_yes(self) -> bool:
-        """Tell whether the pod gets what it asks for; it does as well when it has it already."""
+        """Tell whether the pod gets what it requests; it does as well when it has it already."""
         return self.answer is not None and not self.answer.reason
 
     @property

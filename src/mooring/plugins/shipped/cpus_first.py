@@ -2,7 +2,7 @@
 
 When CPUs fit on one NUMA node and a device or memory only on another, best-effort takes a wider or foreign set and
 counts it as not preferred; CPUs may then lie far from their own memory although they could have been together. The
-overview article of the resource managers asks for the CPUs' choice to win there. The host offers this only when the
+overview article of the resource managers wants the CPUs' choice to win there. The host offers this only when the
 merge is not preferred, and holds the answer to the CPU manager's own nodes; nothing is refused because of it.
 """
 

@@ -1,8 +1,8 @@
 """Hidden siblings: a container gets one thread of each core, and the others are not assigned as long as it runs.
 
 Two threads of one core share its execution units and its first caches. Whoever wants the whole core for one thread
-(latency, licences, side channels) switches SMT off for the whole machine today, or asks for twice the CPUs and leaves
-half of them idle (kubernetes/kubernetes#74471 asks for it by pod). Here the other threads
+(latency, licences, side channels) switches SMT off for the whole machine today, or requests twice the CPUs and leaves
+half of them idle (kubernetes/kubernetes#74471 requests it by pod). Here the other threads
 are withheld as siblings: the host counts hints without them, and keeps those of the chosen cores unassigned.
 """
 

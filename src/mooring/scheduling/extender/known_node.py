@@ -163,7 +163,7 @@ class KnownNode:
     """The last pod, in the order of binding, that a state has named."""
 
     def changed(self) -> None:
-        """Have the outlook made anew."""
+        """Have the outlook made again."""
         self.outlook = None
         self.stamp += 1
 

@@ -65,7 +65,7 @@ class Extender:
         self.service.close()
 
     def _look_ahead(self) -> None:
-        """Make the outlooks of changed nodes before the scheduler asks for them."""
+        """Make the outlooks of changed nodes before the scheduler requests them."""
         tidy = time.monotonic() + _TIDY_PERIOD
         while not self.stopping.wait(_LOOK_PERIOD):
             for name in self.view.changed_nodes():

@@ -78,7 +78,7 @@ class ClusterView:
             name: of the node.
             version: of the object, which grows.
             state: what it says.
-            listed: whether it is from a list, which is believed whatever its version: a restored cluster counts anew.
+            listed: whether it is from a list, which is believed whatever its version: a restored cluster counts again.
         """
         new = published(state, version, self._clock())
         with self._lock:
@@ -187,7 +187,7 @@ class ClusterView:
             return self._situation(node).without(asked.uid).with_possible(before)
 
     def changed_nodes(self) -> list[str]:
-        """Return the nodes whose outlook is to be made anew."""
+        """Return the nodes whose outlook is to be made again."""
         with self._lock:
             return [name for name, node in self._nodes.items() if node.outlook is None and node.state.packed]
 

@@ -55,7 +55,7 @@ class ClusterError(MooringError):
 
     @property
     def is_gone(self) -> bool:
-        """Whether a resource version is too old to go on from."""
+        """Whether a resource version is too old to continue from."""
         return self.code == 410
 
     @property

@@ -1,4 +1,4 @@
-"""A thread that follows a collection of objects: it lists, watches, and begins anew when it must."""
+"""A thread that follows a collection of objects: it lists, watches, and starts again when it must."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class _List(msgspec.Struct):
 
 @dataclass(slots=True)
 class Pages:
-    """The objects of a collection, one page after another; they are asked for as they are taken.
+    """The objects of a collection, one page after another; they are requested as they are taken.
 
     Objects are handed over as they came, undecoded: a reader decodes what it needs of a hundred thousand.
     Iterating raises a :class:`ClusterError` when a request fails.
