@@ -1,4 +1,4 @@
-"""All legal sets of options for 100 pods on 128 CPUs (docs/reference/compare.md, "How long it takes")."""
+"""All legal sets of options for 100 pods on 128 CPUs (docs/explanation/performance.md)."""
 
 from __future__ import annotations
 
