@@ -13,6 +13,7 @@ from functools import partial
 from threading import RLock
 from typing import Any, TypeAlias
 
+from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.protocol import written_of
 from mooring.agent.executor import Executor
 from mooring.agent.reactor.effects import Effect, Persist
@@ -20,7 +21,7 @@ from mooring.agent.reactor.enforcement import WriteOutcome, writes_done
 from mooring.agent.reactor.outcomes import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.records import ListedGroup
 from mooring.agent.reactor.values import LIVE, AgentState
-from mooring.agent.status.snapshot import EffectiveSet, PluginFailures, Published, with_failure
+from mooring.agent.status.snapshot import PluginFailures, Published, with_failure
 from mooring.agent.storage.store import Store
 from mooring.core.observer import Observer
 from mooring.core.plugins import PluginChoice
@@ -56,7 +57,7 @@ class StateHolder:
         self._store, self._executor = store, executor
         self._lock = RLock()
         self._answered = 0.0
-        self._effective: dict[str, EffectiveSet] = {}
+        self._effective: dict[str, Cpuset] = {}
         self._unwritable = ""
         self._troubled: Mapping[str, PluginFailures] = {}
         self._publish()
@@ -92,7 +93,7 @@ class StateHolder:
         settled = self._answered + SETTLING + SETTLING_EACH * len(flying)
         return flying if time.monotonic() < settled else frozenset()
 
-    def saw(self, state: AgentState, effective: Mapping[str, EffectiveSet]) -> None:
+    def saw(self, state: AgentState, effective: Mapping[str, Cpuset]) -> None:
         """Learn what the kernel showed while a state was in force; of another state it says nothing."""
         with self._lock:
             if self.state.kubelet is state.kubelet:
@@ -203,7 +204,7 @@ class StateHolder:
         container = done.wanted.container_id
         self._effective.pop(container, None)
         if done.after is not None:
-            self._effective[container] = EffectiveSet(done.after.cpus, done.after.mems)
+            self._effective[container] = done.after
         return written_of(done)
 
     def _later(self, work: Callable[[], object]) -> None:

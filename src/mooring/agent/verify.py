@@ -25,7 +25,6 @@ from mooring.agent.reactor.resizing import is_due, reclaiming_writes, released
 from mooring.agent.reactor.updates import outcome
 from mooring.agent.reactor.values import HAS_CGROUP, AgentState, Setting
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status.snapshot import EffectiveSet
 from mooring.core.cpuset import CPUSet
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
@@ -53,7 +52,7 @@ def verify(
     seen = {one.container_id: found for one in places if (found := cgroups.in_effect(one)) is not None}
     doubtful = [one for one in places if one.container_id not in seen or not shows(seen[one.container_id], one)]
     differing = cgroups.deviations(doubtful)
-    holder.saw(state, {one: EffectiveSet(found.cpus, found.mems) for one, found in seen.items()})
+    holder.saw(state, seen)
     right = seen.keys() - {one.wanted.container_id for one in differing}
     if right & state.deviating.keys():
         holder.apply(lambda now, _hear: EventOutcome(without_deviation(now, right)))

@@ -7,10 +7,11 @@ from typing import Any
 
 from tests.agent.sets import setting
 
+from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.values import AgentState, HeldPod, KnownContainer, Phase
-from mooring.agent.status.snapshot import EffectiveSet, InForce, RuntimeLink, Snapshot
+from mooring.agent.status.snapshot import InForce, RuntimeLink, Snapshot
 from mooring.core.bits import NO_CPUS, NUMAMask
 from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.core.cpuset import CPUSet
@@ -116,7 +117,7 @@ def snapshot_of(told: Told, **more: Any) -> Snapshot:
     """Return what the agent shows: ready, and everything in the kernel as it was told."""
     state = told.state()
     effective = {
-        one.id: EffectiveSet(one.record.cpus, one.record.mems or NUMAMask(0b11)) for one in state.containers.values()
+        one.id: Cpuset(one.record.cpus, one.record.mems or NUMAMask(0b11)) for one in state.containers.values()
     }
     usual = Snapshot(
         load_machine(MACHINE),

@@ -11,11 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import Told, busy, partitioned, pod, snapshot_of, started
 from tests.agent.sets import cpus
 
+from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.reactor.effects import AgentReport, Effect, Evict, ReportKind
 from mooring.agent.reactor.values import Phase
 from mooring.agent.status.health import LONGEST_PAUSE, REMEDY, health_pages, unready
 from mooring.agent.status.metrics import AgentMetrics
-from mooring.agent.status.snapshot import EffectiveSet, Heartbeat, Published, RuntimeLink, Snapshot
+from mooring.agent.status.snapshot import Heartbeat, Published, RuntimeLink, Snapshot
+from mooring.core.bits import NO_NODES
 from mooring.core.cpuset import CPUSet
 from mooring.node.metrics.metrics import samples
 
@@ -111,7 +113,7 @@ def test_containers_have_series_only_when_they_are_asked_for() -> None:
 def with_cpus(told: Told, container: str, cpus: str) -> Snapshot:
     snapshot = snapshot_of(told)
     (found,) = (one for one in snapshot.effective if one.startswith(container))
-    return replace(snapshot, effective={**snapshot.effective, found: EffectiveSet(CPUSet.parse(cpus))})
+    return replace(snapshot, effective={**snapshot.effective, found: Cpuset(CPUSet.parse(cpus), NO_NODES)})
 
 
 @pytest.mark.parametrize(

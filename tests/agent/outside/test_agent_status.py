@@ -24,9 +24,10 @@ from tests.documents.validation import complaints
 from tests.patience import until
 from tests.render.pictured import terminal_text
 
+from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.status.api import ask_machine, ask_status, status_pages
 from mooring.agent.status.picture import status_view
-from mooring.agent.status.snapshot import AgentCounts, EffectiveSet, InForce, Published, RuntimeLink, Snapshot
+from mooring.agent.status.snapshot import AgentCounts, InForce, Published, RuntimeLink, Snapshot
 from mooring.agent.status.status_document import status_document
 from mooring.core.bits import NUMAMask
 from mooring.core.cpuset import CPUSet
@@ -41,7 +42,7 @@ def stray() -> Snapshot:
     """Return an agent beside whose exclusive containers another one runs."""
     snapshot = snapshot_of(busy())
     effective = {
-        container: EffectiveSet(CPUSet.parse("0-3"), NUMAMask(0b1)) if container.startswith("web") else found
+        container: Cpuset(CPUSet.parse("0-3"), NUMAMask(0b1)) if container.startswith("web") else found
         for container, found in snapshot.effective.items()
     }
     return snapshot_of(busy(), effective=effective)

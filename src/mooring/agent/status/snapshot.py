@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.reactor.values import AgentState
 from mooring.agent.status.overlap import Overlap, overlaps
-from mooring.core.bits import NO_NODES, NUMAMask
-from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding, Machine
 from mooring.extensions.interrupts import Why
 from mooring.extensions.steering import NEW, Step
@@ -87,14 +86,6 @@ class InForce:
 
 
 @dataclass(frozen=True, slots=True)
-class EffectiveSet:
-    """What the kernel says that a container may use, as read from its cgroup."""
-
-    cpus: CPUSet
-    mems: NUMAMask = NO_NODES
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The agent at one moment."""
 
@@ -107,8 +98,8 @@ class Snapshot:
     configuration: InForce = InForce()
     metrics: Metrics | None = None
     """The kubelet's numbers."""
-    effective: Mapping[str, EffectiveSet] = field(default_factory=dict)
-    """By container id, for containers whose cgroup was read."""
+    effective: Mapping[str, Cpuset] = field(default_factory=dict)
+    """What the kernel lets containers use, by id, for those whose cgroup was read."""
     interrupts: InterruptView | None = None
     """None while they are not managed."""
     troubled_plugins: Mapping[str, PluginFailures] = field(default_factory=dict)

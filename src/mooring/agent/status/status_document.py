@@ -11,12 +11,13 @@ from operator import or_
 from msgspec import UNSET, UnsetType
 
 from mooring import KUBELET_VERSION, __version__
+from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.desired import DesiredSettings, nodes_of
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer
 from mooring.agent.status.health import unready
-from mooring.agent.status.snapshot import AgentCounts, EffectiveSet, InterruptView, PluginFailures, Snapshot
+from mooring.agent.status.snapshot import AgentCounts, InterruptView, PluginFailures, Snapshot
 from mooring.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.core.cpuset import CPUSet
 from mooring.core.moment import SECOND, Moment
@@ -129,7 +130,7 @@ class _Moment:
     state: AgentState
     live: Mapping[str, list[KnownContainer]]
     """Uid -> containers that the runtime has."""
-    effective: Mapping[str, EffectiveSet]
+    effective: Mapping[str, Cpuset]
     overlapping: Mapping[str, CPUSet]
     """Container id -> exclusive CPUs of others on which it may run."""
     now: Moment
