@@ -1,4 +1,4 @@
-"""A prediction is the engine's answer: equal keys decide equally, and what is stripped decides nothing."""
+"""A prediction is the engine's answer: equal keys decide equally, what is stripped decides nothing, hotplug counts."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
+from tests.node.hotpluggable import pod
 from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, started, state_of_node
 
-from mooring.core.config import KubeletConfig, MooringConfig
-from mooring.core.errors import KubeletCrashError
+from mooring.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
+from mooring.core.errors import InputError, KubeletCrashError
 from mooring.core.pod import Pod
 from mooring.devicemanager.state import Device, DeviceState
-from mooring.kubelet.kubelet import StateTexts
+from mooring.discovery.compact import parse_compact
+from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.publisher.facts_document import digest_of
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
+from mooring.publisher.observation import EngineObserver
 from mooring.publisher.restored import NodeKind, kind_of, restored
+from mooring.publisher.state_document import state_document, state_of
 from mooring.scheduling.extender.deciding import Decider
 from mooring.scheduling.extender.outlook import UNPUBLISHED, UNREADABLE, Outlooks, Situation, anonymous
 from mooring.scheduling.extender.pods import Shapes, seen_pod
 from mooring.scheduling.extender.scoring import Weights, merit_of
 from mooring.scheduling.extender.view import ClusterView
 from mooring.scheduling.prediction import predicted, shape_of, view_key
+
+INFO = parse_compact("sockets=1 numa=2 cores=8 threads=1 memory=8Gi").info
+CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})
 
 
 @given(hardware(), configurations(), st.data())
@@ -135,8 +142,8 @@ def test_scores_prefer_one_numa_node_and_room_for_others() -> None:
 
     def judged(*running: Pod, asked: int) -> tuple[float, float]:
         kubelet = started(facts)
-        for pod in running:
-            kubelet, decision = kubelet.admit(pod)
+        for one in running:
+            kubelet, decision = kubelet.admit(one)
             assert decision.admitted
         after, answer = predicted(kubelet, guaranteed("asked", asked))
         assert answer.admitted
@@ -201,3 +208,54 @@ def test_a_pod_whose_resize_is_on_its_way_counts_with_what_is_allocated(allocate
     view.put_state(NODE, 1, state_of_node(facts, kubelet))
     asked = guaranteed("asked", 5)
     assert Decider().answer(view.outlook(NODE, asked), shape_of(asked)).admitted is is_admitted
+
+
+def published() -> Kubelet:
+    """Return a node that has lost a CPU of a pod: another one stands in."""
+    start = start_kubelet(INFO, CONFIG, MooringConfig(frozenset({CPU_HOTPLUG})), StateTexts())
+    assert start.kubelet is not None
+    kubelet, decision = start.kubelet.admit(pod(2))
+    assert decision.admitted
+    kubelet, change = kubelet.offline(1 << min(decision.containers["a"].cpus))
+    assert change.broken[0].replaced_by
+    return kubelet
+
+
+def test_the_node_that_is_predicted_has_the_same_cpus() -> None:
+    kubelet = published()
+    seen = EngineObserver("n").observe(kubelet)
+    state = state_of(state_document(seen.state))
+    assert state == seen.state
+    kind = kind_of(seen.state.facts, seen.facts)
+    assert isinstance(kind, NodeKind)
+    found = restored(kind, state, dict(kubelet.node.active))
+    assert not isinstance(found, str)
+    # Without resizes no state file keeps what containers got at first.
+    assert found.node.cpu == replace(kubelet.node.cpu, baselines={})
+    for need in range(1, 8):
+        asked = pod(need, uid="asked")
+        assert found.node.decide(asked)[1].admitted == kubelet.node.decide(asked)[1].admitted == (need <= 4)
+
+
+def test_a_state_without_offline_cpus_says_nothing_of_them() -> None:
+    start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts())
+    assert start.kubelet is not None
+    spec = state_document(EngineObserver("n").observe(start.kubelet).state)["spec"]
+    assert not {"offline", "displaced"} & spec.keys()
+
+
+def test_a_state_of_another_extension_is_a_reason() -> None:
+    kubelet = published()
+    seen = EngineObserver("n").observe(kubelet)
+    without = kind_of("0", type(seen.facts)(seen.facts.machine, seen.facts.config, MooringConfig()))
+    assert isinstance(without, NodeKind)
+    found = restored(without, seen.state, {})
+    assert isinstance(found, str)
+    assert CPU_HOTPLUG in found
+
+
+def test_offline_cpus_that_cannot_be_read_are_named() -> None:
+    document = state_document(EngineObserver("n").observe(published()).state)
+    document["spec"]["offline"] = "3-x"
+    with pytest.raises(InputError, match=r"offline"):
+        state_of(document)

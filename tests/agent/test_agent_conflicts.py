@@ -1,4 +1,4 @@
-"""A kubelet that comes after the agent, or comes back with other flags, is seen; one that stays costs nothing."""
+"""A kubelet that starts after the agent or with other flags is detected, and so is a second agent for one runtime."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from tests.agent.made_up_kubelets import Processes
 from tests.agent.nri.runtime_side import TIMEOUT
-from tests.agent.whole_agent import Node, start
+from tests.agent.whole_agent import Node, start, until
 
 from mooring.agent.agent import Agent
-from mooring.agent.conflicts import REASON, KubeletCheck
+from mooring.agent.conflicts import REASON, KubeletCheck, NodeLock
 from mooring.agent.pods.cluster import NoCluster
 from mooring.agent.run import run_agent
 from mooring.agent.startup import AgentCommand
+from mooring.agent.status.health import unready
 from mooring.core.errors import InputError
 
 KUBELET = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
@@ -190,3 +191,69 @@ def test_the_command_ends_with_the_reason(node: Node, processes: Processes, monk
             run_agent(AgentCommand("agent.yaml"), {})
     finally:
         impatience.cancel()
+
+
+@pytest.fixture
+def second(node: Node, tmp_path: Path) -> Node:
+    """The same runtime and cgroups, with a configuration and a state folder of its own."""
+    folder = tmp_path / "second"
+    folder.mkdir()
+    (folder / "nri.sock").symlink_to(tmp_path / "nri.sock")
+    return Node(folder, node.tree, node.listening)
+
+
+def test_a_second_agent_with_another_state_folder_waits_and_neither_is_ready(node: Node, second: Node) -> None:
+    first = node.agent()
+    runtime = node.listening.next()
+    runtime.synchronize()
+    first.reconcile()
+    until(lambda: unready(first.snapshot) == (), "the first agent is ready")
+    other = second.agent()
+    try:
+        for agent, socket in ((first, node.folder / "nri.sock"), (other, second.folder / "nri.sock")):
+            agent.reconcile()
+            text = f"another agent of this node uses the runtime's socket {socket}: stop one of the two"
+            assert text in unready(agent.snapshot)
+        start(node, runtime, "own", 2)
+        assert not other.snapshot.runtime.connected
+        node.agents.remove(first)
+        first.close()
+        other_runtime = node.listening.next()
+        other_runtime.synchronize()
+        until(lambda: other.snapshot.runtime.synchronized, "the second agent has taken over")
+        other.reconcile()
+        assert unready(other.snapshot) == ()
+    finally:
+        other.close()
+
+
+def test_agents_of_two_runtimes_in_one_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
+    locks = [NodeLock(str(tmp_path / name)) for name in ("a.sock", "b.sock")]
+    assert [lock.must_wait() for lock in locks] == ["", ""]
+    for lock in locks:
+        lock.close()
+
+
+def test_a_folder_that_the_runtime_makes_anew_is_locked_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "nri"
+    first, second = (NodeLock(str(folder / "nri.sock")) for _ in range(2))
+    assert (first.conflict(), second.conflict()) == ("", ""), "there is nothing to lock yet"
+    for _ in range(2):
+        folder.mkdir()
+        assert first.must_wait() == ""
+        assert second.must_wait() != ""
+        assert first.conflict() != ""
+        folder.rmdir()
+    first.close()
+    folder.mkdir()
+    assert second.must_wait() == ""
+    second.close()
+
+
+def test_an_agent_that_is_gone_leaves_nothing_behind(tmp_path: Path) -> None:
+    first, second = (NodeLock(str(tmp_path / "nri.sock")) for _ in range(2))
+    assert second.must_wait() != ""
+    first.close()
+    assert second.must_wait() == ""
+    second.close()
+    assert list(tmp_path.iterdir()) == []
