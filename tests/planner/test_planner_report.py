@@ -89,7 +89,7 @@ def test_pods_have_the_answers_of_the_plan() -> None:
         assert (pod.step, pod.admitted, pod.uid) == (step, answer.admitted, answer.pod.uid)
         assert (pod.reason, pod.message) == (answer.decision.reason, answer.decision.message)
         assert pod.why == answer.why
-        held = {container.name: container.cpus for container in pod.containers}
+        held = {row.container: row.cpus for row in pod.containers}
         placed = {name: placement.cpus for name, placement in answer.decision.containers.items()}
         assert held == (placed if answer.admitted else {})
 

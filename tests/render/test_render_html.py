@@ -25,7 +25,6 @@ from mooring.render.palette import contrast
 from mooring.render.report import (
     Account,
     AccountState,
-    ContainerView,
     DeviceView,
     ReportCPU,
     ReportDistances,
@@ -35,7 +34,7 @@ from mooring.render.report import (
     changes_between,
 )
 from mooring.render.svg import svg_text
-from mooring.render.view import CPUUse, NodeView
+from mooring.render.view import CPUUse, NodeView, PlacementRow
 
 VOID = {"meta", "input"}
 BIG = SampleShape(sockets=2, nodes=4, caches=4, cores=8)
@@ -142,7 +141,7 @@ def _filled(one: str, two: str) -> ReportView:
                 why=two,
                 remedy=one,
                 code=two,
-                containers=(ContainerView(one, two, CPUSet.parse("1-2"), (0,), (0,), one),),
+                containers=(PlacementRow(one, one, two, True, CPUSet.parse("1-2"), (0,), (0,), one),),
             ),
         ),
         refusal=one,

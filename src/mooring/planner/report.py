@@ -24,7 +24,6 @@ from mooring.render.locations import locate_cpus
 from mooring.render.report import (
     Account,
     AccountState,
-    ContainerView,
     DeviceView,
     ReportCPU,
     ReportDistances,
@@ -212,10 +211,7 @@ def _pod(plan: Plan, step: int, answer: Answer) -> ReportPod:
         why=answer.why,
         remedy=answer.remedy,
         code=answer.code,
-        containers=tuple(
-            ContainerView(row.container, row.verdict, row.cpus, row.cpu_nodes, row.memory_nodes, row.alignment)
-            for row in rows
-        ),
+        containers=tuple(rows),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Finding
-from mooring.render.view import NO_CPUS, CPUUse, NodeView
+from mooring.render.view import CPUUse, NodeView, PlacementRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +79,6 @@ class ReportStep:
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerView:
-    """What one container of an admitted pod got."""
-
-    name: str
-    verdict: str
-    """``exclusive``, ``pod pool`` or ``shared``."""
-    cpus: CPUSet = NO_CPUS
-    """Exclusive CPUs; empty means a pool."""
-    cpu_nodes: tuple[int, ...] = ()
-    memory_nodes: tuple[int, ...] = ()
-    """NUMA nodes of its memory; empty means unrestricted."""
-    alignment: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ReportPod:
     """One pod and what became of it."""
 
@@ -115,7 +100,8 @@ class ReportPod:
     """What to do about it; empty where nothing is to be done."""
     code: str = ""
     """The code of the cause, such as ``MOOR-101``."""
-    containers: tuple[ContainerView, ...] = ()
+    containers: tuple[PlacementRow, ...] = ()
+    """What each container of an admitted pod got."""
 
 
 @dataclass(frozen=True, slots=True)

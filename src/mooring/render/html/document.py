@@ -21,9 +21,9 @@ from mooring.explain.phrases import plural
 from mooring.render.html.data import data_text
 from mooring.render.html.map import map_drawings
 from mooring.render.palette import OWNER_COLOURS, mixed, text_on, use_style
-from mooring.render.report import ContainerView, ReportDistances, ReportPod, ReportView
+from mooring.render.report import ReportDistances, ReportPod, ReportView
 from mooring.render.svg_elements import DARK, FONT, LIGHT, MONO_FONT, PATTERNS, Ground, colour_rules, common_rules
-from mooring.render.view import CPUUse
+from mooring.render.view import CPUUse, PlacementRow
 from mooring.render.wording import MARKS, clean, meaning, numbers
 
 SCRIPTS = (
@@ -164,16 +164,16 @@ def _verdicts(pods: tuple[ReportPod, ...]) -> tuple[str, ...]:
     return (*usual, *sorted({pod.verdict for pod in pods} - {*usual}))
 
 
-def _container_text(container: ContainerView) -> str:
+def _container_text(row: PlacementRow) -> str:
     """Return what a container got."""
-    words = [container.verdict]
-    if container.cpus:
-        words.append(f"{plural(len(container.cpus), 'CPU')} {container.cpus}")
-        words.append(f"on NUMA {numbers(container.cpu_nodes)}")
-    if container.memory_nodes:
-        words.append(f"memory on NUMA {numbers(container.memory_nodes)}")
-    if container.alignment:
-        words.append(container.alignment)
+    words = [row.verdict]
+    if row.cpus:
+        words.append(f"{plural(len(row.cpus), 'CPU')} {row.cpus}")
+        words.append(f"on NUMA {numbers(row.cpu_nodes)}")
+    if row.memory_nodes:
+        words.append(f"memory on NUMA {numbers(row.memory_nodes)}")
+    if row.alignment:
+        words.append(row.alignment)
     return " · ".join(words)
 
 
