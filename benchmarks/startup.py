@@ -23,8 +23,9 @@ from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 
+from mooring.agent.nri import messages
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
-from mooring.agent.nri.messages import NRI, PLUGIN_SERVICE
+from mooring.agent.nri.messages import PLUGIN_SERVICE, EmptyMessage
 from mooring.agent.nri.ttrpc import Request, TTRPCClient, TTRPCServer
 
 ROUNDS = 5
@@ -94,13 +95,13 @@ class Runtime:
 
     def call(self, method: str, **fields: object) -> None:
         """Call the plugin and wait for its answer."""
-        payload = NRI[f"{method}Request"](**fields).SerializeToString()
+        payload = getattr(messages, f"{method}RequestMessage")(**fields).SerializeToString()
         self._client.call(PLUGIN_SERVICE, method, payload, 120.0)
 
     def _take(self, request: Request) -> None:
         assert self.watched is not None
         self.at_registration = self.watched.cpu()
-        self._server.answer(request, NRI["Empty"]().SerializeToString())
+        self._server.answer(request, EmptyMessage().SerializeToString())
         self.registered.set()
 
 

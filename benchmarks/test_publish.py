@@ -31,7 +31,7 @@ from mooring.publisher.observation import EngineObserver, Observation
 from mooring.publisher.pace import Rhythm
 from mooring.publisher.publisher import Publisher
 from mooring.service.cluster.apiserver import Cluster
-from mooring.service.podresources_messages import MESSAGES
+from mooring.service.podresources_messages import ListPodResourcesResponseMessage
 
 EXCLUSIVE, SHARING = 40, 210
 CONFIG = whole("best-effort", 256)
@@ -94,7 +94,7 @@ class Answers:
 
     def __init__(self, kubelet: Kubelet) -> None:
         document = to_builtins(list_message(kubelet.node))
-        self.answer = ParseDict(document, MESSAGES["ListPodResourcesResponse"]()).SerializeToString()
+        self.answer = ParseDict(document, ListPodResourcesResponseMessage()).SerializeToString()
 
     def listed(self) -> bytes:
         return self.answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec import to_builtins
@@ -11,7 +12,7 @@ from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
 from mooring.agent.claims import claim_asked, node_message
-from mooring.agent.nri.messages import NRI
+from mooring.agent.nri.messages import NRIContainerMessage
 from mooring.agent.nri.methods import container_from
 from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.reactor.claimed import claimed_cpus, variables
@@ -39,7 +40,7 @@ from mooring.core.pod import Pod
 from mooring.extensions.claimed import claim_of
 from mooring.extensions.owners import claim_key
 from mooring.node.claims import Claim, Share
-from mooring.service.claims_messages import MESSAGES
+from mooring.service.claims_messages import PrepareRequestMessage, ShareMessage
 
 NUMA1 = 0xF0
 TWO = Claim(
@@ -173,7 +174,7 @@ def test_no_claim_is_answered_that_cannot_be_written_where_the_operator_wants_th
 
 
 def test_variables_of_a_runtime_message_are_read() -> None:
-    message = NRI["Container"](id="c", name="main", env=[f"{SLOW}=6", "PATH=/bin", f"{FAST}=4-5"])
+    message = NRIContainerMessage(id="c", name="main", env=[f"{SLOW}=6", "PATH=/bin", f"{FAST}=4-5"])
     assert container_from(message).claims == (FAST, SLOW)
     assert RuntimeContainer("c", "s", "main").claims == ()
 
@@ -184,10 +185,10 @@ def test_every_share_has_a_variable_of_its_own() -> None:
     assert variables(held) == [FAST, SLOW]
 
 
-def request(**fields: object) -> object:
-    share = MESSAGES["Share"](request="fast", device="numa1", count=2, within="4-7")
-    usual = {"uid": "u-1", "namespace": "shop", "name": "two", "shares": [share], "pods": ["p"]}
-    return MESSAGES["PrepareRequest"](**{**usual, **fields})
+def request(**fields: Any) -> PrepareRequestMessage:
+    share = ShareMessage(request="fast", device="numa1", count=2, within="4-7")
+    usual: dict[str, Any] = {"uid": "u-1", "namespace": "shop", "name": "two", "shares": [share], "pods": ["p"]}
+    return PrepareRequestMessage(**{**usual, **fields})
 
 
 def test_a_request_becomes_a_claim() -> None:
@@ -203,11 +204,11 @@ def test_a_request_becomes_a_claim() -> None:
         {"namespace": "a/b"},
         {"name": "a/b"},
         {"shares": []},
-        {"shares": [MESSAGES["Share"](request="r", device="a/b", count=1)]},
-        {"shares": [MESSAGES["Share"](request="r/s/t", device="d", count=1)]},
-        {"shares": [MESSAGES["Share"](request="r", device="d", count=0)]},
-        {"shares": [MESSAGES["Share"](request="r", device="d", count=1, within="x")]},
-        {"shares": [MESSAGES["Share"](request="r", device="d", count=1, within="1")] * 2},
+        {"shares": [ShareMessage(request="r", device="a/b", count=1)]},
+        {"shares": [ShareMessage(request="r/s/t", device="d", count=1)]},
+        {"shares": [ShareMessage(request="r", device="d", count=0)]},
+        {"shares": [ShareMessage(request="r", device="d", count=1, within="x")]},
+        {"shares": [ShareMessage(request="r", device="d", count=1, within="1")] * 2},
     ],
     ids=["uid", "namespace", "name", "nothing", "device", "request", "count", "list", "twice"],
 )
@@ -219,9 +220,9 @@ def test_what_is_no_claim_is_refused(wrong: dict[str, object]) -> None:
 def test_a_driver_is_told_what_it_needs() -> None:
     state = prepared(small_state(), "p")
     message = node_message(Snapshot(Machine("m", INFO), state, node="n1"))
-    assert (message.node, message.static, message.reserved) == ("n1", True, "0")  # type: ignore[attr-defined]
-    assert (message.claimable, message.shared) == ("1-3,7", "0-3,7")  # type: ignore[attr-defined]
-    [claim] = message.claims  # type: ignore[attr-defined]
+    assert (message.node, message.static, message.reserved) == ("n1", True, "0")
+    assert (message.claimable, message.shared) == ("1-3,7", "0-3,7")
+    [claim] = message.claims
     assert [(one.request, one.cpus, one.variable) for one in claim.shares] == [
         ("fast", "4-5", FAST),
         ("slow", "6", SLOW),

@@ -13,11 +13,21 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node
 from tests.e2e.folders import short_folder
 
+from mooring.dra import messages
 from mooring.dra.cdi import CDISpecs
 from mooring.dra.claims_client import ClaimsClient
 from mooring.dra.devices import Grouping
 from mooring.dra.driver import Driver
-from mooring.dra.plugin import DRA, DRA_SERVICE, REGISTRATION, REGISTRATION_SERVICE, Plugin
+from mooring.dra.messages import (
+    DRA_SERVICE,
+    REGISTRATION_SERVICE,
+    ClaimMessage,
+    InfoRequestMessage,
+    PluginInfoMessage,
+    RegistrationStatusMessage,
+    RegistrationStatusResponseMessage,
+)
+from mooring.dra.plugin import Plugin
 from mooring.dra.reconcile import Reconciler
 from mooring.dra.slices import SliceOffer, SlicePublisher
 from mooring.service.cluster.apiserver import ClusterError
@@ -143,19 +153,18 @@ class Kubelet:
             str(registration),
             REGISTRATION_SERVICE,
             "GetInfo",
-            REGISTRATION["InfoRequest"](),
-            REGISTRATION["PluginInfo"],
+            InfoRequestMessage(),
+            PluginInfoMessage,
         )
         self._registration = str(registration)
 
     def notify(self, *, registered: bool, error: str = "") -> None:
-        message: Any = REGISTRATION["RegistrationStatus"]
         self._call(
             self._registration,
             REGISTRATION_SERVICE,
             "NotifyRegistrationStatus",
-            message(plugin_registered=registered, error=error),
-            REGISTRATION["RegistrationStatusResponse"],
+            RegistrationStatusMessage(plugin_registered=registered, error=error),
+            RegistrationStatusResponseMessage,
         )
 
     def prepare(self, name: str, uid: str = "") -> Any:
@@ -174,10 +183,8 @@ class Kubelet:
 
     def _claims(self, method: str, name: str, uid: str) -> Any:
         uid = uid or f"uid-{name}"
-        claim: Any = DRA["Claim"]
-        request: Any = DRA[f"{method}Request"]
-        response = DRA[f"{method}Response"]
-        asked = request(claims=[claim(namespace="default", uid=uid, name=name)])
+        request, response = (getattr(messages, f"{method}{what}Message") for what in ("Request", "Response"))
+        asked = request(claims=[ClaimMessage(namespace="default", uid=uid, name=name)])
         return self._call(self.info.endpoint, DRA_SERVICE, method, asked, response).claims[uid]
 
     def _call(self, path: str, service: str, method: str, request: Any, response: Any) -> Any:

@@ -21,7 +21,7 @@ from mooring.dra.allocation import (
 from mooring.dra.cdi import CDISpecs, PreparedClaim, request_variable
 from mooring.dra.claims_client import ClaimableCPUs, PreparedShare
 from mooring.dra.devices import CPUGroup, pcie_roots
-from mooring.dra.plugin import DRA
+from mooring.dra.messages import NodePrepareResourcesRequestMessage
 from mooring.dra.reconcile import own_classes
 from mooring.dra.run import refuse_static_kubelet
 
@@ -238,8 +238,8 @@ def test_pcie_roots_are_read_from_sysfs(tmp_path: Path) -> None:
 
 def test_the_recorded_request_of_a_kubelet_is_understood() -> None:
     recorded = {"claims": [{"namespace": "default", "uid": "9a9722b1-535f-4b17-acde-862a07ad1f97", "name": "cl"}]}
-    message = DRA["NodePrepareResourcesRequest"](**recorded)
-    again: Any = DRA["NodePrepareResourcesRequest"].FromString(message.SerializeToString())
+    message = NodePrepareResourcesRequestMessage(**recorded)  # type: ignore[arg-type]
+    again: Any = NodePrepareResourcesRequestMessage.FromString(message.SerializeToString())
     assert [(one.namespace, one.name) for one in again.claims] == [("default", "cl")]
 
 

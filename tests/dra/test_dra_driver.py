@@ -10,6 +10,7 @@ from tests.agent.whole_agent import Node, start, until
 from tests.dra.claim_node import DRIVER, NODE, ClaimNode, MadeUpObjects, result
 
 from mooring.dra.claims_client import ClaimsClient, ClaimsError
+from mooring.service.claims_messages import ShareMessage
 from mooring.service.cluster.apiserver import ClusterError
 
 
@@ -192,7 +193,7 @@ def test_slices_follow_the_ledger_and_are_written_when_they_change(place: ClaimN
 
 def test_a_claim_that_is_gone_from_the_cluster_is_given_back(place: ClaimNode) -> None:
     agent = ClaimsClient(place.agent_socket)
-    share = {"request": "r", "device": "numa1", "count": 2, "within": "4-7", "wished": ""}
+    share = ShareMessage(request="r", device="numa1", count=2, within="4-7")
     for name in ("gone", "there"):
         agent.prepare(f"uid-{name}", "default", name, [share], [])
     place.objects.add("there", result("numa1", 2))

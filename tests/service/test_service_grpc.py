@@ -13,10 +13,10 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.message import Message
+from tests.service.message_tables import build_messages
 from tests.service.recorded_log import RecordedLog
 
 from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method
-from mooring.service.protobuf import build_messages
 
 SERVICE = "example.Echo"
 TEXT = build_messages("example", {"Text": "1 text string"})["Text"]

@@ -6,11 +6,9 @@ A claim that is answered with CPUs is in the journal already, and no other conta
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from google.protobuf.message import Message
 
 from mooring.agent.reactor.claimed import variables
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
@@ -26,8 +24,17 @@ from mooring.discovery.machineinfo_json import machine_info_document
 from mooring.extensions.claimed import HeldClaim, claim_of, claims_of
 from mooring.extensions.owners import claim_key
 from mooring.node.claims import Claim, Share, claimable
-from mooring.service.claims_messages import MESSAGES, SERVICE
-from mooring.service.grpc_socket import GRPCSocket, Method
+from mooring.service.claims_messages import (
+    SERVICE,
+    HeldShareMessage,
+    NodeRequestMessage,
+    NodeResponseMessage,
+    PrepareRequestMessage,
+    PrepareResponseMessage,
+    UnprepareRequestMessage,
+    UnprepareResponseMessage,
+)
+from mooring.service.grpc_socket import GRPCSocket, Method, Methods
 from mooring.service.logs import Log
 
 MOST_SHARES: Final = 64
@@ -53,10 +60,10 @@ class ClaimsService:
             InputError: there can be no such socket.
         """
         self._provider, self._holder = provider, holder
-        methods = {
-            "Prepare": _method("Prepare", self._prepare),
-            "Unprepare": _method("Unprepare", self._unprepare),
-            "Node": _method("Node", lambda _request: node_message(self._provider.snapshot())),
+        methods: Methods = {
+            "Prepare": Method(PrepareRequestMessage, self._prepare),
+            "Unprepare": Method(UnprepareRequestMessage, self._unprepare),
+            "Node": Method(NodeRequestMessage, lambda _request: node_message(self._provider.snapshot())),
         }
         self._socket = GRPCSocket(path, SERVICE, methods, log)
 
@@ -64,14 +71,13 @@ class ClaimsService:
         """Stop serving and remove the socket's name."""
         self._socket.close()
 
-    def _prepare(self, request: Any) -> Message:
-        response: Any = MESSAGES["PrepareResponse"]
+    def _prepare(self, request: PrepareRequestMessage) -> PrepareResponseMessage:
         if not self._provider.snapshot().runtime.synchronized:
-            return response(reason=NOT_READY)  # type: ignore[no-any-return]
+            return PrepareResponseMessage(reason=NOT_READY)
         try:
             asked, pods = claim_asked(request)
         except InputError as error:
-            return response(reason=f"InvalidClaim: {error}")  # type: ignore[no-any-return]
+            return PrepareResponseMessage(reason=f"InvalidClaim: {error}")
 
         def decide(state: AgentState, hear: Observer) -> EventOutcome:
             return prepare_claim(state, asked, pods, hear)
@@ -79,27 +85,27 @@ class ClaimsService:
         outcome = self._holder.apply(decide, claim_key(asked.uid))
         held = claim_of(outcome.state.kubelet.node.cpu, asked.uid)
         if isinstance(outcome.answer, Refused) or held is None:
-            return response(reason=outcome.answer.text if isinstance(outcome.answer, Refused) else NOT_READY)  # type: ignore[no-any-return]
-        return response(shares=_shares(held))  # type: ignore[no-any-return]
+            reason = outcome.answer.text if isinstance(outcome.answer, Refused) else NOT_READY
+            return PrepareResponseMessage(reason=reason)
+        return PrepareResponseMessage(shares=_shares(held))
 
-    def _unprepare(self, request: Any) -> Message:
+    def _unprepare(self, request: UnprepareRequestMessage) -> UnprepareResponseMessage:
         def decide(state: AgentState, hear: Observer) -> EventOutcome:
             return unprepare_claim(state, request.uid, hear)
 
         outcome = self._holder.apply(decide)
         reason = outcome.answer.text if isinstance(outcome.answer, Refused) else ""
-        response: Any = MESSAGES["UnprepareResponse"]
-        return response(reason=reason)  # type: ignore[no-any-return]
+        return UnprepareResponseMessage(reason=reason)
 
 
-def claim_asked(request: Any) -> tuple[Claim, frozenset[str]]:
+def claim_asked(request: PrepareRequestMessage) -> tuple[Claim, frozenset[str]]:
     """Return the claim of a request, and the uids of its pods.
 
     Raises:
         InputError: a name that is none, a list that is none, or nothing asked for.
     """
-    for field, pattern in (("uid", _NAME), ("namespace", _NAME), ("name", _NAME)):
-        _check(getattr(request, field), pattern, field)
+    for field, text in (("uid", request.uid), ("namespace", request.namespace), ("name", request.name)):
+        _check(text, _NAME, field)
     shares: dict[tuple[str, str], Share] = {}
     for one in request.shares:
         _check(one.request, _REQUEST, "request")
@@ -121,15 +127,15 @@ def claim_asked(request: Any) -> tuple[Claim, frozenset[str]]:
     return Claim(request.uid, request.namespace, request.name, tuple(shares.values())), frozenset(request.pods)
 
 
-def node_message(snapshot: Snapshot) -> Message:
+def node_message(snapshot: Snapshot) -> NodeResponseMessage:
     """Return what a driver has to know of the node."""
-    message: Any = MESSAGES["NodeResponse"](node=snapshot.node, synchronized=snapshot.runtime.synchronized)
+    message = NodeResponseMessage(node=snapshot.node, synchronized=snapshot.runtime.synchronized)
     message.machine = msgspec.json.encode(
         machine_info_document(snapshot.machine.info, info_error=snapshot.machine.info_error)
     )
     state = snapshot.state
     if state is None:
-        return message  # type: ignore[no-any-return]
+        return message
     node = state.kubelet.node
     policy = node.settings.cpu
     if policy is not None:
@@ -146,19 +152,14 @@ def node_message(snapshot: Snapshot) -> Message:
             shares=_shares(claim),
             pods=sorted(state.claim_users.get(claim.uid, ())),
         )
-    return message  # type: ignore[no-any-return]
+    return message
 
 
-def _shares(claim: HeldClaim) -> list[Message]:
-    share: Any = MESSAGES["HeldShare"]
+def _shares(claim: HeldClaim) -> list[HeldShareMessage]:
     return [
-        share(request=one.request, device=one.device, cpus=list_text(one.cpus), variable=variable)
+        HeldShareMessage(request=one.request, device=one.device, cpus=list_text(one.cpus), variable=variable)
         for one, variable in zip(claim.shares, variables(claim), strict=True)
     ]
-
-
-def _method(name: str, answer: Callable[[Any], Message]) -> Method:
-    return Method(MESSAGES[f"{name}Request"], answer)
 
 
 def _check(text: str, pattern: re.Pattern[str], field: str) -> None:

@@ -9,12 +9,11 @@ Source: kubelet v1.37.1, pkg/kubelet/apis/podresources; spec: pod-level.md secti
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import TypeVar
 
 from google.protobuf.message import Message
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 from mooring.agent.claims import ClaimsService
 from mooring.agent.options import AgentOptions
@@ -29,10 +28,19 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.fields import Report
 from mooring.node import Node
 from mooring.planner.podresources import allocatable_message, list_message
-from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method
+from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method, Methods
 from mooring.service.http import serve_tcp, serve_unix
 from mooring.service.logs import Log
-from mooring.service.podresources_messages import MESSAGES, SERVICE
+from mooring.service.podresources_messages import (
+    SERVICE,
+    AllocatableResourcesRequestMessage,
+    AllocatableResourcesResponseMessage,
+    GetPodResourcesRequestMessage,
+    GetPodResourcesResponseMessage,
+    ListPodResourcesRequestMessage,
+    ListPodResourcesResponseMessage,
+    PodResourcesMessage,
+)
 
 
 def serve(
@@ -95,7 +103,7 @@ def start_publisher(startup: Startup, provider: SnapshotProvider, report: Report
     return startup.publish(kubelet, connect, startup.node, report)
 
 
-_Make = Callable[[Node, Message], dict[str, Any] | None]
+_Response = TypeVar("_Response", bound=Message)
 
 
 class PodResourcesService:
@@ -113,10 +121,10 @@ class PodResourcesService:
             InputError: there can be no such socket.
         """
         self._provider = provider
-        methods = {
-            "List": self._method("ListPodResources", _listed),
-            "Get": self._method("GetPodResources", _one),
-            "GetAllocatableResources": self._method("AllocatableResources", _allocatable),
+        methods: Methods = {
+            "List": Method(ListPodResourcesRequestMessage, lambda _asked: self._list()),
+            "Get": Method(GetPodResourcesRequestMessage, self._get),
+            "GetAllocatableResources": Method(AllocatableResourcesRequestMessage, lambda _asked: self._allocatable()),
         }
         self._socket = GRPCSocket(path, SERVICE, methods, log)
 
@@ -124,45 +132,30 @@ class PodResourcesService:
         """Stop serving and remove the socket's name."""
         self._socket.close()
 
-    def _method(self, name: str, make: _Make) -> Method:
-        response = MESSAGES[f"{name}Response"]
+    def _list(self) -> ListPodResourcesResponseMessage:
+        return _message(list_message(self._node()), ListPodResourcesResponseMessage)
 
-        def answer(asked: Message) -> Message:
-            from google.protobuf.json_format import ParseDict  # noqa: PLC0415 - late, as gRPC itself
+    def _get(self, asked: GetPodResourcesRequestMessage) -> GetPodResourcesResponseMessage:
+        wanted = asked.pod_namespace, asked.pod_name
+        pods = list_message(self._node()).pod_resources
+        found = next((pod for pod in pods if (pod.namespace, pod.name) == wanted), None)
+        if found is None:
+            text = f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
+            raise CallRefusedError("UNKNOWN", text)
+        return GetPodResourcesResponseMessage(pod_resources=_message(found, PodResourcesMessage))
 
-            state = self._provider.snapshot().state
-            if state is None:
-                raise CallRefusedError("UNAVAILABLE", "the agent has no state yet")
-            content = make(state.kubelet.node, asked)
-            if content is None:
-                raise CallRefusedError("UNKNOWN", _not_found(asked))
-            return ParseDict(content, response())
+    def _allocatable(self) -> AllocatableResourcesResponseMessage:
+        return _message(allocatable_message(self._node()), AllocatableResourcesResponseMessage)
 
-        return Method(MESSAGES[f"{name}Request"], answer)
-
-
-def _listed(node: Node, _asked: Message) -> dict[str, Any]:
-    found: dict[str, Any] = to_builtins(list_message(node))
-    return found
-
-
-def _one(node: Node, asked: Message) -> dict[str, Any] | None:
-    """Return the pod that was requested; None when no active pod has its name."""
-    wanted = _name(asked)
-    pods = list_message(node).pod_resources
-    found = next((pod for pod in pods if (pod.namespace, pod.name) == wanted), None)
-    return None if found is None else {"pod_resources": to_builtins(found)}
+    def _node(self) -> Node:
+        state = self._provider.snapshot().state
+        if state is None:
+            raise CallRefusedError("UNAVAILABLE", "the agent has no state yet")
+        return state.kubelet.node
 
 
-def _allocatable(node: Node, _asked: Message) -> dict[str, Any]:
-    found: dict[str, Any] = to_builtins(allocatable_message(node))
-    return found
+def _message(document: Struct, kind: type[_Response]) -> _Response:
+    """Return a document as the message of the same form."""
+    from google.protobuf.json_format import ParseDict  # noqa: PLC0415 - late, as gRPC itself
 
-
-def _name(asked: Message) -> tuple[str, str]:
-    return getattr(asked, "pod_namespace", ""), getattr(asked, "pod_name", "")
-
-
-def _not_found(asked: Message) -> str:
-    namespace, name = _name(asked)
-    return f"pod {name} in namespace {namespace} not found"
+    return ParseDict(to_builtins(document), kind())

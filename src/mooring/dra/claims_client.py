@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc
 import msgspec
+from google.protobuf.message import Message
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import MooringError
 from mooring.core.machineinfo import MachineInfo
 from mooring.discovery.machineinfo_json import parse_machine_info
 from mooring.extensions.claimed import HeldClaim, HeldShare
-from mooring.service.claims_messages import MESSAGES, SERVICE
+from mooring.service.claims_messages import (
+    SERVICE,
+    NodeRequestMessage,
+    NodeResponseMessage,
+    PrepareRequestMessage,
+    PrepareResponseMessage,
+    ShareMessage,
+    UnprepareRequestMessage,
+    UnprepareResponseMessage,
+)
 
 SECONDS: Final = 10.0
 """How long an answer may take; the kubelet waits for 45."""
 _OPTIONS: Final = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
+
+_Response = TypeVar("_Response", bound=Message)
 
 
 class ClaimsError(MooringError):
@@ -79,7 +91,7 @@ class ClaimsClient:
             ClaimsError: the agent does not answer.
             InputError: its description of the machine cannot be understood.
         """
-        found: Any = self._call("Node")
+        found = self._call("Node", NodeRequestMessage(), NodeResponseMessage)
         claimable, shared = CPUSet.parse(found.claimable).mask, CPUSet.parse(found.shared).mask
         claims = tuple(
             HeldClaim(
@@ -101,7 +113,7 @@ class ClaimsClient:
         )
 
     def prepare(
-        self, uid: str, namespace: str, name: str, shares: Iterable[dict[str, Any]], pods: Iterable[str]
+        self, uid: str, namespace: str, name: str, shares: Iterable[ShareMessage], pods: Iterable[str]
     ) -> tuple[PreparedShare, ...]:
         """Allocate the CPUs of a claim.
 
@@ -109,21 +121,14 @@ class ClaimsClient:
             uid: of the claim.
             namespace: its namespace.
             name: its name.
-            shares: fields of the messages.
+            shares: what is asked for.
             pods: uids of those for which it is reserved.
 
         Raises:
             ClaimsError: the agent does not answer, or refuses.
         """
-        share: Any = MESSAGES["Share"]
-        answer: Any = self._call(
-            "Prepare",
-            uid=uid,
-            namespace=namespace,
-            name=name,
-            shares=[share(**one) for one in shares],
-            pods=sorted(pods),
-        )
+        request = PrepareRequestMessage(uid=uid, namespace=namespace, name=name, shares=shares, pods=sorted(pods))
+        answer = self._call("Prepare", request, PrepareResponseMessage)
         if answer.reason:
             raise ClaimsError(answer.reason)
         return tuple(PreparedShare(one.request, one.device, one.cpus, one.variable) for one in answer.shares)
@@ -134,21 +139,20 @@ class ClaimsClient:
         Raises:
             ClaimsError: the agent does not answer, or refuses.
         """
-        answer: Any = self._call("Unprepare", uid=uid)
+        answer = self._call("Unprepare", UnprepareRequestMessage(uid=uid), UnprepareResponseMessage)
         if answer.reason:
             raise ClaimsError(answer.reason)
 
-    def _call(self, method: str, **fields: Any) -> Any:
-        request, response = MESSAGES[f"{method}Request"], MESSAGES[f"{method}Response"]
+    def _call(self, method: str, request: Message, response: type[_Response]) -> _Response:
         # A connection for each call: a kept one continues failing for a while after the agent has restarted.
         with grpc.insecure_channel(f"unix:{self._path}", options=_OPTIONS) as channel:
-            call: Callable[..., Any] = channel.unary_unary(
+            call: Callable[..., _Response] = channel.unary_unary(
                 f"/{SERVICE}/{method}",
                 request_serializer=lambda message: message.SerializeToString(),
                 response_deserializer=response.FromString,
             )
             try:
-                return call(request(**fields), timeout=SECONDS)
+                return call(request, timeout=SECONDS)
             except grpc.RpcError as error:
                 said: Any = error  # of a call that was made it is a call too
                 raise ClaimsError(

@@ -20,6 +20,7 @@ from mooring.dra.cdi import CDISpecs, PreparedClaim
 from mooring.dra.claims_client import ClaimsClient, PreparedShare
 from mooring.dra.devices import device_cpus
 from mooring.dra.objects import ClaimObjects
+from mooring.service.claims_messages import ShareMessage
 from mooring.service.cluster.apiserver import ClusterError
 from mooring.service.logs import Log
 
@@ -138,7 +139,7 @@ class Driver:
             allocated.uid, allocated.namespace, allocated.name, allocated.results, given, tuple(sorted(allocated.pods))
         )
 
-    def shares(self, allocated: Allocation, before: PreparedClaim | None = None) -> list[dict[str, Any]]:
+    def shares(self, allocated: Allocation, before: PreparedClaim | None = None) -> list[ShareMessage]:
         """Return what an allocation asks of the agent: one share for each request and device.
 
         Args:
@@ -150,13 +151,13 @@ class Driver:
         for one in allocated.results:
             counts[one.request, one.device] = counts.get((one.request, one.device), 0) + one.count
         return [
-            {
-                "request": request,
-                "device": device,
-                "count": count,
-                "within": list_text(self.device_cpus(device)),
-                "wished": wished.get((request, device), ""),
-            }
+            ShareMessage(
+                request=request,
+                device=device,
+                count=count,
+                within=list_text(self.device_cpus(device)),
+                wished=wished.get((request, device), ""),
+            )
             for (request, device), count in counts.items()
         ]
 

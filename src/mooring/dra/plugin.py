@@ -3,27 +3,36 @@
 The kubelet finds the registration socket in its folder of plugins, asks there for the driver's name, and calls the
 other one.
 
-Source: kubelet v1.37.1, pkg/kubelet/cm/dra/plugin; numbers, names and types of messages: k8s.io/kubelet v0.37.1,
-pkg/apis/dra/v1 and pkg/apis/pluginregistration/v1. Measured order of the calls: GetInfo, NotifyRegistrationStatus,
+Source: kubelet v1.37.1, pkg/kubelet/cm/dra/plugin. Measured order of the calls: GetInfo, NotifyRegistrationStatus,
 NodePrepareResources at a pod's start, NodeUnprepareResources after its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
-from typing import Any, Final
-
-from google.protobuf.message import Message
+from typing import Final
 
 from mooring.core.errors import MooringError
 from mooring.dra.driver import ClaimName, Driver
+from mooring.dra.messages import (
+    DRA_SERVICE,
+    DRA_VERSION,
+    REGISTRATION_SERVICE,
+    InfoRequestMessage,
+    NodePrepareResourcesRequestMessage,
+    NodePrepareResourcesResponseMessage,
+    NodeUnprepareResourcesRequestMessage,
+    NodeUnprepareResourcesResponseMessage,
+    PluginInfoMessage,
+    RegistrationStatusMessage,
+    RegistrationStatusResponseMessage,
+)
 from mooring.service.grpc_server import serve_at_once
-from mooring.service.grpc_socket import CallLimits, Method
+from mooring.service.grpc_socket import CallLimits, Method, Methods
 from mooring.service.logs import Log
-from mooring.service.protobuf import build_messages
 
 _LIMITS: Final = CallLimits(threads=4, waiting=64, grace=2.0)
 """The kubelet repeats a call that is refused because too many are under way."""
@@ -58,37 +67,37 @@ class Plugin:
         """Stop serving and remove the sockets' names."""
         self._closing.close()
 
-    def _served(self, path: str, service: str, methods: Mapping[str, Method]) -> Callable[[], object]:
+    def _served(self, path: str, service: str, methods: Methods) -> Callable[[], object]:
         return serve_at_once(path, service, methods, self._log, _LIMITS, "check --kubelet-root")
 
-    def _dra(self) -> Mapping[str, Method]:
+    def _dra(self) -> Methods:
         return {
-            "NodePrepareResources": _method(DRA, "NodePrepareResources", self._prepare),
-            "NodeUnprepareResources": _method(DRA, "NodeUnprepareResources", self._unprepare),
+            "NodePrepareResources": Method(NodePrepareResourcesRequestMessage, self._prepare),
+            "NodeUnprepareResources": Method(NodeUnprepareResourcesRequestMessage, self._unprepare),
         }
 
-    def _registration(self) -> Mapping[str, Method]:
+    def _registration(self) -> Methods:
         return {
-            "GetInfo": Method(REGISTRATION["InfoRequest"], self._info),
-            "NotifyRegistrationStatus": Method(REGISTRATION["RegistrationStatus"], self._notified),
+            "GetInfo": Method(InfoRequestMessage, self._info),
+            "NotifyRegistrationStatus": Method(RegistrationStatusMessage, self._notified),
         }
 
-    def _info(self, _request: Any) -> Message:
-        return REGISTRATION["PluginInfo"](
-            type="DRAPlugin", name=self._driver.name, endpoint=self._endpoint, supported_versions=[_DRA_VERSION]
+    def _info(self, _request: InfoRequestMessage) -> PluginInfoMessage:
+        return PluginInfoMessage(
+            type="DRAPlugin", name=self._driver.name, endpoint=self._endpoint, supported_versions=[DRA_VERSION]
         )
 
-    def _notified(self, status: Any) -> Message:
+    def _notified(self, status: RegistrationStatusMessage) -> RegistrationStatusResponseMessage:
         if status.plugin_registered:
             self.registered.set()
             self._log.info("driver registered by the kubelet")
         else:
             self.registered.clear()
             self._log.error("driver rejected by the kubelet", problem=status.error)
-        return REGISTRATION["RegistrationStatusResponse"]()
+        return RegistrationStatusResponseMessage()
 
-    def _prepare(self, request: Any) -> Message:
-        response: Any = DRA["NodePrepareResourcesResponse"]()
+    def _prepare(self, request: NodePrepareResourcesRequestMessage) -> NodePrepareResourcesResponseMessage:
+        response = NodePrepareResourcesResponseMessage()
         for claim in request.claims:
             answer = response.claims[claim.uid]
             try:
@@ -103,10 +112,10 @@ class Plugin:
             except MooringError as error:
                 answer.error = str(error)
                 self._log.warning("claim not prepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))
-        return response  # type: ignore[no-any-return]
+        return response
 
-    def _unprepare(self, request: Any) -> Message:
-        response: Any = DRA["NodeUnprepareResourcesResponse"]()
+    def _unprepare(self, request: NodeUnprepareResourcesRequestMessage) -> NodeUnprepareResourcesResponseMessage:
+        response = NodeUnprepareResourcesResponseMessage()
         for claim in request.claims:
             answer = response.claims[claim.uid]
             try:
@@ -114,59 +123,4 @@ class Plugin:
             except MooringError as error:
                 answer.error = str(error)
                 self._log.warning("claim not unprepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))
-        return response  # type: ignore[no-any-return]
-
-
-def _method(messages: Mapping[str, type[Message]], name: str, answer: Callable[[Any], Message]) -> Method:
-    return Method(messages[f"{name}Request"], answer)
-
-
-_DRA_PACKAGE = "k8s.io.kubelet.pkg.apis.dra.v1"
-DRA_SERVICE = f"{_DRA_PACKAGE}.DRAPlugin"
-_DRA_VERSION = "v1.DRAPlugin"
-"""How the registration names the interface."""
-_REGISTRATION_PACKAGE = "pluginregistration"
-REGISTRATION_SERVICE = f"{_REGISTRATION_PACKAGE}.Registration"
-
-DRA: Mapping[str, type[Message]] = build_messages(
-    _DRA_PACKAGE,
-    {
-        "NodePrepareResourcesRequest": "1 claims repeated Claim",
-        "NodePrepareResourcesResponse": "1 claims map string NodePrepareResourceResponse",
-        "NodePrepareResourceResponse": """
-            1 devices repeated Device
-            2 error string""",
-        # share_id is optional in the original: an empty one is not written, which says the same.
-        "Device": """
-            1 request_names repeated string
-            2 pool_name string
-            3 device_name string
-            4 cdi_device_ids repeated string
-            5 share_id string""",
-        "NodeUnprepareResourcesRequest": "1 claims repeated Claim",
-        "NodeUnprepareResourcesResponse": "1 claims map string NodeUnprepareResourceResponse",
-        "NodeUnprepareResourceResponse": "1 error string",
-        "Claim": """
-            1 namespace string
-            2 uid string
-            3 name string""",
-    },
-)
-"""Message class of the interface by name."""
-
-REGISTRATION: Mapping[str, type[Message]] = build_messages(
-    _REGISTRATION_PACKAGE,
-    {
-        "PluginInfo": """
-            1 type string
-            2 name string
-            3 endpoint string
-            4 supported_versions repeated string""",
-        "RegistrationStatus": """
-            1 plugin_registered bool
-            2 error string""",
-        "RegistrationStatusResponse": "",
-        "InfoRequest": "",
-    },
-)
-"""Message class of the registration by name."""
+        return response

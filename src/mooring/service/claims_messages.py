@@ -5,57 +5,70 @@ Mooring's own service: CPU sets are Linux CPU lists in it, and a "no" is a messa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Final
 
-from google.protobuf.message import Message
+from mooring.service.protobuf import Int64, Repeated, TypedMessage, at
 
-from mooring.service.protobuf import build_messages
+PACKAGE: Final = "mooring.claims.v1"
+SERVICE: Final = f"{PACKAGE}.Claims"
 
-PACKAGE = "mooring.claims.v1"
-SERVICE = f"{PACKAGE}.Claims"
 
-_TABLES = {
-    "Share": """
-        1 request string
-        2 device string
-        3 count int64
-        4 within string
-        5 wished string""",
-    "PrepareRequest": """
-        1 uid string
-        2 namespace string
-        3 name string
-        4 shares repeated Share
-        5 pods repeated string""",
-    "PrepareResponse": """
-        1 shares repeated HeldShare
-        2 reason string""",
-    "HeldShare": """
-        1 request string
-        2 device string
-        3 cpus string
-        4 variable string""",
-    "UnprepareRequest": "1 uid string",
-    "UnprepareResponse": "1 reason string",
-    "NodeRequest": "",
-    "NodeResponse": """
-        1 node string
-        2 machine bytes
-        3 static bool
-        4 group_size int64
-        5 whole_cores bool
-        6 claimable string
-        7 shared string
-        8 claims repeated HeldClaim
-        9 synchronized bool
-        10 reserved string""",
-    "HeldClaim": """
-        1 uid string
-        2 namespace string
-        3 name string
-        4 shares repeated HeldShare
-        5 pods repeated string""",
-}
+class ShareMessage(TypedMessage, package=PACKAGE):
+    request: str = at(1)
+    device: str = at(2)
+    count: Int64 = at(3)
+    within: str = at(4)
+    wished: str = at(5)
 
-MESSAGES: Mapping[str, type[Message]] = build_messages(PACKAGE, _TABLES)
-"""Message class by name."""
+
+class PrepareRequestMessage(TypedMessage, package=PACKAGE):
+    uid: str = at(1)
+    namespace: str = at(2)
+    name: str = at(3)
+    shares: Repeated[ShareMessage] = at(4)
+    pods: Repeated[str] = at(5)
+
+
+class HeldShareMessage(TypedMessage, package=PACKAGE):
+    request: str = at(1)
+    device: str = at(2)
+    cpus: str = at(3)
+    variable: str = at(4)
+
+
+class PrepareResponseMessage(TypedMessage, package=PACKAGE):
+    shares: Repeated[HeldShareMessage] = at(1)
+    reason: str = at(2)
+
+
+class UnprepareRequestMessage(TypedMessage, package=PACKAGE):
+    uid: str = at(1)
+
+
+class UnprepareResponseMessage(TypedMessage, package=PACKAGE):
+    reason: str = at(1)
+
+
+class NodeRequestMessage(TypedMessage, package=PACKAGE):
+    """Has no field."""
+
+
+class HeldClaimMessage(TypedMessage, package=PACKAGE):
+    uid: str = at(1)
+    namespace: str = at(2)
+    name: str = at(3)
+    shares: Repeated[HeldShareMessage] = at(4)
+    pods: Repeated[str] = at(5)
+
+
+class NodeResponseMessage(TypedMessage, package=PACKAGE):
+    node: str = at(1)
+    machine: bytes = at(2)
+    static: bool = at(3)
+    group_size: Int64 = at(4)
+    whole_cores: bool = at(5)
+    claimable: str = at(6)
+    shared: str = at(7)
+    claims: Repeated[HeldClaimMessage] = at(8)
+    synchronized: bool = at(9)
+    reserved: str = at(10)

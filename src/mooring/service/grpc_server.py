@@ -6,22 +6,22 @@ neither a traceback nor an event of the daemon.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
 from mooring.core.errors import InputError
 from mooring.service import sockets
-from mooring.service.grpc_socket import CallLimits, CallRefusedError, Code, Method
+from mooring.service.grpc_socket import CallLimits, CallRefusedError, Code, Method, Methods
 from mooring.service.logs import Log
 
 
-def serve(path: str, service: str, methods: Mapping[str, Method], log: Log, limits: CallLimits) -> Callable[[], object]:
+def serve(path: str, service: str, methods: Methods, log: Log, limits: CallLimits) -> Callable[[], object]:
     """Serve on a socket that replaces what has the name now; return what ends that.
 
     Raises:
@@ -46,7 +46,7 @@ def serve(path: str, service: str, methods: Mapping[str, Method], log: Log, limi
 
 
 def serve_at_once(
-    path: str, service: str, methods: Mapping[str, Method], log: Log, limits: CallLimits, remedy: str
+    path: str, service: str, methods: Methods, log: Log, limits: CallLimits, remedy: str
 ) -> Callable[[], object]:
     """Serve on a new socket, for a client that treats the appearance of its name as the start of the service.
 
@@ -77,6 +77,9 @@ def serve_at_once(
     return close
 
 
+_Request = TypeVar("_Request", bound=Message)
+
+
 @dataclass(frozen=True, slots=True)
 class _Malformed:
     """Bytes of a peer that are no message."""
@@ -84,7 +87,7 @@ class _Malformed:
     problem: str
 
 
-def _handler(name: str, method: Method, log: Log) -> grpc.RpcMethodHandler[Message, Message]:
+def _handler(name: str, method: Method[_Request], log: Log) -> grpc.RpcMethodHandler[Message, Message]:
     def read(data: bytes) -> Any:
         # An exception here would be logged by gRPC itself, with a traceback.
         try:
@@ -92,7 +95,7 @@ def _handler(name: str, method: Method, log: Log) -> grpc.RpcMethodHandler[Messa
         except DecodeError as error:
             return _Malformed(f"{len(data)} bytes are no {method.request.DESCRIPTOR.name}: {error}")
 
-    def called(asked: Any, context: grpc.ServicerContext) -> Message:
+    def called(asked: _Request | _Malformed, context: grpc.ServicerContext) -> Message:
         if isinstance(asked, _Malformed):
             log.warning("a malformed gRPC request was refused", method=name, problem=asked.problem)
             _abort(context, "INVALID_ARGUMENT", asked.problem)

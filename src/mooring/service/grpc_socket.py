@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from mooring.core.errors import InputError
 from mooring.service import sockets
@@ -41,12 +41,19 @@ class CallLimits:
     """Seconds for requests under way when the service is closed."""
 
 
+_Request = TypeVar("_Request", bound="Message")
+
+
 @dataclass(frozen=True, slots=True)
-class Method:
+class Method(Generic[_Request]):
     """A unary method: the class of its requests, and what answers one."""
 
-    request: type[Message]
-    answer: Callable[[Any], Message]
+    request: type[_Request]
+    answer: Callable[[_Request], Message]
+
+
+Methods: TypeAlias = Mapping[str, Method[Any]]
+"""Methods of a service by their names; each has requests of its own."""
 
 
 class CallRefusedError(Exception):
@@ -67,7 +74,7 @@ class GRPCSocket:
     """Serves until it is closed."""
 
     def __init__(
-        self, path: str, service: str, methods: Mapping[str, Method], log: Log, *, limits: CallLimits | None = None
+        self, path: str, service: str, methods: Methods, log: Log, *, limits: CallLimits | None = None
     ) -> None:
         """Begin to serve.
 

@@ -5,10 +5,10 @@ Source: k8s.io/kubelet v0.37.1, pkg/apis/podresources/v1; spec: pod-level.md sec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -18,12 +18,23 @@ from mooring.core.cpuset import HIGHEST_CPU
 from mooring.core.errors import MooringError
 from mooring.core.machineinfo import HIGHEST_NODE
 from mooring.devicemanager.state import Device
-from mooring.service.podresources_messages import MESSAGES, SERVICE
+from mooring.service.podresources_messages import (
+    SERVICE,
+    AllocatableResourcesRequestMessage,
+    AllocatableResourcesResponseMessage,
+    ContainerDevicesMessage,
+    ContainerResourcesMessage,
+    ListPodResourcesRequestMessage,
+    ListPodResourcesResponseMessage,
+    PodResourcesMessage,
+)
 
 ANSWER_TIME: Final = 5.0
 """Seconds for an answer."""
 LARGEST_ANSWER: Final = 16 * 1024**2
 """Bytes; the kubelet's own limit."""
+
+_Answer = TypeVar("_Answer", bound=Message)
 
 
 class PodResourcesError(MooringError):
@@ -81,7 +92,7 @@ class PodResourcesClient:
         Raises:
             PodResourcesError: there is none.
         """
-        return self._ask("List", "ListPodResourcesRequest")
+        return self._ask("List", ListPodResourcesRequestMessage())
 
     def devices(self) -> dict[str, tuple[Device, ...]]:
         """Return the devices of all plugins that are healthy, by resource.
@@ -89,22 +100,20 @@ class PodResourcesClient:
         Raises:
             PodResourcesError: the kubelet does not tell them.
         """
-        answer = _read(
-            "AllocatableResourcesResponse", self._ask("GetAllocatableResources", "AllocatableResourcesRequest")
-        )
+        listed = self._ask("GetAllocatableResources", AllocatableResourcesRequestMessage())
+        answer = _read(AllocatableResourcesResponseMessage, listed)
         found: dict[str, dict[str, Device]] = {}
         for resource, device in _devices(answer.devices):
             found.setdefault(resource, {})[device.id] = device
         return {resource: tuple(devices.values()) for resource, devices in sorted(found.items())}
 
-    def _ask(self, method: str, request: str) -> bytes:
-        call: Any = self._channel.unary_unary(f"/{SERVICE}/{method}", request_serializer=_serialized)
+    def _ask(self, method: str, request: Message) -> bytes:
+        call: Callable[..., bytes] = self._channel.unary_unary(f"/{SERVICE}/{method}", request_serializer=_serialized)
         try:
-            answer: bytes = call(MESSAGES[request](), timeout=ANSWER_TIME)
+            return call(request, timeout=ANSWER_TIME)
         except grpc.RpcError as error:
             words = getattr(error, "details", lambda: "")() or str(error)
             raise PodResourcesError(f"{self._path}: {method}: {words}") from None
-        return answer
 
 
 def pods_in(answer: bytes) -> tuple[ListedPod, ...]:
@@ -113,14 +122,14 @@ def pods_in(answer: bytes) -> tuple[ListedPod, ...]:
     Raises:
         PodResourcesError: it is none.
     """
-    message = _read("ListPodResourcesResponse", answer)
+    message = _read(ListPodResourcesResponseMessage, answer)
     return tuple(_pod(pod.SerializeToString()) for pod in message.pod_resources)
 
 
 @lru_cache(maxsize=2048)
 def _pod(answer: bytes) -> ListedPod:
     """Return one pod of an answer; those that are as they were in the answer before are remembered."""
-    pod = _read("PodResources", answer)
+    pod = _read(PodResourcesMessage, answer)
     return ListedPod(pod.namespace, pod.name, tuple(_container(one) for one in pod.containers))
 
 
@@ -128,20 +137,20 @@ def _serialized(message: Message) -> bytes:
     return message.SerializeToString()
 
 
-def _container(found: Any) -> ListedContainer:
+def _container(found: ContainerResourcesMessage) -> ListedContainer:
     cpus = [cpu for cpu in found.cpu_ids if 0 <= cpu <= HIGHEST_CPU]
     return ListedContainer(found.name, mask_of(cpus), tuple(_devices(found.devices)))
 
 
-def _devices(entries: Iterable[Any]) -> Iterable[tuple[str, Device]]:
+def _devices(entries: Iterable[ContainerDevicesMessage]) -> Iterable[tuple[str, Device]]:
     for entry in entries:
         nodes = tuple(sorted({node.ID for node in entry.topology.nodes if 0 <= node.ID <= HIGHEST_NODE}))
         for name in entry.device_ids:
             yield entry.resource_name, Device(name, nodes or None)
 
 
-def _read(name: str, answer: bytes) -> Any:
+def _read(kind: type[_Answer], answer: bytes) -> _Answer:
     try:
-        return MESSAGES[name].FromString(answer)
+        return kind.FromString(answer)
     except Exception as error:  # noqa: BLE001 - protobuf's versions have error classes of their own
-        raise PodResourcesError(f"the kubelet's answer is no {name}: {error}") from None
+        raise PodResourcesError(f"the kubelet's answer is no {kind.DESCRIPTOR.name}: {error}") from None

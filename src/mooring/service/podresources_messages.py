@@ -5,53 +5,77 @@ Source for numbers, names and types: k8s.io/kubelet v0.37.1, pkg/apis/podresourc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Final
 
-from google.protobuf.message import Message
+from mooring.service.protobuf import Int64, Repeated, TypedMessage, UInt64, at
 
-from mooring.service.protobuf import build_messages
+PACKAGE: Final = "v1"
+SERVICE: Final = f"{PACKAGE}.PodResourcesLister"
 
-PACKAGE = "v1"
-SERVICE = f"{PACKAGE}.PodResourcesLister"
 
-_TABLES = {
-    "ListPodResourcesRequest": "",
-    "ListPodResourcesResponse": "1 pod_resources repeated PodResources",
-    "AllocatableResourcesRequest": "",
-    "AllocatableResourcesResponse": """
-        1 devices repeated ContainerDevices
-        2 cpu_ids repeated int64
-        3 memory repeated ContainerMemory""",
-    "GetPodResourcesRequest": """
-        1 pod_name string
-        2 pod_namespace string""",
-    "GetPodResourcesResponse": "1 pod_resources PodResources",
-    "PodResources": """
-        1 name string
-        2 namespace string
-        3 containers repeated ContainerResources
-        4 cpu_ids repeated int64
-        5 memory repeated ContainerMemory""",
-    "ContainerResources": """
-        1 name string
-        2 devices repeated ContainerDevices
-        3 cpu_ids repeated int64
-        4 memory repeated ContainerMemory
-        5 dynamic_resources repeated DynamicResource""",
-    "ContainerMemory": """
-        1 memory_type string
-        2 size uint64
-        3 topology TopologyInfo""",
-    "ContainerDevices": """
-        1 resource_name string
-        2 device_ids repeated string
-        3 topology TopologyInfo""",
-    "TopologyInfo": "1 nodes repeated NUMANode",
-    "NUMANode": "1 ID int64",
-    "DynamicResource": """
-        2 claim_name string
-        3 claim_namespace string""",
-}
+class ListPodResourcesRequestMessage(TypedMessage, package=PACKAGE):
+    """Has no field."""
 
-MESSAGES: Mapping[str, type[Message]] = build_messages(PACKAGE, _TABLES)
-"""Message class by name."""
+
+class NUMANodeMessage(TypedMessage, package=PACKAGE):
+    ID: Int64 = at(1)
+
+
+class TopologyInfoMessage(TypedMessage, package=PACKAGE):
+    nodes: Repeated[NUMANodeMessage] = at(1)
+
+
+class ContainerDevicesMessage(TypedMessage, package=PACKAGE):
+    resource_name: str = at(1)
+    device_ids: Repeated[str] = at(2)
+    topology: TopologyInfoMessage = at(3)
+
+
+class ContainerMemoryMessage(TypedMessage, package=PACKAGE):
+    memory_type: str = at(1)
+    size: UInt64 = at(2)
+    topology: TopologyInfoMessage = at(3)
+
+
+class DynamicResourceMessage(TypedMessage, package=PACKAGE):
+    claim_name: str = at(2)
+    claim_namespace: str = at(3)
+
+
+class ContainerResourcesMessage(TypedMessage, package=PACKAGE):
+    name: str = at(1)
+    devices: Repeated[ContainerDevicesMessage] = at(2)
+    cpu_ids: Repeated[Int64] = at(3)
+    memory: Repeated[ContainerMemoryMessage] = at(4)
+    dynamic_resources: Repeated[DynamicResourceMessage] = at(5)
+
+
+class PodResourcesMessage(TypedMessage, package=PACKAGE):
+    name: str = at(1)
+    namespace: str = at(2)
+    containers: Repeated[ContainerResourcesMessage] = at(3)
+    cpu_ids: Repeated[Int64] = at(4)
+    memory: Repeated[ContainerMemoryMessage] = at(5)
+
+
+class ListPodResourcesResponseMessage(TypedMessage, package=PACKAGE):
+    pod_resources: Repeated[PodResourcesMessage] = at(1)
+
+
+class AllocatableResourcesRequestMessage(TypedMessage, package=PACKAGE):
+    """Has no field."""
+
+
+class AllocatableResourcesResponseMessage(TypedMessage, package=PACKAGE):
+    devices: Repeated[ContainerDevicesMessage] = at(1)
+    cpu_ids: Repeated[Int64] = at(2)
+    memory: Repeated[ContainerMemoryMessage] = at(3)
+
+
+class GetPodResourcesRequestMessage(TypedMessage, package=PACKAGE):
+    pod_name: str = at(1)
+    pod_namespace: str = at(2)
+
+
+class GetPodResourcesResponseMessage(TypedMessage, package=PACKAGE):
+    pod_resources: PodResourcesMessage = at(1)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from mooring.agent.nri.messages import NRI
+from mooring.agent.nri.messages import NRIContainerMessage, PodSandboxMessage
 from mooring.agent.nri.methods import resources_from, resources_to
 from mooring.agent.nri.types import ContainerUpdate, PodSandbox, RuntimeContainer
 
 
 def pod_to(pod: PodSandbox) -> Any:
     """Return a pod as a message."""
-    message = NRI["PodSandbox"](
+    message = PodSandboxMessage(
         id=pod.id,
         uid=pod.uid,
         name=pod.name,
@@ -29,7 +29,7 @@ def pod_to(pod: PodSandbox) -> Any:
 
 def container_to(container: RuntimeContainer) -> Any:
     """Return a container as a message."""
-    message = NRI["Container"](
+    message = NRIContainerMessage(
         id=container.id,
         pod_sandbox_id=container.pod_sandbox_id,
         name=container.name,

@@ -11,8 +11,17 @@ from typing import Any
 
 from tests.agent.nri.runtime_messages import container_to, pod_to
 
+from mooring.agent.nri import messages
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
-from mooring.agent.nri.messages import NRI, PLUGIN_SERVICE
+from mooring.agent.nri.messages import (
+    PLUGIN_SERVICE,
+    ConfigureRequestMessage,
+    ContainerRequestMessage,
+    RegisterPluginRequestMessage,
+    StateChangeEventMessage,
+    SynchronizeRequestMessage,
+    UpdateContainerRequestMessage,
+)
 from mooring.agent.nri.methods import resources_to
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.ttrpc import Request, Status, TTRPCClient, TTRPCServer
@@ -52,10 +61,12 @@ class RuntimeSide:
 
     def call(self, method: str, message: Any, reply: str = "Empty", timeout: float = TIMEOUT) -> Any:
         payload = message if isinstance(message, bytes) else message.SerializeToString()
-        return NRI[reply].FromString(self._client.call(PLUGIN_SERVICE, method, payload, timeout))
+        return getattr(messages, f"{reply}Message").FromString(
+            self._client.call(PLUGIN_SERVICE, method, payload, timeout)
+        )
 
     def configure(self, runtime: Runtime = Runtime("containerd", "v2.4.2", "v0.12.3"), config: str = "") -> Any:  # noqa: B008 - a frozen value
-        request = NRI["ConfigureRequest"](
+        request = ConfigureRequestMessage(
             config=config,
             runtime_name=runtime.name,
             runtime_version=runtime.version,
@@ -67,14 +78,14 @@ class RuntimeSide:
     def synchronize(
         self, pods: Sequence[PodSandbox] = (), containers: Sequence[RuntimeContainer] = (), *, more: bool = False
     ) -> Any:
-        request = NRI["SynchronizeRequest"](pods=map(pod_to, pods), containers=map(container_to, containers), more=more)
+        request = SynchronizeRequestMessage(pods=map(pod_to, pods), containers=map(container_to, containers), more=more)
         return self.call("Synchronize", request, "SynchronizeResponse")
 
     def create(self, pod: PodSandbox = POD, container: RuntimeContainer = CONTAINER, timeout: float = TIMEOUT) -> Any:
         return self.call("CreateContainer", about(pod, container), "CreateContainerResponse", timeout)
 
     def update(self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources) -> Any:
-        request = NRI["UpdateContainerRequest"](
+        request = UpdateContainerRequestMessage(
             pod=pod_to(pod), container=container_to(container), linux_resources=resources_to(resources)
         )
         return self.call("UpdateContainer", request, "UpdateContainerResponse")
@@ -83,7 +94,7 @@ class RuntimeSide:
         return self.call("StopContainer", about(pod, container), "StopContainerResponse")
 
     def state_change(self, event: int, pod: PodSandbox | None = POD, container: RuntimeContainer | None = None) -> None:
-        request = NRI["StateChangeEvent"](event=event)
+        request = StateChangeEventMessage(event=event)
         if pod is not None:
             request.pod.CopyFrom(pod_to(pod))
         if container is not None:
@@ -97,7 +108,7 @@ class RuntimeSide:
         if self._silent:
             return
         if request.method == "RegisterPlugin":
-            message = NRI["RegisterPluginRequest"].FromString(request.payload)
+            message = RegisterPluginRequestMessage.FromString(request.payload)
             if self._refuse:
                 self._server.refuse(request, Status.UNKNOWN, self._refuse)
             else:
@@ -108,7 +119,7 @@ class RuntimeSide:
 
 
 def about(pod: PodSandbox, container: RuntimeContainer) -> Any:
-    return NRI["ContainerRequest"](pod=pod_to(pod), container=container_to(container))
+    return ContainerRequestMessage(pod=pod_to(pod), container=container_to(container))
 
 
 @dataclass(slots=True)

@@ -21,13 +21,14 @@ from mooring.agent.nri.frames import (
     encode_frames,
     encode_message,
 )
-from mooring.agent.nri.messages import PLUGIN_SERVICE, TTRPC
+from mooring.agent.nri.messages import PLUGIN_SERVICE
 from mooring.agent.nri.session import PluginOptions, Session
+from mooring.agent.nri.ttrpc import TTRPCRequestMessage
 from mooring.agent.nri.types import ConnectionLostError, NRIError, ProtocolError
 
 
 def request(stream: int, method: str = "CreateContainer", payload: bytes | None = None) -> bytes:
-    body = TTRPC["Request"](
+    body = TTRPCRequestMessage(
         service=PLUGIN_SERVICE,
         method=method,
         payload=about(POD, CONTAINER).SerializeToString() if payload is None else payload,

@@ -14,7 +14,7 @@ from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Pair, Pinning,
 from mooring.agent.nri import ttrpc
 from mooring.agent.nri.dispatch import Deadlines
 from mooring.agent.nri.frames import QUEUE_LIMIT, SEND_LIMIT
-from mooring.agent.nri.messages import NRI
+from mooring.agent.nri.messages import PodRequestMessage, UpdatePodSandboxRequestMessage
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.ttrpc import Status
 from mooring.agent.nri.types import (
@@ -131,14 +131,14 @@ def test_events_come_as_state_changes_or_as_requests_of_their_own(pair: Pair) ->
     pair.runtime.state_change(Event.START_CONTAINER, POD, CONTAINER)
     old = list(pair.handler.calls)
     pair.handler.calls.clear()
-    pair.runtime.call("RunPodSandbox", NRI["PodRequest"](pod=about(POD, CONTAINER).pod))
+    pair.runtime.call("RunPodSandbox", PodRequestMessage(pod=about(POD, CONTAINER).pod))
     pair.runtime.call("StartContainer", about(POD, CONTAINER))
     assert pair.handler.calls == old
     assert old[1] == ("event", Event.START_CONTAINER, POD, CONTAINER)
 
 
 def test_a_pod_that_is_resized_comes_with_its_new_resources(pair: Pair) -> None:
-    request = NRI["UpdatePodSandboxRequest"](pod=about(POD, CONTAINER).pod)
+    request = UpdatePodSandboxRequestMessage(pod=about(POD, CONTAINER).pod)
     request.linux_resources.cpu.shares.value = 4096
     pair.runtime.call("UpdatePodSandbox", request)
     wanted = replace(POD, pod_resources=LinuxResources(shares=4096))

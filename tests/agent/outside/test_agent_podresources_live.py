@@ -12,7 +12,7 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node, pod, start
 
 from mooring.agent.nri.types import Event
-from mooring.service.podresources_messages import MESSAGES, SERVICE
+from mooring.service import podresources_messages as messages
 
 METHODS = {"List": "ListPodResources", "Get": "GetPodResources", "GetAllocatableResources": "AllocatableResources"}
 
@@ -24,9 +24,9 @@ class Exporter:
         self.channel = grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")])
 
     def ask(self, method: str, **asked: str) -> dict[str, Any]:
-        request, response = (MESSAGES[f"{METHODS[method]}{what}"] for what in ("Request", "Response"))
+        request, response = (getattr(messages, f"{METHODS[method]}{what}Message") for what in ("Request", "Response"))
         call: Any = self.channel.unary_unary(
-            f"/{SERVICE}/{method}",
+            f"/{messages.SERVICE}/{method}",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=response.FromString,
         )

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from mooring.agent.nri.messages import NRI
+from mooring.agent.nri.messages import (
+    ConfigureRequestMessage,
+    ConfigureResponseMessage,
+    ContainerRequestMessage,
+    CreateContainerResponseMessage,
+    StopContainerResponseMessage,
+    SynchronizeRequestMessage,
+    SynchronizeResponseMessage,
+    UpdateContainerRequestMessage,
+    UpdateContainerResponseMessage,
+)
 from mooring.agent.nri.methods import (
     EVENT_METHODS,
     UnreadableError,
@@ -29,7 +38,6 @@ from mooring.agent.nri.methods import (
 )
 from mooring.agent.nri.ttrpc import Status
 from mooring.agent.nri.types import (
-    ContainerUpdate,
     Event,
     Handler,
     MisuseError,
@@ -103,20 +111,20 @@ class Dispatcher:
             self._pods, self._containers, self._complete = [], [], False
 
     def _configure(self, payload: bytes) -> bytes:
-        message = parse("ConfigureRequest", payload)
+        message = parse(ConfigureRequestMessage, payload)
         runtime = runtime_of(message)
         events = self._handler.configure(message.config, runtime.name, runtime.version)
         mask = subscription(events, runtime)
         if not mask:
             raise MisuseError("a plugin without events: a runtime would treat that as all of them")
         self._runtime = runtime
-        reply = NRI["ConfigureResponse"](events=mask)
+        reply = ConfigureResponseMessage(events=mask)
         if self._fail_request:
             reply.failure_policy.fail_request = True
-        return bytes(reply.SerializeToString())
+        return reply.SerializeToString()
 
     def _synchronize(self, payload: bytes) -> bytes:
-        message = parse("SynchronizeRequest", payload)
+        message = parse(SynchronizeRequestMessage, payload)
         if self._complete:
             # The handler's answer to the last one was an error, or it was not delivered.
             self._pods, self._containers, self._complete = [], [], False
@@ -127,26 +135,27 @@ class Dispatcher:
             raise RefusalError(f"more than {_SYNCHRONIZE_LIMIT} pods and containers")
         if message.more:
             # A part is answered without updates and with the same mark, else the runtime hangs up.
-            return bytes(NRI["SynchronizeResponse"](more=True).SerializeToString())
+            return SynchronizeResponseMessage(more=True).SerializeToString()
         self._complete = True
-        return _with_updates("SynchronizeResponse", self._handler.synchronize(self._pods, self._containers))
+        updates = self._handler.synchronize(self._pods, self._containers)
+        return SynchronizeResponseMessage(update=map(update_to, updates)).SerializeToString()
 
     def _create_container(self, payload: bytes) -> bytes:
-        message = parse("ContainerRequest", payload)
+        message = parse(ContainerRequestMessage, payload)
         adjustment, updates = self._handler.create_container(pod_from(message.pod), container_from(message.container))
-        reply = NRI["CreateContainerResponse"](adjust=adjustment_to(adjustment), update=map(update_to, updates))
-        return bytes(reply.SerializeToString())
+        reply = CreateContainerResponseMessage(adjust=adjustment_to(adjustment), update=map(update_to, updates))
+        return reply.SerializeToString()
 
     def _update_container(self, payload: bytes) -> bytes:
-        message = parse("UpdateContainerRequest", payload)
+        message = parse(UpdateContainerRequestMessage, payload)
         pod, container = pod_from(message.pod), container_from(message.container)
         updates = self._handler.update_container(pod, container, resources_from(message.linux_resources))
-        return _with_updates("UpdateContainerResponse", updates)
+        return UpdateContainerResponseMessage(update=map(update_to, updates)).SerializeToString()
 
     def _stop_container(self, payload: bytes) -> bytes:
-        message = parse("ContainerRequest", payload)
+        message = parse(ContainerRequestMessage, payload)
         updates = self._handler.stop_container(pod_from(message.pod), container_from(message.container))
-        return _with_updates("StopContainerResponse", updates)
+        return StopContainerResponseMessage(update=map(update_to, updates)).SerializeToString()
 
     def _event(self, method: str, payload: bytes) -> bytes:
         event, pod, container = event_of(method, payload)
@@ -159,11 +168,6 @@ def _has_own_method(event: Event, method: str) -> bool:
     """Say whether a StateChange tells of what comes as a request of its own in every release."""
     asked = (Event.CREATE_CONTAINER, Event.UPDATE_CONTAINER, Event.STOP_CONTAINER)
     return method == "StateChange" and event in asked
-
-
-def _with_updates(name: str, updates: Sequence[ContainerUpdate]) -> bytes:
-    reply: Any = NRI[name](update=map(update_to, updates))
-    return bytes(reply.SerializeToString())
 
 
 @dataclass(slots=True, eq=False)

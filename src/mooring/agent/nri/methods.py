@@ -1,7 +1,6 @@
 """What each method of the plugin's service asks and answers, from NRI messages to plain values and back.
 
-What :mod:`mooring.agent.nri.types` does not name is dropped on the way. Messages are classes made at import time, so a
-type checker does not know their fields: they are ``Any`` here, and not beyond this package.
+What :mod:`mooring.agent.nri.types` does not name is dropped on the way.
 
 Source: containerd/nri v0.8.0 and v0.12.5: pkg/api/api.proto (services), pkg/stub (what plugins in Go answer) and
 pkg/adaptation (what a runtime makes of it).
@@ -13,11 +12,24 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import Any
+from typing import TypeVar
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
-from mooring.agent.nri.messages import NRI
+from mooring.agent.nri.messages import (
+    ConfigureRequestMessage,
+    ContainerAdjustmentMessage,
+    ContainerRequestMessage,
+    ContainerUpdateMessage,
+    LinuxContainerUpdateMessage,
+    LinuxResourcesMessage,
+    NRIContainerMessage,
+    OptionalInt64Message,
+    OptionalUInt64Message,
+    PodSandboxMessage,
+    StateChangeEventMessage,
+    UpdatePodSandboxRequestMessage,
+)
 from mooring.agent.nri.types import (
     CLAIM_VARIABLE,
     ContainerAdjustment,
@@ -77,18 +89,19 @@ class UnreadableError(NRIError):
     """The payload of a call is no message of its type."""
 
 
-def parse(name: str, payload: bytes) -> Any:
+_Parsed = TypeVar("_Parsed", bound=Message)
+
+
+def parse(kind: type[_Parsed], payload: bytes) -> _Parsed:
     """Return a message.
 
     Raises:
         UnreadableError: when the bytes are none.
     """
-    message = NRI[name]()
     try:
-        message.ParseFromString(payload)
+        return kind.FromString(payload)
     except DecodeError as error:
-        raise UnreadableError(f"the payload is no {name}") from error
-    return message
+        raise UnreadableError(f"the payload is no {kind.DESCRIPTOR.name}") from error
 
 
 def substitute(method: str, payload: bytes) -> Substitute:
@@ -96,7 +109,7 @@ def substitute(method: str, payload: bytes) -> Substitute:
     if method != "StateChange":
         return _SUBSTITUTES.get(method, Substitute.EMPTY)
     try:
-        started = parse("StateChangeEvent", payload).event == Event.START_CONTAINER
+        started = parse(StateChangeEventMessage, payload).event == Event.START_CONTAINER
     except UnreadableError:
         started = False
     return Substitute.ERROR if started else Substitute.EMPTY
@@ -109,18 +122,20 @@ def event_of(method: str, payload: bytes) -> tuple[Event | None, PodSandbox | No
         UnreadableError: when the payload is no such message.
     """
     if method == "UpdatePodSandbox":
-        message = parse("UpdatePodSandboxRequest", payload)
+        update = parse(UpdatePodSandboxRequestMessage, payload)
         pod = replace(
-            pod_from(message.pod),
-            overhead=resources_from(message.overhead_linux_resources),
-            pod_resources=resources_from(message.linux_resources),
+            pod_from(update.pod),
+            overhead=resources_from(update.overhead_linux_resources),
+            pod_resources=resources_from(update.linux_resources),
         )
         return Event.UPDATE_POD_SANDBOX, pod, None
+    message: StateChangeEventMessage | ContainerRequestMessage
+    event: Event | None
     if method == "StateChange":
-        message = parse("StateChangeEvent", payload)
+        message = parse(StateChangeEventMessage, payload)
         event = Event(message.event) if message.event in Event.__members__.values() else None
     else:
-        message = parse("ContainerRequest", payload)
+        message = parse(ContainerRequestMessage, payload)
         event = EVENT_METHODS[method]
     return (
         event,
@@ -133,14 +148,16 @@ def subjects_of(method: str, payload: bytes) -> tuple[str, str]:
     """Return the ids of pod and container that a request is about, empty where it names none."""
     if method in ("Configure", "Synchronize", "Shutdown"):
         return "", ""
+    kind: type[StateChangeEventMessage | ContainerRequestMessage]
+    kind = StateChangeEventMessage if method == "StateChange" else ContainerRequestMessage
     try:
-        message = parse("StateChangeEvent" if method == "StateChange" else "ContainerRequest", payload)
+        message = parse(kind, payload)
     except UnreadableError:
         return "", ""
     return message.pod.id, message.container.id
 
 
-def runtime_of(message: Any) -> Runtime:
+def runtime_of(message: ConfigureRequestMessage) -> Runtime:
     """Return how the runtime introduces itself in Configure."""
     return Runtime(
         message.runtime_name, message.runtime_version, message.NRI_version, max(message.request_timeout, 0) / 1000
@@ -173,7 +190,7 @@ def _numbers(version: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def resources_from(message: Any) -> LinuxResources:
+def resources_from(message: LinuxResourcesMessage) -> LinuxResources:
     """Return CPU and memory settings; a wrapped 0 stays 0, an absent wrapper becomes None."""
     cpu, memory = message.cpu, message.memory
     return LinuxResources(
@@ -186,7 +203,7 @@ def resources_from(message: Any) -> LinuxResources:
     )
 
 
-def pod_from(message: Any) -> PodSandbox:
+def pod_from(message: PodSandboxMessage) -> PodSandbox:
     """Return a pod.
 
     Clients of the CRI other than a kubelet may give it no uid; then it has its sandbox's id, so that no two are one.
@@ -206,7 +223,7 @@ def pod_from(message: Any) -> PodSandbox:
     )
 
 
-def container_from(message: Any) -> RuntimeContainer:
+def container_from(message: NRIContainerMessage) -> RuntimeContainer:
     """Return a container; a state that this release does not know is UNKNOWN."""
     known = message.state in ContainerState.__members__.values()
     return RuntimeContainer(
@@ -223,36 +240,39 @@ def container_from(message: Any) -> RuntimeContainer:
     )
 
 
-def resources_to(resources: LinuxResources) -> Any:
+def resources_to(resources: LinuxResources) -> LinuxResourcesMessage:
     """Return settings as a message; what is not set is absent, so that the runtime keeps what it has."""
-    message = NRI["LinuxResources"]()
+    message = LinuxResourcesMessage()
     if resources.cpus:
         message.cpu.cpus = resources.cpus
     if resources.mems:
         message.cpu.mems = resources.mems
-    # Setting even a wrapped 0 makes its wrapper present.
-    for name in ("shares", "quota", "period"):
-        value = getattr(resources, name)
+    wrapped: tuple[tuple[int | None, OptionalInt64Message | OptionalUInt64Message], ...] = (
+        (resources.shares, message.cpu.shares),
+        (resources.quota, message.cpu.quota),
+        (resources.period, message.cpu.period),
+        (resources.memory_limit, message.memory.limit),
+    )
+    for value, wrapper in wrapped:
         if value is not None:
-            wrapper = getattr(message.cpu, name)
+            # Setting even a wrapped 0 makes its wrapper present.
             wrapper.SetInParent()
             wrapper.value = value
-    if resources.memory_limit is not None:
-        message.memory.limit.SetInParent()
-        message.memory.limit.value = resources.memory_limit
     return message
 
 
-def update_to(update: ContainerUpdate) -> Any:
+def update_to(update: ContainerUpdate) -> ContainerUpdateMessage:
     """Return an update of a container as a message."""
-    message = NRI["ContainerUpdate"](container_id=update.container_id, ignore_failure=update.ignore_failure)
-    message.linux.resources.CopyFrom(resources_to(update.resources))
-    return message
+    return ContainerUpdateMessage(
+        container_id=update.container_id,
+        linux=LinuxContainerUpdateMessage(resources=resources_to(update.resources)),
+        ignore_failure=update.ignore_failure,
+    )
 
 
-def adjustment_to(adjustment: ContainerAdjustment) -> Any:
+def adjustment_to(adjustment: ContainerAdjustment) -> ContainerAdjustmentMessage:
     """Return an adjustment as a message."""
-    message = NRI["ContainerAdjustment"](annotations=dict(adjustment.annotations))
+    message = ContainerAdjustmentMessage(annotations=adjustment.annotations)
     if adjustment.resources != _NOTHING:
         message.linux.resources.CopyFrom(resources_to(adjustment.resources))
     for key, value in adjustment.environment.items():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
 from mooring.agent.nri.dispatch import Deadlines, Dispatcher, PluginAnswer, Turn
-from mooring.agent.nri.messages import NRI, PLUGIN_SERVICE, RUNTIME_SERVICE
+from mooring.agent.nri.messages import PLUGIN_SERVICE, RUNTIME_SERVICE, RegisterPluginRequestMessage
 from mooring.agent.nri.methods import Substitute, subjects_of, substitute
 from mooring.agent.nri.ttrpc import Request, Status, TTRPCClient, TTRPCServer
 from mooring.agent.nri.types import (
@@ -127,7 +127,7 @@ class Session:
             NRIError: when the connection does not work.
         """
         options = self._options
-        request = NRI["RegisterPluginRequest"](
+        request = RegisterPluginRequestMessage(
             plugin_name=options.name, plugin_idx=options.index, NRI_version=options.nri_version
         )
         self._client.call(RUNTIME_SERVICE, "RegisterPlugin", request.SerializeToString(), options.call_timeout)

@@ -18,8 +18,39 @@ from google.protobuf.message import DecodeError
 
 from mooring.agent.nri.connection import Connection
 from mooring.agent.nri.frames import MessageReader, MessageType, TTRPCMessage, encode_message
-from mooring.agent.nri.messages import TTRPC
 from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, ProtocolError, RemoteError
+from mooring.service.protobuf import Int32, Int64, Repeated, TypedMessage, at
+
+
+class TTRPCKeyValueMessage(TypedMessage, package="ttrpc"):
+    """A header of a call (request.proto of containerd/ttrpc v1.2.7, as those below)."""
+
+    key: str = at(1)
+    value: str = at(2)
+
+
+class TTRPCRequestMessage(TypedMessage, package="ttrpc"):
+    """The body of a request."""
+
+    service: str = at(1)
+    method: str = at(2)
+    payload: bytes = at(3)
+    timeout_nano: Int64 = at(4)
+    metadata: Repeated[TTRPCKeyValueMessage] = at(5)
+
+
+class TTRPCStatusMessage(TypedMessage, package="ttrpc"):
+    """google.rpc.Status."""
+
+    code: Int32 = at(1)
+    message: str = at(2)
+
+
+class TTRPCResponseMessage(TypedMessage, package="ttrpc"):
+    """The body of a response."""
+
+    status: TTRPCStatusMessage = at(1)
+    payload: bytes = at(2)
 
 
 class Status(IntEnum):
@@ -70,7 +101,7 @@ class TTRPCServer:
             ConnectionLostError: when the caller is gone.
             OversizedError: when the answer is too large; nothing was sent.
         """
-        self._send(request, TTRPC["Response"](payload=payload, status=TTRPC["Status"]()).SerializeToString())
+        self._send(request, TTRPCResponseMessage(payload=payload, status=TTRPCStatusMessage()).SerializeToString())
 
     def refuse(self, request: Request, code: Status, text: str) -> None:
         """Answer a call with an error.
@@ -78,8 +109,8 @@ class TTRPCServer:
         Raises:
             ConnectionLostError: when the caller is gone.
         """
-        status = TTRPC["Status"](code=int(code), message=text)
-        self._send(request, TTRPC["Response"](status=status).SerializeToString())
+        status = TTRPCStatusMessage(code=int(code), message=text)
+        self._send(request, TTRPCResponseMessage(status=status).SerializeToString())
 
     def _send(self, request: Request, body: bytes) -> None:
         data = encode_message(TTRPCMessage(request.stream, MessageType.RESPONSE, body))
@@ -131,7 +162,7 @@ class TTRPCClient:
             CallTimeoutError: when there is no answer in time.
             ConnectionLostError: when the connection is closed before the answer.
         """
-        request = TTRPC["Request"](service=service, method=method, payload=payload, timeout_nano=int(timeout * 1e9))
+        request = TTRPCRequestMessage(service=service, method=method, payload=payload, timeout_nano=int(timeout * 1e9))
         call = PendingCall()
         with self._lock:
             # Streams must reach the other side in order, so the number is drawn under the same lock.
@@ -182,9 +213,8 @@ class TTRPCClient:
 
 
 def _request_of(message: TTRPCMessage) -> Request:
-    request = TTRPC["Request"]()
     try:
-        request.ParseFromString(message.body)
+        request = TTRPCRequestMessage.FromString(message.body)
     except DecodeError as error:
         raise ProtocolError(f"the request on stream {message.stream} is no protobuf") from error
     timeout = request.timeout_nano / 1e9 if request.timeout_nano > 0 else None
@@ -192,12 +222,10 @@ def _request_of(message: TTRPCMessage) -> Request:
 
 
 def _payload_of(body: bytes) -> bytes:
-    response = TTRPC["Response"]()
     try:
-        response.ParseFromString(body)
+        response = TTRPCResponseMessage.FromString(body)
     except DecodeError as error:
         raise RemoteError(Status.INTERNAL, "the response is no protobuf") from error
     if response.status.code != Status.OK:
         raise RemoteError(response.status.code, response.status.message)
-    payload: bytes = response.payload
-    return payload
+    return response.payload
