@@ -74,7 +74,7 @@ class RuntimeAdapter:
         """Containers that the newest answer has updates of."""
 
     def configure(self, _config: str, _runtime: str, _version: str) -> frozenset[Event]:
-        """Want to hear of everything."""
+        """Subscribe to everything."""
         return EVENTS
 
     def synchronize(

@@ -48,7 +48,7 @@ _POLICIES = (("cpuManagerPolicy", "none"), ("memoryManagerPolicy", "None"))
 
 @dataclass(frozen=True, slots=True)
 class AgentConfiguration:
-    """Everything that the agent was told."""
+    """The whole configuration of the agent."""
 
     options: AgentOptions = field(default_factory=AgentOptions)
     kubelet: KubeletConfig = field(default_factory=KubeletConfig)

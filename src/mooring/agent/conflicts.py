@@ -57,7 +57,7 @@ class KubeletCheck:
     is_told_otherwise: bool = False
     """Whether its flags say other things about the node than those with which the configuration was read."""
     embedding: str = ""
-    """A program that has the kubelet in it and does not show what that was told."""
+    """A program that contains the kubelet and does not show its arguments."""
 
 
 class KubeletFinder:
@@ -113,7 +113,7 @@ class KubeletWatch:
     """Looks at the kubelet while the agent runs.
 
     Beside a kubelet that manages CPUs itself the agent ends, as it does not begin beside one: each would undo every ten
-    seconds what the other writes, and neither knows to whom the other gave a CPU. Who came first must not matter,
+    seconds what the other writes, and neither knows the other's assignments. The order of arrival must not matter,
     because the shipped unit starts the agent before the kubelet.
     """
 

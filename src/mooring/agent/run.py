@@ -45,7 +45,7 @@ class _Made:
 
 
 class _StoppedError(BaseException):
-    """The agent was told to stop before it was put together; what it had opened is closed on the way out."""
+    """The agent was stopped before it was complete; what it had opened is closed on the way out."""
 
 
 def run_agent(

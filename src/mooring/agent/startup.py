@@ -112,7 +112,7 @@ def read_startup(asked: AgentCommand) -> Startup:
 
 
 def with_known_cpus(configuration: AgentConfiguration, found: Machine) -> tuple[AgentConfiguration, Machine]:
-    """Return the machine with its offline CPUs too, where they may come and go; what is odd becomes a finding."""
+    """Return the machine with its offline CPUs too, where CPU hotplug is on; what is odd becomes a finding."""
     if CPU_HOTPLUG not in configuration.mooring.extensions:
         return configuration, found
     known = known_machine(Path(configuration.options.state_dir), found)

@@ -156,7 +156,7 @@ class StateHolder:
             self.complain(f"plugin {failed.plugin}", f"{failed.point}: {failed.why}; the answer was ignored")
 
     def _tell_plugins(self, before: AgentState, after: AgentState) -> None:
-        """Let plugins hear of what was decided and stored; no answer waits for that."""
+        """Notify plugins of what was decided and stored; no answer waits for that."""
         plugins = after.kubelet.settings.plugins
         if plugins is None or not (plugins.has_point("allocated") or plugins.has_point("deallocated")):
             return

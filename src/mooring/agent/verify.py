@@ -98,7 +98,7 @@ def verify_sandboxes(holder: StateHolder, cgroups: CGroups, last: SandboxCheck) 
     """Check for sandboxes of which nothing is left; those that were missing at the last check too are ended.
 
     In a control group namespace of its own, or where a runtime keeps its containers in machines of their own, an agent
-    sees no group of anybody. It gives nothing away for that.
+    sees no group of any container. It releases nothing for that.
 
     Args:
         holder: has the state.

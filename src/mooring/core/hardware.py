@@ -79,7 +79,7 @@ class Hardware:
     allowed: CPUSet
     """CPUs that the snapshot's cpuset allows."""
     isolated: CPUSet
-    """CPUs that the kernel was told to keep out of scheduling (isolcpus)."""
+    """CPUs that the kernel keeps out of scheduling (isolcpus)."""
     nodes: tuple[HardwareNode, ...]
     distances: tuple[tuple[int, ...], ...] | None
     """Square table in the order of ``distance_nodes``."""

@@ -94,7 +94,7 @@ class CPUFacts:
     kinds: tuple[CoreKind, ...] = ()
     """Empty on uniform machines and where nothing tells."""
     isolated: CPUSet = field(default_factory=CPUSet)
-    """CPUs that the kernel was told to keep out of scheduling (isolcpus)."""
+    """CPUs that the kernel keeps out of scheduling (isolcpus)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How evenly a subset of NUMA nodes would be left, and who takes the remainder.
+"""How evenly a subset of NUMA nodes would be left, and which nodes take the remainder.
 
 Source: kubelet v1.37.1, cpumanager cpu_assignment.go (takeByTopologyNUMADistributed, standardDeviation); spec:
 cpu-manager.md section 7 step 3.
@@ -36,7 +36,7 @@ class Judge:
         self._fixed = fixed
         self._squares = sum(count * count for count in free)
         self._known: dict[tuple[int, ...], Verdict | Endless | None] = {}
-        """By the counts alone: who holds what is the same for all subsets of a walk."""
+        """By the counts alone: the holders are the same for all subsets of a walk."""
         # All CPUs are handed out in the end, so the mean is that of every subset.
         total, nodes = sum(free) - need, len(free)
         # Thousandths, halves away from zero.

@@ -23,7 +23,7 @@ EMPTY_SHARED_POOL = "EmptyPodSharedPoolError"
 
 
 def shared_pool_error(pod: Pod, budget: int, gates: PodLevelGates) -> str:
-    """Return the kubelet's text when nothing is left for those who share, or an empty text.
+    """Return the kubelet's text when nothing is left for the sharing containers, or an empty text.
 
     Regular init containers never count towards what is taken for good.
     """

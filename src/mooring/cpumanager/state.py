@@ -1,4 +1,4 @@
-"""The CPU manager's state: who owns which CPUs, as the state file records it.
+"""The CPU manager's state: the owners of CPUs, as the state file records them.
 
 Source: kubelet cpumanager/state, v1.37.1. The texts of ``cpu_manager_state`` are made and read in
 ``mooring.checkpoint``.

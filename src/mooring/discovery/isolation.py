@@ -36,7 +36,7 @@ class IRQBalance:
 
 @dataclass(frozen=True, slots=True)
 class IsolationFacts:
-    """What a machine tells about who may run where."""
+    """What a machine shows about what may run where."""
 
     words: KernelWords | None = None
     interrupts: tuple[Interrupt, ...] | None = None

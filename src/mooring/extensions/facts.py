@@ -73,7 +73,7 @@ class CPUsMoved:
 
 @dataclass(frozen=True, slots=True)
 class CPUsWentOffline:
-    """The machine has fewer CPUs for now; what it means for whom follows."""
+    """The machine has fewer CPUs for now; the sets that this changes follow."""
 
     cpus: CPUMask
     offline: CPUMask
@@ -82,7 +82,7 @@ class CPUsWentOffline:
 
 @dataclass(frozen=True, slots=True)
 class CPUsCameOnline:
-    """The machine has CPUs again that were offline; what it means for whom follows."""
+    """The machine has CPUs again that were offline; the sets that this changes follow."""
 
     cpus: CPUMask
     offline: CPUMask

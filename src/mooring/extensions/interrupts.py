@@ -112,7 +112,7 @@ def place(
     everything is owned, it stays.
 
     Args:
-        original: what it may use before anybody moves it.
+        original: what it may use before it is moved.
         owners: all owners of CPUs.
         room: the CPUs of the machine.
         device: PCI address of its device, where that is known.

@@ -1,4 +1,4 @@
-"""CPUs that are offline: which are kept for whom, and whose sets are not whole (extension cpu-hotplug).
+"""CPUs that are offline: their owners, and the sets that are not whole (extension cpu-hotplug).
 
 A CPU that goes offline leaves no record: in the state it stays in the shared pool or with its owner. A set with such a
 CPU is broken. Where a rule replaces what was lost, the replacement CPU moves from the shared pool to the owner and

@@ -23,7 +23,7 @@ class Kept:
     """What is remembered of an interrupt that was moved, or is about to be."""
 
     name: str
-    """Numbers are given again when devices come and go; another name is another interrupt."""
+    """Numbers are given again when devices are added and removed; another name is another interrupt."""
     original: CPUSet
     """What it might use before."""
     ours: tuple[CPUSet, ...]

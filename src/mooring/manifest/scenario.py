@@ -1,4 +1,4 @@
-"""Scenarios: a node's configuration, pods that come and go, and what is expected of the node.
+"""Scenarios: a node's configuration, pods that start and end, and what is expected of the node.
 
 The format is that of the project's recordings: one JSON object per line, compressed or not, or scenarios
 written by hand as YAML documents. Lines are read one by one, so a corpus of any length takes the memory of

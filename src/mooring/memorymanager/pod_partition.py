@@ -50,7 +50,7 @@ def _used_up(budget: Requests, taken: Requests) -> str | None:
 
 
 def partition(pod: Pod, budget: Requests, gates: PodLevelGates) -> dict[str, Requests]:
-    """Return each container's share: its own requests, or what is left for those who share.
+    """Return each container's share: its own requests, or what is left for the sharing containers.
 
     A regular init container without requests shares what the sidecars before it leave; any other container without
     requests shares what sidecars and exclusive apps leave.

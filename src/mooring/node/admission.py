@@ -101,7 +101,7 @@ class Admission:
         return verdict
 
     def _bring_in_plugins(self, plugins: PluginHost) -> None:
-        """Let plugins know who is there, and hear of their failures."""
+        """Pass the pods to the plugins, and receive their failures."""
         policy = self.settings.cpu
         if policy is not None:
             self.settings = replace(self.settings, cpu=replace(policy, chooser=plugins), plugins=plugins)

@@ -101,7 +101,7 @@ def claim(node: Node, asked: Claim, observer: Observer | None = None) -> tuple[N
 
 
 def release(node: Node, uid: str, observer: Observer | None = None) -> Node:
-    """Return the node after a claim gave back everything; the same node when it had nothing."""
+    """Return the node after a claim released everything; the same node when it had nothing."""
     policy, owner = node.settings.cpu, claim_key(uid)
     entries = node.cpu.assignments.get(owner)
     if policy is None or entries is None:

@@ -150,7 +150,7 @@ class Node:
         Args:
             uid: of the pod.
             rejection: the other's words, for the observer.
-            observer: hears of a rejection of an active pod.
+            observer: receives the rejection of an active pod.
         """
         if observer is not None and rejection is not None and uid in self.active:
             observer(PodWithdrawn(uid, self.active[uid], rejection.reason, rejection.message))

@@ -49,7 +49,7 @@ class AffinityAsked:
     """Receives what was found."""
 
     def chosen(self, plugins: str, before: NUMAMask | None, after: NUMAMask | None) -> None:
-        """Tell who chose which NUMA nodes in place of which."""
+        """Report the plugin, the NUMA nodes that it chose, and those that they replace."""
         if self.observer is not None:
             self.observer(PluginChoseAffinity(self.pod.uid, self.container, plugins, before, after))
 
@@ -132,7 +132,7 @@ def _cpus_first(asked: AffinityAsked, merged: Merged) -> Merged:
         return merged
     name, hint = found
     asked.chosen(name, merged.hint.mask, hint.mask)
-    # The nodes are the CPU manager's, and it is not told that they are anybody else's preference, too.
+    # The nodes are the CPU manager's, and it does not learn that others prefer them too.
     return replace(merged, hint=Hint(hint.mask, preferred=False))
 
 

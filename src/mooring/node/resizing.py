@@ -143,7 +143,7 @@ def reconcile(node: Node, observer: Observer | None = None, spared: Collection[t
 
 
 def resize_state(node: Node, uid: str) -> Resize:
-    """Return how things stand with the resize of an active pod, without asking anybody."""
+    """Return the state of the resize of an active pod, without asking a manager."""
     return _answer(node, uid, accepted=False)
 
 

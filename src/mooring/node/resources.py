@@ -90,7 +90,7 @@ def total_requests(pods: Iterable[Pod]) -> dict[str, int]:
 def check_amounts(
     wanted: Mapping[str, int], used: Mapping[str, int], running: int, reservation: Reservation, max_pods: int
 ) -> Rejection | None:
-    """Make the same check with sums that are known, for who asks about many pods one after another.
+    """Make the same check with sums that are known, for callers that ask about many pods one after another.
 
     Args:
         wanted: what the pod requests (:func:`pod_requests`).

@@ -54,7 +54,7 @@ def _device(device: Device, holder: str) -> str:
 
 
 def device_holders(plan: Plan, kubelet: Kubelet) -> dict[tuple[str, str], str]:
-    """Return who holds each device: of init containers that left it to a later container, the later one."""
+    """Return the holder of each device: of init containers that left it to a later container, the later one."""
     pods = {answer.pod.uid: answer.pod for answer in plan.answers}
     holders: dict[tuple[str, str], str] = {}
     for uid, containers in kubelet.node.providers.devices.held.items():
@@ -70,7 +70,7 @@ def device_holders(plan: Plan, kubelet: Kubelet) -> dict[tuple[str, str], str]:
 def mixed_containers(kubelet: Kubelet, pod: Pod) -> tuple[str, ...]:
     """Return the containers of a pod that may use their own CPUs and the shared pool, in the pod's order.
 
-    Claims are left out: who may use them is decided by requests that no plan knows.
+    Claims are left out: requests that no plan knows decide about their use.
     """
     held = kubelet.node.cpu.assignments.get(pod.uid, {})
     return tuple(one.name for one in pod.containers if is_mixed(kubelet.settings, pod, one, held.get(one.name, 0)))

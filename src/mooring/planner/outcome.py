@@ -102,7 +102,7 @@ _Set = TypeVar("_Set")
 
 
 def standing_fields(node: Node) -> dict[str, Any]:
-    """Return what is offline, what it does to whom, and the findings; nothing on a node whose CPUs are all online."""
+    """Return what is offline, the sets that it changes, and findings; nothing on a node whose CPUs are all online."""
     offline = _offline_fields(node)
     return {**offline, "findings": [one.fields() for one in hotplug_findings(node)]} if offline else {}
 
@@ -165,7 +165,7 @@ def change_fields(node: Node, change: CPUsChanged) -> dict[str, Any]:
 
 
 def hotplug_lines(node: Node) -> list[str]:
-    """Return the sentences for under a picture: whose sets are not what they were, and what else there is to know."""
+    """Return the sentences below a picture: the sets that changed, and the remarks."""
     return [f"{one.subject} {one.message}." for one in hotplug_findings(node)]
 
 

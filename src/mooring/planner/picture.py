@@ -34,7 +34,7 @@ def plan_view(
 
     Args:
         plan: what was decided.
-        owners: who is to be in it, also without CPUs; by default those who hold CPUs.
+        owners: to include, also without CPUs; by default the holders of CPUs.
         also: further CPUs that are to be in it.
         now: of the machine's present boot, where that is known; it tells how long releases still take.
     """
@@ -94,7 +94,7 @@ def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
 
 
 def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:
-    """Yield who holds CPUs: of a pod first what it holds as a whole, then its containers in their order; claims too."""
+    """Yield the holders of CPUs: of a pod first what it holds as a whole, then its containers in order; claims too."""
     pods = {answer.pod.uid: answer.pod for answer in plan.answers}
     state, memory = kubelet.node.cpu, kubelet.node.memory
     for uid in dict.fromkeys([*state.pods, *state.assignments]):
@@ -171,7 +171,7 @@ def admitted_rows(plan: Plan, answer: Answer, topology: Topology | None, *, why:
 
 
 def _holding(plan: Plan, answer: Answer, position: int) -> str:
-    """Say in a word or two with whom a container shares its CPUs."""
+    """Say in a word or two with what a container shares its CPUs."""
     if plan.kubelet is None:
         return ""
     node = plan.kubelet.node

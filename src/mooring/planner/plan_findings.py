@@ -1,4 +1,4 @@
-"""What a plan remarks about itself: what it knew nothing of, what went wrong, whom it did not ask."""
+"""What a plan remarks about itself: what it did not know, what went wrong, which pods it did not ask about."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def release_finding(crash: str) -> Finding:
 
 
 def plugin_findings(answers: Iterable[Answer]) -> list[Finding]:
-    """Say which plugins failed, each failure once: at whom first, and how often."""
+    """Report the plugins that failed, each failure once: the first pod, and how often."""
     first: dict[tuple[str, str, str], str] = {}
     times: dict[tuple[str, str, str], int] = {}
     for answer in answers:

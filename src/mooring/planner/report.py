@@ -221,7 +221,7 @@ def _unasked(plan: Plan) -> Iterator[ReportPod]:
 
 
 def settings_facts(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield names and values of what the kubelet was told, as written in its configuration."""
+    """Yield names and values of the kubelet's settings, as written in its configuration."""
     config = settings.config
     yield "kubelet", KUBELET_VERSION
     yield "CPU manager policy", config.cpu_manager_policy

@@ -90,6 +90,6 @@ class PluginFailed:
     container: str
     plugin: str
     point: str
-    """The extension point; empty when time was over before anybody was asked, and ``plugin`` has all names."""
+    """The extension point; empty when time was over before any plugin was asked, and ``plugin`` has all names."""
     why: str
     """One sentence, without the plugin's name."""

@@ -93,7 +93,7 @@ def chosen(asking: Asking, request: CPURequest) -> CPUsChosen | TakeError | None
         proposed += _of_host(request, scores, took_part=left.took_part, alternatives=bool(judges))
     if not proposed:
         # Filters are kept: what they withheld is not taken after all because the rest was awkward. Neither is a core
-        # torn apart by the kubelet's average where CPUs were told apart.
+        # torn apart by the kubelet's average where CPUs were distinguished.
         return TakeError("failed to allocate cpus") if left.took_part or scores else None
     proposed = [replace(one, hidden=one.hidden | _siblings(request, one.cpus)) for one in proposed]
     best = _best(asking, request, proposed)

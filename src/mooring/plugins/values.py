@@ -54,7 +54,7 @@ class MachineView:
     """Efficiency rank of a kind of core -> its CPUs; higher is faster, -1 unknown. Empty on uniform machines, and where
     nothing tells."""
     isolated: CPUSet
-    """CPUs that the kernel was told to keep out of scheduling (isolcpus)."""
+    """CPUs that the kernel keeps out of scheduling (isolcpus)."""
     reserved: CPUSet
     """CPUs that are kept for the system; empty while these are being chosen."""
     topology: Topology = field(repr=False)
@@ -88,7 +88,7 @@ class CPURequest:
     siblings: CPUSet = field(default_factory=CPUSet)
     """CPUs that plugins withheld as siblings (:attr:`Withheld.as_siblings`)."""
     holders: Callable[[], tuple[Holder, ...]] = field(repr=False, default=tuple)
-    """Who has CPUs of its own now; made when it is requested."""
+    """The present owners of CPUs; made on request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class InterruptsFound:
 
 @dataclass(frozen=True, slots=True)
 class BalanceFound:
-    """The service that moves interrupts, and what the kernel was told at boot."""
+    """The service that moves interrupts, and the kernel's boot parameters for it."""
 
     service: IRQBalance | None
     words: KernelWords | None

@@ -1,7 +1,7 @@
 """One socket that carries several connections: the shell around :mod:`mooring.agent.nri.frames`.
 
 A thread of its own reads and hands every piece to the opener of the connection; writing is done by the thread that has
-something to say. Both sides of NRI use it: a runtime differs from a plugin only in who calls whom.
+something to say. Both sides of NRI use it: a runtime differs from a plugin only in the direction of the calls.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def serve(session: Session, stop: StopSignal, *, may_ask: bool = False) -> None:
         session: registered here unless it is already.
         stop: ends it.
         may_ask: whether a runtime that says nothing for long is asked whether it is there, and given up when it does
-            not answer. Without that, a plugin that was dropped and did not hear of it would wait for ever while
+            not answer. Without that, a plugin that was dropped without notice would wait for ever while
             containers are created without it.
 
     Raises:

@@ -173,7 +173,7 @@ class Session:
         self._client.refused_call(RUNTIME_SERVICE, "Ping", self._options.call_timeout if timeout is None else timeout)
 
     def close(self) -> None:
-        """Close the connection; who waits in :meth:`step` or in a call gets a ConnectionLostError."""
+        """Close the connection; a caller that waits in :meth:`step` or in a call gets a ConnectionLostError."""
         self._connection.close()
         self._deadlines.stop()
 

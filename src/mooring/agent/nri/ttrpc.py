@@ -77,7 +77,7 @@ class Request:
 
 
 class TTRPCServer:
-    """Takes calls on one connection; each is answered once, by anybody, in any order."""
+    """Takes calls on one connection; each is answered once, by any thread, in any order."""
 
     def __init__(self, connection: Connection, number: int, take: Callable[[Request], None]) -> None:
         """Open the connection for calls.

@@ -188,7 +188,7 @@ class Loss(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LostAnswer:
-    """A handler has decided, and the runtime does not know: what it was told instead is in ``refused``."""
+    """A handler has decided, and the runtime does not know: what it got instead is in ``refused``."""
 
     method: str
     pod_id: str
@@ -197,7 +197,7 @@ class LostAnswer:
     """From the arrival of the request to the handler's return."""
     loss: Loss
     refused: bool
-    """Whether the runtime was told an error; otherwise it was told nothing, or that all is well without changes."""
+    """Whether the runtime got an error; otherwise it got nothing, or an answer without changes."""
 
 
 class SessionObserver:

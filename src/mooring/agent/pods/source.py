@@ -18,7 +18,7 @@ _RUNTIME = "io.kubernetes.cri."
 _LONGEST_ANNOTATION = 128
 _LONGEST_OWN = 1024
 MOST_ANNOTATIONS = 32
-"""Annotations that are kept of a pod, short ones of anybody included."""
+"""Annotations that are kept of a pod, short ones of others included."""
 
 
 class OnePod(Protocol):
@@ -101,7 +101,7 @@ def is_static(pod: PodSandbox | Pod) -> bool:
 
 
 def kept_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return the annotations that may matter: the agent's own, the kubelet's, and short ones of anybody.
+    """Return the annotations that may matter: the agent's own, the kubelet's, and short ones of others.
 
     An operator may name any annotation by which pods opt out, so short ones are kept, up to a bound. Long ones, such as
     whole manifests, and those that the runtime adds are not.

@@ -192,7 +192,7 @@ def sweep(state: AgentState) -> SweepAssigned:
 
 
 def _until_then(shown: Assigned | None, goal: Assigned) -> Assigned | None:
-    """Return what files may say before the runtime has done what it was told: nothing new."""
+    """Return what files may say before the runtime has applied its answer: nothing new."""
     if shown is None:
         return None
     return Assigned(shown.cpus & goal.cpus, shown.mems & goal.mems, _common_pool(shown.shared, goal.shared))

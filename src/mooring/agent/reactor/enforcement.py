@@ -155,7 +155,7 @@ def _event(state: AgentState, known: KnownContainer, reason: str, text: str) -> 
 
 
 def correct_deviation(state: AgentState, container_id: str, cpus: CPUSet, mems: NUMAMask) -> EventOutcome:
-    """Put a container right whose cgroup is not what it should be; what is right by now is left alone.
+    """Correct a container whose cgroup is not what it should be; what is correct by now is left alone.
 
     Whether it was corrected is reported after the write (:func:`mooring.agent.reactor.enforcement.writes_done`).
 

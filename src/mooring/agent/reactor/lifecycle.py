@@ -24,7 +24,7 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 
 EVENTS = frozenset(Event)
-"""What the agent wants to hear of; a runtime does not send what it does not know."""
+"""What the agent subscribes to; a runtime does not send what it does not know."""
 
 
 def needs_pod(state: AgentState, event: Event, sandbox: PodSandbox | None, container: RuntimeContainer | None) -> bool:

@@ -58,7 +58,7 @@ class EventOutcome:
 def report_refusal(
     state: AgentState, uid: str, name: str, rejection: Rejection, finding: ReportKind, container_id: str = ""
 ) -> EventOutcome:
-    """Return the state in which a refusal was told, and what tells it: for the metrics, the log and the cluster.
+    """Return the state in which a refusal was reported, and the reports: for the metrics, the log and the cluster.
 
     The pod is not evicted whatever ``onRejection`` says: what else it runs would go with it.
 

@@ -174,7 +174,7 @@ class AgentState:
     unstarted: Mapping[tuple[str, str], Rejection] = field(default_factory=dict)
     """Why containers of placed pods were refused last, by pod uid and name, until they start: told once."""
     deviating: Mapping[str, KnownDeviation] = field(default_factory=dict)
-    """What was told of containers whose cgroups are not as decided, by id, until they are: told once."""
+    """Reports of containers whose cgroups are not as decided, by id, until they are: each is made once."""
 
     def with_container(self, container: KnownContainer) -> AgentState:
         """Return the state with a container added or changed."""

@@ -1,7 +1,7 @@
 """Containers that may run on exclusive CPUs of others: the one thing that must never be.
 
 Held against one another are what the engine gave exclusively and what the kernel lets each container use. Where a
-cgroup was not read yet, what the runtime was told counts.
+cgroup was not read yet, the runtime's record counts.
 """
 
 from __future__ import annotations

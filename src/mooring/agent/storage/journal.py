@@ -27,7 +27,7 @@ VERSION = 1
 
 
 class ContainerRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the runtime was told of one container. A restart asks the runtime; this is for what it does not list."""
+    """What the runtime knows of one container. A restart asks the runtime; this is for what it does not list."""
 
     sandbox: str
     pod: str

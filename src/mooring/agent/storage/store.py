@@ -34,7 +34,7 @@ _LOCK_PAUSE = 0.05
 KUBELET_MARKS = ("pods", "plugins_registry", "kubelet_internal_checkpoint")
 """Names of files in a kubelet's root directory."""
 KUBELET_ROOT = Path("/var/lib/kubelet")
-"""A kubelet's root directory unless it was told otherwise; at a boot of a new node the agent may be there first."""
+"""A kubelet's root directory by default; at a boot of a new node the agent may be there first."""
 
 
 class Store:

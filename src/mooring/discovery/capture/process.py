@@ -12,7 +12,7 @@ NAME = "kubelet"
 
 EMBEDDING = frozenset({"k3s-server", "k3s-agent", "kubelite"})
 """Processes that have the kubelet in them: k3s, which blanks its command line for the secrets in it, and MicroK8s,
-which has the arguments in a file. What their kubelet was told is not seen."""
+which has the arguments in a file. The arguments of their kubelet are unknown."""
 
 
 @dataclass(frozen=True, slots=True)

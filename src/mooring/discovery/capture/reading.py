@@ -71,7 +71,7 @@ def capture_machine(tree: Tree) -> Capture:
 
 
 def capture_isolation(tree: Tree, *, service_names: bool = True) -> Capture:
-    """Capture who else may run on CPUs that a container has for itself.
+    """Capture what else may run on exclusive CPUs.
 
     Args:
         tree: the computer.

@@ -1,4 +1,4 @@
-"""The whole answer: how many more fit, where, what stops the next, how fragmented the node is, and who could go."""
+"""The whole answer: how many more fit, where, what stops the next, fragmentation, and evictions that help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two plans side by side: who is admitted now and then, and who gets something else."""
+"""Two plans side by side: the pods that are admitted in each, and those that get something else."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def ranked(trace: Trace, variants: Sequence[Variant], outcomes: Iterable[Variant
     """Put the variants in order.
 
     A combination with which the kubelet would not start, for another reason than the state files, is no variant and is
-    left out; a configuration as it was given stays, so that its owner hears of it.
+    left out; a configuration as it was given stays, so that it is reported.
 
     Args:
         trace: that was run.

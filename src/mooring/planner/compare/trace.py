@@ -23,7 +23,7 @@ TraceStep: TypeAlias = Admit | Remove | Restart | Offline
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Pods that come and go, and restarts of the kubelet. A restart keeps the configuration."""
+    """Pods that start and end, and restarts of the kubelet. A restart keeps the configuration."""
 
     steps: tuple[TraceStep, ...]
     active: tuple[Pod, ...] = ()
@@ -66,7 +66,7 @@ def trace_of_scenario(scenario: Scenario) -> tuple[Trace, tuple[Finding, ...]]:
         text = f"{them} the configuration; the compared ones are kept through all restarts instead"
         findings = (Finding("warning", scenario.id or "the trace", text, "MOOR-721"),)
     if len(known) < len(scenario.steps):
-        text = "resizes, time and CPUs that come and go are left out: what is compared is how pods are placed"
+        text = "resizes, time and CPU hotplug are left out: what is compared is how pods are placed"
         findings += (Finding("warning", scenario.id or "the trace", text, "MOOR-723"),)
     return Trace(steps, scenario.active, files), findings
 

@@ -132,7 +132,7 @@ def check_cpu_state(policy: StaticPolicy, contents: CPUContents, offline: int = 
 
 
 def _lost(code: str, gone: int, held: dict[EntryHolder, int], pool: int) -> Problem:
-    """Say who has CPUs that are not among those of the machine."""
+    """Report holders of CPUs that the machine does not have."""
     who = _with(held, gone)
     whose = f"{plural(len(who), 'container')} and the shared pool" if gone & pool else ""
     whose = (whose or plural(len(who), "container")) if who else "the shared pool"

@@ -41,7 +41,7 @@ class ExclusiveHolder:
 
 @dataclass(frozen=True, slots=True)
 class Assignments:
-    """What the kubelet has given to whom."""
+    """The holders of the kubelet's CPUs."""
 
     holders: tuple[ExclusiveHolder, ...] = ()
     shared: CPUSet = field(default_factory=CPUSet)
@@ -68,7 +68,7 @@ class Assignments:
         return tuple(Owner(holder.label, holder.cpus) for holder in self.holders)
 
     def labels(self, cpus: CPUSet) -> list[str]:
-        """Return who holds some of these CPUs."""
+        """Return the holders of some of these CPUs."""
         return [holder.label for holder in self.holders if holder.cpus & cpus]
 
 

@@ -191,7 +191,7 @@ def _strangers(groups: list[ControlGroup], assignments: Assignments) -> Iterator
 
 
 def _misplaced(groups: list[ControlGroup], assignments: Assignments) -> Iterator[Finding]:
-    """Tell which holders have no container with exactly their CPUs: the runtime was told something else, or nothing."""
+    """Report holders without a container with exactly their CPUs: the runtime got another set, or none."""
     seen: dict[str, list[CPUSet]] = {}
     for group in groups:
         seen.setdefault(group.pod, []).append(group.cpus)
