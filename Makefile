@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test fuzz test-browser e2e e2e-crio e2e-faults e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification docs site pictures bench mutants lock clean
+.PHONY: help demo test fuzz test-browser e2e e2e-crio e2e-faults e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification releases-page docs site pictures bench mutants lock clean
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
@@ -23,7 +23,7 @@ help:
 	@echo "make e2e-resize    resize pods in guests with 16 CPUs: the cases of KEP-6122, and a program that follows its CPUs"
 	@echo "make e2e-kubelet   run kubelet, API server and agent against each other on machines that are played (root on Debian, Go)"
 	@echo "make e2e-kube      let the real scheduler and the extender place pods on nodes whose kubelets are the engine (Go)"
-	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs, citations of the specification"
+	@echo "make check         static checks: ruff, mypy --strict, import-linter, links of the docs, citations of the specification, the page of releases"
 	@echo "make soak          100,000 lives of containers through the agent's heart: nothing grows (half an hour)"
 	@echo "make test-pythons  run the tests on every Python 3.11 to 3.13 that is found"
 	@echo "make bench         run the benchmarks"
@@ -108,7 +108,7 @@ soak: $(STAMP)
 test-pythons: $(STAMP)
 	$(BIN)/python scripts/test_pythons.py
 
-check: lint types walls docs-links specification
+check: lint types walls docs-links specification releases-page
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -127,8 +127,13 @@ docs-links: $(STAMP)
 specification: $(STAMP)
 	$(BIN)/python scripts/specification.py
 
+# The page of the kubelet's releases has the tables of the data by which the engine decides.
+releases-page: $(STAMP)
+	$(BIN)/python scripts/releases_page.py --check
+
 docs: $(STAMP)
 	$(BIN)/python scripts/specification.py --write
+	$(BIN)/python scripts/releases_page.py
 	$(BIN)/python scripts/rights.py
 	$(BIN)/python scripts/refresh_docs.py
 

@@ -92,7 +92,7 @@ def test_an_older_kubelet_is_warned_about_and_the_differences_are_named(tmp_path
     mooring("collect", "--root", root, "--no-kubectl", "--kubelet-version", "v1.36.3", "--to", archive)
     warned = [line for line in mooring("plan", "-f", small, "--node", archive).err.splitlines() if "MOOR-580" in line]
     assert warned[0].startswith("warning[MOOR-580]: kubelet v1.36.3: is older than v1.37.1")
-    assert any("CPU state files of version 1" in line for line in warned[1:])
+    assert any("CPU manager's state file: 1.36 writes V2 and reads V2, V1; 1.37" in line for line in warned[1:])
     answered = mooring("plan", "-f", small, "--node", archive, "-o", "json")
     assert "MOOR-580" in {finding.get("code") for finding in answered.document["findings"]}
 

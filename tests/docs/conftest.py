@@ -42,5 +42,10 @@ def specification() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def releases_page() -> ModuleType:
+    return script("releases_page")
+
+
+@pytest.fixture(scope="session")
 def rights() -> ModuleType:
     return script("rights")

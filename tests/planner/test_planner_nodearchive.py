@@ -21,7 +21,9 @@ from mooring.manifest.fields import Document
 from mooring.manifest.kubelet_flags import KubeletFlags
 from mooring.planner.nodearchive.collect import ClusterAnswers, CollectRequest, collect
 from mooring.planner.nodearchive.reader import NodeArchive, about_of, open_node
-from mooring.planner.nodearchive.releases import CHANGES, release_findings
+from mooring.planner.nodearchive.releases import release_findings
+from mooring.releases.catalog import RELEASES
+from mooring.releases.rules import RULES
 
 SYSTEM = "sys/devices/system"
 FILES = {
@@ -227,22 +229,35 @@ def test_every_difference_of_an_older_release_that_can_matter_is_named() -> None
         feature_gates={"InPlacePodVerticalScalingExclusiveCPUs": True},
     )
     head, *rest = release_findings("v1.36.3", everything)
-    assert len(rest) == len(CHANGES)
-    assert f"in {len(CHANGES)} ways" in head.message
+    followed = [rule for rule in RULES if "1.36" in rule.releases]
+    named = [finding.message.partition(" (")[0] for finding in rest]
+    assert named[: len(followed)] == [rule.name for rule in followed]
+    assert [name.partition(":")[0] for name in named[len(followed) :]] == [
+        "CPU manager's state file",
+        "memory manager's state file",
+        "resizes",
+    ]
+    assert f"in {len(rest)} ways" in head.message
     assert {finding.code for finding in (head, *rest)} == {"MOOR-580"}
 
 
+def test_a_difference_says_in_which_releases_its_rule_holds() -> None:
+    messages = [finding.message for finding in release_findings("v1.34.4", STATIC)]
+    assert any(message.startswith("status-resources-decide-size (1.31 to 1.34): ") for message in messages)
+    assert not any(message.startswith("partial-uncore-rounds-down") for message in messages)
+
+
+def test_a_newer_node_differs_from_the_older_release_that_decides() -> None:
+    head, *rest = release_findings("v1.37.1", STATIC, RELEASES["1.35"])
+    assert head.message.startswith("is newer than v1.35.4, whose decisions these are")
+    assert any(finding.message.startswith("device-hints-over-all-nodes (1.31 to 1.35)") for finding in rest)
+    assert list(release_findings("v1.35.0", STATIC, RELEASES["1.35"])) == []
+
+
 def test_differences_that_cannot_matter_are_not_named() -> None:
-    areas = [finding.message for finding in release_findings("v1.36.0", KubeletConfig())]
-    assert not any("full-pcpus-only" in message or "exclusive CPUs" in message for message in areas)
+    messages = [finding.message for finding in release_findings("v1.36.0", KubeletConfig())]
+    assert not any("full-pcpus-only" in message or "distribute" in message for message in messages)
     assert "and more that is not known" in next(release_findings("v1.30.2", STATIC)).message
-
-
-def test_the_page_about_releases_is_the_table() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "kubelet-releases.md").read_text(encoding="utf-8")
-    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
-    told = [(area, before, now) for area, before, now, _ in rows[1:]]
-    assert told == [(change.area, change.before, change.now) for change in CHANGES]
 
 
 def test_a_newer_release_is_one_warning() -> None:

@@ -25,6 +25,8 @@ TAGS: Mapping[str, str] = {
 
 _VERSION = re.compile(r"v?1\.(\d{1,4})(?:\.\d+)?(?:[-+].*)?")
 
+OLDEST_MINOR, NEWEST_MINOR = (int(name.partition(".")[2]) for name in (RELEASE_NAMES[0], NEWEST.name))
+
 
 def _release(name: str) -> Release:
     rules = ReleaseRules(**{rule.name.replace("-", "_"): True for rule in RULES if name in rule.releases})
@@ -47,13 +49,20 @@ def release_of(version: str) -> Release:
     >>> release_of("v1.34.4-eks-1234567").name, release_of("1.99").name
     ('1.34', '1.37')
     """
-    found = _VERSION.fullmatch(version)
+    minor = minor_of(version)
     known = f"known are {RELEASE_NAMES[0]} to {RELEASE_NAMES[-1]}"
-    if found is None:
+    if minor is None:
         raise InputError(f"{version!r:.60} is no version of a kubelet", remedy=f"write v1.34.4 or 1.34; {known}")
-    name = f"1.{int(found[1])}"
-    if name in RELEASES:
-        return RELEASES[name]
-    if int(found[1]) < int(RELEASE_NAMES[0].split(".")[1]):
-        raise InputError(f"kubelet {name} is older than all known releases", remedy=known)
-    return NEWEST
+    if minor < OLDEST_MINOR:
+        raise InputError(f"kubelet 1.{minor} is older than all known releases", remedy=known)
+    return RELEASES.get(f"1.{minor}", NEWEST)
+
+
+def minor_of(version: str) -> int | None:
+    """Return the minor release of a kubelet's version; None when it is no version.
+
+    >>> minor_of("v1.33.3+k3s1"), minor_of("2.0")
+    (33, None)
+    """
+    found = _VERSION.fullmatch(version)
+    return None if found is None else int(found[1])

@@ -30,6 +30,13 @@ class ReleaseRule:
     """The kubelet's component and the section of the specification."""
     since: str = RELEASE_NAMES[0]
     """The first release that follows it; the oldest known one unless the rule came later."""
+    options: tuple[str, ...] = ()
+    """CPU manager policy options that must be on for it to matter."""
+
+    @property
+    def span(self) -> str:
+        """The releases that follow it, in words: ``1.31 to 1.36``."""
+        return self.until if self.since == self.until else f"{self.since} to {self.until}"
 
     @property
     def releases(self) -> tuple[str, ...]:
@@ -45,6 +52,7 @@ RULES = (
         "rejected when it is admitted again",
         instead="an existing assignment wins",
         source="cpumanager, static policy, Allocate; spec: releases.md section 5, rule 1",
+        options=("full-pcpus-only",),
     ),
     ReleaseRule(
         "distribute-ignores-sockets",
@@ -53,6 +61,7 @@ RULES = (
         "stops at the first balance of 0",
         instead="combinations in one socket win, and the share is capped in the search",
         source="cpumanager, distribute; spec: releases.md section 5, rule 2",
+        options=("align-by-socket", "distribute-cpus-across-numa"),
     ),
     ReleaseRule(
         "distribute-claims-full-share",
@@ -61,6 +70,7 @@ RULES = (
         "missing are taken afterwards",
         instead="the share is capped to the poorest node of the combination",
         source="cpumanager, distribute; spec: releases.md section 5, rule 3",
+        options=("distribute-cpus-across-numa",),
     ),
     ReleaseRule(
         "empty-memory-request-is-served",
@@ -113,6 +123,7 @@ RULES = (
         "odd number never fits on machines with SMT",
         instead="the cores are rounded up and a CPU too many is dropped",
         source="cpumanager, prefer-align-cpus-by-uncorecache; spec: releases.md section 8",
+        options=("prefer-align-cpus-by-uncorecache",),
     ),
     ReleaseRule(
         "pod-level-pods-by-containers",
@@ -149,6 +160,7 @@ RULES = (
         says="with no physical CPU left a request that is not a multiple of the core size is refused for its size",
         instead="it is refused because no physical CPUs are free",
         source="cpumanager, static policy, Allocate; spec: releases.md section 8",
+        options=("full-pcpus-only",),
     ),
     ReleaseRule(
         "violating-hints-accepted",

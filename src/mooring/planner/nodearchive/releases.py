@@ -1,138 +1,85 @@
-"""How other releases of the kubelet decide differently from the one that Mooring is.
+"""How the kubelet of a node decides differently from the one that Mooring decides as: warnings for its archive.
 
-Compared were kubelet v1.36.3 and v1.37.1, code and behaviour; of other releases nothing is known for certain. Source:
-kubelet release notes 1.37 and the code of both releases; docs/reference/kubelet-releases.md shows the table.
+Source: the rules and formats of :mod:`mooring.releases`, which docs/reference/kubelet-releases.md shows.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from mooring import KUBELET_VERSION
 from mooring.core.config import KubeletConfig
 from mooring.core.machine import Finding
+from mooring.core.release import NEWEST, Release
+from mooring.explain.phrases import plural
+from mooring.releases.catalog import NEWEST_MINOR, OLDEST_MINOR, minor_of, release_of
+from mooring.releases.rules import RELEASE_NAMES, RULES, ReleaseRule
+from mooring.releases.state_files import state_file_rules
 
 CODE: Final = "MOOR-580"
 
-_VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.(\d{1,6})(?:[-+].*)?")
 _STATIC: Final = "static"
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseChange:
-    """One difference between 1.36 and 1.37 that can change a placement, an admission or a start."""
-
-    area: str
-    before: str
-    """What 1.36 does."""
-    now: str
-    """What 1.37 does."""
-    options: frozenset[str] = frozenset()
-    """CPU manager policy options that must be on for it to matter."""
-    gate: str = ""
-    """Feature gate that must be on for it to matter."""
-    cpu: bool = False
-    """It matters under the CPU manager policy ``static`` only."""
-
-
-CHANGES: Final = (
-    ReleaseChange(
-        "re-admission with full-pcpus-only",
-        "checks whole cores before it considers the CPUs that a pod has already, so a running pod can be refused",
-        "keeps the CPUs that a pod has",
-        frozenset({"full-pcpus-only"}),
-        cpu=True,
-    ),
-    ReleaseChange(
-        "align-by-socket with distribute-cpus-across-numa",
-        "lets each option ignore the other",
-        "prefers NUMA nodes of one socket to all others",
-        frozenset({"align-by-socket", "distribute-cpus-across-numa"}),
-        cpu=True,
-    ),
-    ReleaseChange(
-        "shares of distribute-cpus-across-numa",
-        "takes equal shares as computed",
-        "takes from a NUMA node no more than it can give; other CPUs on five and more nodes",
-        frozenset({"distribute-cpus-across-numa"}),
-        cpu=True,
-    ),
-    ReleaseChange(
-        "resize of a running pod",
-        "allocates and gives hints as for a new pod",
-        "leaves CPUs and memory as they are assigned",
-    ),
-    ReleaseChange(
-        "resize with exclusive CPUs",
-        "defers a resize that changes their number under restricted and single-numa-node",
-        "accepts it and keeps the CPUs",
-        gate="InPlacePodVerticalScalingExclusiveCPUs",
-        cpu=True,
-    ),
-    ReleaseChange(
-        "CPU state files of version 1",
-        "reads them",
-        "does not start on them",
-    ),
-    ReleaseChange(
-        "CPU state files with pod entries",
-        "treats them as damaged while PodLevelResourceManagers is off",
-        "reads them and ignores the entries",
-    ),
-    ReleaseChange(
-        "empty spec.resources of a pod",
-        "lets it decide the QoS class",
-        "lets it decide only where it sets CPU, memory or huge pages",
-    ),
-    ReleaseChange(
-        "resize of emptyDir volumes in memory",
-        "allows it",
-        "calls it infeasible",
-    ),
+RESIZES: Final = (
+    "resizes (1.31 to 1.36): hints and allocation of a resize are those of a new pod; later: CPUs and memory stay as "
+    "they are assigned"
 )
-"""Every known difference that decides."""
+"""What no rule decides: Mooring resizes as the newest release does."""
 
 
-def release_findings(version: str, config: KubeletConfig) -> Iterator[Finding]:
+def release_findings(version: str, config: KubeletConfig, decides: Release = NEWEST) -> Iterator[Finding]:
     """Yield what a node's kubelet may do otherwise than Mooring says, under this configuration.
 
-    Nothing is said about the release that Mooring is, about another patch of it, and about an unknown one.
+    Nothing is said about the release that Mooring decides as, about another patch of it, and about an unknown version.
 
-    >>> [found.subject for found in release_findings("v1.38.0", KubeletConfig())]
-    ['kubelet v1.38.0']
+    Args:
+        version: of the node's kubelet, as it reports it.
+        config: of the node's kubelet.
+        decides: the release that Mooring decides as.
+
+    >>> [found.subject for found in release_findings("v1.99.0", KubeletConfig())]
+    ['kubelet v1.99.0']
     >>> list(release_findings("v1.37.1+k3s1", KubeletConfig()))
     []
     """
-    match = _VERSION.fullmatch(version)
-    if match is None:
+    subject, minor = f"kubelet {version}", minor_of(version)
+    if minor is None:
         return
-    own = _VERSION.fullmatch(KUBELET_VERSION)
-    found, known = _release(match), _release(own) if own else (0, 0)
-    if found == known:
-        return
-    subject = f"kubelet {version}"
-    if found > known:
-        message = f"is newer than {KUBELET_VERSION}, whose decisions these are; what it does otherwise is not known"
+    if minor > NEWEST_MINOR:
+        message = f"is newer than {NEWEST.tag}, the newest known; what it does otherwise is not known"
         yield Finding("warning", subject, message, CODE)
         return
-    changes = [change for change in CHANGES if _matters(change, config)]
-    older = "" if found == (1, 36) else ", and more that is not known"
-    message = f"is older than {KUBELET_VERSION}, whose decisions these are; it differs in {len(changes)} ways{older}"
+    release = release_of(RELEASE_NAMES[0] if minor < OLDEST_MINOR else version)
+    if release == decides:
+        return
+    messages = [*_rules(release, decides, config), *_formats(release, decides)]
+    if (release == NEWEST) != (decides == NEWEST):
+        messages.append(RESIZES)
+    side = "older" if RELEASE_NAMES.index(release.name) < RELEASE_NAMES.index(decides.name) else "newer"
+    more = ", and more that is not known" if minor < OLDEST_MINOR else ""
+    ways = plural(len(messages), "way")
+    message = f"is {side} than {decides.tag}, whose decisions these are; it differs in {ways}{more}"
     yield Finding("warning", subject, message, CODE)
-    for change in changes:
-        message = f"{change.area}: 1.36 {change.before}; 1.37 {change.now}"
-        yield Finding("warning", subject, message, CODE)
+    yield from (Finding("warning", subject, one, CODE) for one in messages)
 
 
-def _release(match: re.Match[str]) -> tuple[int, int]:
-    return int(match[1]), int(match[2])
+def _rules(release: Release, decides: Release, config: KubeletConfig) -> Iterator[str]:
+    different = {*release.rules.names()} ^ {*decides.rules.names()}
+    for rule in RULES:
+        if rule.name in different and _matters(rule, config):
+            yield f"{rule.name} ({rule.span}): {rule.says}; later: {rule.instead}"
 
 
-def _matters(change: ReleaseChange, config: KubeletConfig) -> bool:
-    if change.cpu and config.cpu_manager_policy != _STATIC:
+def _matters(rule: ReleaseRule, config: KubeletConfig) -> bool:
+    if rule.options and config.cpu_manager_policy != _STATIC:
         return False
-    on = {name for name, value in config.cpu_manager_policy_options.items() if value == "true"}
-    return change.options <= on and (not change.gate or config.feature_gates.get(change.gate, False))
+    return all(config.cpu_manager_policy_options.get(name) == "true" for name in rule.options)
+
+
+def _formats(release: Release, decides: Release) -> Iterator[str]:
+    theirs, ours = (state_file_rules(one.name, pod_level=False) for one in (release, decides))
+    for name, one, other in (("CPU", theirs.cpu, ours.cpu), ("memory", theirs.memory, ours.memory)):
+        if (one.written, one.read) != (other.written, other.read):
+            yield (
+                f"{name} manager's state file: {release.name} writes {one.written} and reads {', '.join(one.read)}; "
+                f"{decides.name} writes {other.written} and reads {', '.join(other.read)}"
+            )

@@ -1,0 +1,143 @@
+"""The tables of docs/reference/kubelet-releases.md, made from the data that the engine decides by.
+
+Run by ``make docs`` it writes the tables into the page; with ``--check``, as in ``make check``, it only reports a page
+that has others.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from mooring.core.gates import MANAGER_GATES, Gate
+from mooring.releases.catalog import RELEASES
+from mooring.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE
+from mooring.releases.gates import known_gates
+from mooring.releases.history import standing
+from mooring.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
+from mooring.releases.rules import RELEASE_NAMES, RULES
+from mooring.releases.state_files import FileFormats, state_file_rules
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reference" / "kubelet-releases.md"
+MORE_GATES = ("CPUManager", "MemoryManager", "NodeDeclaredFeatures", "SidecarContainers")
+"""Gates beside those of the managers today: removed ones, and one that others need."""
+UNKNOWN = "–"
+
+
+def rules_table() -> list[str]:
+    """Return the named rules, one a line."""
+    rows = [_row(f"`{rule.name}`", rule.span, rule.says, rule.instead, ", ".join(rule.options)) for rule in RULES]
+    return [*_head("rule", "releases", "what they do", "later releases", "matters with"), *rows]
+
+
+def gates_table() -> list[str]:
+    """Return the gates that the managers read, by release."""
+    return _by_release("gate", sorted({*MANAGER_GATES, *MORE_GATES}), _gate_of)
+
+
+def _gate_of(name: str, release: str) -> str:
+    gate = known_gates(release).gates.get(name)
+    return UNKNOWN if gate is None else _gate_words(gate)
+
+
+def _gate_words(gate: Gate) -> str:
+    return f"{gate.stage.value} {'on' if gate.default else 'off'}{', locked' if gate.locked else ''}"
+
+
+def options_table() -> list[str]:
+    """Return the policy options of both managers, by release."""
+    histories = {**CPU_OPTION_HISTORY, **TOPOLOGY_OPTION_HISTORY}
+    return _by_release("option", histories, lambda name, release: standing(histories[name], release) or UNKNOWN)
+
+
+def formats_table() -> list[str]:
+    """Return the formats of the state files that each release writes and reads."""
+    files = [f"`{manager}_manager_state` {verb}" for manager in ("cpu", "memory") for verb in ("written", "read")]
+    lines = _head("release", *files)
+    for name in RELEASE_NAMES:
+        without, with_pods = (state_file_rules(name, pod_level=pod_level) for pod_level in (False, True))
+        kinds = [(name, without)]
+        if (without.cpu.read, without.cpu.written) != (with_pods.cpu.read, with_pods.cpu.written):
+            kinds.append((f"{name}, `PodLevelResourceManagers` on", with_pods))
+        for title, rules in kinds:
+            lines.append(_row(title, *_formats(rules.cpu), *_formats(rules.memory)))
+    return lines
+
+
+def _formats(formats: FileFormats) -> tuple[str, str]:
+    return formats.written, ", ".join(formats.read)
+
+
+def fields_table() -> list[str]:
+    """Return the fields of the configuration that differ, by release: whether they exist, and their defaults."""
+
+    def known(name: str, release: str) -> str:
+        if RELEASE_NAMES.index(FIELDS_SINCE.get(name, RELEASE_NAMES[0])) > RELEASE_NAMES.index(release):
+            return UNKNOWN
+        default = standing(DEFAULT_HISTORY.get(name, ""), release)
+        return f"default {default}" if default and default != "none" else "yes"
+
+    return _by_release("field", sorted({*FIELDS_SINCE, *DEFAULT_HISTORY}), known)
+
+
+def patches_line() -> list[str]:
+    """Return which patch releases were read and recorded."""
+    return [f"Read and recorded: {', '.join(str(release) for release in RELEASES.values())}."]
+
+
+def _by_release(what: str, names: Iterable[str], cell: Callable[[str, str], str]) -> list[str]:
+    return [
+        *_head(what, *RELEASE_NAMES),
+        *(_row(f"`{name}`", *(cell(name, one) for one in RELEASE_NAMES)) for name in names),
+    ]
+
+
+def _head(*titles: str) -> list[str]:
+    return [_row(*titles), "|" + "---|" * len(titles)]
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+TABLES: Mapping[str, Callable[[], list[str]]] = {
+    "patches": patches_line,
+    "rules": rules_table,
+    "gates": gates_table,
+    "options": options_table,
+    "formats": formats_table,
+    "fields": fields_table,
+}
+"""Name of a place in the page -> what stands there."""
+
+
+def with_tables(text: str) -> str:
+    """Return the text of the page with its tables as the data have them now."""
+    for name, table in TABLES.items():
+        begin, end = f"<!-- {name}: written by scripts/releases_page.py -->\n", f"\n<!-- end of {name} -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise SystemExit(f"{PAGE.name}: no place for {name}")
+        text = before + begin + "\n".join(table()) + end + after
+    return text
+
+
+def main() -> int:
+    """Write the tables into the page, or check them."""
+    text = PAGE.read_text(encoding="utf-8")
+    made = with_tables(text)
+    if made == text:
+        return 0
+    if "--check" in sys.argv[1:]:
+        print(f"{PAGE.relative_to(ROOT)}: tables are out of date (make docs writes them)")
+        return 1
+    PAGE.write_text(made, encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)}: tables written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
