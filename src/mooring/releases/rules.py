@@ -188,7 +188,7 @@ RULES = (
         until="1.31",
         says="the CPU manager reads the machine's CPUs for the static policy only",
         instead="it reads them for policy none too, so that a machine without CPUs stops the kubelet",
-        source="cpumanager, NewManager; spec: releases.md section 8, 1.31 to 1.32, rule 6",
+        source="cpumanager, NewManager; spec: releases.md section 8 (1.31 to 1.32, rule 6)",
     ),
     ReleaseRule(
         "pod-resources-unknown",
