@@ -15,7 +15,7 @@ from mooring.cpumanager.options import ALPHA, OPTION_GROUPS
 from mooring.node.resources import pod_requests
 from mooring.planner.answering import Answer
 from mooring.planner.changes.change import Cost, PlannedChange, PodRef, applied
-from mooring.planner.changes.configuration import ConfigField, FeatureGate, PolicyOption
+from mooring.planner.changes.configuration import ConfigField
 from mooring.planner.changes.device import MoreDevices
 from mooring.planner.changes.order import EarlierTurn
 from mooring.planner.changes.removal import PodRemoval
@@ -38,11 +38,11 @@ def plain_changes(question: Question, pod: Pod) -> Iterator[tuple[PlannedChange,
     for field, value in FIELDS:
         yield (ConfigField(field, value),)
     for name, group in OPTION_GROUPS.items():
-        gate = (FeatureGate("CPUManagerPolicyAlphaOptions", on=True),) if group == ALPHA else ()
+        gate = (ConfigField("featureGates.CPUManagerPolicyAlphaOptions", "true"),) if group == ALPHA else ()
         for value in ("true", "false"):
-            yield (*gate, PolicyOption("cpuManagerPolicyOptions", name, value))
+            yield (*gate, ConfigField(f"cpuManagerPolicyOptions.{name}", value))
     for value in ("true", "false"):
-        yield (PolicyOption("topologyManagerPolicyOptions", "prefer-closest-numa-nodes", value),)
+        yield (ConfigField("topologyManagerPolicyOptions.prefer-closest-numa-nodes", value),)
     for resource in question.devices:
         for node in question.machine.info.topology:
             yield (MoreDevices(resource, node.node_id),)
@@ -112,7 +112,7 @@ def plain_cost(question: Question, before: Plan, pod: Pod, changes: Sequence[Pla
             cpus += requests.get("cpu", 0)
             devices += sum(amount for resource, amount in requests.items() if "/" in resource)
             size += sum(amount for resource, amount in requests.items() if resource.startswith(("memory", "huge")))
-    restarts = any(isinstance(change, ConfigField | PolicyOption | FeatureGate) for change in changes)
+    restarts = any(isinstance(change, ConfigField) for change in changes)
     return Cost(touched, int(restarts), 0, devices, cpus, size)
 
 

@@ -17,7 +17,7 @@ from mooring.core.quantity import Quantity
 from mooring.devicemanager.state import Device
 from mooring.discovery.compact import parse_compact
 from mooring.planner.changes.change import Cost, PlannedChange, PodRef, applied, sentence
-from mooring.planner.changes.configuration import ConfigField, FreshState, PolicyOption
+from mooring.planner.changes.configuration import ConfigField, FreshState
 from mooring.planner.changes.device import MoreDevices
 from mooring.planner.changes.nearest import nearest_changes, understood
 from mooring.planner.changes.order import EarlierTurn
@@ -82,7 +82,7 @@ def test_an_odd_number_of_cpus_is_rounded_up_before_it_is_rounded_down() -> None
         ((Amount(ref("odd"), "app", "cpu", Quantity.parse("4")),), Cost()),
         ((Amount(ref("odd"), "app", "cpu", Quantity.parse("2")),), Cost(cpus=1000)),
     ]
-    assert (PolicyOption("cpuManagerPolicyOptions", "full-pcpus-only", "false"),) in [one.changes for one in proposals]
+    assert (ConfigField("cpuManagerPolicyOptions.full-pcpus-only", "false"),) in [one.changes for one in proposals]
 
 
 def test_a_container_without_anything_to_share_gets_one_cpu_more_for_its_pod() -> None:
@@ -267,7 +267,7 @@ def test_a_kubelet_that_does_not_start_on_its_state_file_is_started_without_it()
     question = replace(ran, config=strict, files=make_plan(ran).files)
     assert make_plan(question).refusal is not None
     proposals = found(question, "two")
-    assert (PolicyOption("cpuManagerPolicyOptions", "strict-cpu-reservation", "false"),) == proposals[0].changes
+    assert (ConfigField("cpuManagerPolicyOptions.strict-cpu-reservation", "false"),) == proposals[0].changes
     assert (FreshState("cpu"),) in [one.changes for one in proposals]
 
 

@@ -16,9 +16,7 @@ from mooring.releases.policy_options import cpu_option_groups, topology_option_g
 
 CPU_OPTIONS = "cpuManagerPolicyOptions"
 TOPOLOGY_OPTIONS = "topologyManagerPolicyOptions"
-_GATES = "featureGates"
-_SET = "--set"
-
+GATES = "featureGates"
 
 CONFIG_FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -31,112 +29,67 @@ CONFIG_FIELDS: Mapping[str, str] = MappingProxyType(
 )
 """Text field of the KubeletConfiguration -> member of :class:`KubeletConfig`."""
 
-_OPTION_FIELDS: Mapping[str, str] = MappingProxyType(
-    {CPU_OPTIONS: "cpu_manager_policy_options", TOPOLOGY_OPTIONS: "topology_manager_policy_options"}
+_MAPPINGS: Mapping[str, str] = MappingProxyType(
+    {
+        CPU_OPTIONS: "cpu_manager_policy_options",
+        TOPOLOGY_OPTIONS: "topology_manager_policy_options",
+        GATES: "feature_gates",
+    }
 )
-"""Field with options of a policy -> member of :class:`KubeletConfig`."""
-
-
-def _with_member(question: Question, name: str, value: object) -> Question:
-    return replace(question, config=replace(question.config, **{name: value}))  # type: ignore[arg-type]
+"""Field with options or gates -> member of :class:`KubeletConfig`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigField:
-    """A field of the KubeletConfiguration has another value."""
+    """A field of the KubeletConfiguration, an option of a policy in it, or a feature gate has another value."""
 
-    kind: ClassVar[str] = "field"
     stage: ClassVar[ChangeStage] = ChangeStage.NODE
 
-    field: str
-    """Its name in the file, such as ``topologyManagerPolicy``."""
+    path: str
+    """The field's name in the file, such as ``topologyManagerPolicy``; of an option or a gate with its name after a
+    dot, such as ``cpuManagerPolicyOptions.full-pcpus-only``."""
     value: str
+    """Empty to leave an option out."""
+
+    @property
+    def kind(self) -> str:
+        """``field``, ``option`` or ``gate``."""
+        field, _, name = self.path.partition(".")
+        return "gate" if field == GATES else "option" if name else "field"
 
     @property
     def target(self) -> str:
-        """The field."""
-        return self.field
+        """The field, option or gate."""
+        return self.path
 
     @property
     def option(self) -> tuple[str, str]:
-        """``--set FIELD=VALUE``."""
-        return _SET, f"{self.field}={self.value}"
+        """``--set PATH=VALUE``."""
+        return "--set", f"{self.path}={self.value}"
 
     def phrase(self, question: Question) -> str:  # noqa: ARG002 - reads the same on every question
-        """Return it with the value."""
-        return f"set {self.field} to {self.value or 'nothing'}"
-
-    def applied_to(self, question: Question) -> Question:
-        """Return the question with the field set."""
-        return _with_member(question, CONFIG_FIELDS[self.field], self.value)
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyOption:
-    """An option of the CPU manager or of the topology manager has another value."""
-
-    kind: ClassVar[str] = "option"
-    stage: ClassVar[ChangeStage] = ChangeStage.NODE
-
-    field: str
-    """``cpuManagerPolicyOptions`` or ``topologyManagerPolicyOptions``."""
-    name: str
-    value: str
-    """Empty to leave the option out."""
-
-    @property
-    def target(self) -> str:
-        """The option."""
-        return f"{self.field}.{self.name}"
-
-    @property
-    def option(self) -> tuple[str, str]:
-        """``--set FIELD.NAME=VALUE``."""
-        return _SET, f"{self.field}.{self.name}={self.value}"
-
-    def phrase(self, question: Question) -> str:  # noqa: ARG002 - reads the same on every question
-        """Return it with the manager whose option it is."""
-        manager = "CPU manager" if self.field == CPU_OPTIONS else "topology manager"
-        what = f"the {manager}'s option {self.name}"
+        """Return it with the value; an option with the manager that has it."""
+        field, _, name = self.path.partition(".")
+        if not name:
+            return f"set {self.path} to {self.value or 'nothing'}"
+        what = f"the feature gate {name}"
+        if field != GATES:
+            what = f"the {'CPU' if field == CPU_OPTIONS else 'topology'} manager's option {name}"
         if self.value in ("true", "false"):
             return f"switch {'on' if self.value == 'true' else 'off'} {what}"
         return f"set {what} to {self.value}" if self.value else f"leave out {what}"
 
     def applied_to(self, question: Question) -> Question:
-        """Return the question with the option set or left out."""
-        member = _OPTION_FIELDS[self.field]
-        given: Mapping[str, str] = getattr(question.config, member)
-        options = {name: value for name, value in given.items() if name != self.name}
-        return _with_member(question, member, {**options, self.name: self.value} if self.value else options)
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureGate:
-    """A feature gate is on or off."""
-
-    kind: ClassVar[str] = "gate"
-    stage: ClassVar[ChangeStage] = ChangeStage.NODE
-
-    name: str
-    on: bool
-
-    @property
-    def target(self) -> str:
-        """The gate."""
-        return f"{_GATES}.{self.name}"
-
-    @property
-    def option(self) -> tuple[str, str]:
-        """``--set featureGates.NAME=true``."""
-        return _SET, f"{_GATES}.{self.name}={str(self.on).lower()}"
-
-    def phrase(self, question: Question) -> str:  # noqa: ARG002 - reads the same on every question
-        """Return it with the gate."""
-        return f"switch {'on' if self.on else 'off'} the feature gate {self.name}"
-
-    def applied_to(self, question: Question) -> Question:
-        """Return the question with the gate set."""
-        return _with_member(question, "feature_gates", {**question.config.feature_gates, self.name: self.on})
+        """Return the question with the value set, or without the option."""
+        field, _, name = self.path.partition(".")
+        member = CONFIG_FIELDS.get(field) or _MAPPINGS[field]
+        value: object = self.value
+        if name:
+            given: Mapping[str, object] = getattr(question.config, member)
+            others = {other: setting for other, setting in given.items() if other != name}
+            setting = self.value == "true" if field == GATES else self.value
+            value = {**others, name: setting} if self.value else others
+        return replace(question, config=replace(question.config, **{member: value}))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,40 +123,37 @@ class FreshState:
         return replace(question, files=files)
 
 
-def read_set(question: Question, text: str) -> list[ConfigField | PolicyOption | FeatureGate]:
+def read_set(question: Question, text: str) -> list[ConfigField]:
     """Read the value of ``--set``.
 
     Raises:
         InputError: it cannot be understood.
     """
     release = question.mooring.release.name
-    name, value = two_parts(text, "FIELD=VALUE")
-    field, dot, part = name.partition(".")
-    if not dot:
-        if field not in CONFIG_FIELDS:
-            raise _unknown(name)
-        return [ConfigField(field, value)]
-    if field == _GATES:
+    path, value = two_parts(text, "FIELD=VALUE")
+    field, _, name = path.partition(".")
+    if field == GATES and name:
         if value not in ("true", "false"):
-            raise InputError(f"{value!r:.40} is neither true nor false", field=name, remedy="write true or false")
-        return [FeatureGate(_known(part, known_gates(release).gates, "feature gate", name), value == "true")]
-    if field == CPU_OPTIONS:
-        return [PolicyOption(field, _known(part, cpu_option_groups(release), "option", name), value)]
-    if field == TOPOLOGY_OPTIONS:
-        return [PolicyOption(field, _known(part, topology_option_groups(release), "option", name), value)]
-    raise _unknown(name)
+            raise InputError(f"{value!r:.40} is neither true nor false", field=path, remedy="write true or false")
+        _check_known(name, known_gates(release).gates, "feature gate", path)
+    elif field == CPU_OPTIONS and name:
+        _check_known(name, cpu_option_groups(release), "option", path)
+    elif field == TOPOLOGY_OPTIONS and name:
+        _check_known(name, topology_option_groups(release), "option", path)
+    elif path not in CONFIG_FIELDS:
+        raise _unknown(path)
+    return [ConfigField(path, value)]
 
 
-def _known(name: str, names: Collection[str], what: str, field: str) -> str:
+def _check_known(name: str, names: Collection[str], what: str, field: str) -> None:
     if name not in names:
         close = nearest(name, frozenset(names))
         remedy = f"did you mean {close}?" if close else "see docs/reference/configuration.md"
         raise InputError(f"there is no {what} {name!r:.80}", field=field, remedy=remedy)
-    return name
 
 
 def _unknown(name: str) -> InputError:
-    fields = (*CONFIG_FIELDS, f"{CPU_OPTIONS}.NAME", f"{TOPOLOGY_OPTIONS}.NAME", f"{_GATES}.NAME")
+    fields = (*CONFIG_FIELDS, f"{CPU_OPTIONS}.NAME", f"{TOPOLOGY_OPTIONS}.NAME", f"{GATES}.NAME")
     close = nearest(name, frozenset(fields))
     remedy = f"did you mean {close}?" if close else f"fields are {', '.join(fields)}"
     return InputError(f"{name!r:.80} cannot be set", remedy=remedy)

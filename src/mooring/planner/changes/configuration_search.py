@@ -18,11 +18,10 @@ from mooring.cpumanager.options import ALPHA, BETA
 from mooring.planner.changes.change import NOTHING, PlannedChange, applied, of_settings
 from mooring.planner.changes.configuration import (
     CPU_OPTIONS,
+    GATES,
     TOPOLOGY_OPTIONS,
     ConfigField,
-    FeatureGate,
     FreshState,
-    PolicyOption,
 )
 from mooring.planner.changes.search import Proposal, QueueOutcome, Search, begin, cheaper, followed, plus, proposal
 from mooring.planner.question import Question
@@ -119,7 +118,7 @@ def candidates(question: Question) -> Iterator[tuple[PlannedChange, ...]]:
     if config.cpu_manager_policy != "static":
         yield (ConfigField("cpuManagerPolicy", "static"),)
     if config.cpu_manager_policy != "none":
-        left_out = [PolicyOption(CPU_OPTIONS, name, "") for name in sorted(config.cpu_manager_policy_options)]
+        left_out = [ConfigField(f"{CPU_OPTIONS}.{name}", "") for name in sorted(config.cpu_manager_policy_options)]
         yield (ConfigField("cpuManagerPolicy", "none"), *left_out)
 
 
@@ -128,24 +127,24 @@ def _options(config: KubeletConfig, machine: Machine, release: str) -> Iterator[
     if config.cpu_manager_policy == "static":
         for name, group in cpu_option_groups(release).items():
             if _is_on(options.get(name, "")):
-                yield (PolicyOption(CPU_OPTIONS, name, "false"),)
+                yield (ConfigField(f"{CPU_OPTIONS}.{name}", "false"),)
             else:
-                yield (*_gate(config, group, release), PolicyOption(CPU_OPTIONS, name, "true"))
+                yield (*_gate(config, group, release), ConfigField(f"{CPU_OPTIONS}.{name}", "true"))
     if config.topology_manager_policy == "none":
         return
     on = _is_on(config.topology_manager_policy_options.get(PREFER_CLOSEST, ""))
-    yield (PolicyOption(TOPOLOGY_OPTIONS, PREFER_CLOSEST, "false" if on else "true"),)
+    yield (ConfigField(f"{TOPOLOGY_OPTIONS}.{PREFER_CLOSEST}", "false" if on else "true"),)
     nodes = len(machine.info.topology)
     if nodes > DEFAULT_MAX_ALLOWABLE:
         wanted = str(nodes)
         if config.topology_manager_policy_options.get(MAX_ALLOWABLE, "") != wanted:
-            yield (PolicyOption(TOPOLOGY_OPTIONS, MAX_ALLOWABLE, wanted),)
+            yield (ConfigField(f"{TOPOLOGY_OPTIONS}.{MAX_ALLOWABLE}", wanted),)
 
 
 def _gate(config: KubeletConfig, group: str, release: str) -> tuple[PlannedChange, ...]:
     """Return the feature gate that an option of a group needs and that is off."""
     name, gates = _GATE_OF.get(group, ""), resolve_gates(config.feature_gates, known_gates(release), EXTENSIONS)
-    return () if not name or isinstance(gates, str) or gates[name] else (FeatureGate(name, on=True),)
+    return () if not name or isinstance(gates, str) or gates[name] else (ConfigField(f"{GATES}.{name}", "true"),)
 
 
 def _is_on(text: str) -> bool:
