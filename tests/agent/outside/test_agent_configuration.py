@@ -271,7 +271,7 @@ def test_a_folder_is_no_file_of_the_agent(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("field", "says"),
     [
-        ("failClosed: true", "names no kubeconfig: the node gets no taint, and pods are sent to it"),
+        ("failClosed: true", "names no kubeconfig: the node gets no taint, and pods are scheduled to it"),
         ("onRejection: evict", "names no kubeconfig: rejected pods are held back instead of evicted"),
     ],
 )
