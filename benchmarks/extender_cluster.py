@@ -12,11 +12,11 @@ from mooring.core.config import MooringConfig
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.publisher.facts_document import digest_of
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
-from mooring.scheduling.extender.answers import Answers
-from mooring.scheduling.extender.deciding import Decider
-from mooring.scheduling.extender.pods import Seen, Shapes
-from mooring.scheduling.extender.scoring import Weights
-from mooring.scheduling.extender.view import ClusterView
+from mooring.scheduling.answers import Answers
+from mooring.scheduling.deciding import Decider
+from mooring.scheduling.pods import Seen, Shapes
+from mooring.scheduling.scoring import Weights
+from mooring.scheduling.view import ClusterView
 
 NUMA_NODES = 4
 TOTAL = NUMA_NODES * 32

@@ -13,8 +13,8 @@ import pytest
 from extender_cluster import cluster
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from mooring.scheduling.extender.answers import Answers, encoded
-from mooring.scheduling.extender.wire import Arguments, decoded
+from mooring.scheduling.answers import Answers, encoded
+from mooring.scheduling.wire import Arguments, decoded
 
 NUMBERS = count(1)
 

@@ -27,8 +27,8 @@ from mooring.planner.question import Question, opened_for
 from mooring.planner.replay.scenario import replay_scenario
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.publisher.restored import NodeKind, kind_of
-from mooring.scheduling.extender.deciding import Decider
-from mooring.scheduling.extender.outlook import Outlooks, Situation
+from mooring.scheduling.deciding import Decider
+from mooring.scheduling.outlook import Outlooks, Situation
 from mooring.scheduling.prediction import shape_of
 
 LAW = settings(

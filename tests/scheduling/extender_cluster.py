@@ -13,10 +13,10 @@ from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import start_kubelet
 from mooring.publisher.facts_document import digest_of
 from mooring.publisher.objects import NodeFacts, NodeState, PodKey
-from mooring.scheduling.extender.deciding import Decider
-from mooring.scheduling.extender.pods import Seen
-from mooring.scheduling.extender.view import ClusterView
+from mooring.scheduling.deciding import Decider
+from mooring.scheduling.pods import Seen
 from mooring.scheduling.prediction import shape_of
+from mooring.scheduling.view import ClusterView
 
 NODE = "node-1"
 

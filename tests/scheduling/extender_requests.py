@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec import structs
 
-from mooring.scheduling.extender.options import ExtenderOptions
-from mooring.scheduling.extender.run import Extender, extender_with
-from mooring.scheduling.extender.wire import BindArguments
+from mooring.scheduling.options import ExtenderOptions
+from mooring.scheduling.run import Extender, extender_with
+from mooring.scheduling.wire import BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 
 PATIENT = 60.0

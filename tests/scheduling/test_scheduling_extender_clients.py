@@ -19,8 +19,8 @@ from tests.scheduling.authority import Authority, Certified, authority
 from tests.scheduling.extender_requests import PATIENT, ready_extender
 
 from mooring.core.errors import InputError
-from mooring.scheduling.extender.options import TLS, ExtenderOptions
-from mooring.scheduling.extender.run import limits_of, serve
+from mooring.scheduling.options import TLS, ExtenderOptions
+from mooring.scheduling.run import limits_of, serve
 from mooring.service.options import Address
 
 IMPATIENT = 0.2

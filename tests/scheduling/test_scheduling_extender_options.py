@@ -15,9 +15,9 @@ from tests.cli.command import mooring
 
 from mooring.cli.verbs import extender as verb
 from mooring.core.errors import InputError
-from mooring.scheduling.extender.deciding import UnknownNodes
-from mooring.scheduling.extender.options import FIELDS, KIND, extender_options
-from mooring.scheduling.extender.scoring import Weights
+from mooring.scheduling.deciding import UnknownNodes
+from mooring.scheduling.options import FIELDS, KIND, extender_options
+from mooring.scheduling.scoring import Weights
 from mooring.service.options import Address
 
 ROOT = Path(__file__).parents[2]

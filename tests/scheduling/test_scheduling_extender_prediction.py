@@ -24,12 +24,12 @@ from mooring.publisher.objects import NodeFacts, NodeState, PodKey
 from mooring.publisher.observation import EngineObserver
 from mooring.publisher.restored import NodeKind, kind_of, restored
 from mooring.publisher.state_document import state_document, state_of
-from mooring.scheduling.extender.deciding import Decider
-from mooring.scheduling.extender.outlook import UNPUBLISHED, UNREADABLE, Outlooks, Situation, anonymous
-from mooring.scheduling.extender.pods import Shapes, seen_pod
-from mooring.scheduling.extender.scoring import Weights, merit_of
-from mooring.scheduling.extender.view import ClusterView
+from mooring.scheduling.deciding import Decider
+from mooring.scheduling.outlook import UNPUBLISHED, UNREADABLE, Outlooks, Situation, anonymous
+from mooring.scheduling.pods import Shapes, seen_pod
 from mooring.scheduling.prediction import predicted, shape_of, view_key
+from mooring.scheduling.scoring import Weights, merit_of
+from mooring.scheduling.view import ClusterView
 
 INFO = parse_compact("sockets=1 numa=2 cores=8 threads=1 memory=8Gi").info
 CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})

@@ -16,9 +16,9 @@ from tests.scheduling.extender_requests import Recorder, ask, ready_extender
 from mooring.kubelet.kubelet import Kubelet
 from mooring.publisher.facts_document import digest_of
 from mooring.publisher.objects import NodeFacts
-from mooring.scheduling.extender.options import ExtenderOptions
-from mooring.scheduling.extender.pods import Seen, Shapes, seen_pod
-from mooring.scheduling.extender.run import Extender
+from mooring.scheduling.options import ExtenderOptions
+from mooring.scheduling.pods import Seen, Shapes, seen_pod
+from mooring.scheduling.run import Extender
 from mooring.service.cluster.apiserver import ClusterError
 
 WIRE = Path(__file__).parents[3] / "shared" / "wire"
@@ -162,7 +162,7 @@ def test_reasons_are_equal_for_equal_causes_and_tell_whether_removing_pods_helps
     [("denyExclusive", False, True), ("deny", False, False), ("allow", True, True)],
 )
 def test_what_is_said_about_nodes_of_which_nothing_is_known(unknown: str, exclusive: bool, shared: bool) -> None:
-    from mooring.scheduling.extender.options import extender_options  # noqa: PLC0415 - only here
+    from mooring.scheduling.options import extender_options  # noqa: PLC0415 - only here
 
     made = ready_extender(extender_options({"unknownNodes": unknown}, source="test"))
     for cpus, wanted in (("2", exclusive), ("1500m", shared)):

@@ -1,1 +1,1 @@
-"""Pods are bound only where the node will admit them: the extender, and what it predicts."""
+"""The scheduler extender: before a pod is bound, the engine predicts which nodes would admit it."""

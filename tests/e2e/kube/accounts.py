@@ -28,8 +28,8 @@ from mooring.dra.objects import ClaimObjects
 from mooring.publisher.naming import APINames
 from mooring.publisher.pace import wake
 from mooring.publisher.writing import apply, create_once, node_uid, prune
-from mooring.scheduling.extender.binding import ClusterPodAPI
-from mooring.scheduling.extender.wire import BindArguments
+from mooring.scheduling.binding import ClusterPodAPI
+from mooring.scheduling.wire import BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.watching import Pages, pods_of, watch_lines
 

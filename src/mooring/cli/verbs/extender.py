@@ -10,8 +10,8 @@ from mooring.cli.output import YES, emit
 from mooring.core.errors import InputError
 
 with lazily():
-    from mooring.scheduling.extender import options as extender_options
-    from mooring.scheduling.extender import run
+    from mooring.scheduling import options as extender_options
+    from mooring.scheduling import run
 
 
 EPILOG = """\b

@@ -16,7 +16,7 @@ from mooring.node.providers import Providers
 from mooring.node.resources import total_requests
 from mooring.publisher.objects import NodeState
 from mooring.publisher.restored import NodeKind, restored
-from mooring.scheduling.extender.pods import is_plain
+from mooring.scheduling.pods import is_plain
 from mooring.scheduling.prediction import Load, Pending, courses, load_of, view_key
 
 UNPUBLISHED = "the node has not published its state"

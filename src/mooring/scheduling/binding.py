@@ -15,10 +15,10 @@ import msgspec
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
-from mooring.scheduling.extender.deciding import NodeVerdict
-from mooring.scheduling.extender.pods import Shapes, seen_pod
-from mooring.scheduling.extender.view import ClusterView
-from mooring.scheduling.extender.wire import BindAnswer, BindArguments
+from mooring.scheduling.deciding import NodeVerdict
+from mooring.scheduling.pods import Shapes, seen_pod
+from mooring.scheduling.view import ClusterView
+from mooring.scheduling.wire import BindAnswer, BindArguments
 from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors
 
 _WAIT = 5.0

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from mooring.core.pod import Pod
 from mooring.publisher.objects import NodeFacts, NodeState
 from mooring.publisher.restored import NodeKind, kind_of
-from mooring.scheduling.extender.cluster_pods import ClusterPods
-from mooring.scheduling.extender.known_node import KnownNode, published
-from mooring.scheduling.extender.outlook import TOO_OLD, Outlook, Outlooks, Situation
-from mooring.scheduling.extender.pods import Seen
+from mooring.scheduling.cluster_pods import ClusterPods
+from mooring.scheduling.known_node import KnownNode, published
+from mooring.scheduling.outlook import TOO_OLD, Outlook, Outlooks, Situation
+from mooring.scheduling.pods import Seen
 
 ASSUMED_FOR = 600.0
 """Seconds for which a bind counts whose pod the API server has not shown since."""

@@ -13,8 +13,8 @@ from mooring.manifest.pods import MIRROR
 from mooring.publisher.facts_document import facts_of
 from mooring.publisher.objects import FACTS, GROUP, PLURALS, STATE, VERSION
 from mooring.publisher.state_document import state_of
-from mooring.scheduling.extender.pods import Seen, Shapes, seen_pod
-from mooring.scheduling.extender.view import ClusterView
+from mooring.scheduling.pods import Seen, Shapes, seen_pod
+from mooring.scheduling.view import ClusterView
 from mooring.service.cluster.apiserver import Cluster, ClusterError
 from mooring.service.cluster.following import Follower
 from mooring.service.cluster.watching import PODS

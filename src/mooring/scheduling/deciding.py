@@ -14,9 +14,9 @@ from mooring.explain.codes.pages import page
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.start import emptied
 from mooring.publisher.restored import NodeKind
-from mooring.scheduling.extender.outlook import Outlook, View
-from mooring.scheduling.extender.scoring import Merit, merit_of
+from mooring.scheduling.outlook import Outlook, View
 from mooring.scheduling.prediction import ADMITTED, Load, PodShape, Prediction, check, predicted
+from mooring.scheduling.scoring import Merit, merit_of
 
 _MOST_ANSWERS = 20_000
 _MOST_AFTERWARDS = 256

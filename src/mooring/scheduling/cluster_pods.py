@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from mooring.core.pod import Pod
-from mooring.scheduling.extender.known_node import BoundPod, KnownNode, Rank
-from mooring.scheduling.extender.pods import Seen
+from mooring.scheduling.known_node import BoundPod, KnownNode, Rank
+from mooring.scheduling.pods import Seen
 
 
 class ClusterPods:

@@ -24,9 +24,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mooring.core.errors import InputError
-from mooring.scheduling.extender.answers import Answers, encoded
-from mooring.scheduling.extender.binding import Binder
-from mooring.scheduling.extender.wire import (
+from mooring.scheduling.answers import Answers, encoded
+from mooring.scheduling.binding import Binder
+from mooring.scheduling.wire import (
     Arguments,
     BindAnswer,
     BindArguments,

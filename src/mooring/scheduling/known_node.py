@@ -19,7 +19,7 @@ from mooring.core.pod import Pod
 from mooring.publisher.objects import NodeState
 from mooring.publisher.restored import NodeKind
 from mooring.publisher.state_document import state_document, state_of
-from mooring.scheduling.extender.outlook import Outlook, Situation
+from mooring.scheduling.outlook import Outlook, Situation
 
 _UID = re.compile(r'"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\\?"')
 SETTLING = 60.0

@@ -10,8 +10,8 @@ from msgspec.structs import astuple
 
 from mooring.core.errors import InputError
 from mooring.manifest.fields import count_at, text_at, wrong_kind
-from mooring.scheduling.extender.deciding import UnknownNodes
-from mooring.scheduling.extender.scoring import Weights
+from mooring.scheduling.deciding import UnknownNodes
+from mooring.scheduling.scoring import Weights
 from mooring.service.configuration import FieldReader, load_options, names_of, option, read_options, read_part
 from mooring.service.options import Address, LogFormat, duration_at, parse_address
 

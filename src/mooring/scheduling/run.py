@@ -14,15 +14,15 @@ from msgspec.structs import replace
 
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
-from mooring.scheduling.extender.answers import Answers
-from mooring.scheduling.extender.binding import Binder, ClusterPodAPI, PodAPI
-from mooring.scheduling.extender.deciding import Decider, NodeVerdict
-from mooring.scheduling.extender.options import TLS, ExtenderOptions, load_extender_options
-from mooring.scheduling.extender.pods import Shapes
-from mooring.scheduling.extender.service import ExtenderMetrics, RequestLimits, Service
-from mooring.scheduling.extender.view import ClusterView
-from mooring.scheduling.extender.watches import Report, followers
+from mooring.scheduling.answers import Answers
+from mooring.scheduling.binding import Binder, ClusterPodAPI, PodAPI
+from mooring.scheduling.deciding import Decider, NodeVerdict
+from mooring.scheduling.options import TLS, ExtenderOptions, load_extender_options
+from mooring.scheduling.pods import Shapes
 from mooring.scheduling.prediction import shape_of
+from mooring.scheduling.service import ExtenderMetrics, RequestLimits, Service
+from mooring.scheduling.view import ClusterView
+from mooring.scheduling.watches import Report, followers
 from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.cluster.following import Follower
 from mooring.service.daemon import stop_signals

@@ -11,12 +11,13 @@ import msgspec
 from mooring.core.pod import Pod
 from mooring.kubelet.admit import AdmitMode, admit
 from mooring.kubelet.kubelet import Kubelet
-from mooring.scheduling.extender.deciding import Decider, NodeVerdict
-from mooring.scheduling.extender.outlook import Outlook, kubelets_of
-from mooring.scheduling.extender.pods import Shapes, seen_pod
-from mooring.scheduling.extender.scoring import Weights
-from mooring.scheduling.extender.view import ClusterView
-from mooring.scheduling.extender.wire import (
+from mooring.scheduling.deciding import Decider, NodeVerdict
+from mooring.scheduling.outlook import Outlook, kubelets_of
+from mooring.scheduling.pods import Shapes, seen_pod
+from mooring.scheduling.prediction import PodShape, shape_of
+from mooring.scheduling.scoring import Weights
+from mooring.scheduling.view import ClusterView
+from mooring.scheduling.wire import (
     Arguments,
     FilterAnswer,
     MetaPod,
@@ -28,7 +29,6 @@ from mooring.scheduling.extender.wire import (
     Victims,
     node_names,
 )
-from mooring.scheduling.prediction import PodShape, shape_of
 
 _UNDECIDED = NodeVerdict("mooring: not decided within the time of the request", hopeless=True)
 _MOST_MORE = 2

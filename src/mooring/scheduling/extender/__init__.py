@@ -1,1 +1,0 @@
-"""The scheduler extender: before a pod is bound, the engine says which nodes would admit it."""
