@@ -34,7 +34,7 @@ def rules_table() -> list[str]:
 
 def gates_table() -> list[str]:
     """Return the gates that the managers read, by release."""
-    return _by_release("gate", sorted({*MANAGER_GATES, *MORE_GATES}), _gate_of)
+    return _by_release(sorted({*MANAGER_GATES, *MORE_GATES}), _gate_of)
 
 
 def _gate_of(name: str, release: str) -> str:
@@ -49,21 +49,24 @@ def _gate_words(gate: Gate) -> str:
 def options_table() -> list[str]:
     """Return the policy options of both managers, by release."""
     histories = {**CPU_OPTION_HISTORY, **TOPOLOGY_OPTION_HISTORY}
-    return _by_release("option", histories, lambda name, release: standing(histories[name], release) or UNKNOWN)
+    return _by_release(histories, lambda name, release: standing(histories[name], release) or UNKNOWN)
 
 
 def formats_table() -> list[str]:
     """Return the formats of the state files that each release writes and reads."""
     files = [f"`{manager}_manager_state` {verb}" for manager in ("cpu", "memory") for verb in ("written", "read")]
-    lines = _head("release", *files)
+    spans: dict[tuple[str, ...], list[str]] = {}
     for name in RELEASE_NAMES:
-        without, with_pods = (state_file_rules(name, pod_level=pod_level) for pod_level in (False, True))
-        kinds = [(name, without)]
-        if (without.cpu.read, without.cpu.written) != (with_pods.cpu.read, with_pods.cpu.written):
-            kinds.append((f"{name}, `PodLevelResourceManagers` on", with_pods))
-        for title, rules in kinds:
-            lines.append(_row(title, *_formats(rules.cpu), *_formats(rules.memory)))
-    return lines
+        for pod_level, title in ((False, name), (True, f"{name} with `PodLevelResourceManagers`")):
+            rules = state_file_rules(name, pod_level=pod_level)
+            titles = spans.setdefault((*_formats(rules.cpu), *_formats(rules.memory)), [])
+            if name not in titles:
+                titles.append(title)
+    return [*_head("release", *files), *(_row(_span(titles), *cells) for cells, titles in spans.items())]
+
+
+def _span(titles: list[str]) -> str:
+    return titles[0] if len(titles) == 1 else f"{titles[0]} to {titles[-1]}"
 
 
 def _formats(formats: FileFormats) -> tuple[str, str]:
@@ -77,9 +80,9 @@ def fields_table() -> list[str]:
         if RELEASE_NAMES.index(FIELDS_SINCE.get(name, RELEASE_NAMES[0])) > RELEASE_NAMES.index(release):
             return UNKNOWN
         default = standing(DEFAULT_HISTORY.get(name, ""), release)
-        return f"default {default}" if default and default != "none" else "yes"
+        return f"default {default}" if default and default != "none" else "known"
 
-    return _by_release("field", sorted({*FIELDS_SINCE, *DEFAULT_HISTORY}), known)
+    return _by_release(sorted({*FIELDS_SINCE, *DEFAULT_HISTORY}), known)
 
 
 def patches_line() -> list[str]:
@@ -87,11 +90,17 @@ def patches_line() -> list[str]:
     return [f"Read and recorded: {', '.join(str(release) for release in RELEASES.values())}."]
 
 
-def _by_release(what: str, names: Iterable[str], cell: Callable[[str, str], str]) -> list[str]:
-    return [
-        *_head(what, *RELEASE_NAMES),
-        *(_row(f"`{name}`", *(cell(name, one) for one in RELEASE_NAMES)) for name in names),
-    ]
+def _by_release(names: Iterable[str], cell: Callable[[str, str], str]) -> list[str]:
+    """Return what each name is in the first release, and the releases in which that changes."""
+    lines = []
+    for name in names:
+        states = [cell(name, release) for release in RELEASE_NAMES]
+        changes = [states[0]] if states[0] != UNKNOWN else []
+        for release, before, now in zip(RELEASE_NAMES[1:], states, states[1:], strict=False):
+            if now != before:
+                changes.append(f"{release} {now if now != UNKNOWN else 'removed'}")
+        lines.append(f"* `{name}`: {'; '.join(changes)}")
+    return lines
 
 
 def _head(*titles: str) -> list[str]:
