@@ -60,10 +60,6 @@ def test_lists_are_opened(tmp_path: Path) -> None:
     assert names(tmp_path, {"kind": "List", "items": None}) == []
 
 
-def test_pod_without_kind_is_a_pod_when_it_looks_like_one(tmp_path: Path) -> None:
-    assert names(tmp_path, {"metadata": {"name": "x"}, "spec": SPEC}) == ["default/x"]
-
-
 @pytest.mark.parametrize(
     ("content", "count"),
     [

@@ -9,7 +9,7 @@ import pytest
 from mooring.core.errors import InputError
 from mooring.manifest.documents import load_documents, located
 from mooring.manifest.fields import Document
-from mooring.manifest.yaml_reader import field_line
+from mooring.manifest.yaml_reader import field_lines
 
 TEXT = """\
 ---
@@ -44,11 +44,11 @@ plugins:
     ],
 )
 def test_the_line_of_a_field_is_that_of_its_key(field: str, line: int | None) -> None:
-    assert field_line(TEXT, 3, field) == line
+    assert field_lines(TEXT, 3, [field]) == [line]
 
 
 def test_json_has_lines_too() -> None:
-    assert field_line('{\n "kind": "First",\n "tls": {\n  "key": 1}}', 1, "tls.key") == 4
+    assert field_lines('{\n "kind": "First",\n "tls": {\n  "key": 1}}', 1, ["tls.key", "kind"]) == [4, 2]
 
 
 def test_an_error_of_another_file_keeps_its_place_and_one_that_cannot_be_located_its_document(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from mooring.agent import options as own
@@ -21,7 +22,7 @@ from mooring.core.machine import Finding
 from mooring.manifest import devices, mooring_config
 from mooring.manifest import kubelet_config as kubelet
 from mooring.manifest.configuration import ConfigurationDocument, by_kind, recognised
-from mooring.manifest.documents import load_documents, located
+from mooring.manifest.documents import load_documents, located, places_of
 from mooring.manifest.fields import Document, as_mapping, mapping_at, text_at
 from mooring.manifest.kubelet_flags import KubeletFlags
 
@@ -108,7 +109,8 @@ def agent_configuration(
         named, source = _fields(part.content), part.source
         # Read alone first, so that an error names the file that has it.
         with located(part.document):
-            kubelet.kubelet_config(named, source=source, report=findings.append)
+            places = partial(places_of, part.document)
+            kubelet.kubelet_config(named, source=source, report=findings.append, places=places)
     configuration = kubelet.kubelet_config(_merged(of_kubelet, named), source=source)
     findings += _idle(configuration, path)
     findings += _unreachable(options, path)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mooring.cli.inputs import STANDARD_INPUT, NodeOptions, question_of, read_config, read_node
+from mooring.cli.inputs import STANDARD_INPUT, NodeOptions, check_strict, question_of, read_config, read_node
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
@@ -74,6 +74,8 @@ def read_compared(options: CompareOptions) -> Compared:
         found, noticed = _alternative(file, base)
         given.append(found)
         findings += noticed
+    if options.node.strict:
+        check_strict(findings)
     findings += _gate_findings(given)
     variants = tuple(variant for site in sites for one in given for variant in _variants(site, one, options.dimensions))
     if len(variants) < 2:

@@ -18,8 +18,8 @@ with lazily():
     from mooring.checkpoint import store
     from mooring.discovery import loader
     from mooring.kubelet import kubelet
+    from mooring.manifest import api_fields, defaults, pod_files, steps
     from mooring.manifest import configuration as node_configuration
-    from mooring.manifest import defaults, pod_files, steps
     from mooring.manifest import devices as node_devices
     from mooring.manifest import documents as manifest_documents
     from mooring.planner import plan as planning
@@ -51,6 +51,8 @@ class NodeOptions:
     """A node archive; what the other options name comes from there instead."""
     offline: str = ""
     """CPUs that go offline when the running pods are back."""
+    strict: bool = False
+    """Whether unknown fields are refused."""
 
     @property
     def describes_node(self) -> bool:
@@ -93,6 +95,8 @@ def question_of(options: NodeOptions) -> question.Question:
             source=", ".join(options.manifests),
             remedy="give pods or workloads with -f",
         )
+    if options.strict:
+        check_strict(noticed)
     _check_distinct(active, pods, "in the node archive" if archive and not options.active else "given with --active")
     return question.Question(
         machine,
@@ -105,6 +109,20 @@ def question_of(options: NodeOptions) -> question.Question:
         tuple(noticed),
         offline=steps.cpu_list(options.offline, "--offline") if options.offline else CPUSet(),
     )
+
+
+def check_strict(noticed: Sequence[Finding]) -> None:
+    """Refuse what has fields that its type does not have.
+
+    Raises:
+        InputError: naming the first.
+    """
+    unknown = [
+        one for one in noticed if one.code in (api_fields.UNKNOWN_CONFIGURATION_FIELD, api_fields.UNKNOWN_POD_FIELD)
+    ]
+    if unknown:
+        more = f" (and {len(unknown) - 1} more unknown fields)" if len(unknown) > 1 else ""
+        raise InputError(f"{unknown[0].message}{more}", remedy="without --strict it is a warning")
 
 
 def _replaced(options: NodeOptions) -> list[str]:

@@ -119,9 +119,14 @@ offline = click.option(
 )
 
 
+strict = click.option(
+    "--strict", "strict", is_flag=True, help="Refuse fields that pods and configurations do not have, with exit code 2."
+)
+
+
 def described_node(function: _Function) -> _Function:
     """Add everything that describes a node."""
-    for option in (node, active, state, config, machine):
+    for option in (strict, node, active, state, config, machine):
         function = option(function)
     return function
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from mooring.core.config import KubeletConfig, MooringConfig
@@ -14,7 +15,7 @@ from mooring.manifest import devices as declared
 from mooring.manifest import kubelet_config as kubelet
 from mooring.manifest import mooring_config as mooring
 from mooring.manifest.devices import Declared
-from mooring.manifest.documents import load_documents, located
+from mooring.manifest.documents import load_documents, located, places_of
 from mooring.manifest.fields import Document, kind_of, text_at
 
 
@@ -52,7 +53,9 @@ def configuration_of(documents: Iterable[Document]) -> NodeConfiguration:
     kubelet_part, mooring_part = KubeletConfig(), MooringConfig()
     if part := found.get(kubelet.KIND):
         with located(part.document):
-            kubelet_part = kubelet.kubelet_config(part.content, source=part.source, report=findings.append)
+            kubelet_part = kubelet.kubelet_config(
+                part.content, source=part.source, report=findings.append, places=partial(places_of, part.document)
+            )
     if part := found.get(mooring.KIND):
         with located(part.document):
             mooring_part = mooring.mooring_config(part.content, source=part.source)

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -63,21 +63,33 @@ def located(document: Document) -> Iterator[None]:
         if error.source not in ("", document.source):
             raise
         raise InputError(
-            error.problem, source=_place(document, error.field), field=error.field, remedy=error.remedy
+            error.problem,
+            source=places_of(document, [error.field])[error.field],
+            field=error.field,
+            remedy=error.remedy,
         ) from None
 
 
-def _place(document: Document, field: str) -> str:
-    """Return file and line of a field. Values carry no positions, so that the file is read once more for an error."""
-    if document.file == STANDARD_INPUT or not field:
-        return document.source
-    from mooring.manifest.yaml_reader import field_line  # noqa: PLC0415 - as below
+def places_of(document: Document, fields: Sequence[str]) -> dict[str, str]:
+    """Return file and line of fields; the document's own place where a line is unknown."""
+    lines = _lines(document, fields)
+    return {
+        field: document.source if line is None else f"{document.file}:{line}"
+        for field, line in zip(fields, lines, strict=True)
+    }
+
+
+def _lines(document: Document, fields: Sequence[str]) -> Sequence[int | None]:
+    """Return the lines of fields. Values carry no positions, so that the file is read once more."""
+    unknown = [None] * len(fields)
+    if document.file == STANDARD_INPUT or not any(fields):
+        return unknown
+    from mooring.manifest.yaml_reader import field_lines  # noqa: PLC0415 - as below
 
     try:
-        line = field_line(read_text(Path(document.file)), document.index, field)
+        return field_lines(read_text(Path(document.file)), document.index, fields)
     except InputError:
-        return document.source
-    return document.source if line is None else f"{document.file}:{line}"
+        return unknown
 
 
 def read_text(file: Path) -> str:

@@ -4,7 +4,7 @@ Only types are checked here. Whether a policy, an option, a gate or a reservatio
 kubelet's own checks (:mod:`mooring.node`), which need the texts as they were written.
 
 Source of the field names: k8s.io/kubelet/config/v1beta1 at v0.37.1. Only :data:`READ` decides anything here; the others
-are known so that a misspelt name can be told from one that does not matter.
+are known so that a misspelt name is distinguished from one that does not matter.
 """
 
 from __future__ import annotations
@@ -17,6 +17,13 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.quantity import Quantity, QuantitySyntaxError
 from mooring.core.release import NEWEST, Release
+from mooring.manifest.api_fields import (
+    UNKNOWN_CONFIGURATION_FIELD,
+    Places,
+    fields_of,
+    unknown_fields,
+    unknown_findings,
+)
 from mooring.manifest.fields import (
     Report,
     as_mapping,
@@ -26,7 +33,6 @@ from mooring.manifest.fields import (
     inside,
     list_at,
     mapping_at,
-    nearest,
     text_at,
     texts_at,
     wrong_kind,
@@ -39,7 +45,6 @@ API_VERSION = "kubelet.config.k8s.io/v1beta1"
 CONFIGZ = "kubeletconfig"
 """The single key around the configuration that a kubelet prints under ``/configz``."""
 _SECOND = 10**9
-_MOST_REPORTED = 20  # more unknown fields than that are no misspellings
 
 
 def is_kubelet_config(content: Mapping[str, Any]) -> bool:
@@ -50,15 +55,21 @@ def is_kubelet_config(content: Mapping[str, Any]) -> bool:
 
 
 def kubelet_config(
-    content: Mapping[str, Any], *, source: str, report: Report = ignore, release: Release = NEWEST
+    content: Mapping[str, Any],
+    *,
+    source: str,
+    report: Report = ignore,
+    release: Release = NEWEST,
+    places: Places | None = None,
 ) -> KubeletConfig:
-    """Return the fields that the managers read; names that the kubelet does not know are reported.
+    """Return the fields that the managers read; fields that the kubelet does not know are reported.
 
     Args:
         content: the document.
         source: where it is from, for messages.
         report: receives findings.
         release: of the kubelet; older ones do not know all fields.
+        places: names the lines of fields; without it they are reported with ``source``.
 
     Raises:
         InputError: another version, or a value of the wrong type.
@@ -67,9 +78,13 @@ def kubelet_config(
     'static'
     """
     try:
-        fields = mapping_at(content, CONFIGZ) if set(content) == {CONFIGZ} else content
+        within = CONFIGZ if set(content) == {CONFIGZ} else ""
+        fields = mapping_at(content, within) if within else content
         _check_version(fields)
-        _report_unknown(fields, source, report)
+        lines = places or (lambda paths: dict.fromkeys(paths, source))
+        unknown = unknown_fields([(KIND, fields, within)])
+        for finding in unknown_findings(unknown, UNKNOWN_CONFIGURATION_FIELD, source, lines):
+            report(finding)
         _report_later(fields, source, report, release)
         return _config(fields)
     except InputError as error:
@@ -127,17 +142,6 @@ def _check_version(fields: Mapping[str, Any]) -> None:
         raise InputError(f"{version!r} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
 
 
-def _report_unknown(fields: Mapping[str, Any], source: str, report: Report) -> None:
-    unknown = [name for name in fields if name not in KNOWN]
-    for name in unknown[:_MOST_REPORTED]:
-        known = nearest(name, KNOWN)
-        hint = f"; did you mean {known}?" if known else ""
-        report(Finding("warning", name, f"{source}: the kubelet has no field {name} and ignores it{hint}", "MOOR-501"))
-    if len(unknown) > _MOST_REPORTED:
-        more = len(unknown) - _MOST_REPORTED
-        report(Finding("warning", source, f"{source}: {more} more fields that the kubelet does not know", "MOOR-501"))
-
-
 def _report_later(fields: Mapping[str, Any], source: str, report: Report, release: Release) -> None:
     for name in sorted(later_fields(release.name) & set(fields)):
         problem = f"kubelet {release.name} does not have the field {name} yet and ignores it"
@@ -186,39 +190,14 @@ def _limits(entry: Mapping[str, Any]) -> dict[str, str]:
     return limits
 
 
-def _field_names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-READ = _field_names("""
+_READ = """
     cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod memoryManagerPolicy reservedMemory
     topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions reservedSystemCPUs kubeReserved
     systemReserved kubeReservedCgroup systemReservedCgroup evictionHard mergeDefaultEvictionSettings
     cpuCFSQuota cpuCFSQuotaPeriod featureGates maxPods
-""")
+"""
+READ = frozenset(_READ.split())
 """Fields that the resource managers read (spec: configuration.md section 1)."""
 
-KNOWN = READ | _field_names("""
-    address allowedUnsafeSysctls apiVersion authentication authorization cgroupDriver cgroupRoot cgroupsPerQOS
-    clusterDNS clusterDomain configMapAndSecretChangeDetectionStrategy containerLogMaxFiles
-    containerLogMaxSize containerLogMaxWorkers containerLogMonitorInterval containerRuntimeEndpoint
-    contentType crashLoopBackOff defaultPodSysctls enableContentionProfiling enableControllerAttachDetach
-    enableDebugFlagsHandler enableDebuggingHandlers enableProfilingHandler enableServer enableSystemLogHandler
-    enableSystemLogQuery enforceNodeAllocatable eventBurst eventRecordQPS evictionMaxPodGracePeriod
-    evictionMinimumReclaim evictionPressureTransitionPeriod evictionSoft evictionSoftGracePeriod failCgroupV1
-    failSwapOn fileCheckFrequency hairpinMode healthzBindAddress healthzPort httpCheckFrequency
-    imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
-    imagePullCredentialsVerificationPolicy imageServiceEndpoint iptablesDropBit iptablesMasqueradeBit
-    kernelMemcgNotification kind kubeAPIBurst kubeAPIQPS kubeletCgroups localStorageCapacityIsolation logging
-    makeIPTablesUtilChains maxOpenFiles maxParallelImagePulls memoryReservationPolicy memorySwap
-    memoryThrottlingFactor nodeLeaseDurationSeconds nodeStatusMaxImages nodeStatusReportFrequency
-    nodeStatusUpdateFrequency oomScoreAdj podCIDR podLogsDir podPidsLimit podsPerCore port
-    preloadedImagesVerificationAllowlist protectKernelDefaults providerID qosReserved readOnlyPort
-    registerNode registerWithTaints registryBurst registryPullQPS resolvConf rotateCertificates runOnce
-    runtimeRequestTimeout seccompDefault serializeImagePulls serverTLSBootstrap showHiddenMetricsForVersion
-    shutdownGracePeriod shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods singleProcessOOMKill
-    staticPodPath staticPodURL staticPodURLHeader streamingConnectionIdleTimeout syncFrequency systemCgroups
-    tlsCertFile tlsCipherSuites tlsCurvePreferences tlsMinVersion tlsPrivateKeyFile tracing userNamespaces
-    volumePluginDir volumeStatsAggPeriod
-""")
+KNOWN = frozenset(fields_of(KIND))
 """Every field of the type."""

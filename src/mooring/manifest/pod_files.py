@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
+from mooring.manifest.api_fields import UNKNOWN_POD_FIELD, UnknownField, unknown_fields, unknown_findings
 from mooring.manifest.defaults import PodGates
-from mooring.manifest.documents import load_documents
+from mooring.manifest.documents import load_documents, places_of
 from mooring.manifest.fields import (
     Document,
     Report,
@@ -29,7 +31,7 @@ from mooring.manifest.fields import (
     wrong_kind,
 )
 from mooring.manifest.pods import DEFAULT_GATES, pod_from_object
-from mooring.manifest.validation import check_containers_fit
+from mooring.manifest.validation import LABEL, SUBDOMAIN, check_containers_fit, check_name
 
 MOST_PODS = 100_000
 """Pods that the files of one run may describe together; a node runs a few hundred."""
@@ -77,16 +79,34 @@ def pods_of(documents: Iterable[Document], *, gates: PodGates = DEFAULT_GATES, r
 
 
 def _pods_of(document: Document, gates: PodGates, report: Report) -> Iterator[tuple[Pod, str]]:
+    objects = []
     try:
         for found in pod_objects(document.content):
             if isinstance(found, OtherObject):
                 report(_skipped(document, found))
                 continue
+            objects.append(found)
             place = f"{document.source}: {found.field}" if found.field else document.source
             for pod in _pods(found, document.source, gates, report):
                 yield pod, place
     except InputError as error:
+        # What is missing may stand there under a misspelt name.
+        for one in _unknown(objects):
+            raise InputError(
+                error.problem, source=error.source or document.source, field=error.field, remedy=_misspelt(one)
+            ) from None
         raise error.at(document.source) from None
+    unknown = _unknown(objects)
+    for finding in unknown_findings(unknown, UNKNOWN_POD_FIELD, document.source, partial(places_of, document)):
+        report(finding)
+
+
+def _unknown(objects: Iterable[PodObject]) -> tuple[UnknownField, ...]:
+    return unknown_fields((found.kind, found.described, found.place) for found in objects)
+
+
+def _misspelt(field: UnknownField) -> str:
+    return f"{field.type} has no field {field.name:.60} ({field.paths[0]:.200}); {field.hint}".removesuffix("; ")
 
 
 def _pods(found: PodObject, source: str, gates: PodGates, report: Report) -> Iterator[Pod]:
@@ -95,6 +115,7 @@ def _pods(found: PodObject, source: str, gates: PodGates, report: Report) -> Ite
     try:
         pod = pod_from_object(found.content, source=source, gates=gates)
         _check_fit(pod)
+        _check_identity(pod)
     except InputError as error:
         raise inside(error, found.field) if found.field else error from None
     if phase in FINISHED:
@@ -112,6 +133,13 @@ def _pods(found: PodObject, source: str, gates: PodGates, report: Report) -> Ite
         for number in range(found.replicas):
             name = f"{pod.name}-{number}"
             yield replace(pod, name=name, uid=f"{pod.namespace}_{name}")
+
+
+def _check_identity(pod: Pod) -> None:
+    check_name(pod.name, "metadata.name", SUBDOMAIN)
+    check_name(pod.namespace, "metadata.namespace", LABEL)
+    for container in pod.containers:
+        check_name(container.name, f"the container {container.name!r:.80}", LABEL)
 
 
 def _check_fit(pod: Pod) -> None:
@@ -155,6 +183,12 @@ _DEEPEST_LIST = 10
 class PodObject:
     """One object that describes a pod, or several that are alike."""
 
+    kind: str
+    """Of what describes it, such as ``Deployment``."""
+    described: Mapping[str, Any]
+    """The whole object that describes it."""
+    place: str
+    """Where that object stands in the document; empty for the document itself."""
     content: Mapping[str, Any]
     """A v1 Pod: the object itself, or one made of the controller's template and name."""
     field: str
@@ -186,7 +220,7 @@ def pod_objects(content: object) -> Iterator[PodObject | OtherObject]:
 def _walk(content: object, field: str, kind: str, depth: int) -> Iterator[PodObject | OtherObject]:
     try:
         fields = as_mapping(content)
-        kind = text_at(fields, "kind") or kind or _guessed_kind(fields)
+        kind = text_at(fields, "kind") or kind or _no_kind()
         if not kind.endswith("List"):
             yield _object(fields, field, kind)
             return
@@ -204,10 +238,7 @@ def _items(content: Mapping[str, Any], depth: int) -> list[Any]:
     return list_at(content, "items")
 
 
-def _guessed_kind(content: Mapping[str, Any]) -> str:
-    spec = content.get("spec")
-    if isinstance(spec, dict) and "containers" in spec:
-        return "Pod"
+def _no_kind() -> NoReturn:
     raise InputError("must not be empty", field="kind", remedy="write kind: Pod or the kind of a workload")
 
 
@@ -216,21 +247,23 @@ def _object(content: Mapping[str, Any], field: str, kind: str) -> PodObject | Ot
     if not text_at(content, "apiVersion", _GROUPS.get(kind, "")).startswith(_GROUPS.get(kind, "/")):
         return OtherObject(kind, str(metadata.get("name", "")))
     if kind == "Pod":
-        return PodObject(content, field)
+        return PodObject(kind, content, field, content, field)
     if kind == "PodTemplate":
-        return _templated(content, content, field, "", 1)
+        return _templated(kind, content, content, field, "", 1)
     spec = mapping_at(content, "spec")
     try:
         if kind == "CronJob":
             inner = mapping_at(mapping_at(spec, "jobTemplate"), "spec")
-            return _templated(content, inner, field, "spec.jobTemplate.spec", _job_pods(inner))
+            return _templated(kind, content, inner, field, "spec.jobTemplate.spec", _job_pods(inner))
         pods = _job_pods(spec) if kind == "Job" else 1 if kind == "DaemonSet" else _replicas(spec)
     except InputError as error:
         raise inside(error, "spec") from None
-    return _templated(content, spec, field, "spec", pods)
+    return _templated(kind, content, spec, field, "spec", pods)
 
 
-def _templated(owner: Mapping[str, Any], holder: Mapping[str, Any], field: str, path: str, replicas: int) -> PodObject:
+def _templated(
+    kind: str, owner: Mapping[str, Any], holder: Mapping[str, Any], field: str, path: str, replicas: int
+) -> PodObject:
     """Return the pod of a template, under its owner's name and namespace."""
     path = _join(path, "template")
     template = holder.get("template")
@@ -241,7 +274,8 @@ def _templated(owner: Mapping[str, Any], holder: Mapping[str, Any], field: str, 
     metadata.pop("uid", None)
     for key in ("name", "namespace", "generateName"):
         metadata[key] = named.get(key)
-    return PodObject({"metadata": metadata, "spec": template.get("spec")}, _join(field, path), replicas)
+    content = {"metadata": metadata, "spec": template.get("spec")}
+    return PodObject(kind, owner, field, content, _join(field, path), replicas)
 
 
 def _replicas(spec: Mapping[str, Any]) -> int:

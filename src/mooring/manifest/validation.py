@@ -5,6 +5,7 @@ Source: API server v1.37.1, pkg/apis/core/validation. Each check names the field
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
@@ -17,6 +18,10 @@ from mooring.manifest.quantities import HUGE_PAGES
 
 _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
 _NANO = 10**9
+LABEL, SUBDOMAIN = 63, 253
+"""Characters that names may have: RFC 1123, as apimachinery v0.37.1 checks them."""
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
 
 
 def check_resources(requests: ResourceList, limits: ResourceList) -> None:
@@ -74,6 +79,34 @@ def check_containers_fit(resources: PodResources, containers: Sequence[Container
     for container in containers:
         if container.kind is ContainerKind.APP:
             _check_container_limits(container, resources.limits)
+
+
+def check_name(name: str, field: str, longest: int) -> None:
+    """Check a name as the API server does: of a container or namespace as an RFC 1123 label, of a pod as a subdomain.
+
+    The recordings hold other names, made without an API server, so it is asked of files only.
+
+    Args:
+        name: to check.
+        field: that has it.
+        longest: :data:`LABEL`, or :data:`SUBDOMAIN`, which may have dots.
+
+    Raises:
+        InputError: it is no such name.
+
+    >>> check_name("A_b", "metadata.name", SUBDOMAIN)
+    Traceback (most recent call last):
+        ...
+    mooring.core.errors.InputError: metadata.name: 'A_b' is not a valid name; write a-b
+    """
+    pattern = _LABEL if longest == LABEL else _SUBDOMAIN
+    if len(name) <= longest and pattern.fullmatch(name):
+        return
+    proposed = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    marks = "" if longest == LABEL else ", '.'"
+    rules = f"use lower-case letters, digits{marks} and '-', at most {longest}, with a letter or digit at both ends"
+    remedy = f"write {proposed}" if proposed and len(proposed) <= longest and len(name) <= longest else rules
+    raise InputError(f"{name!r:.80} is not a valid name", field=field, remedy=remedy)
 
 
 def check_names(names: Collection[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -237,22 +237,23 @@ class _Reader:
 _INDEX = re.compile(r"\[(\d+)\]")
 
 
-def field_line(text: str, index: int, field: str) -> int | None:
-    """Return the line of a field, counted from 1.
+def field_lines(text: str, index: int, fields: Sequence[str]) -> list[int | None]:
+    """Return the lines of fields, counted from 1.
 
     Args:
         text: of a file, YAML or JSON.
         index: number of the document in it, counted from 1.
-        field: names and indices from the top, as errors name them: ``plugins[0].weight``. Of a field that is not there
+        fields: names and indices from the top, as errors name them: ``plugins[0].weight``. Of a field that is not there
             the line of what contains it is returned.
 
     Returns:
-        The line; None when no part of the field is in the document.
+        A line for each field; None when no part of the field is in the document.
     """
     documents = yaml.compose_all(text, Loader=_LOADER)
     with suppress(yaml.YAMLError):
-        return _line(next(islice(documents, index - 1, None), None), field)
-    return None
+        top = next(islice(documents, index - 1, None), None)
+        return [_line(top, field) for field in fields]
+    return [None] * len(fields)
 
 
 def _line(node: Any, field: str) -> int | None:

@@ -89,6 +89,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @options.state
 @options.active
 @options.node
+@options.strict
 @click.option(
     "--by", "by", type=click.Choice(MEASURES), default="admitted", show_default=True, help="Measure to rank by first."
 )
@@ -124,6 +125,7 @@ def command(
     *,
     all_options: bool,
     grouped: bool,
+    strict: bool,
 ) -> int:
     """Run the same pods, or a recorded trace, under several configurations, option sets or machines; best first.
 
@@ -136,7 +138,7 @@ def command(
         config, alternatives = alternatives[:1], alternatives[1:]
     compared = compare_inputs.read_compared(
         compare_inputs.CompareOptions(
-            NodeOptions(manifests, machines[0] if machines else "", config, state, active, node),
+            NodeOptions(manifests, machines[0] if machines else "", config, state, active, node, strict=strict),
             machines,
             alternatives,
             trace,

@@ -44,6 +44,7 @@ Examples:
 @options.config
 @options.active
 @options.node
+@options.strict
 @click.option("--write", is_flag=True, help="Write the repair, and keep a copy of every file that is replaced.")
 @click.option(
     "--for",
@@ -68,6 +69,7 @@ def command(
     *,
     write: bool,
     lint: bool,
+    strict: bool,
 ) -> int:
     """Show what is wrong with the kubelet's state files, which pods it concerns, and the smallest repair.
 
@@ -77,7 +79,7 @@ def command(
     may run on exclusive CPUs.
     """
     check_destination(to)
-    inputs = NodeOptions((), machine, config, state, active, node)
+    inputs = NodeOptions((), machine, config, state, active, node, strict=strict)
     if lint:
         if write:
             raise click.UsageError("give either --lint or --write")

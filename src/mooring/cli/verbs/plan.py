@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,16 +46,10 @@ Examples:
 @options.output(("text", "wide", "json", "yaml", "html", "podresources", "metrics"), "text")
 @options.to_file
 def command(
-    manifests: tuple[str, ...],
-    machine: str,
-    config: tuple[str, ...],
-    state: str,
-    active: tuple[str, ...],
-    node: str,
-    offline: str,
     save: str,
     form: str,
     to: str,
+    **given: Any,
 ) -> int:
     """Admit pods in order on a node, and show the outcome of each.
 
@@ -63,8 +57,8 @@ def command(
     """
     check_destination(to)
     if save:
-        _check_save(save, state)
-    plan = plan_of(NodeOptions(manifests, machine, config, state, active, node, offline))
+        _check_save(save, given["state"])
+    plan = plan_of(NodeOptions(**given))
     # Saved first: an answer that is on the screen is complete, with everything that was requested.
     if save and plan.refusal is None:
         _save(plan, save)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -60,13 +60,6 @@ Examples:
 @options.agent_socket
 @options.to_file
 def command(
-    manifests: tuple[str, ...],
-    machine: str,
-    config: tuple[str, ...],
-    state: str,
-    active: tuple[str, ...],
-    node: str,
-    offline: str,
     form: str,
     width: int | None,
     socket: str,
@@ -74,13 +67,14 @@ def command(
     *,
     live: bool,
     once: bool,
+    **given: Any,
 ) -> int:
     """Draw sockets, NUMA nodes, caches, cores and CPUs, coloured by owner.
 
     Exit code 1 when a pod is rejected, the kubelet would not start, or the agent is not ready.
     """
     check_destination(to)
-    inputs = NodeOptions(manifests, machine, config, state, active, node, offline)
+    inputs = NodeOptions(**given)
     if live:
         _check_live(inputs, form, to, once=once)
         return _live(socket, form, width, to, once=once)
