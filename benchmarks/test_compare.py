@@ -7,7 +7,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import config, machine, pod
 
 from mooring.core.machine import Machine
-from mooring.manifest.scenario import Admit
+from mooring.manifest.steps import Admit
 from mooring.planner.compare.combinations import ALL_OPTIONS, option_sets
 from mooring.planner.compare.comparison import Comparison, compare
 from mooring.planner.compare.trace import Trace

@@ -14,7 +14,8 @@ from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.kubelet import StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.manifest.devices import device_table
-from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
+from mooring.manifest.scenario import Scenario, load_scenarios
+from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.planner.question import Question
 from mooring.planner.scenario_machines import load_machines
 

@@ -20,7 +20,8 @@ from mooring.explain.story import ADMITTED, CRASH, ENDLESS, REJECTED, Story, Tak
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.manifest.devices import device_table
-from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
+from mooring.manifest.scenario import Scenario, load_scenarios
+from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.node.facts import PodWithdrawn
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.answering import Answer, answered

@@ -22,7 +22,8 @@ from mooring.explain.chapters import Circumstances
 from mooring.explain.why import why, why_out_of
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
-from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
+from mooring.manifest.scenario import Scenario, load_scenarios
+from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.scenario_machines import load_machines
 

@@ -12,8 +12,8 @@ from mooring.agent.reactor.values import AgentState
 from mooring.core.config import PLUGINS
 from mooring.kubelet.events import Readmit, after_event
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.scenario import Admit, Scenario
-from mooring.manifest.steps import Offline
+from mooring.manifest.scenario import Scenario
+from mooring.manifest.steps import Admit, Offline
 from mooring.node import Decision
 from mooring.planner.answering import Answer
 from mooring.planner.capacity.capacity import capacity_of

@@ -19,7 +19,8 @@ from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.core.pod import QoS
 from mooring.manifest import scenario_lines
-from mooring.manifest.scenario import Admit, MergeCase, Remove, Restart, Scenario, load_scenarios, scenario
+from mooring.manifest.scenario import MergeCase, Scenario, load_scenarios, scenario
+from mooring.manifest.steps import Admit, Remove, Restart
 
 CORPORA = sorted((Path(__file__).parents[1] / "corpora").glob("*.jsonl.gz"))
 POD = {"metadata": {"name": "p1", "uid": "u1"}, "spec": {"containers": [{"name": "c", "resources": {}}]}}

@@ -21,7 +21,8 @@ from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.kubelet import Kubelet, StateTexts
 from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.manifest.devices import device_table
-from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios
+from mooring.manifest.scenario import Scenario, load_scenarios
+from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.node import Decision, Readmission
 from mooring.node.facts import KubeletStarted
 from mooring.node.metrics.metrics import NUMA_GAUGE, Metrics

@@ -10,7 +10,7 @@ from mooring.core.machine import Machine
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.quantity import Quantity
 from mooring.discovery.loader import load_machine
-from mooring.manifest.scenario import Admit
+from mooring.manifest.steps import Admit
 from mooring.planner.compare.combinations import Dimension, option_sets
 from mooring.planner.compare.trace import Trace
 from mooring.planner.compare.variant import Variant, changes_between

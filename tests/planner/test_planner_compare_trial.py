@@ -17,7 +17,8 @@ from mooring.core.machine import Machine
 from mooring.core.pod import Pod, QoS
 from mooring.discovery.machineinfo_json import machines_of_lines
 from mooring.kubelet.kubelet import StateTexts
-from mooring.manifest.scenario import Admit, Remove, Restart, Scenario, load_scenarios, scenario
+from mooring.manifest.scenario import Scenario, load_scenarios, scenario
+from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.planner.compare.combinations import ALL_OPTIONS
 from mooring.planner.compare.measures import digest, measure
 from mooring.planner.compare.trace import Trace, shapes, trace_of_scenario

@@ -20,7 +20,8 @@ from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import Device
 from mooring.discovery.compact import parse_compact
 from mooring.kubelet.kubelet import StateTexts
-from mooring.manifest.scenario import Admit, Scenario, load_scenarios
+from mooring.manifest.scenario import Scenario, load_scenarios
+from mooring.manifest.steps import Admit
 from mooring.planner.picture import plan_rows, plan_view
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.plan_document import plan_document

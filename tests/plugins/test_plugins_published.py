@@ -19,7 +19,7 @@ from mooring.core.machine import Machine
 from mooring.core.machineinfo import CoreKind, CPUFacts
 from mooring.core.plugins import ChosenPlugin
 from mooring.manifest.mooring_config import mooring_config
-from mooring.manifest.scenario import Admit
+from mooring.manifest.steps import Admit
 from mooring.planner.compare import comparison as run
 from mooring.planner.compare.trace import Trace
 from mooring.planner.compare.variant import Variant

@@ -20,8 +20,7 @@ from mooring.core.pod import Pod
 from mooring.kubelet.admit import AdmitMode, AdmitResult, admit, readmit, without
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.start import restart_kubelet
-from mooring.manifest.scenario import Admit, Remove, Restart
-from mooring.manifest.steps import Offline, Online
+from mooring.manifest.steps import Admit, Offline, Online, Remove, Restart
 from mooring.node import Node
 from mooring.node.hotplug import CPUsChanged, known_cpus
 

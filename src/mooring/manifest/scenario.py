@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
@@ -23,43 +23,8 @@ from mooring.manifest.mooring_config import mooring_config
 from mooring.manifest.pods import pod_from_object
 from mooring.manifest.quantities import nanoseconds
 from mooring.manifest.scenario_lines import scenario_objects
-from mooring.manifest.steps import Offline, Online, Resizing, hotplug_step, resizing
+from mooring.manifest.steps import Admit, Advance, Reboot, Remove, Resizing, Restart, Step, hotplug_step, resizing
 from mooring.releases.catalog import release_of
-
-
-@dataclass(frozen=True, slots=True)
-class Admit:
-    """A pod arrives."""
-
-    pod: Pod
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """A pod ends and is gone."""
-
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """The kubelet stops and starts again on its checkpoint files."""
-
-    kubelet: KubeletConfig | None = None
-    """The configuration from here on; None leaves it as it was."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reboot:
-    """The machine starts again: everything as for a restart, and another boot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """Time goes by."""
-
-    nanoseconds: int
-
 
 _STEPS = (
     "write admit: with a pod, remove: with a uid, resize: with a uid and containers, advance: with a time, "
@@ -67,9 +32,6 @@ _STEPS = (
 )
 LONGEST_SPAN = 24 * 3600 * SECOND
 """How much time one step may take."""
-
-Step: TypeAlias = Admit | Remove | Restart | Reboot | Advance | Resizing | Offline | Online
-"""What happens to a node."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Changes to a running node: other resources for a pod (a resize), CPUs that go offline or come back online.
+"""What happens to a node, one step after another: pods arrive, change and end, CPUs go offline, the kubelet restarts.
 
 Amounts that a resize does not name stay, as with ``kubectl patch --subresource resize``. CPUs go offline and come
 online with the extension cpu-hotplug.
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
-from mooring.core.config import CPU_HOTPLUG, MooringConfig
+from mooring.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod, PodResources, ResourceList
@@ -20,6 +20,41 @@ from mooring.manifest.defaults import PodGates, qos_of
 from mooring.manifest.fields import as_mapping, inside, mapping_at, name_at
 from mooring.manifest.quantities import resource_list
 from mooring.manifest.validation import check_containers_fit, check_pod_resources, check_resources
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """A pod arrives."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A pod ends and is gone."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The kubelet stops and starts again on its checkpoint files."""
+
+    kubelet: KubeletConfig | None = None
+    """The configuration from here on; None leaves it as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reboot:
+    """The machine starts again: everything as for a restart, and another boot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Time goes by."""
+
+    nanoseconds: int
+
 
 RESIZABLE = frozenset({"cpu", "memory"})
 """Resources that can be resized in place."""
@@ -167,3 +202,7 @@ def cpu_list(text: str, field: str) -> CPUSet:
     if not cpus:
         raise InputError("names no CPU", field=field, remedy="write for example 2-3,7")
     return cpus
+
+
+Step: TypeAlias = Admit | Remove | Restart | Reboot | Advance | Resizing | Offline | Online
+"""What happens to a node."""

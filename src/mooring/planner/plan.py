@@ -19,7 +19,7 @@ from mooring.explain.remedies import refusal_code, remedy
 from mooring.kubelet.adoption import held_findings
 from mooring.kubelet.events import Event, Readmit, after_event, check_known, ordered
 from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.manifest.scenario import Admit, Remove
+from mooring.manifest.steps import Admit, Remove
 from mooring.node.hotplug_findings import hotplug_findings
 from mooring.node.metrics.metrics import Metrics, fold
 from mooring.planner.answering import Answer, answer_of, corrected

@@ -18,8 +18,7 @@ from mooring.devicemanager.state import Device
 from mooring.kubelet.adoption import Opened, opened
 from mooring.kubelet.events import Event, Readmit
 from mooring.kubelet.kubelet import StateTexts
-from mooring.manifest.scenario import Admit, Remove
-from mooring.manifest.steps import Offline
+from mooring.manifest.steps import Admit, Offline, Remove
 
 Entry: TypeAlias = Readmit | Offline | Admit
 """One entry of the queue: a pod, or CPUs that go offline."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mooring.explain.phrases import cpus_text, plural
-from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove, Scenario, Step
-from mooring.manifest.steps import Offline, Online, Resizing
+from mooring.manifest.scenario import MergeCase, Scenario
+from mooring.manifest.steps import Admit, Advance, Offline, Online, Reboot, Remove, Resizing, Step
 from mooring.planner.outcome import span_text
 from mooring.planner.replay.file import ReplayOutcome
 

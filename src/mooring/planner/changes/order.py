@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from mooring.core.errors import InputError
-from mooring.manifest.scenario import Admit
+from mooring.manifest.steps import Admit
 from mooring.planner.changes.change import ChangeStage, Cost, PodRef, asked_about, listed, named_pair, pair_text, refs
 from mooring.planner.changes.search import Proposal, Search, cheaper
 from mooring.planner.pod_names import find_pod

@@ -12,7 +12,7 @@ from mooring.cpumanager.policy import available_cpus
 from mooring.cpumanager.requests import exclusive_cpus_of_pod
 from mooring.kubelet.admit import admit
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.scenario import Admit
+from mooring.manifest.steps import Admit
 from mooring.node.resources import allocatable, pod_requests
 from mooring.planner.changes.change import (
     ChangeStage,

@@ -16,7 +16,7 @@ from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.requests import exclusive_cpus, whole_cpus
 from mooring.kubelet.admit import admit
 from mooring.kubelet.events import Readmit
-from mooring.manifest.scenario import Admit
+from mooring.manifest.steps import Admit
 from mooring.memorymanager.machine import is_memory
 from mooring.memorymanager.state import NUMANodeState
 from mooring.node.resources import allocatable, pod_requests

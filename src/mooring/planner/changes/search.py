@@ -16,8 +16,7 @@ from mooring.core.pod import Pod
 from mooring.kubelet.admit import out_of
 from mooring.kubelet.events import after_event, ended, ordered
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.scenario import Admit, Remove
-from mooring.manifest.steps import Offline
+from mooring.manifest.steps import Admit, Offline, Remove
 from mooring.node import Decision
 from mooring.node.resources import pod_requests
 from mooring.node.settings import Settings

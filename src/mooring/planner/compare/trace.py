@@ -11,8 +11,8 @@ from mooring.core.machine import Finding, Machine
 from mooring.core.pod import Pod
 from mooring.kubelet.events import ordered
 from mooring.kubelet.kubelet import Kubelet, StateTexts
-from mooring.manifest.scenario import Admit, Reboot, Remove, Restart, Scenario, load_scenarios
-from mooring.manifest.steps import Offline
+from mooring.manifest.scenario import Scenario, load_scenarios
+from mooring.manifest.steps import Admit, Offline, Reboot, Remove, Restart
 from mooring.node.resources import pod_requests
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.question import Question

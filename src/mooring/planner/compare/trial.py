@@ -21,7 +21,7 @@ from mooring.kubelet.admit import AdmitMode, AdmitResult, added, admit
 from mooring.kubelet.adoption import opened
 from mooring.kubelet.events import Readmit, after_event
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.scenario import Admit
+from mooring.manifest.steps import Admit
 from mooring.memorymanager.state import Block
 from mooring.node import Decision, Node
 from mooring.node.isolation import Isolation, cpu_isolation

@@ -27,8 +27,8 @@ from mooring.kubelet.timeline import Timeline, advanced, resized, retried
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.devices import device_table
 from mooring.manifest.fields import inside
-from mooring.manifest.scenario import Admit, Advance, MergeCase, Reboot, Remove, Restart, Scenario, Step
-from mooring.manifest.steps import Offline, Online, Resizing, resized_pod
+from mooring.manifest.scenario import MergeCase, Scenario
+from mooring.manifest.steps import Admit, Advance, Offline, Online, Reboot, Remove, Resizing, Restart, Step, resized_pod
 from mooring.node import Decision
 from mooring.node.resize import Resize
 from mooring.node.resizing import resize_state
