@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx2
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from mooring.core.errors import MooringError
 from mooring.core.machine import Finding
@@ -31,7 +30,6 @@ from mooring.service.cluster.watching import pause_before
 LOOKING: Final = 0.25
 """Seconds between two looks at the source."""
 _SUBJECT: Final = "publisher"
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = "mooring_publish"
 
 
@@ -251,7 +249,7 @@ class PublisherCounts:
     """CPU seconds that these took together, from seeing to writing."""
 
 
-class PublisherMetrics(Collector):
+class PublisherMetrics:
     """The page on which a publisher's counts stand."""
 
     def __init__(self, counts: PublisherCounts, clock: Callable[[], float]) -> None:
@@ -262,16 +260,10 @@ class PublisherMetrics(Collector):
             clock: the publisher's, seconds.
         """
         self._counts, self._clock = counts, clock
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
 
     def text(self) -> bytes:
         """Return everything in the text format of Prometheus."""
-        return generate_latest(self._registry)
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing: registering must not collect."""
-        return ()
+        return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the counters, and the age of the last write once there was one."""

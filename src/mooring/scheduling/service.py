@@ -35,8 +35,8 @@ from mooring.scheduling.wire import (
     PreemptArguments,
     decoded,
 )
+from mooring.service.http import JSON, PROMETHEUS
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Seconds; a scheduler waits for five by default."""
 
@@ -52,7 +52,6 @@ _GAUGES: Mapping[str, str] = {
 }
 NOT_READY: Final = "mooring: the extender has not yet listed all nodes and pods"
 _TOO_LATE: Final = "mooring: not decided within the time of the request"
-_JSON: Final = "application/json"
 _RESERVE: Final = 0.8
 """Part of the time of a request after which no new node is asked about."""
 
@@ -190,7 +189,7 @@ class Service:
                 self._running -= 1
                 self._metrics.seconds.labels(verb).observe(self._clock() - began)
             self._metrics.requests.labels(verb, "200").inc()
-            return Response(encoded(found), media_type=_JSON)
+            return Response(encoded(found), media_type=JSON)
 
         return endpoint
 
@@ -249,7 +248,7 @@ class Service:
         self._metrics.requests.labels(verb, str(status)).inc()
         # A client that is too slow is cut off; what others still send is read, so that they see the answer.
         headers = {"Connection": "close"} if status == 408 else None
-        return Response(encoded({"error": problem}), status, headers, _JSON)
+        return Response(encoded({"error": problem}), status, headers, JSON)
 
     async def _health(self, _request: Request) -> Response:
         return Response("ok\n", media_type="text/plain")
@@ -260,4 +259,4 @@ class Service:
         return Response(f"{NOT_READY}\n", 503, media_type="text/plain")
 
     async def _numbers(self, _request: Request) -> Response:
-        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
+        return Response(self._metrics.text(), media_type=PROMETHEUS)

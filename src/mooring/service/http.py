@@ -33,6 +33,7 @@ _PARTS = 3
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)

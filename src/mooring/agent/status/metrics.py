@@ -22,9 +22,8 @@ from mooring.agent.status.snapshot import AgentCounts, InterruptView, Snapshot, 
 from mooring.core.cpuset import CPUSet
 from mooring.extensions.offline import broken_sets
 from mooring.planner.exposition import exposition
-from mooring.service.http import Page
+from mooring.service.http import PROMETHEUS, Page
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REPLY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 """Seconds; a runtime waits for two by default."""
 
@@ -127,7 +126,7 @@ class AgentMetrics:
 
     def page(self) -> Page:
         """Return the page ``/metrics``."""
-        return Page(self.text().encode(), CONTENT_TYPE)
+        return Page(self.text().encode(), PROMETHEUS)
 
 
 def _total(metric: Counter | Histogram, suffix: str) -> float:

@@ -192,7 +192,7 @@ def _serving(publisher: Publisher, address: Address) -> HTTPServer:
         InputError: the address cannot be had.
     """
     metrics = publishing.PublisherMetrics(publisher.counts, time.monotonic)
-    return http.serve_tcp(address, {"/metrics": lambda: http.Page(metrics.text(), publishing.CONTENT_TYPE)})
+    return http.serve_tcp(address, {"/metrics": lambda: http.Page(metrics.text(), http.PROMETHEUS)})
 
 
 def _once(publisher: Publisher, name: str) -> int:
