@@ -28,8 +28,11 @@ UNKNOWN = "–"
 
 def rules_table() -> list[str]:
     """Return the named rules, one a line."""
-    rows = [_row(f"`{rule.name}`", rule.span, rule.says, rule.instead, ", ".join(rule.options)) for rule in RULES]
-    return [*_head("rule", "releases", "what they do", "later releases", "matters with"), *rows]
+    return [
+        f"* `{rule.name}` ({rule.span}): {rule.says}. Later: {rule.instead}."
+        + (f" Matters with {', '.join(f'`{option}`' for option in rule.options)}." if rule.options else "")
+        for rule in RULES
+    ]
 
 
 def gates_table() -> list[str]:
