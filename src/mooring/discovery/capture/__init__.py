@@ -1,1 +1,1 @@
-"""Reading off a computer what a node archive needs, and writing the archive."""
+"""Reading off a computer what a node archive needs."""
