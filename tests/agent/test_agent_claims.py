@@ -15,7 +15,6 @@ from mooring.agent.claims import claim_asked, node_message
 from mooring.agent.nri.messages import NRIContainerMessage
 from mooring.agent.nri.methods import container_from
 from mooring.agent.nri.types import Event, RuntimeContainer
-from mooring.agent.reactor.claimed import claimed_cpus, variables
 from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
 from mooring.agent.reactor.container_start import create_container
 from mooring.agent.reactor.desired import expected
@@ -24,7 +23,7 @@ from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.outcomes import Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize
-from mooring.agent.reactor.values import AgentState, Options
+from mooring.agent.reactor.values import AgentState, Options, claimed_cpus, variables
 from mooring.agent.status.overlap import exclusive_cpus, overlaps
 from mooring.agent.status.picture import status_view
 from mooring.agent.status.snapshot import AgentCounts, Snapshot

@@ -15,7 +15,7 @@ from enum import Enum, IntEnum
 from typing import Protocol
 
 CLAIM_VARIABLE = "MOORING_CLAIM_"
-"""How variables begin by which a container shows what it has of claims (:mod:`mooring.agent.reactor.claimed`)."""
+"""How variables begin by which a container shows what it has of claims (:mod:`mooring.agent.reactor.claims`)."""
 
 
 class Event(IntEnum):

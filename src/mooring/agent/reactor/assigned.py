@@ -15,10 +15,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mooring.agent.nri.types import Mount
-from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.desired import DesiredSettings, write_of
 from mooring.agent.reactor.effects import DropAssigned, Occasion, SweepAssigned, WriteAssigned, WriteCPUSet
-from mooring.agent.reactor.values import HAS_CGROUP, LIVE, AgentState, Assigned, AssignedScope, KnownContainer, Phase
+from mooring.agent.reactor.values import (
+    HAS_CGROUP,
+    LIVE,
+    AgentState,
+    Assigned,
+    AssignedScope,
+    KnownContainer,
+    Phase,
+    claimed_cpus,
+)
 from mooring.core.bits import NO_NODES, NUMAMask, list_text, mask_of
 from mooring.core.config import ASSIGNED_CPUSET, MIXED_CPUS
 from mooring.core.cpuset import CPUSet

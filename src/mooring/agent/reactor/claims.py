@@ -1,7 +1,12 @@
-"""Claims of dynamic resource allocation: prepared for pods, and released.
+"""Claims of dynamic resource allocation: prepared for pods, used by their containers, and released.
 
 When a claim is prepared its CPUs leave the shared pool at once, so that no other container runs on them by the time at
 which its first container is created.
+
+A claim's driver gives every share of a claim a device of the Container Device Interface, and the kubelet hands each
+container the devices of exactly the requests that it names. Such a device sets a variable, and by that the agent knows
+what a container has of claims, whatever it can learn of the pod elsewhere. A pod's author can write such a variable
+too: it counts only in pods for which the claim is reserved, and those are decided by the scheduler.
 """
 
 from __future__ import annotations
@@ -9,13 +14,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from mooring.agent.nri.types import PodSandbox, RuntimeContainer
 from mooring.agent.reactor.effects import AgentReport, ReportKind
 from mooring.agent.reactor.outcomes import EventOutcome, Refused
 from mooring.agent.reactor.placing import place_waiting, text_of
 from mooring.agent.reactor.updates import enforced, outcome
-from mooring.agent.reactor.values import AgentState
+from mooring.agent.reactor.values import AgentState, claims_by_variable
+from mooring.core.decision import Rejection
 from mooring.core.observer import Observer
 from mooring.node.claims import Claim
+
+CLAIM_NOT_PREPARED = "ClaimNotPrepared"
+CLAIM_NOT_RESERVED = "ClaimNotReserved"
 
 
 def prepare_claim(
@@ -51,3 +61,17 @@ def unprepare_claim(state: AgentState, uid: str, observer: Observer | None = Non
     placed = place_waiting(replace(state, kubelet=kubelet, claim_users=users), observer)
     after, changed = enforced(state, placed.state)
     return outcome(state, after, None, (*changed, *placed.effects))
+
+
+def why_not_claimed(state: AgentState, sandbox: PodSandbox, container: RuntimeContainer) -> Rejection | None:
+    """Return why a container that is being created cannot have what it names of claims; None when it can."""
+    known = claims_by_variable(state) if container.claims else {}
+    for variable in container.claims:
+        claim, _ = known.get(variable, (None, 0))
+        if claim is None:
+            text = f"no claim with the variable {variable} is prepared on this node"
+            return Rejection(CLAIM_NOT_PREPARED, text)
+        if sandbox.uid not in state.claim_users.get(claim.uid, ()):
+            text = f"claim {claim.namespace}/{claim.name} is not reserved for pod {sandbox.namespace}/{sandbox.name}"
+            return Rejection(CLAIM_NOT_RESERVED, text)
+    return None

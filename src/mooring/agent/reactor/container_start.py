@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from mooring.agent.nri.types import ContainerAdjustment, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.assigned import adjustment_of
-from mooring.agent.reactor.claimed import why_not_claimed
+from mooring.agent.reactor.claims import why_not_claimed
 from mooring.agent.reactor.desired import (
     DesiredSettings,
     difference,

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.effects import LiftQuota, Occasion, QuotaOf, WriteCPUSet
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Setting
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, Setting, claimed_cpus
 from mooring.core.bits import NO_NODES, NUMAMask, list_text, mask_of, members
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.pod import Container, Pod

@@ -1,4 +1,4 @@
-"""What the agent knows: the engine's state, sandboxes, containers, and pods that are held back."""
+"""What the agent knows: the engine's state, sandboxes, containers with what they have of claims, and pods held back."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from mooring.agent.nri.types import LinuxResources, PodSandbox
+from mooring.agent.nri.types import CLAIM_VARIABLE, LinuxResources, PodSandbox
 from mooring.core.bits import NO_NODES, NUMAMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import Rejection
 from mooring.core.pod import Pod
 from mooring.cpumanager.state import CPUState
+from mooring.extensions.claimed import HeldClaim, claims_of
 from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.state import MemoryState
 
@@ -183,3 +184,39 @@ class AgentState:
     def containers_of(self, uid: str) -> list[KnownContainer]:
         """Return the containers of a pod that have not ended."""
         return [one for one in self.containers.values() if one.uid == uid and one.phase in LIVE]
+
+
+def variables(claim: HeldClaim) -> list[str]:
+    """Return the variables of a claim's shares, in their order.
+
+    >>> from mooring.extensions.claimed import HeldShare
+    >>> variables(HeldClaim("5d-b1", "shop", "cpus", (HeldShare("fast", "numa0", 6),)))
+    ['MOORING_CLAIM_5D_B1_0']
+    """
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in claim.uid.upper())
+    return [f"{CLAIM_VARIABLE}{name}_{number}" for number in range(len(claim.shares))]
+
+
+def claims_by_variable(state: AgentState) -> dict[str, tuple[HeldClaim, int]]:
+    """Return claim and CPUs of every variable."""
+    return {
+        variable: (claim, share.cpus)
+        for claim in claims_of(state.kubelet.node.cpu).values()
+        for variable, share in zip(variables(claim), claim.shares, strict=True)
+    }
+
+
+def claimed_cpus(state: AgentState) -> Mapping[tuple[str, str], int]:
+    """Return the CPUs that live containers have of claims, as masks by pod uid and container."""
+    known = claims_by_variable(state)
+    found: dict[tuple[str, str], int] = {}
+    if not known:
+        return found
+    for one in state.containers.values():
+        if one.phase not in LIVE:
+            continue
+        for variable in one.claims:
+            claim, cpus = known.get(variable, (None, 0))
+            if claim is not None and one.uid in state.claim_users.get(claim.uid, ()):
+                found[one.uid, one.name] = found.get((one.uid, one.name), 0) | cpus
+    return found

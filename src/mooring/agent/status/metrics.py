@@ -13,9 +13,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.effects import AgentReport, Effect, ReportKind, ResizeAnswered
-from mooring.agent.reactor.values import LIVE
+from mooring.agent.reactor.values import LIVE, claimed_cpus
 from mooring.agent.status.health import unready
 from mooring.agent.status.overlap import exclusive_cpus
 from mooring.agent.status.snapshot import AgentCounts, InterruptView, Snapshot, SnapshotProvider

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from mooring.agent.reactor.claimed import claimed_cpus
-from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer
+from mooring.agent.reactor.values import HAS_CGROUP, AgentState, KnownContainer, claimed_cpus
 from mooring.core.bits import CPUMask
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Container, ContainerKind

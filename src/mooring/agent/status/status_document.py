@@ -12,10 +12,9 @@ from msgspec import UNSET, UnsetType
 
 from mooring import KUBELET_VERSION, __version__
 from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.agent.reactor.claimed import claimed_cpus
 from mooring.agent.reactor.desired import DesiredSettings, nodes_of
 from mooring.agent.reactor.hotplug import is_watched
-from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer
+from mooring.agent.reactor.values import LIVE, AgentState, KnownContainer, claimed_cpus
 from mooring.agent.status.health import unready
 from mooring.agent.status.snapshot import AgentCounts, InterruptView, PluginFailures, Snapshot
 from mooring.core.bits import NO_CPUS, CPUMask, list_text
