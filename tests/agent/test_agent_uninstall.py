@@ -200,9 +200,9 @@ def test_the_command_says_what_it_did(node: Node, monkeypatch: pytest.MonkeyPatc
         assert answered.code == number
         said += answered.out.splitlines()
     assert said == [
-        "1 container may use every CPU and memory node again, and 2 groups have their CFS quota back.",
-        "3 containers may use every CPU and memory node again, and 1 group has its CFS quota back.",
-        "Not as before: a: b",
+        "1 container may use every CPU and memory node again, and 2 groups have their CFS quota restored.",
+        "3 containers may use every CPU and memory node again, and 1 group has its CFS quota restored.",
+        "Not restored: a: b",
     ]
 
 

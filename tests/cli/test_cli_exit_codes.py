@@ -83,7 +83,7 @@ BAD_INPUT = [
     ("plan -f pod.yaml --active pod.yaml", "-f: the pod default/web (uid default_web) is also given with --active"),
     ("plan -f kubelet.yaml", "kubelet.yaml: there is no pod in the manifests; give pods or workloads with -f"),
     ("plan -f pod.yaml --config pod.yaml", "pod.yaml: 'Pod' is no configuration"),
-    ("plan -f pod.yaml --machine nope", "nope: is no machine"),
+    ("plan -f pod.yaml --machine nope", "nope: unknown machine"),
     ("plan -f pod.yaml --machine binary", "binary: archive: no readable tar archive"),
     ("plan -f pod.yaml --machine cores=0", "machine: cores: "),
     (

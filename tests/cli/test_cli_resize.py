@@ -104,7 +104,7 @@ def test_bad_input_is_one_line(arguments: tuple[str, ...], words: str) -> None:
 def test_a_pod_that_does_not_run_cannot_be_resized() -> None:
     answered = mooring("resize", "hpc/solver", "--cpu", "2", *PODS, *RESIZING)
     assert answered.code == 1
-    assert "hpc/solver does not run, so that it cannot be resized." in answered.out
+    assert "hpc/solver does not run and cannot be resized." in answered.out
 
 
 def test_show_tells_what_a_container_had_at_first_and_what_goes_back(tmp_path: Path) -> None:

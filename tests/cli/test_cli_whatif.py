@@ -162,7 +162,7 @@ def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
         (("-o", "svg"), "mooring whatif: -o svg draws the node after a change: give one"),
         (("--ask", "inference:cpu=2"), "--ask: ai/inference has several containers; name one of load-model, server"),
         (("--ask", "solver/rang:cpu=2"), "--ask: hpc/solver has no container 'rang'; it has rank"),
-        (("--ask", "solver:cpus=2"), "is no resource of a container; did you mean cpu?"),
+        (("--ask", "solver:cpus=2"), "is not a container resource; did you mean cpu?"),
         (("--ask", "solver:cpu=-2"), "must not be negative"),
         (("--set", "policy=none"), "--set: 'policy' cannot be set; "),
         (("--remove", "solver", "--move", "solver"), "what becomes of hpc/solver is changed twice"),

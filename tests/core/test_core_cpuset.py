@@ -75,7 +75,7 @@ def test_what_the_kubelet_refuses(text: str, message: str) -> None:
 
 def test_ids_that_would_exhaust_the_memory_are_refused() -> None:
     assert HIGHEST_CPU in CPUSet.parse(str(HIGHEST_CPU))
-    with pytest.raises(CPUSetSyntaxError, match="CPU ids must lie between"):
+    with pytest.raises(CPUSetSyntaxError, match="CPU ids must be between"):
         CPUSet.parse(f"0-{HIGHEST_CPU + 1}")
 
 

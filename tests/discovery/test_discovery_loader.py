@@ -133,15 +133,15 @@ def test_text_with_an_equals_sign_is_compact() -> None:
 @pytest.mark.parametrize(
     ("source", "error"),
     [
-        ("epyc", "epyc: is no machine; did you mean epyc-7763-2s-nps1 or epyc-7763-2s-nps4?"),
-        ("xeon-8490-2s", "xeon-8490-2s: is no machine; did you mean xeon-8480-2s"),
-        ("zzz", "zzz: is no machine; name a folder or archive of sysfs"),
+        ("epyc", "epyc: unknown machine; did you mean epyc-7763-2s-nps1 or epyc-7763-2s-nps4?"),
+        ("xeon-8490-2s", "xeon-8490-2s: unknown machine; did you mean xeon-8480-2s"),
+        ("zzz", "zzz: unknown machine; name a folder or archive of sysfs"),
         ("./missing", "./missing: no such file or folder"),
         ("missing.json", "missing.json: no such file or folder"),
         ("missing.jsonl#a", "missing.jsonl: cannot be read: No such file or directory"),
         ("soket=2", "machine: soket: is no key of a machine; did you mean sockets?"),
-        ("a\0b", r"'a\x00b': is no machine"),
-        ("x" * 300, f"{'x' * 80}...: is no machine"),
+        ("a\0b", r"'a\x00b': unknown machine"),
+        ("x" * 300, f"{'x' * 80}...: unknown machine"),
     ],
 )
 def test_what_is_no_machine_is_refused_with_the_nearest_thing_that_is(source: str, error: str) -> None:
@@ -165,7 +165,7 @@ def test_a_file_that_is_no_machine_is_refused(name: str, tmp_path: Path) -> None
 
 def test_a_named_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
-    with pytest.raises(InputError, match="is no file"):
+    with pytest.raises(InputError, match="is not a file"):
         load_machine(str(tmp_path / "pipe.json"))
 
 

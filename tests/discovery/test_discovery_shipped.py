@@ -78,5 +78,5 @@ def test_the_laptop_is_hybrid() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"^nosuch: is no shipped machine; shipped are: epyc-7763-2s-nps1, "):
+    with pytest.raises(InputError, match=r"^nosuch: is not a shipped machine; shipped are: epyc-7763-2s-nps1, "):
         shipped_machine("nosuch")

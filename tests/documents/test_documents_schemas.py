@@ -102,7 +102,7 @@ def test_a_fact_that_is_unknown_has_no_members() -> None:
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match="is no kind of document") as refused:
+    with pytest.raises(InputError, match="is not a kind of document") as refused:
         schema("Plann")
     assert "Plan" in str(refused.value)
 

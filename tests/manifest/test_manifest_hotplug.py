@@ -29,7 +29,7 @@ def test_the_same_nodes_are_the_default() -> None:
 @pytest.mark.parametrize(
     ("hotplug", "message"),
     [
-        ({"replace": "always"}, r"cpuHotplug\.replace: 'always' is no rule; .*never, same-nodes, anywhere"),
+        ({"replace": "always"}, r"cpuHotplug\.replace: 'always' is not a rule; .*never, same-nodes, anywhere"),
         ({"replace": 3}, r"replace"),
         ({"replaced": "never"}, r"cpuHotplug: 'replaced' is not known; did you mean replace"),
         (["never"], r"cpuHotplug"),

@@ -137,14 +137,14 @@ def test_gates_are_those_of_the_caller(tmp_path: Path) -> None:
         ([[pod("x")]], "f.json: must be a mapping, not a list"),
         ([5], "f.json: must be a mapping, not a number"),
         ([{"a": 1}], "f.json: kind: must not be empty; write kind: Pod or the kind of a workload"),
-        ([{"kind": 5}], "f.json: kind: must be a text, not a number"),
+        ([{"kind": 5}], "f.json: kind: must be a string, not a number"),
         ([{"kind": "List", "items": {}}], "f.json: items: must be a list, not a mapping"),
         ([{"kind": "List", "items": [7]}], "f.json: items[0]: must be a mapping, not a number"),
         ([{"kind": "List", "items": [pod("")]}], "f.json: items[0].metadata.name: must not be empty"),
         ([workload("Deployment", "apps/v1", replicas=-1)], "f.json: spec.replicas: must not be negative"),
         (
             [workload("Deployment", "apps/v1", replicas="3")],
-            "f.json: spec.replicas: must be a whole number, not a text",
+            "f.json: spec.replicas: must be a whole number, not a string",
         ),
         ([workload("Deployment", "apps/v1", template=None)], "f.json: spec.template: must be a mapping, not nothing"),
         (

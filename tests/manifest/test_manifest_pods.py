@@ -259,24 +259,27 @@ CONTAINER = "f.yaml: spec.containers[0]"
         ),
         (
             {"metadata": {"name": 5}, "spec": {"containers": [{"name": "c"}]}},
-            "must be a text, not a number; put it in q",
+            "must be a string, not a number; put it in q",
         ),
         (pod(), "f.yaml: spec.containers: must not be empty; a pod has at least one container"),
         ({"spec": {"containers": {}}}, "f.yaml: spec.containers: must be a list, not a mapping"),
         ({"spec": {"containers": [1]}}, f"{CONTAINER}: must be a mapping, not a number"),
         ({"spec": {"containers": [{}]}}, f"{CONTAINER}.name: must not be empty"),
-        ({"spec": {"containers": [{"name": 1}]}}, f"{CONTAINER}.name: must be a text, not a number; put it in quotes"),
+        (
+            {"spec": {"containers": [{"name": 1}]}},
+            f"{CONTAINER}.name: must be a string, not a number; put it in quotes",
+        ),
         (pod({"name": "c", "resources": []}), f"{CONTAINER}.resources: must be a mapping, not a list"),
         (
             pod({"name": "c", "resources": {"limits": "2"}}),
-            f"{CONTAINER}.resources.limits: must be a mapping, not a text",
+            f"{CONTAINER}.resources.limits: must be a mapping, not a string",
         ),
         (pod(container("c"), container("c")), "f.yaml: spec: two containers are called 'c'; rename one of them"),
         (pod(container("c"), initContainers=[container("c")]), "two containers are called 'c'"),
         (pod(container("c"), initContainers=5), "f.yaml: spec.initContainers: must be a list, not a number"),
         (
             pod(container("c"), initContainers=[container("i", restartPolicy=True)]),
-            "f.yaml: spec.initContainers[0].restartPolicy: must be a text, not true or false",
+            "f.yaml: spec.initContainers[0].restartPolicy: must be a string, not true or false",
         ),
         (
             pod(container("c", {"cpu": "2 cores"})),
@@ -300,9 +303,9 @@ CONTAINER = "f.yaml: spec.containers[0]"
         ),
         (
             pod(container("c", {"cpus": 1})),
-            f"{CONTAINER}.resources.requests.cpus: is no resource of a container; did you",
+            f"{CONTAINER}.resources.requests.cpus: is not a container resource; did you",
         ),
-        (pod(container("c", {}, {"gpu": 1})), "resources.limits.gpu: is no resource of a container; did you mean cpu?"),
+        (pod(container("c", {}, {"gpu": 1})), "resources.limits.gpu: is not a container resource; did you mean cpu?"),
         (pod(container("c", {}, {"xyz": 1})), "names of other resources have a domain, as in vendor.com/nic"),
         (
             pod(container("c", {"vendor.com/nic": 1})),
@@ -315,7 +318,7 @@ CONTAINER = "f.yaml: spec.containers[0]"
         (pod(container("c", {}, {"vendor.com/nic": "1500m"})), "vendor.com/nic: must be a whole number, but is 1500m"),
         (
             pod(container("c", {"cpu": 1}, {"hugepages-2Mi": "3Mi"})),
-            f"{CONTAINER}.resources.limits.hugepages-2Mi: 3Mi is no whole number of 2Mi pages",
+            f"{CONTAINER}.resources.limits.hugepages-2Mi: 3Mi is not a whole number of 2Mi pages",
         ),
         (pod(container("c", {}, {"hugepages-2Mi": "4Mi"})), "limits: huge pages need cpu or memory beside them"),
         (pod(container("c", {"cpu": 1, "hugepages-2Mi": "4Mi"})), "requests.hugepages-2Mi: needs a limit"),
@@ -336,8 +339,8 @@ CONTAINER = "f.yaml: spec.containers[0]"
         ),
         (pod(container("c"), overhead={"cpu": "-1"}), "f.yaml: spec.overhead.cpu: must not be negative, but is -1"),
         (pod(container("c"), overhead={"cpu": "x"}), "f.yaml: spec.overhead.cpu: 'x' is not a quantity"),
-        ({**pod(container("c")), "status": {"qosClass": "Gold"}}, "f.yaml: status.qosClass: 'Gold' is no QoS class"),
-        ({**pod(container("c")), "status": {"qosClass": ["Gold"]}}, "f.yaml: status.qosClass: must be a text"),
+        ({**pod(container("c")), "status": {"qosClass": "Gold"}}, "f.yaml: status.qosClass: 'Gold' is not a QoS class"),
+        ({**pod(container("c")), "status": {"qosClass": ["Gold"]}}, "f.yaml: status.qosClass: must be a string"),
     ],
 )
 def test_what_the_api_server_refuses_is_refused_here(content: Mapping[str, Any], message: str) -> None:

@@ -307,7 +307,7 @@ QUESTION = replace(
         (["--first a=a"], "default/a cannot come before itself"),
         (["--device other.example/x=0"], "no devices of other.example/x are declared"),
         ([f"--device {GPU}=7"], "has no NUMA node 7; it has 0, 1"),
-        (["--ask a:hugepages-2Mi=3Mi"], "is no whole number of 2Mi pages"),
+        (["--ask a:hugepages-2Mi=3Mi"], "is not a whole number of 2Mi pages"),
     ],
 )
 def test_changes_that_cannot_be_made_are_told_in_one_line(given: list[str], text: str) -> None:
@@ -335,7 +335,7 @@ def test_changes_that_cannot_be_made_are_told_in_one_line(given: list[str], text
         ("--set", "featureGates.Nothing=true", "there is no feature gate 'Nothing'"),
         ("--set", "featureGates.MemoryQoS=1", "--set: featureGates.MemoryQoS: '1' is neither true nor false"),
         ("--remove", "a=", "--remove: 'a=' is incomplete; write POD or POD=OTHER"),
-        ("--device", f"{GPU}=first", "'first' is no NUMA node; write RESOURCE=NODE"),
+        ("--device", f"{GPU}=first", "'first' is not a NUMA node; write RESOURCE=NODE"),
         ("--fresh-state", "device", "--fresh-state: there is no state file of 'device'; write cpu or memory"),
     ],
 )

@@ -143,7 +143,7 @@ def test_what_is_no_computer_is_refused() -> None:
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
-        ({"sys/a": b""}, "is no node archive"),
+        ({"sys/a": b""}, "is not a node archive"),
         ({"sys/a": b"", "mooring-node.json": b"{"}, "mooring-node.json"),
         ({"sys/a": b"", "mooring-node.json": b"[]"}, "is no NodeArchive"),
         ({"sys/a": b"", "mooring-node.json": b'{"kind": "NodeArchive", "apiVersion": "mooring/v2"}'}, "not supported"),
@@ -152,7 +152,7 @@ def test_what_is_no_computer_is_refused() -> None:
                 "sys/a": b"",
                 "mooring-node.json": b'{"kind": "NodeArchive", "apiVersion": "mooring/v1alpha1", "node": 1}',
             },
-            "must be a text",
+            "must be a string",
         ),
     ],
 )

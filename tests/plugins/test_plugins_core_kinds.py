@@ -197,7 +197,7 @@ def test_every_pod_has_its_number_of_its_kind_and_nothing_is_owned_twice(
     ("settings_", "said"),
     [
         ({"default": "fast"}, r"plugins\[0\]\.settings\.default: 'fast' is not known; write performance or"),
-        ({"strict": "yes"}, r"settings\.strict: 'yes' is no truth value; write true or false"),
+        ({"strict": "yes"}, r"settings\.strict: 'yes' is neither true nor false; write true or false"),
         ({"kind": "any"}, r"settings\.kind: 'kind' is not known; known are default, reserved, strict"),
     ],
 )

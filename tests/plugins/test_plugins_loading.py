@@ -44,8 +44,8 @@ def test_a_plugin_of_another_package_is_found_and_made_of_its_settings() -> None
         ("missing", "settings", "missing does not take them: AttributeError: ", ""),
         ("empty", "name", "empty implements no extension point", "mark one of sort_pods, "),
         ("wrapper", "name", "wrapper wraps pre_score", "implement it without hookwrapper"),
-        ("greedy", "name", "greedy is no plugin: ", "compare with docs/reference/plugins.md"),
-        ("unknown", "name", "unknown is no plugin: ", "compare with docs/reference/plugins.md"),
+        ("greedy", "name", "greedy is not a plugin: ", "compare with docs/reference/plugins.md"),
+        ("unknown", "name", "unknown is not a plugin: ", "compare with docs/reference/plugins.md"),
     ],
 )
 def test_what_is_no_plugin_is_refused_in_one_line(name: str, field: str, begins: str, remedy: str) -> None:

@@ -314,7 +314,7 @@ def test_kubelet_that_is_away_is_an_error_in_words(running: RunningKubelet) -> N
 
 @pytest.mark.parametrize("text", ["", "{}", '{"Data":{"PodDeviceEntries":[{"PodUID":1}]}}', "\udcff"])
 def test_record_of_devices_that_is_none_is_named(text: str) -> None:
-    with pytest.raises(InputError, match="device-plugins/kubelet_internal_checkpoint: is no record of devices"):
+    with pytest.raises(InputError, match="device-plugins/kubelet_internal_checkpoint: is not a record of devices"):
         held_devices(text)
 
 

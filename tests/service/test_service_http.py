@@ -220,7 +220,7 @@ def test_the_socket_of_a_killed_agent_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "says"), [("file", "is there and no socket"), ("below", "no socket can be made there")]
+    ("make", "says"), [("file", "exists and is not a socket"), ("below", "no socket can be created there")]
 )
 def test_a_place_for_no_socket_is_refused_and_left_alone(make: str, says: str, tmp_path: Path) -> None:
     file = tmp_path / "status.sock"

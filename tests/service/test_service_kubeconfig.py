@@ -40,7 +40,7 @@ def refusal(path: Path) -> str:
     [
         ({"current-context": None}, "current-context: names no context; kubectl config use-context NAME sets it"),
         ({"current-context": "there"}, "current-context: 'there' is not among contexts; "),
-        ({"contexts": None}, "contexts: is no list of entries; "),
+        ({"contexts": None}, "contexts: is not a list of entries; "),
         ({"contexts": [{"name": "here", "context": {"user": "node"}}]}, "contexts[here].cluster: names no cluster; "),
         ({"clusters": []}, "contexts[here].cluster: 'lab' is not among clusters; "),
         ({"clusters": [{"name": "lab"}]}, "clusters[lab].cluster: has no fields; "),
@@ -48,7 +48,7 @@ def refusal(path: Path) -> str:
             cluster(**{"certificate-authority": "ca.crt"}),
             "clusters[lab].certificate-authority: ca.crt cannot be read: ",
         ),
-        (cluster(**{"certificate-authority": 7}), "clusters[lab].certificate-authority: is no path; name a file"),
+        (cluster(**{"certificate-authority": 7}), "clusters[lab].certificate-authority: is not a path; name a file"),
         (
             {"users": [{"name": "node", "user": {"client-certificate": "/nowhere/a.crt", "client-key": "/nowhere/a"}}]},
             "users[node].client-certificate: /nowhere/a.crt cannot be read: no such file or directory; name another",
@@ -66,10 +66,10 @@ def test_a_mistake_names_its_field(changes: dict[str, Any], told: str, tmp_path:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a: [b", "is no YAML in line 1: "),
-        ("", "is no kubeconfig: it has no fields; "),
-        ("- 1", "is no kubeconfig: it has no fields; "),
-        ("\x00", "is no YAML: "),
+        ("a: [b", "is not YAML in line 1: "),
+        ("", "is not a kubeconfig: it has no fields; "),
+        ("- 1", "is not a kubeconfig: it has no fields; "),
+        ("\x00", "is not YAML: "),
     ],
 )
 def test_what_is_no_document_is_told_apart(text: str, told: str, tmp_path: Path) -> None:

@@ -163,11 +163,11 @@ def _shares(claim: HeldClaim) -> list[HeldShareMessage]:
 
 def _check(text: str, pattern: re.Pattern[str], field: str) -> None:
     if not pattern.fullmatch(text):
-        raise InputError(f"{text!r:.60} is no name", field=field)
+        raise InputError(f"{text!r:.60} is not a name", field=field)
 
 
 def _mask(text: str, field: str) -> int:
     try:
         return CPUSet.parse(text).mask
     except CPUSetSyntaxError:
-        raise InputError(f"{text!r:.60} is no CPU list", field=field) from None
+        raise InputError(f"{text!r:.60} is not a CPU list", field=field) from None

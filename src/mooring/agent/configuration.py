@@ -198,7 +198,7 @@ def refuse_managing_kubelet(fields: Mapping[str, Any], source: str, unless: Mapp
             raise error.at(source) from None
         if policy != idle:
             raise InputError(
-                f"is {policy} on this node, so that kubelet and agent would write the same cpusets",
+                f"is {policy} on this node, so kubelet and agent would write the same cpusets",
                 source=source,
                 field=name,
                 remedy=f"set it to {idle} for the kubelet, drain the node and restart the kubelet; the policy belongs "

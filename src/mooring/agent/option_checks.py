@@ -51,7 +51,7 @@ def path_at(content: Mapping[str, Any], field: str) -> str:
     """
     path = text_at(content, field)
     if path and (not path.startswith("/") or "\0" in path):
-        raise InputError(f"{path!r:.80} is no absolute path", field=field, remedy="begin it with /")
+        raise InputError(f"{path!r:.80} is not an absolute path", field=field, remedy="begin it with /")
     return path
 
 
@@ -115,7 +115,7 @@ def span_at(content: Mapping[str, Any], field: str) -> int:
     """
     span = duration_at(content, field)
     if not _SHORTEST_SPAN <= span <= _LONGEST_SPAN:
-        raise InputError("must lie between 10ms and 1m", field=field)
+        raise InputError("must be between 10ms and 1m", field=field)
     return span
 
 
@@ -127,7 +127,7 @@ def plugin_index_at(content: Mapping[str, Any], field: str) -> str:
     """
     text = text_at(content, field)
     if not (len(text) == 2 and text.isascii() and text.isdigit()):
-        raise InputError(f"{text!r:.40} is no index", field=field, remedy='write two digits, such as "50"')
+        raise InputError(f"{text!r:.40} is not an index", field=field, remedy='write two digits, such as "50"')
     return text
 
 
@@ -140,7 +140,7 @@ def opt_out_annotation_at(content: Mapping[str, Any], field: str) -> str:
     text = text_at(content, field)
     if text and not (text.startswith(ANNOTATION_PREFIX) and _ANNOTATION.fullmatch(text[len(ANNOTATION_PREFIX) :])):
         remedy = f"write one that begins with {ANNOTATION_PREFIX}, such as {ANNOTATION_PREFIX}opt-out"
-        raise InputError(f"{text!r:.60} is no annotation of the agent", field=field, remedy=remedy)
+        raise InputError(f"{text!r:.60} is not an annotation of the agent", field=field, remedy=remedy)
     return text
 
 
@@ -156,7 +156,7 @@ def node_name_at(content: Mapping[str, Any], field: str) -> str:
     text = text_at(content, field)
     if text and (len(text) > _LONGEST_NODE or not all(_NODE_LABEL.fullmatch(one) for one in text.split("."))):
         remedy = "write it as kubectl get nodes does: lower-case letters, digits, - and ."
-        raise InputError(f"{text!r:.60} is no name of a node", field=field, remedy=remedy)
+        raise InputError(f"{text!r:.60} is not a node name", field=field, remedy=remedy)
     return text
 
 

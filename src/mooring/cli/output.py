@@ -93,7 +93,7 @@ def check_destination(to: str) -> None:
             return
         folder = path.resolve().parent
         if not folder.is_dir():
-            raise InputError(f"no such directory: {folder}", source=to, field="--to", remedy="make it first")
+            raise InputError(f"no such directory: {folder}", source=to, field="--to", remedy="create it first")
         if not os.access(folder, os.W_OK):
             raise InputError(f"cannot write in {folder}", source=to, field="--to", remedy=_REMEDY)
     except (OSError, ValueError, RuntimeError) as error:

@@ -64,7 +64,7 @@ class CPUSet:
             if first > last:
                 raise CPUSetSyntaxError(f"invalid range {quote(part)} ({first} > {last})")
             if first < 0 or last > HIGHEST_CPU:
-                raise CPUSetSyntaxError(f"CPU ids must lie between 0 and {HIGHEST_CPU}: {quote(part)}")
+                raise CPUSetSyntaxError(f"CPU ids must be between 0 and {HIGHEST_CPU}: {quote(part)}")
             mask |= ((1 << (last - first + 1)) - 1) << first
         return CPUSet(mask)
 

@@ -143,7 +143,7 @@ def _read(path: str) -> bytes:
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - as above; a named pipe would be waited for
-            raise InputError("is no file", source=path, remedy="name a file with a machine description")
+            raise InputError("is not a file", source=path, remedy="name a file with a machine description")
         with open(path, "rb") as file:  # noqa: PTH123 - as above
             data = file.read(MAX_DESCRIPTION_BYTES + 1)
     except (OSError, ValueError) as error:
@@ -187,4 +187,4 @@ def _unknown(source: str, shipped: tuple[str, ...]) -> InputError:
     near = [name for name in shipped if source.lower() in name]
     near = near or difflib.get_close_matches(source.lower()[:80], shipped, n=3, cutoff=0.4)
     remedy = f"did you mean {' or '.join(near)}?" if near else f"{_FORMS}; shipped are {', '.join(shipped)}"
-    return InputError("is no machine", source=shown, remedy=remedy)
+    return InputError("unknown machine", source=shown, remedy=remedy)

@@ -300,6 +300,6 @@ def _decode(data: bytes, source: str, kind: type[_T], prefix: str = "") -> _T:
         field = f"{prefix}{path.rstrip('`')}".strip(".")
         raise InputError(problem.replace("`", "'"), source=source, field=field, remedy=_REMEDY) from None
     except msgspec.DecodeError as error:
-        raise InputError(f"is no JSON: {error}", source=source, field=prefix, remedy=_REMEDY) from None
+        raise InputError(f"is not JSON: {error}", source=source, field=prefix, remedy=_REMEDY) from None
     except (UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
-        raise InputError(f"is no JSON: {error}", source=source, field=prefix, remedy=_REMEDY) from None
+        raise InputError(f"is not JSON: {error}", source=source, field=prefix, remedy=_REMEDY) from None

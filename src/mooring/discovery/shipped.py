@@ -91,5 +91,5 @@ def shipped_machine(name: str) -> Machine:
     try:
         entry = SHIPPED[name]
     except KeyError:
-        raise InputError("is no shipped machine", source=name, remedy=f"shipped are: {', '.join(SHIPPED)}") from None
+        raise InputError("is not a shipped machine", source=name, remedy=f"shipped are: {', '.join(SHIPPED)}") from None
     return replace(parse_compact(entry.text), name=name)

@@ -54,7 +54,7 @@ def document_type(kind: str) -> type[Any]:
         InputError: there is no such kind.
     """
     if kind not in _CLASSES:
-        raise InputError("is no kind of document", source=kind, remedy=f"kinds are {', '.join(kinds())}")
+        raise InputError("is not a kind of document", source=kind, remedy=f"kinds are {', '.join(kinds())}")
     module, _, name = _CLASSES[kind].partition(":")
     found: type[Any] = getattr(import_module(f"mooring.documents.{module}"), name)
     return found

@@ -65,7 +65,7 @@ def allocation_of(claim: Mapping[str, Any], driver: str, pool: str, device_cpus:
             raise InputError(f"is allocated on {one['pool']} and not on {pool}", source=source)
     for one in allocation.get("config") or ():
         if (one.get("opaque") or {}).get("driver") == driver:
-            raise InputError("has parameters, and this driver knows none", source=source)
+            raise InputError("has parameters, which this driver does not support", source=source)
     pods = frozenset(one["uid"] for one in status.get("reservedFor") or () if one.get("resource") == "pods")
     return Allocation(metadata["uid"], metadata["namespace"], metadata["name"], tuple(results), pods)
 
@@ -74,7 +74,7 @@ def _result(one: Mapping[str, Any], device_cpus: Callable[[str], int], source: s
     device = one["device"]
     cpus = device_cpus(device)
     if not cpus:
-        raise InputError(f"device {device} is none of this node", source=source)
+        raise InputError(f"device {device} is not on this node", source=source)
     consumed = (one.get("consumedCapacity") or {}).get(CAPACITY)
     count = cpus.bit_count() if consumed is None else _whole(str(consumed), source)
     return AllocationResult(one["request"], device, count, one.get("shareID") or "")
@@ -83,7 +83,7 @@ def _result(one: Mapping[str, Any], device_cpus: Callable[[str], int], source: s
 def _whole(text: str, source: str) -> int:
     amount = Quantity.parse(text)
     if amount.milli % 1000 or amount.milli <= 0:
-        raise InputError(f"consumes {text} of {CAPACITY}, which is no number of CPUs", source=source)
+        raise InputError(f"consumes {text} of {CAPACITY}, which is not a number of CPUs", source=source)
     return amount.milli // 1000
 
 
@@ -132,7 +132,7 @@ def allocation_for(
     source = f"claim {claim['metadata']['namespace']}/{claim['metadata']['name']}"
     wanted = claim["spec"].get("devices") or {}
     if wanted.get("constraints") or wanted.get("config"):
-        raise InputError("has constraints or parameters, which immediate allocation does not know", source=source)
+        raise InputError("has constraints or parameters, which immediate allocation does not support", source=source)
     known = frozenset(classes)
     left = {one.name: (one.cpus & room.claimable).bit_count() for one in devices}
     results = []

@@ -123,13 +123,13 @@ def _first_look(agent: ClaimsClient, asked: DriverOptions) -> AgentNode:
         raise InputError(str(error)) from None
     if not now.is_static:
         raise InputError(
-            "the agent's CPU manager policy is none, so that no CPU can be claimed",
+            "the agent's CPU manager policy is none, so no CPU can be claimed",
             source=asked.agent,
             remedy="give the agent cpuManagerPolicy: static",
         )
     if asked.grouping is Grouping.CPU and now.room.whole_cores and now.room.group_size > 1:
         raise InputError(
-            "single CPUs are no whole cores, which full-pcpus-only of the agent wants",
+            "single CPUs are not whole cores, which the agent's full-pcpus-only requires",
             source="--group cpu",
             remedy="group by numa, socket or l3",
         )

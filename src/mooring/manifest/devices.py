@@ -75,7 +75,7 @@ def _declared(content: Mapping[str, Any]) -> Declared:
         raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
     unknown = sorted(str(field) for field in content if field not in ("apiVersion", "kind", "devices"))
     if unknown:
-        raise InputError("is no field of NodeDevices", field=unknown[0], remedy="write devices:")
+        raise InputError("is not a field of NodeDevices", field=unknown[0], remedy="write devices:")
     declared: dict[str, tuple[Device, ...] | PCISelector] = {}
     for resource, items in mapping_at(content, "devices").items():
         field = f"devices.{resource}"
@@ -128,7 +128,7 @@ def _device(item: Any, field: str) -> Device:
     if numa is not None and not (
         isinstance(numa, list) and all(type(node) is int and 0 <= node <= HIGHEST_NODE for node in numa)
     ):
-        raise InputError("is no list of NUMA nodes", field=f"{field}.numa", remedy="write numa: [0] or leave it out")
+        raise InputError("is not a list of NUMA nodes", field=f"{field}.numa", remedy="write numa: [0] or leave it out")
     try:
         return Device(
             id=name_at(item, "id"),

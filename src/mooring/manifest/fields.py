@@ -39,7 +39,7 @@ def kind_of(value: object) -> str:
     """
     names: tuple[tuple[type, str], ...] = (
         (bool, "true or false"),
-        (str, "a text"),
+        (str, "a string"),
         (int, "a number"),
         (float, "a number"),
         (list, "a list"),
@@ -51,9 +51,9 @@ def kind_of(value: object) -> str:
 def wrong_kind(value: object, wanted: str, field: str) -> InputError:
     """Return the error for a value that is not what its field takes."""
     remedy = ""
-    if wanted == "a text" and isinstance(value, bool):
+    if wanted == "a string" and isinstance(value, bool):
         remedy = "put it in quotes (YAML reads on, off, yes, no, y and n as true or false)"
-    elif wanted == "a text" and isinstance(value, int | float):
+    elif wanted == "a string" and isinstance(value, int | float):
         remedy = "put it in quotes"
     return InputError(f"must be {wanted}, not {kind_of(value)}", field=field, remedy=remedy)
 
@@ -107,7 +107,7 @@ def text_at(parent: Mapping[str, Any], field: str, default: str = "") -> str:
     if value is None:
         return default
     if not isinstance(value, str):
-        raise wrong_kind(value, "a text", field)
+        raise wrong_kind(value, "a string", field)
     return value
 
 
@@ -164,7 +164,7 @@ def texts_at(parent: Mapping[str, Any], field: str) -> dict[str, str]:
     texts = mapping_at(parent, field)
     for name, value in texts.items():
         if not isinstance(value, str):
-            raise wrong_kind(value, "a text", f"{field}.{name}")
+            raise wrong_kind(value, "a string", f"{field}.{name}")
     return texts
 
 

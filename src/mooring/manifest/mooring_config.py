@@ -72,7 +72,9 @@ def _replace_offline(content: Mapping[str, Any]) -> str:
             raise _unknown(field, frozenset({"replace"}), "cpuHotplug")
     rule = text_at(hotplug, "replace", SAME_NODES)
     if rule not in REPLACE:
-        raise InputError(f"{rule!r:.60} is no rule", field="cpuHotplug.replace", remedy=f"write {', '.join(REPLACE)}")
+        raise InputError(
+            f"{rule!r:.60} is not a rule", field="cpuHotplug.replace", remedy=f"write {', '.join(REPLACE)}"
+        )
     return rule
 
 
@@ -80,7 +82,7 @@ def _names(content: Mapping[str, Any], field: str, known: frozenset[str]) -> fro
     names = list_at(content, field)
     for index, name in enumerate(names):
         if not isinstance(name, str):
-            raise wrong_kind(name, "a text", f"{field}[{index}]")
+            raise wrong_kind(name, "a string", f"{field}[{index}]")
         if name not in known:
             raise _unknown(name, known, f"{field}[{index}]")
     return frozenset(names)
@@ -149,7 +151,7 @@ def _understood(entry: Mapping[str, Any]) -> ChosenPlugin:
     settings = mapping_at(entry, "settings")
     weight = count_at(entry, "weight", 1)
     if not 1 <= weight <= HEAVIEST:
-        raise InputError(f"{weight} is no weight", field="weight", remedy=f"write 1 to {HEAVIEST}")
+        raise InputError(f"{weight} is not a weight", field="weight", remedy=f"write 1 to {HEAVIEST}")
     placement = choice_at(entry, "placement", PluginPlacement.CPU_MANAGER)
     loaded = load_plugin(name, settings)
     return ChosenPlugin(name, settings, loaded.points, placement, weight, loaded.is_shipped)

@@ -131,7 +131,7 @@ def scale_down_grace(
         return None
     if not _WHOLE.fullmatch(text) or int(text) > LONGEST_SCALE_DOWN:
         raise InputError(
-            f"{text!r:.40} is no delay", field=f"metadata.annotations.{SCALE_DOWN_ANNOTATION}", remedy=_REMEDY
+            f"{text!r:.40} is not a delay", field=f"metadata.annotations.{SCALE_DOWN_ANNOTATION}", remedy=_REMEDY
         )
     return int(text)
 

@@ -112,7 +112,7 @@ def _status_qos(obj: Mapping[str, Any]) -> QoS | None:
     except InputError as error:
         raise inside(error, "status") from None
     if text and text not in _QOS:
-        raise InputError(f"{text!r:.60} is no QoS class", field="status.qosClass", remedy="remove it")
+        raise InputError(f"{text!r:.60} is not a QoS class", field="status.qosClass", remedy="remove it")
     return _QOS.get(text)
 
 

@@ -185,7 +185,7 @@ def _step(item: Any, source: str, gates: PodGates, report: Report, mooring: Moor
         return Reboot()
     if step.get("restart") is True:
         return Restart(_kubelet(step, source, report, mooring) if "kubelet" in step else None)
-    raise InputError("is no step", remedy=_STEPS)
+    raise InputError("is not a step", remedy=_STEPS)
 
 
 def _resizing(step: Mapping[str, Any]) -> Resizing:

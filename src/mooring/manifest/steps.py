@@ -198,7 +198,7 @@ def cpu_list(text: str, field: str) -> CPUSet:
     try:
         cpus = CPUSet.parse(text)
     except CPUSetSyntaxError as error:
-        raise InputError(f"no list of CPUs: {error}", field=field, remedy="write for example 2-3,7") from None
+        raise InputError(f"not a list of CPUs: {error}", field=field, remedy="write for example 2-3,7") from None
     if not cpus:
         raise InputError("names no CPU", field=field, remedy="write for example 2-3,7")
     return cpus

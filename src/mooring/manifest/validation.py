@@ -134,11 +134,11 @@ def _check_special(name: str, amount: Quantity, field: str) -> None:
         size = _page_size(name)
         if amount.nano % size:
             pages = name.removeprefix(HUGE_PAGES)
-            raise InputError(f"{amount} is no whole number of {pages} pages", field=f"{field}.{name}")
+            raise InputError(f"{amount} is not a whole number of {pages} pages", field=f"{field}.{name}")
     elif "/" not in name:
         close = nearest(name, _NATIVE)
         remedy = f"did you mean {close}?" if close else "names of other resources have a domain, as in vendor.com/nic"
-        raise InputError("is no resource of a container", field=f"{field}.{name}", remedy=remedy)
+        raise InputError("is not a container resource", field=f"{field}.{name}", remedy=remedy)
     elif amount.nano % _NANO and not _overcommits(name):
         raise InputError(f"must be a whole number, but is {amount}", field=f"{field}.{name}")
 

@@ -94,7 +94,7 @@ def unasked_finding(last: Answer, unasked: Sequence[Pod]) -> Finding:
     return Finding(
         "warning",
         f"{last.pod.namespace}/{last.pod.name}",
-        f"the kubelet would not return from this admission, so that {plural(count, 'pod')} after it "
+        f"the kubelet would not return from this admission, so {plural(count, 'pod')} after it "
         f"{'was' if count == 1 else 'were'} not asked",
         "MOOR-508",
     )

@@ -91,7 +91,7 @@ def _read(file: str) -> bytes:
     try:
         # A named pipe would be waited for, and a directory has no bytes.
         if not stat.S_ISREG(os.stat(file).st_mode):  # noqa: PTH116 - pathlib raises for some of what a user may type
-            raise InputError("is no file", source=file, remedy="name a file with one machine description a line")
+            raise InputError("is not a file", source=file, remedy="name a file with one machine description a line")
         with Path(file).open("rb") as stream:
             data = stream.read(MAX_DESCRIPTION_BYTES + 1)
     except (OSError, ValueError) as error:

@@ -76,7 +76,7 @@ def points_of(name: str, made: object) -> Mapping[str, Callable[..., object]]:
         manager.check_pending()
     except pluggy.PluginValidationError as error:
         remedy = "compare with docs/reference/plugins.md"
-        raise InputError(f"{name} is no plugin: {error}", field="name", remedy=remedy) from None
+        raise InputError(f"{name} is not a plugin: {error}", field="name", remedy=remedy) from None
     points = {}
     for point in POINTS:
         for implementation in getattr(manager.hook, point).get_hookimpls():

@@ -81,7 +81,7 @@ def held_devices(text: str | None) -> tuple[HeldDevices, ...]:
     try:
         found = msgspec.json.decode(text.encode(errors="surrogateescape"), type=_Checkpoint)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InputError(f"is no record of devices: {error}", source=FILE) from None
+        raise InputError(f"is not a record of devices: {error}", source=FILE) from None
     return tuple(
         HeldDevices(
             entry.PodUID,

@@ -91,7 +91,7 @@ class Publisher:
         """
         seen = self._source.look()
         if seen is None:
-            raise MooringError("there is nothing to be published yet")
+            raise MooringError("there is nothing to publish yet")
         self._take(seen)
         self._write(seen)
         if self._waking is not None and self._cluster is not None:

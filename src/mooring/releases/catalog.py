@@ -52,7 +52,7 @@ def release_of(version: str) -> Release:
     minor = minor_of(version)
     known = f"known are {RELEASE_NAMES[0]} to {RELEASE_NAMES[-1]}"
     if minor is None:
-        raise InputError(f"{version!r:.60} is no version of a kubelet", remedy=f"write v1.34.4 or 1.34; {known}")
+        raise InputError(f"{version!r:.60} is not a kubelet version", remedy=f"write v1.34.4 or 1.34; {known}")
     if minor < OLDEST_MINOR:
         raise InputError(f"kubelet 1.{minor} is older than all known releases", remedy=known)
     return RELEASES.get(f"1.{minor}", NEWEST)

@@ -114,9 +114,7 @@ def _node_map(view: NodeView, width: int) -> RenderableType:
     layout, cells = map_layout(view, width)
     parts = [_drawn(layout, cells, view)]
     if not cells.numbered:
-        parts.append(
-            Text("Before a row stand the numbers of its CPUs; “…” says that some between are missing.", STYLES["quiet"])
-        )
+        parts.append(Text("Rows start with their CPU range; … marks gaps.", STYLES["quiet"]))
     return Group(*parts)
 
 

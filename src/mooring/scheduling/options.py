@@ -34,7 +34,7 @@ def _seconds_at(default: float | None) -> FieldReader:
             return default
         seconds = duration_at(content, name) / 1e9
         if seconds <= 0:
-            raise InputError("must be longer than nothing", field=name)
+            raise InputError("must be longer than 0", field=name)
         return seconds
 
     return read
@@ -43,7 +43,7 @@ def _seconds_at(default: float | None) -> FieldReader:
 def _count_at(content: Mapping[str, Any], name: str) -> int:
     found = count_at(content, name, 1)
     if not 1 <= found <= 1024:
-        raise InputError("must lie between 1 and 1024", field=name)
+        raise InputError("must be between 1 and 1024", field=name)
     return found
 
 
@@ -56,7 +56,7 @@ def _weight_at(content: Mapping[str, Any], name: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise wrong_kind(value, "a number", name)
     if not 0 <= value <= 1000:
-        raise InputError("must lie between 0 and 1000", field=name)
+        raise InputError("must be between 0 and 1000", field=name)
     return float(value)
 
 

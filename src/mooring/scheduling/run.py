@@ -143,9 +143,9 @@ def run_extender(config: str, kubeconfig: str) -> None:
     cluster_of(configuration).close()  # mistakes in the credentials are reported at once
     extender = extender_with(options, connect, lambda about, problem: log.warning(problem, about=about))
     with stop_signals() as stop, closing(serve(options, extender.service.app)), _running(extender):
-        log.info("the extender begins", listen=str(options.listen), tls=bool(options.tls.certificate))
+        log.info("extender started", listen=str(options.listen), tls=bool(options.tls.certificate))
         stop.wait()
-    log.info("the extender ends")
+    log.info("extender stopped")
 
 
 @contextmanager

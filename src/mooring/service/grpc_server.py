@@ -68,7 +68,7 @@ def serve_at_once(
     try:
         end = serve(path, service, methods, log, limits)
     except (OSError, RuntimeError) as error:
-        raise InputError(f"no socket can be made there: {error}", source=path, remedy=remedy) from None
+        raise InputError(f"no socket can be created there: {error}", source=path, remedy=remedy) from None
 
     def close() -> None:
         sockets.remove(path)

@@ -52,14 +52,14 @@ def parse_address(text: str, *, source: str = "", field: str = "", example: str 
         example: for the remedy.
 
     Raises:
-        InputError: it is no address.
+        InputError: it is not an address.
 
     >>> parse_address("[::1]:80"), parse_address("")
     (Address(host='::1', port=80), None)
     >>> parse_address("9477", source="--metrics-address")
     Traceback (most recent call last):
         ...
-    mooring.core.errors.InputError: --metrics-address: '9477' is no address; write host:port, such as 127.0.0.1:9477
+    mooring.core.errors.InputError: --metrics-address: '9477' is not an address; write host:port, such as 127.0.0.1:9477
     """
     if not text:
         return None
@@ -68,7 +68,7 @@ def parse_address(text: str, *, source: str = "", field: str = "", example: str 
     is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
     if not colon or not bare or not is_port or (":" in bare and bare == host):
         remedy = f"write host:port, such as {example}"
-        raise InputError(f"{text!r:.80} is no address", source=source, field=field, remedy=remedy)
+        raise InputError(f"{text!r:.80} is not an address", source=source, field=field, remedy=remedy)
     return Address(bare, int(port))
 
 

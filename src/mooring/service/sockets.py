@@ -31,7 +31,7 @@ def socket_path(path: str) -> Path:
     except (OSError, ValueError) as error:
         raise _unusable(path, error) from None
     if not stat.S_ISSOCK(found):
-        raise InputError("is there and no socket", source=path, remedy="remove it, or name another path")
+        raise InputError("exists and is not a socket", source=path, remedy="remove it, or name another path")
     if is_answered(path):
         raise InputError("another process listens there already", source=path, remedy="stop the other agent")
     return place
@@ -90,4 +90,4 @@ def remove(path: str) -> None:
 def _unusable(path: str, error: OSError | ValueError) -> InputError:
     words = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
     remedy = "check the folder and its permissions"
-    return InputError(f"no socket can be made there: {words.lower()}", source=path, remedy=remedy)
+    return InputError(f"no socket can be created there: {words.lower()}", source=path, remedy=remedy)

@@ -108,34 +108,38 @@ def test_what_is_not_said_has_its_default() -> None:
     [
         ("stateDirr", "/x", "stateDirr: is not known; did you mean stateDir?"),
         ("apiVersion", "mooring/v9", "apiVersion: 'mooring/v9' is not supported; write mooring/v1alpha1"),
-        ("stateDir", "state", "stateDir: 'state' is no absolute path; begin it with /"),
+        ("stateDir", "state", "stateDir: 'state' is not an absolute path; begin it with /"),
         ("stateDir", "", "stateDir: must not be empty"),
         ("nriSocket", "/" + "s" * 107, "nriSocket: longer than the 107 bytes that a socket's path can have"),
         *(
             ("stateDir", path, f"stateDir: '{path}' is a folder of the system; name a folder of the agent's own")
             for path in ("/", "//", "/var/lib/", "/var/lib/../../etc", "/proc/self/cwd", "/usr/local/mooring", "/dev/x")
         ),
-        ("pluginIndex", "7", "pluginIndex: '7' is no index; write two digits, such as \"50\""),
-        ("pluginIndex", 50, "pluginIndex: must be a text, not a number; put it in quotes"),
+        ("pluginIndex", "7", "pluginIndex: '7' is not an index; write two digits, such as \"50\""),
+        ("pluginIndex", 50, "pluginIndex: must be a string, not a number; put it in quotes"),
         ("onRejection", "evicts", "onRejection: 'evicts' is not known; did you mean evict?"),
         ("onRejection", "x", "onRejection: 'x' is not known; known are hold, evict"),
         (
             "optOutAnnotation",
             "example.org/out",
-            "'example.org/out' is no annotation of the agent; write one that begins",
+            "'example.org/out' is not an annotation of the agent; write one that begins",
         ),
-        ("optOutAnnotation", "mooring/opt out", "'mooring/opt out' is no annotation of the agent"),
-        ("nodeName", "../x", "nodeName: '../x' is no name of a node; write it as kubectl get nodes does"),
-        ("nodeName", "Node-7", "nodeName: 'Node-7' is no name of a node"),
+        ("optOutAnnotation", "mooring/opt out", "'mooring/opt out' is not an annotation of the agent"),
+        ("nodeName", "../x", "nodeName: '../x' is not a node name; write it as kubectl get nodes does"),
+        ("nodeName", "Node-7", "nodeName: 'Node-7' is not a node name"),
         ("statusSocket", "/var/run/nri/nri.sock", "statusSocket: is the path of nriSocket already; give each its own"),
-        ("failClosed", "yes", "failClosed: must be true or false, not a text"),
+        ("failClosed", "yes", "failClosed: must be true or false, not a string"),
         ("irqAffinity", "dry", "irqAffinity: 'dry' is not known; did you mean dry-run?"),
-        ("irqAffinity", 1, "irqAffinity: must be a text, not a number; put it in quotes"),
-        ("replyBudget", "0s", "replyBudget: must lie between 10ms and 1m"),
+        ("irqAffinity", 1, "irqAffinity: must be a string, not a number; put it in quotes"),
+        ("replyBudget", "0s", "replyBudget: must be between 10ms and 1m"),
         ("replyBudget", "", "replyBudget: '' is not a duration; write one such as 10s or 100ms"),
-        ("metricsAddress", "9477", "metricsAddress: '9477' is no address; write host:port, such as 127.0.0.1:9477"),
-        ("metricsAddress", "::1:80", "metricsAddress: '::1:80' is no address; write host:port, such as 127.0.0.1:9477"),
-        ("metricsAddress", "a:70000", "metricsAddress: 'a:70000' is no address; write host:port"),
+        ("metricsAddress", "9477", "metricsAddress: '9477' is not an address; write host:port, such as 127.0.0.1:9477"),
+        (
+            "metricsAddress",
+            "::1:80",
+            "metricsAddress: '::1:80' is not an address; write host:port, such as 127.0.0.1:9477",
+        ),
+        ("metricsAddress", "a:70000", "metricsAddress: 'a:70000' is not an address; write host:port"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(field: str, value: object, says: str, tmp_path: Path) -> None:
@@ -146,7 +150,7 @@ def test_a_mistake_names_its_line(tmp_path: Path) -> None:
     agents = "kind: AgentConfiguration\nstateDir: /srv/mooring\nonRejectoin: evict\n"
     says = "DIR/agent.yaml:10: onRejectoin: is not known; did you mean onRejection?"
     assert complaint(tmp_path, OWN, agents) == says
-    says = "DIR/agent.yaml:6: maxPods: must be a whole number, not a text"
+    says = "DIR/agent.yaml:6: maxPods: must be a whole number, not a string"
     assert complaint(tmp_path, f"{OWN}maxPods: many\n") == says
     says = "DIR/agent.yaml:9: fixedDefects[1]: 'numa-gaugee' is not known; did you mean numa-gauge?"
     assert complaint(tmp_path, OWN, "kind: MooringConfiguration\nfixedDefects: [numa-gauge, numa-gaugee]\n") == says
@@ -198,7 +202,7 @@ def test_the_own_file_wins(tmp_path: Path) -> None:
 def test_a_kubelet_that_manages_itself_is_refused(field: str, policy: str, idle: str, tmp_path: Path) -> None:
     refused = complaint(tmp_path, OWN, kubelet=f"kind: KubeletConfiguration\n{field}: {policy}\n")
     assert refused == (
-        f"DIR/kubelet.yaml: {field}: is {policy} on this node, so that kubelet and agent would write the same cpusets; "
+        f"DIR/kubelet.yaml: {field}: is {policy} on this node, so kubelet and agent would write the same cpusets; "
         f"set it to {idle} for the kubelet, drain the node and restart the kubelet; the policy belongs into the "
         "agent's file"
     )
@@ -241,7 +245,7 @@ def test_defects_are_as_the_agent_needs_them_unless_somebody_says_otherwise(tmp_
         (("kind: Pod",), "'Pod' is no configuration; write kind: AgentConfiguration, KubeletConfiguration or Mooring"),
         (("kind: NodeDevices\nresources: {}",), "NodeDevices is not for the agent; the kubelet has them"),
         (("- 1",), "a configuration must be a mapping, not a list"),
-        (("kind: KubeletConfiguration\nmaxPods: many",), "maxPods: must be a whole number, not a text"),
+        (("kind: KubeletConfiguration\nmaxPods: many",), "maxPods: must be a whole number, not a string"),
     ],
 )
 def test_files_that_cannot_be_used_are_refused(texts: tuple[str, ...], says: str, tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_without_an_agent_one_line_says_so(verb: tuple[str, ...], path: str) -> 
 def test_something_else_behind_the_socket_is_recognised(body: bytes, path: str) -> None:
     server = serve_unix(path, {"/status": lambda: Page(body), "/machine": lambda: Page(body)})
     try:
-        assert "is answered by something else than an agent" in mooring("status", "--socket", path).complaint
+        assert "is not served by an agent" in mooring("status", "--socket", path).complaint
         assert mooring("show", "--live", "--once", "--socket", path).code == 2
     finally:
         server.close()
@@ -216,7 +216,7 @@ def test_a_server_of_another_language_is_recognised_and_not_quoted(path: str) ->
         server.start()
         complaint = mooring("status", "--socket", path).complaint
         server.join()
-    assert complaint == f"mooring: {path}: is answered by something else than an agent; name the agent's socket"
+    assert complaint == f"mooring: {path}: is not served by an agent; name the agent's socket"
 
 
 @pytest.mark.parametrize("name", SNAPSHOTS)

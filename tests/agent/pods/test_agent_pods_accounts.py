@@ -108,7 +108,9 @@ def test_the_taint_is_written_when_its_token_arrives(
 
 def test_a_misspelt_account_is_refused(injector: FaultInjector, tmp_path: Path) -> None:
     file = write_kubeconfig(tmp_path, injector, "mooring-agent-taints")
-    with pytest.raises(InputError, match=r"contexts\[mooring-agent-taints\]: is no account of the agent; name one of "):
+    with pytest.raises(
+        InputError, match=r"contexts\[mooring-agent-taints\]: is not an account of the agent; name one of "
+    ):
         own_accounts(file)
 
 

@@ -200,7 +200,7 @@ def test_too_many_requests_are_answered_with_the_pause_that_the_server_wishes(
     with watching(injector) as (source, heard):
         assert injector.wait_for(lambda: len(heard.waits) >= 3)
         injector.put(pod_object("new"))
-        assert eventually(lambda: "heard of again" in heard.messages())
+        assert eventually(lambda: "is restored" in heard.messages())
         assert cpus(source, "new") == "2"
     assert heard.waits[0] == 7
     assert heard.waits[1] < heard.waits[2] < 7
@@ -218,7 +218,7 @@ def test_a_cut_watch_goes_on_after_the_last_change_that_was_heard(injector: Faul
         assert cpus(source, "first") == "2"
     assert len(injector.asked("list")) == 1
     assert injector.asked("watch")[1].query["resourceVersion"] == "100"
-    assert "not heard of" in heard.messages()
+    assert "lost contact" in heard.messages()
 
 
 def test_a_server_that_ends_every_watch_at_once_is_asked_with_pauses(injector: FaultInjector) -> None:
@@ -260,7 +260,7 @@ def test_a_list_that_cannot_be_read_is_asked_for_again(injector: FaultInjector, 
         assert source.wait_until_listed(PATIENCE)
         assert cpus(source, "web") == "2"
     assert len(heard.waits) == 1
-    assert "try 1" in heard.messages()
+    assert "attempt 1" in heard.messages()
 
 
 def test_what_is_known_stays_while_the_server_is_away_and_nobody_waits(injector: FaultInjector) -> None:
@@ -284,7 +284,7 @@ def test_what_is_known_stays_while_the_server_is_away_and_nobody_waits(injector:
         assert source.pod(sandbox("unknown")) is None
         refused.set()
         injector.put(pod_object("new"))
-        assert eventually(lambda: "heard of again" in heard.messages())
+        assert eventually(lambda: "is restored" in heard.messages())
         assert cpus(source, "new") == "2"
     assert heard.waits[1:4] == sorted(heard.waits[1:4])
 

@@ -51,7 +51,7 @@ def test_an_agent_that_leaves_gives_cpus_and_quotas_back_to_containers_that_run(
         done = left(agent)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == (
-            "2 containers may use every CPU and memory node again, and 2 groups have their CFS quota back.\n"
+            "2 containers may use every CPU and memory node again, and 2 groups have their CFS quota restored.\n"
         )
         assert (cpus(node, own_pod, own), cpus(node, other_pod, other)) == ("0-1", "0-1")
         assert (quota(mine), quota(own_pod.cgroup_parent)) == ("100000", "100000")

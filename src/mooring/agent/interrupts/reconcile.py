@@ -38,7 +38,7 @@ BALANCING = 60.0
 READ_ONLY = Finding(
     "warning",
     "proc/irq",
-    "The agent may not write to /proc/irq; in its unit, ProtectKernelTunables=yes keeps it from that.",
+    "The agent may not write to /proc/irq; in its unit, ProtectKernelTunables=yes prevents it.",
     "MOOR-620",
 )
 

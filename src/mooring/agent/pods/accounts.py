@@ -47,7 +47,7 @@ def own_accounts(kubeconfig: str) -> Mapping[AgentAccount, Callable[[], Cluster]
     for name in sorted(names):
         if name.startswith(PREFIX) and name not in known:
             raise InputError(
-                "is no account of the agent",
+                "is not an account of the agent",
                 source=kubeconfig,
                 field=f"contexts[{name}]",
                 remedy=f"name one of {', '.join(known)}",

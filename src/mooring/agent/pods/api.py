@@ -165,7 +165,9 @@ class _Learner:
         self.tried.set()
         self.known.stale()
         if times <= 2 or times % 20 == 0:
-            message = f"the pods of {self.node} are not heard of (try {times}): {error}"
+            message = (
+                f"lost contact with the API server; pods of node {self.node} may be stale (attempt {times}): {error}"
+            )
             self.report(Finding("warning", _SUBJECT, message))
             self._told = True
 
@@ -173,7 +175,11 @@ class _Learner:
         """Hear that an outage, if there was one, is over."""
         self.tried.set()
         if self._told:
-            self.report(Finding("info", _SUBJECT, f"the pods of {self.node} are heard of again"))
+            self.report(
+                Finding(
+                    "info", _SUBJECT, f"contact with the API server is restored; pods of node {self.node} are current"
+                )
+            )
         self._told = False
 
     def _forget(self, uid: str) -> None:

@@ -167,6 +167,6 @@ class StaticPods:
         content: Mapping[str, object] = as_mapping(documents[0].content)
         kind = text_at(content, "kind", "Pod")
         if kind != "Pod":
-            raise InputError(f"a {kind} is no Pod", source=shown(file))
+            raise InputError(f"a {kind} is not a Pod", source=shown(file))
         pod = pod_from_object(content, source=shown(file), gates=self._gates)
         return replace(pod, annotations=kept_annotations(pod.annotations))

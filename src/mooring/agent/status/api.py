@@ -112,7 +112,7 @@ def _asked(path: str, page: str) -> bytes:
 
 
 def _stranger(path: str) -> InputError:
-    return InputError("is answered by something else than an agent", source=path, remedy="name the agent's socket")
+    return InputError("is not served by an agent", source=path, remedy="name the agent's socket")
 
 
 def _problem(error: Exception) -> str:

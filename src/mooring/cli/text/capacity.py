@@ -51,7 +51,8 @@ def _parts(capacity: Capacity, at_least: int, width: int, *, wide: bool) -> Iter
     yield Text(_headline(capacity, at_least), "bold")
     refused = sum(not answer.admitted for answer in plan.answers)
     if refused:
-        yield Text(f"{plural(refused, 'pod')} of those given {'is' if refused == 1 else 'are'} refused and not there.")
+        was, is_not = ("was", "is not") if refused == 1 else ("were", "are not")
+        yield Text(f"{plural(refused, 'pod')} of those given {was} rejected and {is_not} counted.")
     if capacity.replicas:
         yield Text("")
         yield _where(capacity, wide=wide)

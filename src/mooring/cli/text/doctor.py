@@ -193,7 +193,7 @@ def _steps(diagnosis: Diagnosis, backups: Mapping[str, str]) -> Iterator[Rendera
     if backups:
         yield Text("")
         copies = ", ".join(backups.values())
-        yield Text(f"Written; what was there before is in {copies}.")
+        yield Text(f"Written; the previous content is in {copies}.")
         yield Text("Start the kubelet: systemctl start kubelet")
     elif diagnosis.repairs:
         yield Text("")

@@ -68,7 +68,7 @@ def _parts(resized: ResizeAnswer, width: int, *, wide: bool) -> Iterator[Rendera
 
 def _not_running(resized: ResizeAnswer) -> Iterator[RenderableType]:
     standing = resized.standing
-    yield Text(f"{_name(resized)} does not run, so that it cannot be resized.", "bold")
+    yield Text(f"{_name(resized)} does not run and cannot be resized.", "bold")
     if standing is not None and not standing.admitted:
         yield Padding(Text(f"{clean(standing.why)} [{standing.code}]"), _INDENT)
 

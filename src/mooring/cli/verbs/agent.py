@@ -117,9 +117,9 @@ def _left(asked: AgentCommand) -> int:
     left = uninstall.uninstall(asked)
     containers = "1 container" if left.containers == 1 else f"{left.containers} containers"
     quotas = "1 group has its" if left.quotas == 1 else f"{left.quotas} groups have their"
-    emit(f"{containers} may use every CPU and memory node again, and {quotas} CFS quota back.")
+    emit(f"{containers} may use every CPU and memory node again, and {quotas} CFS quota restored.")
     for problem in left.problems:
-        emit(f"Not as before: {problem}")
+        emit(f"Not restored: {problem}")
     return NO if left.problems else YES
 
 

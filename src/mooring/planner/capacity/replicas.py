@@ -50,7 +50,7 @@ def named_subject(question: Question, name: str) -> Subject:
         if len(question.pods) != 1:
             names = enumerated([Named(pod).full for pod in question.pods])
             remedy = f"name one of {names}" if names else "give a pod with -f, or use --shape"
-            raise InputError("it is not said which pod is meant", source="POD", remedy=remedy)
+            raise InputError("several pods are given" if names else "no pod is given", source="POD", remedy=remedy)
         return Subject(question.pods[0], replace(question, pods=()))
     given, running = called(question.pods, name), called(question.active, name)
     found = [*given, *running]
@@ -94,7 +94,7 @@ def described_pod(text: str, gates: PodGates) -> Pod:
     for part in text.split(","):
         resource, equals, amount = (word.strip() for word in part.partition("="))
         if not (resource and equals and amount):
-            raise InputError(f"{part.strip()!r:.60} is no amount of a resource", field=SHAPE, remedy=_REMEDY)
+            raise InputError(f"{part.strip()!r:.60} is not an amount of a resource", field=SHAPE, remedy=_REMEDY)
         if resource in amounts:
             raise InputError(f"{resource} is given twice", field=SHAPE, remedy=_REMEDY)
         amounts[resource] = amount

@@ -74,7 +74,7 @@ def read_device(_question: Question, text: str) -> list[MoreDevices]:
     """
     resource, node = two_parts(text, "RESOURCE=NODE")
     if not (node.isascii() and node.isdecimal()):
-        raise InputError(f"{node!r:.40} is no NUMA node", field=resource, remedy="write RESOURCE=NODE")
+        raise InputError(f"{node!r:.40} is not a NUMA node", field=resource, remedy="write RESOURCE=NODE")
     return [MoreDevices(resource, int(node))]
 
 

@@ -126,7 +126,7 @@ def open_node(source: str) -> NodeArchive:
     data = tree.data(ABOUT)
     if data is None:
         remedy = "make one with mooring collect; a snapshot of a machine alone is given with --machine"
-        raise InputError(f"is no node archive: {ABOUT} is missing", source=source, remedy=remedy)
+        raise InputError(f"is not a node archive: {ABOUT} is missing", source=source, remedy=remedy)
     place = f"{source}: {ABOUT}"
     documents = documents_in(data, place)
     return NodeArchive(tree, about_of(documents[0].content, source=place))
@@ -170,5 +170,5 @@ def _parts(entries: object, source: str) -> Iterator[ArchivePart]:
 def _text(document: dict[str, Any], field: str, source: str) -> str:
     value = document.get(field, "")
     if not isinstance(value, str):
-        raise InputError("must be a text", source=source, field=field, remedy=_REMEDY)
+        raise InputError("must be a string", source=source, field=field, remedy=_REMEDY)
     return value

@@ -46,7 +46,7 @@ def flag(settings: Mapping[str, object], field: str, *, default: bool) -> bool:
     """
     found = settings.get(field, default)
     if not isinstance(found, bool):
-        raise InputError(f"{str(found)[:40]!r} is no truth value", field=field, remedy="write true or false")
+        raise InputError(f"{str(found)[:40]!r} is neither true nor false", field=field, remedy="write true or false")
     return found
 
 

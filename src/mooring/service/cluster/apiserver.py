@@ -127,7 +127,7 @@ def configuration_of(kubeconfig: str | None, context: str | None = None) -> Sing
     """
     if not kubeconfig and not _TOKEN.exists():
         raise InputError(
-            "no way to the API server is known: this is no pod with a service account",
+            "no access to the API server is configured, and this is not a pod with a service account",
             source="kubeconfig",
             remedy="give one with --kubeconfig FILE, or as kubeconfig in the configuration",
         )
@@ -230,11 +230,11 @@ def _document(text: str) -> Mapping[str, Any]:
         found = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f" in line {error.problem_mark.line + 1}"
-        raise InputError(f"is no YAML{line}: {error.problem}", remedy=_PRINT) from None
+        raise InputError(f"is not YAML{line}: {error.problem}", remedy=_PRINT) from None
     except yaml.YAMLError as error:
-        raise InputError(f"is no YAML: {error}", remedy=_PRINT) from None
+        raise InputError(f"is not YAML: {error}", remedy=_PRINT) from None
     if not isinstance(found, dict):
-        raise InputError("is no kubeconfig: it has no fields", remedy=_PRINT)
+        raise InputError("is not a kubeconfig: it has no fields", remedy=_PRINT)
     return found
 
 
@@ -256,7 +256,7 @@ def _refuse(document: Mapping[str, Any], folder: Path, context_name: str | None)
 def _entry(document: Mapping[str, Any], section: str, name: str, asked_by: str) -> Mapping[str, Any]:
     entries = document.get(section)
     if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
-        raise InputError("is no list of entries", field=section, remedy=_PRINT)
+        raise InputError("is not a list of entries", field=section, remedy=_PRINT)
     for one in entries:
         if one.get("name") == name:
             found = one.get(_SECTIONS[section])
@@ -273,7 +273,7 @@ def _refuse_file(entry: Mapping[str, Any], field: str, where: str, folder: Path)
     if named is None or entry.get(f"{field}-data"):
         return
     if not isinstance(named, str):
-        raise InputError("is no path", field=f"{where}.{field}", remedy="name a file")
+        raise InputError("is not a path", field=f"{where}.{field}", remedy="name a file")
     try:
         (folder / named).read_bytes()
     except (OSError, ValueError) as error:
