@@ -58,9 +58,11 @@ READ_WITH: Mapping[str, str] = {
     "knows_delay": f"the extension {SCALE_DOWN_DELAY}",
     "delay": f"featureGates.{DELAY_GATE}",
     "knows_mixing": f"the extension {MIXED_CPUS}",
+    "knows_pod_resources": "the kubelet release",
+    "reads_statuses": "featureGates.InPlacePodVerticalScaling",
 }
 """What decides how pods are read, attribute of the gates -> its name. All readers of pods keep the gates of the
-start, and the pods that he has read with them: an engine with others would judge pods that were half understood."""
+start, and the pods that were read with them: an engine with others would judge pods that were half understood."""
 
 
 _Holder = TypeVar("_Holder")
