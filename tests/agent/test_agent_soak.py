@@ -95,8 +95,9 @@ def _end_oldest(runtime: Runtime, world: World) -> None:
 
 def _used() -> int:
     # Bounded caches of the engine fill at first; they are no leak.
+    cached = type(functools.lru_cache(_used))
     for thing in gc.get_objects():
-        if isinstance(thing, functools._lru_cache_wrapper):
+        if isinstance(thing, cached):
             thing.cache_clear()
     gc.collect()
     return tracemalloc.get_traced_memory()[0]

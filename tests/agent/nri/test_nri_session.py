@@ -321,7 +321,8 @@ def test_an_answer_for_a_runtime_that_is_gone_is_reported_lost() -> None:
         thread.join(0.001)
     pair.runtime.close()
     thread.join(TIMEOUT)
-    pair.session._connection._reader.join(TIMEOUT)
+    with pytest.raises(ConnectionLostError):
+        pair.session.ping(TIMEOUT)
     assert pair.handler.hold is not None
     pair.handler.hold.set()
     lost = pair.observer.lost_answers.get(timeout=TIMEOUT)

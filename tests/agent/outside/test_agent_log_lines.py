@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -48,24 +49,25 @@ def test_lines_wait_for_their_reader_and_what_is_too_much_is_counted(full: tuple
     reader, writer, filled = full
     told: list[int] = []
     lines = Lines(writer, told.append, size=2)
-    lines.write("a\n")
-    until(lines._waiting.empty, "the first line is on its way")
-    for line in "bcde":
+    for line in "abcde":
         lines.write(f"{line}\n")
     assert told == []
     read(reader, filled)
-    assert read(reader, 6) == "a\nb\nc\n"
-    until(lambda: told == [2], "both that were left out are told")
+    until(lambda: bool(told), "those that were left out are told")
+    # Two wait; one more may be on its way to the reader.
+    assert told in ([2], [3])
+    assert read(reader, 2 * (5 - told[0])) == "a\nb\nc\n"[: 2 * (5 - told[0])]
     lines.write("f\n")
     lines.finish(PATIENCE)
-    assert (read(reader, 2), told) == ("f\n", [2])
+    assert (read(reader, 2), len(told)) == ("f\n", 1)
 
 
 def test_a_descriptor_that_is_none_takes_everything() -> None:
+    before = set(threading.enumerate())
     lines = Lines(-1, lambda _count: None)
     lines.write("a\n")
     lines.finish(PATIENCE)
-    assert not lines._thread.is_alive()
+    assert set(threading.enumerate()) <= before
 
 
 def test_the_runtime_is_answered_and_the_agent_ends_though_nobody_reads_its_log(

@@ -77,6 +77,11 @@ def test_a_thousand_tries_in_a_day_are_written_a_few_dozen_times() -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     book = EventBook()
-    for number in range(2 * MOST_REMEMBERED):
+    tries = [ClusterEvent(WEB, "Held", f"try {number}") for number in range(BURST)]
+    assert all(book.record(one, 0, number) for number, one in enumerate(tries))
+    assert book.record(ClusterEvent(WEB, "Held", "one more"), 0, BURST) is None
+    for number in range(MOST_REMEMBERED):
         book.record(ClusterEvent(EventSubject("Pod", f"p{number}", f"u{number}", "n"), "Held", ""), 0, number)
-    assert len(book._series) == len(book._allowances) == MOST_REMEMBERED
+    again = book.record(tries[0], 0, 0)
+    assert again is not None, "neither the event nor what its pod has left is remembered"
+    assert again.count == 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.agent.pods.fault_injector import pod_object
@@ -67,14 +67,14 @@ def test_the_kubelet_does_not_complete_pod_level_resources_of_a_static_pod(tmp_p
 def test_many_static_pods_are_found_by_one_look_at_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "etcd.json")
     pods = StaticPods(tmp_path, "node-1")
-    looks: list[StaticPods] = []
-    scan = StaticPods._scan
+    looks: list[Path] = []
+    listed = Path.iterdir
 
-    def counted(self: StaticPods) -> None:
-        looks.append(self)
-        scan(self)
+    def counted(folder: Path) -> Iterator[Path]:
+        looks.append(folder)
+        return listed(folder)
 
-    monkeypatch.setattr(StaticPods, "_scan", counted)
+    monkeypatch.setattr(Path, "iterdir", counted)
     asked = [sandbox(), *(sandbox(f"other{number}", name=f"web{number}-node-1") for number in range(20))]
     assert set(pods.known(asked)) == {"hash-1"}
     assert len(looks) == 1
@@ -195,5 +195,7 @@ def test_what_is_remembered_is_bounded(tmp_path: Path) -> None:
     pods = StaticPods(tmp_path, "node-1")
     for number in range(MOST_REMEMBERED + 10):
         assert cpus(pods, f"hash-{number}") == "2"
-    held: Any = pods._known
-    assert len(held) == MOST_REMEMBERED
+    write(tmp_path, "etcd.json", "3", number=2)
+    assert cpus(pods, f"hash-{MOST_REMEMBERED + 9}") == "2", "a pod that runs keeps its manifest"
+    assert cpus(pods, "hash-10") == "2"
+    assert cpus(pods, "hash-9") == "3", "it is read anew"

@@ -64,7 +64,6 @@ def test_who_asked_without_patience_takes_nothing_from_the_one_who_waits() -> No
     known, found = KnownPods(), list[Pod | None]()
     known.replace_all({})
     assert known.find("u") is None
-    assert not known._missed
     asking = threading.Thread(target=lambda: found.append(known.find("u", patience=10_000)))
     asking.start()
     known.put(Pod("u", "web"))
@@ -137,4 +136,11 @@ def test_what_was_missed_is_remembered_up_to_a_bound() -> None:
     known = KnownPods()
     for number in range(2 * MOST_REMEMBERED):
         known.find(str(number), patience=10_000)
-    assert len(known._missed) == MOST_REMEMBERED
+    known.replace_all({})
+    last, found = str(2 * MOST_REMEMBERED - 1), list[Pod | None]()
+    assert known.find(last, patience=10_000) is None, "it is not waited for again"
+    asking = threading.Thread(target=lambda: found.append(known.find("0", patience=10_000)))
+    asking.start()
+    known.put(Pod("0", "web"))
+    asking.join(20)
+    assert [one.name for one in found if one] == ["web"]
