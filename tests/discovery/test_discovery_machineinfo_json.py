@@ -80,8 +80,8 @@ def test_unknown_members_and_missing_optional_ones_do_no_harm() -> None:
 @pytest.mark.parametrize(
     ("document", "error"),
     [
-        (b"", "m.json: is no JSON: "),
-        (b"\xff\xfe", "m.json: is no JSON: "),
+        (b"", "m.json: is not JSON: "),
+        (b"\xff\xfe", "m.json: is not JSON: "),
         (b"[1]", "m.json: Expected 'object', got 'array'"),
         (b'{"topology": []}', "m.json: Object missing required field 'num_cores'"),
         (b'{"info": {"num_cores": 1}}', "m.json: info: Object missing required field 'topology'"),
@@ -93,7 +93,7 @@ def test_unknown_members_and_missing_optional_ones_do_no_harm() -> None:
         ),
         (b'{"num_cores": 99999999999999999999, "topology": []}', "m.json: num_cores: Expected 'int' <= "),
         (b'{"name": 3, "info": {"num_cores": 1, "topology": []}}', "m.json: name: Expected 'str | null', got 'int'"),
-        (b'{"a":' * 50_000, "m.json: is no JSON: "),
+        (b'{"a":' * 50_000, "m.json: is not JSON: "),
     ],
 )
 def test_a_wrong_document_is_refused_in_one_line_that_names_the_field(document: bytes, error: str) -> None:
@@ -121,7 +121,7 @@ def test_the_only_machine_of_a_file_needs_no_name() -> None:
     [
         (b'{"name": "a"}\n{"name": "b"}', "c", "x.jsonl: holds no machine 'c'; write x.jsonl#NAME with one of: a, b"),
         (b'{"name": "a"}\n{"name": "b"}', "", "x.jsonl: holds 2 machines; write x.jsonl#NAME with one of: a, b"),
-        (b'{"name": "a"}\n{"name": ', "b", "x.jsonl:2: is no JSON: "),
+        (b'{"name": "a"}\n{"name": ', "b", "x.jsonl:2: is not JSON: "),
         (b'{"name": "a"}', "a", "x.jsonl:1: Object missing required field 'num_cores'"),
         (b"", "a", "x.jsonl: holds no machine 'a'; is it the right file?"),
     ],
