@@ -11,6 +11,7 @@ from tests.node.nodes import GIB, machine
 from mooring.core.config import KubeletConfig
 from mooring.core.machineinfo import HugePages, MachineInfo
 from mooring.node.reservation import Reservation, reserve
+from mooring.node.settings import topology_of
 
 SYSTEM = "--system-reserved value failed to parse: "
 FORMAT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -18,8 +19,12 @@ KUBE = "--kube-reserved value failed to parse: "
 NO_EVICTION = KubeletConfig(eviction_hard={})
 
 
+def answer(config: KubeletConfig, info: MachineInfo) -> Reservation | str:
+    return reserve(config, info, topology_of(info))
+
+
 def reserved(config: KubeletConfig, info: MachineInfo | None = None) -> Reservation:
-    found = reserve(config, info or machine())
+    found = answer(config, info or machine())
     assert isinstance(found, Reservation), found
     return found
 
@@ -74,7 +79,7 @@ def test_thresholds_of_other_signals_do_not_count() -> None:
     ],
 )
 def test_bad_thresholds(thresholds: dict[str, str], text: str) -> None:
-    assert reserve(KubeletConfig(eviction_hard=thresholds), machine()) == text
+    assert answer(KubeletConfig(eviction_hard=thresholds), machine()) == text
 
 
 @pytest.mark.parametrize(
@@ -94,12 +99,12 @@ def test_bad_thresholds(thresholds: dict[str, str], text: str) -> None:
 )
 def test_percentages_that_are_no_numbers(number: str, reason: str) -> None:
     text = f'strconv.ParseFloat: parsing "{number}": {reason}'
-    assert reserve(KubeletConfig(eviction_hard={"memory.available": f"{number}%"}), machine()) == text
+    assert answer(KubeletConfig(eviction_hard={"memory.available": f"{number}%"}), machine()) == text
 
 
 @pytest.mark.parametrize("number", ["inf", "+Infinity", "150", "1.0001e2"])
 def test_percentages_above_all(number: str) -> None:
-    text = reserve(KubeletConfig(eviction_hard={"memory.available": f"{number}%"}), machine())
+    text = answer(KubeletConfig(eviction_hard={"memory.available": f"{number}%"}), machine())
     assert text == f"eviction percentage threshold memory.available must be <= 100%: {number}%"
 
 
@@ -143,7 +148,7 @@ def test_cpu_is_rounded_to_the_nearest_milli(text: str, milli: int) -> None:
     ],
 )
 def test_bad_amounts(kube: dict[str, str], system: dict[str, str], text: str) -> None:
-    assert reserve(KubeletConfig(kube_reserved=kube, system_reserved=system), machine()) == text
+    assert answer(KubeletConfig(kube_reserved=kube, system_reserved=system), machine()) == text
 
 
 # Explicit CPUs.
@@ -159,14 +164,14 @@ def test_explicit_cpus_replace_both_amounts() -> None:
 
 def test_explicit_cpus_must_be_there() -> None:
     text = "reserved-cpus: 0,16 is not a subset of online-cpus: 0-15"
-    assert reserve(KubeletConfig(reserved_system_cpus="0,16"), machine()) == text
+    assert answer(KubeletConfig(reserved_system_cpus="0,16"), machine()) == text
 
 
 def test_explicit_cpus_need_a_topology() -> None:
     info = replace(machine(), num_cores=0)
     text = "unable to discover CPU topology info: could not detect number of cpus"
-    assert reserve(KubeletConfig(reserved_system_cpus="0"), info) == text
-    assert isinstance(reserve(KubeletConfig(), info), Reservation)
+    assert answer(KubeletConfig(reserved_system_cpus="0"), info) == text
+    assert isinstance(answer(KubeletConfig(), info), Reservation)
 
 
 def test_explicit_cpus_come_before_amounts_and_these_before_thresholds() -> None:
@@ -180,7 +185,7 @@ def test_explicit_cpus_come_before_amounts_and_these_before_thresholds() -> None
     steps: list[dict[str, Any]] = [{}, {"reserved_system_cpus": ""}, {"kube_reserved": {}}, {"system_reserved": {}}]
     for step in steps:
         bad = replace(bad, **step)
-        text = reserve(bad, machine())
+        text = answer(bad, machine())
         assert isinstance(text, str)
         order.append(text.partition(" ")[0])
     assert order == ["reserved-cpus:", "--kube-reserved", "--system-reserved", "eviction"]

@@ -18,7 +18,7 @@ from mooring.core.gotext import quote
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.quantity import Quantity, QuantitySyntaxError
 from mooring.core.release import NEWEST_RULES, ReleaseRules
-from mooring.core.topology import TopologyError, discover_topology
+from mooring.core.topology import Topology
 
 DEFAULT_EVICTION_HARD: Mapping[str, str] = {
     "memory.available": "100Mi",
@@ -90,16 +90,19 @@ def hugepages_resource(page_size_kib: int) -> str:
     return f"hugepages-{Quantity.of_bytes(page_size_kib * 1024)}"
 
 
-def reserve(config: KubeletConfig, info: MachineInfo, older: ReleaseRules = NEWEST_RULES) -> Reservation | str:
+def reserve(
+    config: KubeletConfig, info: MachineInfo, topology: Topology | str, older: ReleaseRules = NEWEST_RULES
+) -> Reservation | str:
     """Return what is kept for the system, or the kubelet's error text.
 
     Args:
         config: as written.
         info: the kubelet's view of the machine.
+        topology: of its CPUs, or why it cannot be made out.
         older: rules of an older release.
     """
     try:
-        cpus = _explicit_cpus(config, info)
+        cpus = _explicit_cpus(config, topology)
         kube = dict(config.kube_reserved)
         system = dict(config.system_reserved)
         if cpus:
@@ -136,14 +139,12 @@ def _capacity(info: MachineInfo) -> dict[str, Quantity]:
     return capacity
 
 
-def _explicit_cpus(config: KubeletConfig, info: MachineInfo) -> CPUSet:
+def _explicit_cpus(config: KubeletConfig, topology: Topology | str) -> CPUSet:
     text = config.reserved_system_cpus
     if not text:
         return CPUSet()
-    try:
-        topology = discover_topology(info)
-    except TopologyError as error:
-        raise _Refused(f"unable to discover CPU topology info: {error}") from None
+    if isinstance(topology, str):
+        raise _Refused(f"unable to discover CPU topology info: {topology}")
     cpus = CPUSet.parse(text)
     online = CPUSet(topology.all_cpus)
     if not cpus <= online:

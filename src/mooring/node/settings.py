@@ -111,7 +111,8 @@ def build_settings(
     invalid = validate(config, gates, mooring.release.rules)
     if invalid:
         return StartRefusal("validation", invalid)
-    reservation = reserve(config, info, mooring.release.rules)
+    topology = topology_of(info)
+    reservation = reserve(config, info, topology, mooring.release.rules)
     if isinstance(reservation, str):
         return StartRefusal("reservation", reservation)
     unguarded = _options_without_their_gate(config, gates)
@@ -120,7 +121,6 @@ def build_settings(
     numa = _numa_info(config, info, _option_guard(gates, mooring.release))
     if isinstance(numa, str):
         return StartRefusal("topologyManager", numa)
-    topology = _topology(info)
     cpu = _cpu_policy(config, mooring, gates, topology, reservation, info.facts)
     if isinstance(cpu, str):
         return StartRefusal("cpuManager", cpu)
@@ -172,7 +172,8 @@ def _statuses(gates: FeatureGates, older: ReleaseRules) -> StatusSizes:
     return StatusSizes.APPS if older.status_of_init_containers_ignored else StatusSizes.APPS_AND_SIDECARS
 
 
-def _topology(info: MachineInfo) -> Topology | str:
+def topology_of(info: MachineInfo) -> Topology | str:
+    """Return the topology of a machine's CPUs, or the kubelet's text that says why it cannot be made out."""
     try:
         return discover_topology(info)
     except TopologyError as error:
