@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test fuzz test-browser e2e e2e-crio e2e-faults e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification releases-page docs site pictures bench mutants lock clean
+.PHONY: help demo test fuzz test-browser e2e e2e-crio e2e-faults e2e-numa e2e-resize e2e-kubelet e2e-kube soak test-pythons check lint types walls docs-links specification releases-page docs site pictures bench mutants mutants-releases lock clean
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
@@ -32,6 +32,7 @@ help:
 	@echo "make pictures      draw the pictures of the docs again"
 	@echo "make clean         remove everything that the others made, but parts and guests in the user's cache folder"
 	@echo "make mutants       mutation testing of the managers (about 10 minutes)"
+	@echo "make mutants-releases  count the recordings that notice each rule of an older kubelet (about 10 minutes)"
 	@echo "make lock          pin the newest allowed dependencies"
 
 $(STAMP): requirements.lock pyproject.toml
@@ -160,6 +161,10 @@ mutants: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "mutmut==3.8.1"
 	-$(BIN)/mutmut run --max-children $(WORKERS) $(foreach name,$(ONLY),"$(name)")
 	$(BIN)/mutmut results
+
+# Which recordings notice each rule of an older kubelet (about 10 minutes).
+mutants-releases: $(STAMP)
+	$(BIN)/python -m mutation.release_rules
 
 # Needs uv; the file names no index, so that it works with any.
 lock:

@@ -16,6 +16,7 @@ from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.moment import SECOND
 from mooring.core.pod import Pod
+from mooring.core.release import Release
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.fields import Report, as_mapping, ignore, inside, list_at, mapping_at, name_at, text_at, texts_at
 from mooring.manifest.kubelet_config import kubelet_config
@@ -99,17 +100,25 @@ def load_scenarios(path: str | os.PathLike[str], *, report: Report = ignore) -> 
         yield found
 
 
-def scenario(content: Mapping[str, Any], *, source: str, report: Report = ignore) -> Scenario:
+def scenario(
+    content: Mapping[str, Any], *, source: str, report: Report = ignore, release: Release | None = None
+) -> Scenario:
     """Return the scenario that an object describes.
 
     Pods get the defaults that the recordings' pods had, those that the kubelet itself applies: pod-level resources
     are not completed.
 
+    Args:
+        content: the object.
+        source: where it comes from, for messages.
+        report: receives what was odd.
+        release: decides in place of the one that the scenario names.
+
     Raises:
         InputError: it is not valid.
     """
     try:
-        mooring = _mooring(content, source)
+        mooring = _mooring(content, source, release)
         kubelet = _kubelet(content, source, report, mooring)
         gates = _gates(kubelet, mooring)
         return Scenario(
@@ -136,11 +145,13 @@ def _kubelet(content: Mapping[str, Any], source: str, report: Report, mooring: M
         raise inside(error, "kubelet") if error.field != "kubelet" else error from None
 
 
-def _mooring(content: Mapping[str, Any], source: str) -> MooringConfig:
+def _mooring(content: Mapping[str, Any], source: str, release: Release | None) -> MooringConfig:
     try:
         mooring = mooring_config(mapping_at(content, "mooring"), source=source)
     except InputError as error:
         raise inside(error, "mooring") from None
+    if release is not None:
+        return replace(mooring, release=release)
     version = text_at(content, "release")
     try:
         return replace(mooring, release=release_of(version)) if version else mooring

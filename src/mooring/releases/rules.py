@@ -66,8 +66,8 @@ RULES = (
     ReleaseRule(
         "distribute-claims-full-share",
         until="1.36",
-        says="every node of the chosen combination is asked for the full share, a failure is ignored, and the CPUs "
-        "missing are taken afterwards",
+        says="every node of the chosen combination is asked for the full share; where one has less, it gives nothing, "
+        "and the CPUs that are missing are an accounting error",
         instead="the share is capped to the poorest node of the combination",
         source="cpumanager, distribute; spec: releases.md section 5, rule 3",
         options=("distribute-cpus-across-numa",),
