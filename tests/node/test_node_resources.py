@@ -13,13 +13,14 @@ from mooring.core.pod import Container, ContainerKind, Pod, PodResources
 from mooring.core.quantity import Quantity
 from mooring.node.reservation import Reservation, reserve
 from mooring.node.resources import allocatable, check_fit, pod_requests
+from mooring.node.settings import topology_of
 
 INIT, SIDECAR = ContainerKind.INIT, ContainerKind.SIDECAR
 
 
 def reservation(**kube_reserved: str) -> Reservation:
     info = machine(hugepages=(HugePages(2048, 512),))
-    found = reserve(KubeletConfig(kube_reserved=kube_reserved, eviction_hard={}), info)
+    found = reserve(KubeletConfig(kube_reserved=kube_reserved, eviction_hard={}), info, topology_of(info))
     assert isinstance(found, Reservation)
     return found
 

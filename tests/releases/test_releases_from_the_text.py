@@ -1,0 +1,50 @@
+"""Rules of older kubelets that no recording separates: tests from the text of releases.md."""
+
+from __future__ import annotations
+
+import pytest
+
+from mooring.core.decision import Endless
+from mooring.core.release import Release
+from mooring.core.topology import CPUPlace, Topology, build_topology
+from mooring.cpumanager.options import TakeError, TakeRules
+from mooring.cpumanager.take import take
+from mooring.manifest.defaults import PodGates
+from mooring.manifest.pods import pod_from_object
+from mooring.releases.catalog import RELEASES
+
+
+def of_all_releases_until(name: str) -> list[Release]:
+    return [release for release in RELEASES.values() if release.name <= name]
+
+
+def uneven_machine() -> Topology:
+    """Socket 0 has 4 NUMA nodes of 3 CPUs, socket 1 has 12 of 1 CPU."""
+    nodes = [node for node in range(4) for _ in range(3)] + list(range(4, 16))
+    places = {cpu: CPUPlace(node, int(node >= 4), cpu, node) for cpu, node in enumerate(nodes)}
+    return build_topology(places, num_cpus=24, num_cores=24, num_sockets=2, num_numa_nodes=16, num_uncores=16)
+
+
+@pytest.mark.parametrize("release", of_all_releases_until("1.36"), ids=str)
+def test_a_node_that_cannot_give_the_full_share_gives_nothing(release: Release) -> None:
+    """Rule distribute-claims-full-share.
+
+    Nodes 0 to 3 are the best for 8 CPUs, and defect saved-combo puts node 4 with its single CPU in the place of node 3.
+    """
+    machine = uneven_machine()
+    taken = take(machine, machine.all_cpus, 8, TakeRules(distribute=True, older=release.rules))
+    assert taken == TakeError("accounting error, not enough CPUs allocated, remaining: 2")
+
+
+def test_the_newest_release_takes_no_more_than_the_poorest_node_can_give_and_does_not_end() -> None:
+    machine = uneven_machine()
+    assert take(machine, machine.all_cpus, 8, TakeRules(distribute=True)) == Endless("claim-loop")
+
+
+@pytest.mark.parametrize("release", RELEASES.values(), ids=str)
+def test_resources_of_a_pod_are_dropped_where_the_field_is_unknown(release: Release) -> None:
+    """Rule pod-resources-unknown."""
+    spec = {"containers": [{"name": "c"}], "resources": {"requests": {"cpu": "2"}}}
+    pod = {"metadata": {"name": "p"}, "spec": spec}
+    found = pod_from_object(pod, source="test", gates=PodGates.of({}, release=release))
+    assert (found.resources is None) == (release.name == "1.31")
