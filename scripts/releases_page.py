@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from mooring.core.gates import MANAGER_GATES, Gate
+from mooring.core.release import NEWEST
 from mooring.releases.catalog import RELEASES
 from mooring.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE
 from mooring.releases.gates import known_gates
@@ -89,8 +90,11 @@ def fields_table() -> list[str]:
 
 
 def patches_line() -> list[str]:
-    """Return which patch releases were read and recorded."""
-    return [f"Read and recorded: {', '.join(str(release) for release in RELEASES.values())}."]
+    """Return which patch releases were read and recorded, and which one decides."""
+    return [
+        f"Mooring decides as {NEWEST} unless a release is named.",
+        f"Read and recorded: {', '.join(str(release) for release in RELEASES.values())}.",
+    ]
 
 
 def _by_release(names: Iterable[str], cell: Callable[[str, str], str]) -> list[str]:
