@@ -25,6 +25,8 @@ from mooring.releases.rules import RELEASE_NAMES
 from mooring.releases.state_files import state_file_rules
 
 OLD = ("1.31", "1.32", "1.33", "1.34", "1.35")
+SPECIFIED = (*OLD, "1.36", "1.37")
+"""The releases of releases.md section 4."""
 POOL = CPUMask(0b1111_0000)
 HELD = {"u1": {"app": CPUMask(0b0011)}, "u2": {"app": CPUMask(0b0100), "log": CPUMask(0b1000)}}
 STATE = CPUState("static", POOL, HELD, {"u3": CPUMask(0)})
@@ -92,7 +94,7 @@ def test_a_release_reads_the_memory_file_that_it_writes(state: MemoryState, rele
     assert memory_load.canonical_memory_state(text, pod_level=pod_level, release=release) in (kept, None)
 
 
-@pytest.mark.parametrize("release", RELEASE_NAMES)
+@pytest.mark.parametrize("release", SPECIFIED)
 def test_a_first_file_has_the_format_that_the_release_writes(release: str) -> None:
     found = load_cpu_state(None, policy="static", pod_level=False, baselines=False, release=release)
     assert found == Created(initial_cpu_text("static", release))
@@ -101,7 +103,7 @@ def test_a_first_file_has_the_format_that_the_release_writes(release: str) -> No
     assert memory == Created(initial_memory_text("Static", release))
 
 
-@pytest.mark.parametrize("release", RELEASE_NAMES)
+@pytest.mark.parametrize("release", SPECIFIED)
 def test_every_release_reads_the_newest_files_but_entries_of_pods_are_lost_before(release: str) -> None:
     newest = cpu_state_text(STATE, pod_level=True, baselines=False)
     assert read(release, newest, pod_level=release >= "1.36") == replace(
@@ -112,12 +114,12 @@ def test_every_release_reads_the_newest_files_but_entries_of_pods_are_lost_befor
     assert found == MemoryState("Static", {}, {}, {"u3": ()} if release == "1.37" else {})
 
 
-@pytest.mark.parametrize("release", RELEASE_NAMES[:-1])
+@pytest.mark.parametrize("release", (*OLD, "1.36"))
 def test_entries_by_container_id_are_migrated_up_to_1_36(release: str) -> None:
     assert read(release, v1()) == replace(STATE, pods={})
 
 
-@pytest.mark.parametrize("release", RELEASE_NAMES[:-1])
+@pytest.mark.parametrize("release", (*OLD, "1.36"))
 def test_a_container_that_the_runtime_does_not_know_stops_the_migration(release: str) -> None:
     text = v1(a="0-1", gone="2")
     before = "error migrating v1 checkpoint state to v2 checkpoint state"
@@ -130,7 +132,7 @@ def test_the_newest_release_cannot_read_entries_by_container_id() -> None:
     assert refusal("1.37", v1()) == f"json: cannot unmarshal string into Go struct field {field}"
 
 
-@pytest.mark.parametrize(("release", "pod_level"), [*((name, False) for name in RELEASE_NAMES), ("1.36", True)])
+@pytest.mark.parametrize(("release", "pod_level"), [*((name, False) for name in SPECIFIED), ("1.36", True)])
 def test_a_damaged_file_is_refused_in_the_words_of_the_last_attempt(release: str, pod_level: bool) -> None:
     wrong = json.dumps({"policyName": "static", "defaultCpuSet": "0", "entries": {"u": {"c": "1"}}, "checksum": 1})
     v1_words = "json: cannot unmarshal object into Go struct field CPUManagerCheckpointV1.entries of type string"
@@ -138,7 +140,7 @@ def test_a_damaged_file_is_refused_in_the_words_of_the_last_attempt(release: str
     assert refusal(release, wrong, pod_level=pod_level) == expected
 
 
-@pytest.mark.parametrize("release", RELEASE_NAMES)
+@pytest.mark.parametrize("release", SPECIFIED)
 def test_the_structure_in_messages_has_the_name_that_it_has_in_the_release(release: str) -> None:
     name = "CPUManagerCheckpointV1" if release == "1.36" else "CPUManagerCheckpoint"
     name = "CPUManagerCheckpointV2" if release == "1.37" else name
@@ -149,7 +151,7 @@ def test_the_structure_in_messages_has_the_name_that_it_has_in_the_release(relea
     assert memory_refusal(release, text).endswith(f"array into Go struct field {memory}.policyName of type string")
 
 
-@pytest.mark.parametrize("release", RELEASE_NAMES)
+@pytest.mark.parametrize("release", SPECIFIED)
 def test_checksum_0_is_accepted_but_for_memory_up_to_1_35(release: str) -> None:
     cpu = '{"policyName":"static","defaultCpuSet":"4-7","checksum":0}'
     assert read(release, cpu) == CPUState("static", POOL, {})
@@ -173,7 +175,7 @@ def test_a_checksum_under_the_structures_own_name_counts_since_1_36_without_pod_
     text = with_checksum(members, "CPUManagerCheckpointV2")
     accepted = {
         (release, pod_level)
-        for release in RELEASE_NAMES
+        for release in SPECIFIED
         for pod_level in (False, True)
         if isinstance(read(release, text, pod_level=pod_level), CPUState)
     }
@@ -184,14 +186,14 @@ def test_a_memory_checksum_under_the_structures_own_name_counts_in_1_36_without_
     text = with_checksum({"policyName": "Static", "machineState": {}, "entries": {}}, "MemoryManagerCheckpointV1")
     accepted = {
         (release, pod_level)
-        for release in RELEASE_NAMES
+        for release in SPECIFIED
         for pod_level in (False, True)
         if isinstance(load_memory_state(text, policy="Static", pod_level=pod_level, release=release), MemoryState)
     }
     assert accepted == {("1.36", False)}
 
 
-@pytest.mark.parametrize("release", RELEASE_NAMES)
+@pytest.mark.parametrize("release", SPECIFIED)
 def test_the_shared_pool_is_called_cpu_set_before_it_was_called_CPU_set(release: str) -> None:  # noqa: N802
     text = with_checksum({"policyName": "static", "defaultCpuSet": "x"})
     noun = "CPU set" if release == "1.37" else "cpu set"
@@ -211,14 +213,14 @@ def test_a_file_with_entries_of_pods_is_read_where_its_format_is_known(release: 
 def test_damage_of_one_part_of_a_newest_file_counts_where_that_part_is_read(part: str) -> None:
     whole = json.loads(cpu_state_text(STATE, pod_level=False, baselines=False))
     text = json.dumps({**whole, part: whole[part] ^ 1})
-    refused = {release for release in RELEASE_NAMES if isinstance(read(release, text), LoadRefusal)}
-    assert refused == ({"1.37"} if part == "dataChecksum" else set(RELEASE_NAMES) - {"1.37"})
+    refused = {release for release in SPECIFIED if isinstance(read(release, text), LoadRefusal)}
+    assert refused == ({"1.37"} if part == "dataChecksum" else set(SPECIFIED) - {"1.37"})
 
 
 def test_formats_are_written_as_the_specification_lists_them() -> None:
     rules = {
         (release, pod_level): state_file_rules(release, pod_level=pod_level)
-        for release in RELEASE_NAMES
+        for release in SPECIFIED
         for pod_level in (False, True)
     }
     written = {kind: (one.cpu.written, one.memory.written) for kind, one in rules.items()}

@@ -42,13 +42,14 @@ def refusal(release: str, **fields: object) -> tuple[str, str]:
 
 @pytest.mark.parametrize("name", CPU_GROUPS)
 def test_groups_of_cpu_manager_options_are_those_of_the_specification(name: str) -> None:
-    assert [cpu_option_groups(release).get(name, "-") for release in RELEASE_NAMES] == CPU_GROUPS[name].split()
+    groups = CPU_GROUPS[name].split()
+    assert [cpu_option_groups(release).get(name, "-") for release in RELEASE_NAMES[: len(groups)]] == groups
 
 
 @pytest.mark.parametrize("name", TOPOLOGY_GROUPS)
 def test_groups_of_topology_manager_options_are_those_of_the_specification(name: str) -> None:
-    found = [topology_option_groups(release).get(name, "-") for release in RELEASE_NAMES]
-    assert found == TOPOLOGY_GROUPS[name].split()
+    groups = TOPOLOGY_GROUPS[name].split()
+    assert [topology_option_groups(release).get(name, "-") for release in RELEASE_NAMES[: len(groups)]] == groups
 
 
 def test_the_managers_own_tables_are_those_of_the_newest_release() -> None:
