@@ -114,12 +114,12 @@ def test_every_release_reads_the_newest_files_but_entries_of_pods_are_lost_befor
     assert found == MemoryState("Static", {}, {}, {"u3": ()} if release == "1.37" else {})
 
 
-@pytest.mark.parametrize("release", (*OLD, "1.36"))
+@pytest.mark.parametrize("release", [*OLD, "1.36"])
 def test_entries_by_container_id_are_migrated_up_to_1_36(release: str) -> None:
     assert read(release, v1()) == replace(STATE, pods={})
 
 
-@pytest.mark.parametrize("release", (*OLD, "1.36"))
+@pytest.mark.parametrize("release", [*OLD, "1.36"])
 def test_a_container_that_the_runtime_does_not_know_stops_the_migration(release: str) -> None:
     text = v1(a="0-1", gone="2")
     before = "error migrating v1 checkpoint state to v2 checkpoint state"

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 
+from mooring import KUBELET_VERSION
 from mooring.core.errors import InputError
 from mooring.core.release import NEWEST, ReleaseRules
 from mooring.releases.catalog import RELEASES, TAGS, release_of
@@ -15,6 +16,7 @@ from mooring.releases.rules import RELEASE_NAMES, RULES
 def test_the_newest_release_follows_no_rule_of_an_older_one() -> None:
     assert RELEASES[NEWEST.name] == NEWEST
     assert not NEWEST.rules.names()
+    assert NEWEST.tag == KUBELET_VERSION
 
 
 def test_every_field_of_the_rules_has_one_entry_in_the_table_and_some_release_follows_it() -> None:
@@ -35,7 +37,13 @@ def test_a_recorded_tag_names_its_release(tag: str) -> None:
 
 @pytest.mark.parametrize(
     ("version", "name"),
-    [("v1.34", "1.34"), ("1.33.5", "1.33"), ("v1.31.9-eks-1-2", "1.31"), ("v1.33.3+k3s1", "1.33"), ("1.40", "1.37")],
+    [
+        ("v1.34", "1.34"),
+        ("1.33.5", "1.33"),
+        ("v1.31.9-eks-1-2", "1.31"),
+        ("v1.33.3+k3s1", "1.33"),
+        ("1.99", NEWEST.name),
+    ],
 )
 def test_versions_in_the_forms_that_nodes_report(version: str, name: str) -> None:
     assert release_of(version).name == name
