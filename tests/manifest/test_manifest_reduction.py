@@ -171,3 +171,12 @@ def test_a_drop_in_merges_maps_and_replaces_lists() -> None:
         "reservedMemory": [2],
         "maxPods": 1,
     }
+
+
+def test_pods_that_are_bound_to_another_node_are_left_out() -> None:
+    def pod(name: str, node: str) -> dict[str, Any]:
+        return {"kind": "Pod", "metadata": {"name": name}, "spec": {"nodeName": node, "containers": [{"name": "c"}]}}
+
+    pods = {"kind": "List", "items": [pod("here", "n1"), pod("elsewhere", "n2"), pod("unbound", "")]}
+    assert [one["metadata"]["name"] for one in reduced_pods([pods], "n1")] == ["here", "unbound"]
+    assert len(reduced_pods([pods])) == 3

@@ -20,6 +20,7 @@ from mooring.manifest.configuration import NodeConfiguration
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.fields import Document
 from mooring.manifest.kubelet_flags import KubeletFlags
+from mooring.manifest.pod_files import ActivePods
 from mooring.planner.nodearchive.collect import ClusterAnswers, CollectRequest, collect
 from mooring.planner.nodearchive.reader import NodeArchive, about_of, open_node
 from mooring.planner.nodearchive.releases import release_findings
@@ -61,7 +62,7 @@ def test_what_is_collected_can_be_read(tmp_path: Path) -> None:
     configuration = node.configuration()
     assert configuration is not None
     assert configuration.kubelet.cpu_manager_policy == "static"
-    assert [pod.uid for pod in node.pods(PodGates())] == ["u"]
+    assert [pod.uid for pod in node.pods(PodGates()).running] == ["u"]
     assert (node.state().cpu, node.state().memory) == ("{}", None)
     assert (node.about.node, node.about.kubelet) == ("n", "v1.36.3")
     assert node.machine().info.num_cores == 2
@@ -171,7 +172,7 @@ def test_links_out_of_an_archive_lead_nowhere(tmp_path: Path, target: str) -> No
     links = dict.fromkeys(("pods.json", "kubelet/cpu_manager_state", "mooring/devices.json"), target)
     file.write_bytes(archive_bytes("mooring-node", files, links))
     node = open_node(str(file))
-    assert (node.pods(PodGates()), node.state().cpu) == ([], None)
+    assert (node.pods(PodGates()), node.state().cpu) == (ActivePods(), None)
 
 
 def test_an_archive_without_a_machine_says_so(tmp_path: Path) -> None:

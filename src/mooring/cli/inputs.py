@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
     from mooring.core.machine import Machine
     from mooring.core.pod import Pod
     from mooring.manifest.configuration import NodeConfiguration
+    from mooring.manifest.fields import Report
     from mooring.planner.nodearchive.reader import NodeArchive
     from mooring.planner.plan import Plan
 
 STANDARD_INPUT = "-"
+_MOST_NODES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class NodeOptions:
     """CPUs that go offline when the running pods are back."""
     strict: bool = False
     """Whether unknown fields are refused."""
+    node_name: str = ""
+    """Name of the node whose pods are taken of those that are active."""
 
     @property
     def describes_node(self) -> bool:
@@ -84,10 +89,7 @@ def question_of(options: NodeOptions) -> question.Question:
     if archive:
         noticed += archive.findings(configuration, _replaced(options))
     gates = defaults.PodGates.of_node(configuration.kubelet, configuration.mooring)
-    if archive and not options.active:
-        active = archive.pods(gates, noticed.append)
-    else:
-        active = pod_files.load_pods(options.active, gates=gates, report=noticed.append)
+    active = _active(options, archive, gates, noticed.append)
     pods = pod_files.load_pods(options.manifests, gates=gates, report=noticed.append)
     if options.manifests and not pods:
         raise InputError(
@@ -97,17 +99,52 @@ def question_of(options: NodeOptions) -> question.Question:
         )
     if options.strict:
         check_strict(noticed)
-    _check_distinct(active, pods, "in the node archive" if archive and not options.active else "given with --active")
+    known = (*active.running, *active.bound, *active.pending)
+    _check_distinct(known, pods, "in the node archive" if archive and not options.active else "given with --active")
     return question.Question(
         machine,
         configuration.kubelet,
         configuration.mooring,
-        tuple(pods),
-        tuple(active),
+        (*active.bound, *pods, *active.pending),
+        active.running,
         state,
         node_devices.offered_devices(configuration.devices, machine.pci),
         tuple(noticed),
         offline=steps.cpu_list(options.offline, "--offline") if options.offline else CPUSet(),
+    )
+
+
+def _active(
+    options: NodeOptions, archive: NodeArchive | None, gates: defaults.PodGates, report: Report
+) -> pod_files.ActivePods:
+    if archive and not options.active:
+        return archive.pods(gates, report)
+    documents = [one for source in options.active for one in manifest_documents.load_documents(source)]
+
+    def choose(bound: frozenset[str]) -> str:
+        return _node_name(options, archive, bound)
+
+    return pod_files.active_pods(documents, choose=choose, gates=gates, report=report)
+
+
+def _node_name(options: NodeOptions, archive: NodeArchive | None, bound: frozenset[str]) -> str:
+    """Return the name of the node whose pods are taken.
+
+    Raises:
+        InputError: the pods are bound to several nodes, and none of them is known to be meant.
+    """
+    known = options.node_name or ("" if archive is None or archive.about.anonymous else archive.about.node)
+    if known or len(bound) < 2:
+        return known or next(iter(bound), "")
+    if not options.machine and not archive and (here := socket.gethostname().lower()) in bound:
+        return here
+    names = sorted(bound)
+    more = f" and {len(names) - _MOST_NODES} more" if len(names) > _MOST_NODES else ""
+    raise InputError(
+        f"the pods are bound to {len(names)} nodes ({', '.join(names[:_MOST_NODES])}{more})",
+        source=", ".join(options.active),
+        field="--active",
+        remedy="choose one with --node-name",
     )
 
 

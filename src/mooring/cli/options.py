@@ -124,9 +124,19 @@ strict = click.option(
 )
 
 
+name_of_node = click.option(
+    "--node-name",
+    "node_name",
+    default="",
+    metavar="NAME",
+    help="Which node's pods to take of --active. Default: the archive's node, the only node that pods are bound to, or "
+    "this computer's name.",
+)
+
+
 def described_node(function: _Function) -> _Function:
     """Add everything that describes a node."""
-    for option in (strict, node, active, state, config, machine):
+    for option in (strict, name_of_node, node, active, state, config, machine):
         function = option(function)
     return function
 

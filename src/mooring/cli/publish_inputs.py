@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ with lazily():
     from mooring.cli import inputs
     from mooring.discovery import loader
     from mooring.manifest import configuration as node_configuration
+    from mooring.planner import plan as planning
     from mooring.publisher import facts_document as facts_documents
     from mooring.publisher import kubelet_source as kubelet_sources
     from mooring.publisher import naming, objects
@@ -64,7 +65,10 @@ def described_node(asked: Asked) -> Plan:
     Raises:
         InputError: something cannot be read or understood.
     """
-    return inputs.plan_of(inputs.NodeOptions((), asked.machine, asked.config, asked.state, asked.active, asked.node))
+    options = inputs.NodeOptions(
+        (), asked.machine, asked.config, asked.state, asked.active, asked.node, node_name=asked.node_name
+    )
+    return planning.make_plan(replace(inputs.question_of(options), pods=()))
 
 
 def kubelet_source(asked: Asked) -> tuple[Source, Callable[[], object]]:

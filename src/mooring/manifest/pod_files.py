@@ -7,7 +7,8 @@ that, but stable names let two plans be compared. A DaemonSet gives the one pod 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
@@ -35,6 +36,7 @@ from mooring.manifest.validation import LABEL, SUBDOMAIN, check_containers_fit, 
 
 MOST_PODS = 100_000
 """Pods that the files of one run may describe together; a node runs a few hundred."""
+OTHER_PODS = "MOOR-513"
 FINISHED = ("Succeeded", "Failed")
 """Phases in which a pod holds nothing any more."""
 
@@ -65,30 +67,116 @@ def pods_of(documents: Iterable[Document], *, gates: PodGates = DEFAULT_GATES, r
     Raises:
         InputError: a pod is not valid, or two pods have the same uid.
     """
-    pods: dict[str, Pod] = {}
+    return [pod for pod, _ in _described_pods(documents, "", gates, report)]
+
+
+@dataclass(frozen=True, slots=True)
+class ActivePods:
+    """The pods that a cluster lists, as one node has them."""
+
+    running: tuple[Pod, ...] = ()
+    bound: tuple[Pod, ...] = ()
+    """Bound to the node; its kubelet has not admitted them yet."""
+    pending: tuple[Pod, ...] = ()
+    """Bound to no node."""
+
+
+def active_pods(
+    documents: Sequence[Document],
+    *,
+    choose: Callable[[frozenset[str]], str],
+    gates: PodGates = DEFAULT_GATES,
+    report: Report = ignore,
+) -> ActivePods:
+    """Return the pods of a node that documents list, for example all pods of a cluster as kubectl prints them.
+
+    Pods that are bound to another node are left out and counted in one finding. A pod with the phase ``Pending`` and
+    without ``status.startTime`` is not running yet: the kubelet sets both when it admits the pod.
+
+    Args:
+        documents: of ``--active``.
+        choose: returns the name of the node, given the names that pods are bound to; empty for any.
+        gates: the feature gates under which the pods were created.
+        report: receives what was left out.
+
+    Raises:
+        InputError: a pod is not valid, or two pods have the same uid.
+    """
+    bound = [name for document in documents for name in _node_names(document)]
+    node = choose(frozenset(bound))
+    pods = _described_pods(documents, node, gates, report)
+    found = ActivePods(
+        tuple(pod for pod, content in pods if not _is_pending(content)),
+        tuple(pod for pod, content in pods if _is_pending(content) and _node_of(content)),
+        tuple(pod for pod, content in pods if _is_pending(content) and not _node_of(content)),
+    )
+    elsewhere = sum(name != node for name in bound) if node else 0
+    asked = len(found.bound) + len(found.pending)
+    if elsewhere or asked:
+        report(_standing_finding(node, elsewhere, asked))
+    return found
+
+
+def _standing_finding(node: str, elsewhere: int, asked: int) -> Finding:
+    parts = []
+    if elsewhere:
+        parts.append(f"{elsewhere} {'pod is' if elsewhere == 1 else 'pods are'} bound to other nodes and left out")
+    if asked:
+        parts.append(f"{asked} {'pod is' if asked == 1 else 'pods are'} pending and not counted as running")
+    return Finding("warning", f"node {node}" if node else "active pods", "; ".join(parts), OTHER_PODS)
+
+
+def _node_names(document: Document) -> list[str]:
+    names: list[str] = []
+    # What is wrong with the document is reported where its pods are read.
+    with suppress(InputError):
+        names.extend(_node_of(found.content) for found in pod_objects(document.content) if isinstance(found, PodObject))
+    return [name for name in names if name]
+
+
+def _node_of(content: Mapping[str, Any]) -> str:
+    spec = content.get("spec")
+    name = spec.get("nodeName") if isinstance(spec, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _is_pending(content: Mapping[str, Any]) -> bool:
+    status = content.get("status")
+    return isinstance(status, dict) and status.get("phase") == "Pending" and not status.get("startTime")
+
+
+def _described_pods(
+    documents: Iterable[Document], node: str, gates: PodGates, report: Report
+) -> list[tuple[Pod, Mapping[str, Any]]]:
+    """Return pods, each with the object that it is read from; without those that are bound to another node."""
+    pods: dict[str, tuple[Pod, Mapping[str, Any]]] = {}
     places: dict[str, str] = {}
     for document in documents:
-        for pod, place in _pods_of(document, gates, report):
+        for pod, content, place in _pods_of(document, node, gates, report):
             if pod.uid in pods:
                 raise _twice(pod, places[pod.uid], place)
             if len(pods) == MOST_PODS:
                 raise InputError(f"more than {MOST_PODS} pods", source=place, remedy="lower the replicas")
-            pods[pod.uid] = pod
+            pods[pod.uid] = pod, content
             places[pod.uid] = place
     return list(pods.values())
 
 
-def _pods_of(document: Document, gates: PodGates, report: Report) -> Iterator[tuple[Pod, str]]:
+def _pods_of(
+    document: Document, node: str, gates: PodGates, report: Report
+) -> Iterator[tuple[Pod, Mapping[str, Any], str]]:
     objects = []
     try:
         for found in pod_objects(document.content):
             if isinstance(found, OtherObject):
                 report(_skipped(document, found))
                 continue
+            if node and _node_of(found.content) not in ("", node):
+                continue
             objects.append(found)
             place = f"{document.source}: {found.field}" if found.field else document.source
             for pod in _pods(found, document.source, gates, report):
-                yield pod, place
+                yield pod, found.content, place
     except InputError as error:
         # What is missing may stand there under a misspelt name.
         for one in _unknown(objects):

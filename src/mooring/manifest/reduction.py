@@ -56,15 +56,28 @@ def reduced_configuration(content: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def reduced_pods(documents: Iterable[object]) -> list[dict[str, Any]]:
+def reduced_pods(documents: Iterable[object], node: str = "") -> list[dict[str, Any]]:
     """Return the pods of documents in the order in which they were started, each with what decides about it.
+
+    Args:
+        documents: with pods.
+        node: pods that are bound to another node are left out; empty to keep all.
 
     Raises:
         InputError: something in a document is no object of Kubernetes.
     """
     found = (pod for document in documents for pod in pod_objects(document))
-    pods = [_reduced_pod(pod.content) for pod in found if isinstance(pod, PodObject) and pod.replicas is None]
+    pods = [
+        _reduced_pod(pod.content)
+        for pod in found
+        if isinstance(pod, PodObject) and pod.replicas is None and _is_of(pod.content, node)
+    ]
     return sorted(pods, key=_order)
+
+
+def _is_of(content: Mapping[str, Any], node: str) -> bool:
+    bound = _mapping(content, "spec").get("nodeName")
+    return not node or not bound or bound == node
 
 
 def anonymous_pods(pods: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -90,6 +90,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @options.active
 @options.node
 @options.strict
+@options.name_of_node
 @click.option(
     "--by", "by", type=click.Choice(MEASURES), default="admitted", show_default=True, help="Measure to rank by first."
 )
@@ -117,6 +118,7 @@ def command(
     state: str,
     active: tuple[str, ...],
     node: str,
+    node_name: str,
     by: str,
     top: int,
     jobs: int,
@@ -138,7 +140,16 @@ def command(
         config, alternatives = alternatives[:1], alternatives[1:]
     compared = compare_inputs.read_compared(
         compare_inputs.CompareOptions(
-            NodeOptions(manifests, machines[0] if machines else "", config, state, active, node, strict=strict),
+            NodeOptions(
+                manifests,
+                machines[0] if machines else "",
+                config,
+                state,
+                active,
+                node,
+                strict=strict,
+                node_name=node_name,
+            ),
             machines,
             alternatives,
             trace,

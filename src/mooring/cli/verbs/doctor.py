@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ Examples:
 @options.active
 @options.node
 @options.strict
+@options.name_of_node
 @click.option("--write", is_flag=True, help="Write the repair, and keep a copy of every file that is replaced.")
 @click.option(
     "--for",
@@ -64,6 +66,7 @@ def command(
     active: tuple[str, ...],
     node: str,
     release: str,
+    node_name: str,
     form: str,
     to: str,
     *,
@@ -79,13 +82,13 @@ def command(
     may run on exclusive CPUs.
     """
     check_destination(to)
-    inputs = NodeOptions((), machine, config, state, active, node, strict=strict)
+    inputs = NodeOptions((), machine, config, state, active, node, strict=strict, node_name=node_name)
     if lint:
         if write:
             raise click.UsageError("give either --lint or --write")
         return lint_answer.answer_lint(inputs, form, to)
     _check_place(state, node, write=write)
-    question = question_of(inputs)
+    question = replace(question_of(inputs), pods=())
     diagnosis = diagnosing.diagnose(question, kubelet_releases.RELEASES[release])
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
     findings = [*question.findings, *question.machine.findings]

@@ -179,7 +179,7 @@ def _pods(request: CollectRequest) -> Found:
         if request.cluster.pods is None:
             return Found({}, "", request.cluster.pods_problem)
         documents, origin = [request.cluster.pods], "kubectl"
-    pods: list[dict[str, Any]] = reduced_pods(documents)
+    pods: list[dict[str, Any]] = reduced_pods(documents, request.node)
     if request.anonymous:
         pods = anonymous_pods(pods)
     return Found({PODS: _json_bytes(pod_list(pods))}, origin, "")

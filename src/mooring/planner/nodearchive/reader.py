@@ -9,7 +9,6 @@ from typing import Any, Final
 from mooring.checkpoint.store import SIZE_LIMIT
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
-from mooring.core.pod import Pod
 from mooring.discovery.files import open_tree
 from mooring.discovery.loader import machine_of
 from mooring.discovery.tree import Tree
@@ -20,7 +19,7 @@ from mooring.manifest.configuration import NodeConfiguration, configuration_of
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.documents import documents_in
 from mooring.manifest.fields import Document, Report, ignore
-from mooring.manifest.pod_files import pods_of
+from mooring.manifest.pod_files import ActivePods, active_pods
 from mooring.planner.nodearchive.layout import (
     ABOUT,
     CONFIGURATION_PART,
@@ -80,13 +79,14 @@ class NodeArchive:
         """
         return StateTexts(self._state(CPU_STATE), self._state(MEMORY_STATE))
 
-    def pods(self, gates: PodGates, report: Report = ignore) -> list[Pod]:
-        """Return the pods that ran on the node, in the order in which they were started.
+    def pods(self, gates: PodGates, report: Report = ignore) -> ActivePods:
+        """Return the pods of the node, in the order in which they were started.
 
         Raises:
             InputError: a pod is not valid.
         """
-        return pods_of(self._documents(PODS), gates=gates, report=report)
+        documents = tuple(self._documents(PODS))
+        return active_pods(documents, choose=lambda _: self.about.node, gates=gates, report=report)
 
     def findings(self, configuration: NodeConfiguration, replaced: Collection[str] = ()) -> tuple[Finding, ...]:
         """Return what a reader of answers about this node should know.
