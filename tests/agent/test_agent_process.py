@@ -86,7 +86,7 @@ def test_an_agent_beside_a_kubelet_that_places_cpus_itself_does_not_begin(tmp_pa
     )
     with agent_in(tmp_path, more=f"kubeletConfig: {kubelet}") as (agent, _listening):
         line = agent.refused()
-    assert line.startswith(f"mooring: {kubelet}: cpuManagerPolicy: is static on this node, so that kubelet and agent")
+    assert line.startswith(f"mooring: {kubelet}: cpuManagerPolicy: is static on this node, so kubelet and agent")
     assert not (tmp_path / "state").exists(), "nothing is written before"
 
 

@@ -61,8 +61,8 @@ def test_results_of_this_driver_count() -> None:
         ({"metadata": {"uid": "u", "namespace": "shop", "name": "c"}}, "nothing of cpu.example is allocated"),
         (claim({**result(), "pool": "n2"}), "allocated on n2 and not on n1"),
         (claim(result("numa7")), "device numa7 is not on this node"),
-        (claim(result(consumedCapacity={"dra.cpu/cpu": "500m"})), "no number of CPUs"),
-        (claim(result(), config=[{"opaque": {"driver": DRIVER}}]), "this driver knows none"),
+        (claim(result(consumedCapacity={"dra.cpu/cpu": "500m"})), "which is not a number of CPUs"),
+        (claim(result(), config=[{"opaque": {"driver": DRIVER}}]), "has parameters, which this driver"),
     ],
     ids=["nothing", "elsewhere", "unknown", "half", "parameters"],
 )
