@@ -167,6 +167,8 @@ def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | Created | Loa
 
 
 def _load_memory(settings: Settings, text: str | None) -> MemoryState | Created | LoadRefusal:
+    if not settings.has_memory_manager:
+        return MemoryState(settings.config.memory_manager_policy, {}, {})
     return load_memory_state(
         text,
         policy=settings.config.memory_manager_policy,

@@ -85,6 +85,11 @@ class Settings:
     """The kubelet release that decides."""
 
     @property
+    def has_memory_manager(self) -> bool:
+        """Whether there is a memory manager at all: up to v1.31 its gate can be off (spec: releases.md section 2)."""
+        return self.gates.values.get("MemoryManager", True)
+
+    @property
     def allocatable_cpus(self) -> CPUSet:
         """CPUs that exclusive allocation may ever use; empty with policy ``none``."""
         if self.cpu is None:
@@ -331,7 +336,7 @@ def _memory_policy(
 ) -> MemoryPolicy | str | None:
     """Build the memory manager's policy: the policy, the kubelet's error, or None for policy ``None``."""
     name = config.memory_manager_policy
-    if name == "None" or not gates.values.get("MemoryManager", True):  # the gate can be off up to v1.31 only
+    if name == "None" or not gates.values.get("MemoryManager", True):  # see Settings.has_memory_manager
         return None
     if name == "BestEffort" and not mooring.release.rules.best_effort_memory_policy_unknown:
         return f'policy {quote(name)} is not available for platform "linux"'
