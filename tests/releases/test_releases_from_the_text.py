@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from tests.node.resizable import SIXTEEN, pod, with_pods
 
-from mooring.core.decision import Endless
-from mooring.core.release import Release
+from mooring.core.config import KubeletConfig, MooringConfig
+from mooring.core.decision import Endless, Rejection
+from mooring.core.release import NEWEST, Release
 from mooring.core.topology import CPUPlace, Topology, build_topology
 from mooring.cpumanager.options import TakeError, TakeRules
 from mooring.cpumanager.take import take
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import pod_from_object
+from mooring.node import Node
+from mooring.node.resizing import resize
 from mooring.releases.catalog import RELEASES
 
 
@@ -45,6 +49,56 @@ def test_the_newest_release_takes_no_more_than_the_poorest_node_can_give_and_doe
 def test_resources_of_a_pod_are_dropped_where_the_field_is_unknown(release: Release) -> None:
     """Rule pod-resources-unknown."""
     spec = {"containers": [{"name": "c"}], "resources": {"requests": {"cpu": "2"}}}
-    pod = {"metadata": {"name": "p"}, "spec": spec}
-    found = pod_from_object(pod, source="test", gates=PodGates.of({}, release=release))
+    obj = {"metadata": {"name": "p"}, "spec": spec}
+    found = pod_from_object(obj, source="test", gates=PodGates.of({}, release=release))
     assert (found.resources is None) == (release.name == "1.31")
+
+
+def resizing_node(release: Release, policy: str, **gates: bool) -> Node:
+    """Return a node of a release with a pod of 2 exclusive CPUs."""
+    config = KubeletConfig(
+        cpu_manager_policy="static",
+        topology_manager_policy=policy,
+        reserved_system_cpus="0",
+        feature_gates={"InPlacePodVerticalScaling": True, **gates},
+    )
+    return with_pods(Node.fresh(SIXTEEN, config, MooringConfig(release=release)), pod(2))
+
+
+EXCLUSIVE = {"InPlacePodVerticalScalingExclusiveCPUs": True}
+
+
+@pytest.mark.parametrize("release", of_all_releases_until("1.36")[1:], ids=str)
+def test_up_to_1_36_other_exclusive_cpus_are_an_impossible_hint_for_a_resize(release: Release) -> None:
+    """Rule resize-asks-like-admission."""
+    for policy in ("restricted", "single-numa-node"):
+        node, answer = resize(resizing_node(release, policy, **EXCLUSIVE), pod(4))
+        refused = Rejection("TopologyAffinityError", "Resources cannot be allocated with Topology locality")
+        assert (answer.accepted, answer.reason, answer.rejection) == (False, "Deferred", refused)
+        assert str(node.shared_pool) == "0,3-15"
+    for policy in ("none", "best-effort"):
+        node, answer = resize(resizing_node(release, policy, **EXCLUSIVE), pod(4))
+        assert answer.accepted
+        assert str(node.shared_pool) == "0,3-15"
+
+
+@pytest.mark.parametrize("release", of_all_releases_until("1.36")[1:], ids=str)
+def test_up_to_1_36_a_container_of_the_shared_pool_gets_exclusive_cpus_by_a_resize(release: Release) -> None:
+    before = with_pods(resizing_node(release, "restricted", **EXCLUSIVE), pod("1500m", uid="q"))
+    node, answer = resize(before, pod(2, uid="q"))
+    assert answer.accepted
+    assert str(node.shared_pool) == "0,5-15"
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
+def test_the_newest_release_accepts_a_resize_and_changes_no_cpus(policy: str) -> None:
+    node, answer = resize(resizing_node(NEWEST, policy, **EXCLUSIVE), pod(4))
+    assert answer.accepted
+    assert str(node.shared_pool) == "0,3-15"
+
+
+@pytest.mark.parametrize("release", of_all_releases_until("1.34"), ids=str)
+def test_without_its_gate_nothing_is_resized(release: Release) -> None:
+    node = resizing_node(release, "none", InPlacePodVerticalScaling=False)
+    _, answer = resize(node, pod(4))
+    assert (answer.reason, answer.message) == ("Infeasible", "InPlacePodVerticalScaling is disabled")

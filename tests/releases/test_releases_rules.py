@@ -56,6 +56,7 @@ FROM_THE_TEXT = {
     "memory-reservation-policy-unknown": "test_values_are_refused_since_the_release_that_checks_them",
     "memory-throttling-needs-no-gate": "test_values_are_refused_since_the_release_that_checks_them",
     "pod-resources-unknown": "test_resources_of_a_pod_are_dropped_where_the_field_is_unknown",
+    "resize-asks-like-admission": "test_up_to_1_36_other_exclusive_cpus_are_an_impossible_hint_for_a_resize",
     "run-once-accepted": "test_values_are_refused_since_the_release_that_checks_them",
 }
 """Rules that no recording separates, at the last release that follows them at least: the test from the text."""

@@ -28,6 +28,7 @@ class ReleaseRules:
     empty_memory_request_is_served: bool = False
     empty_pod_resources_decide_qos: bool = False
     reserved_cpu_not_rounded: bool = False
+    resize_asks_like_admission: bool = False
     device_hints_over_all_nodes: bool = False
     pod_level_pods_by_containers_without_gate: bool = False
     status_resources_decide_size: bool = False

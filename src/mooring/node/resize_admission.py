@@ -1,7 +1,8 @@
 """Asking about a pod that is resized: what can never be resized, then hints, merge and new sets in the scope's order.
 
 In v1.37.1 the CPU and memory manager have no opinion about a resize and change nothing; devices are asked as ever.
-With the extension exclusive-resize they answer by the rules of KEP-5554. Nothing is kept of a resize that fails: it
+With the extension exclusive-resize they answer by the rules of KEP-5554. Up to v1.36 they answer as for a new pod
+(rule resize-asks-like-admission; spec: releases.md section 5). Nothing is kept of a resize that fails: it
 works on values of its own. Not modelled: swap and the sizes of memory-backed volumes, which no input of Mooring tells.
 
 Source: kubelet v1.37.1, pkg/kubelet/allocation, topologymanager scope_*.go with operation resize; KEP-1287, KEP-5554;
@@ -10,9 +11,11 @@ spec: resize.md sections 1, 2 and 4.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from mooring.core.decision import Rejection
+from mooring.core.decision import Endless, Rejection
+from mooring.core.errors import KubeletCrashError
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Container, Pod, QoS
@@ -25,7 +28,7 @@ from mooring.extensions.cpu_change import check_feasible as check_cpus
 from mooring.extensions.memory_resize import check_feasible as check_memory
 from mooring.extensions.scale_down import taken_over
 from mooring.memorymanager.static import MemoryRefusal
-from mooring.node.admission import AFFINITY_MESSAGE, TOPOLOGY_AFFINITY_ERROR, UNEXPECTED_ADMISSION_ERROR
+from mooring.node.admission import AFFINITY_MESSAGE, TOPOLOGY_AFFINITY_ERROR, UNEXPECTED_ADMISSION_ERROR, Admission
 from mooring.node.decision import NO_AFFINITY
 from mooring.node.providers import Providers
 from mooring.node.settings import Settings
@@ -33,6 +36,7 @@ from mooring.topologymanager.entries import ResourceHints, merge_entries
 from mooring.topologymanager.hints import Hint
 from mooring.topologymanager.merge import NONE, RESTRICTED, SINGLE_NUMA_NODE, merge
 
+ANY_RESIZE = "InPlacePodVerticalScaling"
 EXCLUSIVE_CPUS = "InPlacePodVerticalScalingExclusiveCPUs"
 EXCLUSIVE_MEMORY = "InPlacePodVerticalScalingExclusiveMemory"
 POD_LEVEL = "InPlacePodLevelResourcesVerticalScaling"
@@ -62,6 +66,8 @@ def check_feasible(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -
         after: the pod with those that it requests.
     """
     gates, guaranteed = settings.gates, before.qos is QoS.GUARANTEED
+    if not gates[ANY_RESIZE]:
+        return Infeasible(f"{ANY_RESIZE} is disabled", "feature_gate_off")
     if before.resources != after.resources and not gates[POD_LEVEL]:
         return Infeasible(f"{POD_LEVEL} is disabled", "plr_feature_gate_off")
     if guaranteed and settings.cpu is not None and not gates[EXCLUSIVE_CPUS] and _changes(before, after, "cpu"):
@@ -109,9 +115,17 @@ class ResizeAdmission:
     observer: Observer | None = None
     stored: dict[str, Hint] = field(default_factory=dict)
     """The merged hints, by container."""
+    active: Mapping[str, Pod] = field(default_factory=dict)
+    """Active pods by uid."""
 
     def run(self) -> Rejection | None:
-        """Decide; None means that the managers agree."""
+        """Decide; None means that the managers agree.
+
+        Raises:
+            KubeletCrashError: the kubelet would not return.
+        """
+        if self.settings.release.rules.resize_asks_like_admission and not self._is_extended:
+            return self._as_admission()
         if self.settings.topology_policy != NONE:
             refused = self._merge_pod() if self.settings.pod_scope else None
             if refused is not None:
@@ -126,6 +140,28 @@ class ResizeAdmission:
             if refused is not None:
                 return refused
         return None
+
+    @property
+    def _is_extended(self) -> bool:
+        cpu, memory = self.settings.cpu, self.settings.memory
+        return (cpu is not None and cpu.resizes) or (memory is not None and memory.resizes)
+
+    def _as_admission(self) -> Rejection | None:
+        admission = Admission(
+            settings=self.settings,
+            pod=self.pod,
+            active={**self.active, self.pod.uid: self.pod},
+            providers=self.providers,
+            stored={},
+            sources_ready=True,
+            observer=None,
+            now=self.now,
+        )
+        verdict = admission.run()
+        if isinstance(verdict, Endless):
+            raise KubeletCrashError(f"the kubelet would not return (defect {verdict.defect})")
+        self.providers, self.stored = admission.providers, admission.stored
+        return verdict
 
     def _merge_pod(self) -> Rejection | None:
         hint = self._merged(self._pod_hints())

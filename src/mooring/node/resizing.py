@@ -61,7 +61,7 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
         return _refused(idle, pod, Rejection(infeasible.detail, infeasible.message), INFEASIBLE, waiting, observer)
     done: list[object] = []
     told = _without_deeds(observer, done)
-    admission = ResizeAdmission(node.settings, before, pod, node.providers, node.moment, told)
+    admission = ResizeAdmission(node.settings, before, pod, node.providers, node.moment, told, active=node.active)
     refused = admission.run()
     if refused is not None:
         return _refused(idle, pod, refused, _reason_of_managers(node), waiting, observer)

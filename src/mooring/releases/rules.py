@@ -95,6 +95,14 @@ RULES = (
         source="kubelet command, reservation; spec: releases.md section 5, rule 6",
     ),
     ReleaseRule(
+        "resize-asks-like-admission",
+        until="1.36",
+        says="a resize asks the managers as the admission of a new pod does, so that exclusive CPUs of another number "
+        "are an impossible hint, and a container without CPUs of its own may get some",
+        instead="the CPU manager and the memory manager have no opinion about a resize and change nothing",
+        source="all managers, operation resize; spec: releases.md section 5, rule 8",
+    ),
+    ReleaseRule(
         "device-hints-over-all-nodes",
         until="1.35",
         says="hints for devices run over all NUMA nodes of the machine",
@@ -157,7 +165,7 @@ RULES = (
     ReleaseRule(
         "smt-text-needs-free-cores",
         until="1.31",
-        says="with no physical CPU left a request that is not a multiple of the core size is refused for its size",
+        says="with no physical CPU left every request is refused as if it were no multiple of the core size",
         instead="it is refused because no physical CPUs are free",
         source="cpumanager, static policy, Allocate; spec: releases.md section 8",
         options=("full-pcpus-only",),
