@@ -70,7 +70,7 @@ def unknown_fields(objects: Iterable[tuple[str, object, str]]) -> tuple[UnknownF
     """Return the fields of objects, and of everything in them, that their types do not have.
 
     Args:
-        objects: type, content, and where the object stands in its document.
+        objects: type, content, and where the object is in its document.
 
     >>> pod = {"spec": {"containers": [{"resource": {}}]}}
     >>> [one.paths for one in unknown_fields([("Pod", pod, "items[1]")])]

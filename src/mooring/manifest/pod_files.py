@@ -276,7 +276,7 @@ class PodObject:
     described: Mapping[str, Any]
     """The whole object that describes it."""
     place: str
-    """Where that object stands in the document; empty for the document itself."""
+    """Where that object is in the document; empty for the document itself."""
     content: Mapping[str, Any]
     """A v1 Pod: the object itself, or one made of the controller's template and name."""
     field: str
