@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from mooring.core.bits import list_text
-from mooring.core.config import KubeletConfig
 from mooring.core.cpuset import CPUSet
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError, KubeletCrashError
@@ -75,8 +74,8 @@ def after_event(
                 return kubelet, EventResult((result,))
             case Remove(uid):
                 return ended(kubelet, uid, observer), EventResult()
-            case Restart(config):
-                return _restarted(kubelet, config, mode, observer)
+            case Restart():
+                return _restarted(kubelet, event, mode, observer)
             case Offline(cpus):
                 kubelet, change = kubelet.offline(cpus.mask, observer)
                 return kubelet, EventResult(cpus=change)
@@ -101,9 +100,9 @@ def ended(kubelet: Kubelet, uid: str, observer: Observer | None = None) -> Kubel
 
 
 def _restarted(
-    kubelet: Kubelet, config: KubeletConfig | None, mode: AdmitMode, observer: Observer | None
+    kubelet: Kubelet, event: Restart, mode: AdmitMode, observer: Observer | None
 ) -> tuple[Kubelet, EventResult]:
-    start = restart_kubelet(kubelet, config)
+    start = restart_kubelet(kubelet, event.kubelet, release=event.release)
     if start.kubelet is None:
         return kubelet, EventResult(refusal=start.refusal)
     after, results = readmit(start.kubelet, kubelet.node.active.values(), mode, observer)

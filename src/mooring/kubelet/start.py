@@ -19,6 +19,7 @@ from mooring.core.machine import Machine
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.moment import Moment
 from mooring.core.observer import Observer
+from mooring.core.release import Release
 from mooring.cpumanager.state import CPUState
 from mooring.devicemanager.state import DeviceState
 from mooring.kubelet.kubelet import Kubelet, StateTexts, cpu_text, memory_text
@@ -101,7 +102,9 @@ def start_understood(
     return Start(kubelet, None, after)
 
 
-def restart_kubelet(kubelet: Kubelet, config: KubeletConfig | None = None, boot: str | None = None) -> Start:
+def restart_kubelet(
+    kubelet: Kubelet, config: KubeletConfig | None = None, boot: str | None = None, release: Release | None = None
+) -> Start:
     """Start a kubelet again on its files, with the same or another configuration; running pods are not admitted yet.
 
     The device manager's allocations survive in its own checkpoint, which is not modelled as a text. What is kept in
@@ -112,8 +115,10 @@ def restart_kubelet(kubelet: Kubelet, config: KubeletConfig | None = None, boot:
         kubelet: before.
         config: the configuration from here on; None leaves it as it was.
         boot: of the machine, when that starts again too; time since boot starts again.
+        release: of the kubelet from here on, on the files of the one before; None leaves it as it was.
     """
-    start = start_kubelet(kubelet.info, config or kubelet.settings.config, kubelet.mooring, kubelet.files)
+    mooring = kubelet.mooring if release is None else replace(kubelet.mooring, release=release)
+    start = start_kubelet(kubelet.info, config or kubelet.settings.config, mooring, kubelet.files)
     if start.kubelet is None:
         return start
     node = kubelet.node

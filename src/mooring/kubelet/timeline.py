@@ -16,6 +16,7 @@ from mooring.core.decision import Rejection
 from mooring.core.moment import SECOND, Moment
 from mooring.core.observer import Observer
 from mooring.core.pod import Pod
+from mooring.core.release import Release
 from mooring.kubelet.kubelet import Kubelet
 from mooring.kubelet.start import Start, restart_kubelet
 from mooring.node.resize import DEFERRED, Resize, Waiting, retry_order
@@ -51,9 +52,11 @@ class Timeline:
         waiting = self.kubelet.node.waiting
         return bool(self.again) or any(one.reason == DEFERRED for one in waiting.values())
 
-    def restarted(self, config: KubeletConfig | None = None, boot: str | None = None) -> Start:
+    def restarted(
+        self, config: KubeletConfig | None = None, boot: str | None = None, release: Release | None = None
+    ) -> Start:
         """Start the kubelet again; running pods are not admitted yet, and none wants other resources."""
-        return restart_kubelet(self.kubelet, config, boot)
+        return restart_kubelet(self.kubelet, config, boot, release)
 
     def wanting(self) -> dict[str, Pod]:
         """Return the pods that want other resources than they have, by uid."""

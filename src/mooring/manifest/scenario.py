@@ -150,11 +150,14 @@ def _mooring(content: Mapping[str, Any], source: str, release: Release | None) -
         mooring = mooring_config(mapping_at(content, "mooring"), source=source)
     except InputError as error:
         raise inside(error, "mooring") from None
-    if release is not None:
-        return replace(mooring, release=release)
+    release = release or _release(content)
+    return mooring if release is None else replace(mooring, release=release)
+
+
+def _release(content: Mapping[str, Any]) -> Release | None:
     version = text_at(content, "release")
     try:
-        return replace(mooring, release=release_of(version)) if version else mooring
+        return release_of(version) if version else None
     except InputError as error:
         raise inside(error, "release") from None
 
@@ -177,8 +180,10 @@ def _steps(
             step = hotplug_step(as_mapping(item), mooring) or _step(item, source, gates, report, mooring)
         except InputError as error:
             raise inside(error, f"steps[{index}]") from None
-        if isinstance(step, Restart) and step.kubelet is not None:
-            gates = _gates(step.kubelet, mooring)
+        if isinstance(step, Restart):
+            kubelet = kubelet if step.kubelet is None else step.kubelet
+            mooring = mooring if step.release is None else replace(mooring, release=step.release)
+            gates = _gates(kubelet, mooring)
         yield step
 
 
@@ -195,8 +200,14 @@ def _step(item: Any, source: str, gates: PodGates, report: Report, mooring: Moor
     if step.get("reboot") is True:
         return Reboot()
     if step.get("restart") is True:
-        return Restart(_kubelet(step, source, report, mooring) if "kubelet" in step else None)
+        return _restart(step, source, report, mooring)
     raise InputError("is not a step", remedy=_STEPS)
+
+
+def _restart(step: Mapping[str, Any], source: str, report: Report, mooring: MooringConfig) -> Restart:
+    release = _release(step)
+    after = mooring if release is None else replace(mooring, release=release)
+    return Restart(_kubelet(step, source, report, after) if "kubelet" in step else None, release)
 
 
 def _resizing(step: Mapping[str, Any]) -> Resizing:

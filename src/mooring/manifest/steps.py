@@ -16,6 +16,7 @@ from mooring.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.core.errors import InputError
 from mooring.core.pod import Container, Pod, PodResources, ResourceList
+from mooring.core.release import Release
 from mooring.manifest.defaults import PodGates, qos_of
 from mooring.manifest.fields import as_mapping, inside, mapping_at, name_at
 from mooring.manifest.quantities import resource_list
@@ -42,6 +43,8 @@ class Restart:
 
     kubelet: KubeletConfig | None = None
     """The configuration from here on; None leaves it as it was."""
+    release: Release | None = None
+    """The kubelet's release from here on; None leaves it as it was."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from mooring.core.config import KubeletConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import InputError, KubeletCrashError, UnsupportedError
 from mooring.core.machineinfo import MachineInfo
@@ -156,10 +155,10 @@ class _ScenarioRun:
             case Advance():
                 return self._advance(timeline, step)
             case Restart():
-                return self._restart(timeline, step.kubelet, None)
+                return self._restart(timeline, step)
             case Reboot():
                 self._boots += 1
-                return self._restart(timeline, None, BOOT.format(self._boots))
+                return self._restart(timeline, Restart(), BOOT.format(self._boots))
 
     def _hotplugged(self, timeline: Timeline, step: Offline | Online) -> dict[str, Any]:
         is_loss = isinstance(step, Offline)
@@ -195,7 +194,7 @@ class _ScenarioRun:
         pod = timeline.kubelet.node.active.get(step.uid)
         if pod is None:
             raise InputError("no such pod runs", field="resize.uid", remedy="admit it first")
-        gates = PodGates.of_node(timeline.kubelet.settings.config, self._scenario.mooring)
+        gates = PodGates.of_node(timeline.kubelet.settings.config, timeline.kubelet.mooring)
         # Amounts that are not named stay what they are in the specification, also where they were not granted.
         wanted = timeline.wanting().get(step.uid, pod)
         try:
@@ -217,9 +216,9 @@ class _ScenarioRun:
         fields: dict[str, Any] = {"sinceBoot": span_text(now.since_boot), "pods": pods, **_start_fields(kubelet)}
         return fields | _retried_fields(answers, now)
 
-    def _restart(self, timeline: Timeline, config: KubeletConfig | None, boot: str | None) -> dict[str, Any]:
+    def _restart(self, timeline: Timeline, step: Restart, boot: str | None = None) -> dict[str, Any]:
         pods, again = timeline.kubelet.node.active.values(), timeline.wanting()
-        start = timeline.restarted(config, boot)
+        start = timeline.restarted(step.kubelet, boot, step.release)
         if start.kubelet is None:
             self._timeline = None
             return {**_refusal_fields(start.refusal), **state_fields(start.files)}
