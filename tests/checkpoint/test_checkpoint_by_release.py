@@ -15,9 +15,12 @@ from mooring.checkpoint.checksum import legacy_checksum
 from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_of, cpu_text_v2, cpu_text_v3, initial_cpu_text
 from mooring.checkpoint.cpu_load import ContainerIDs, load_cpu_state
 from mooring.checkpoint.formats import Created, LoadRefusal
+from mooring.checkpoint.gojson import decode
+from mooring.checkpoint.goscan import parse
+from mooring.checkpoint.gotypes import GoStruct
 from mooring.checkpoint.memory_file import initial_memory_text, memory_state_text, memory_text_of, memory_text_v1
 from mooring.checkpoint.memory_load import load_memory_state
-from mooring.checkpoint.structures import CPU_V1, CPU_V2, MEMORY_V1
+from mooring.checkpoint.structures import CPU_V1, CPU_V2, CPU_V3, MEMORY_V1, MEMORY_V2, fresh
 from mooring.core.bits import CPUMask
 from mooring.cpumanager.state import CPUState
 from mooring.memorymanager.state import MemoryState
@@ -170,27 +173,74 @@ def test_an_empty_file_by_container_id_with_checksum_0_is_one_of_the_oldest_form
     )
 
 
-def test_a_checksum_under_the_structures_own_name_counts_since_1_36_without_pod_level_managers() -> None:
-    members: dict[str, object] = {"policyName": "static", "defaultCpuSet": "4-7", "entries": {"u": {"c": "1"}}}
-    text = with_checksum(members, "CPUManagerCheckpointV2")
-    accepted = {
-        (release, pod_level)
-        for release in SPECIFIED
-        for pod_level in (False, True)
-        if isinstance(read(release, text, pod_level=pod_level), CPUState)
-    }
-    assert accepted == {("1.36", False), ("1.37", False)}
+KINDS = tuple((release, pod_level) for release in SPECIFIED for pod_level in (False, True))
+BY_POD: dict[str, object] = {"policyName": "static", "defaultCpuSet": "4-7", "entries": {"u": {"c": "1"}}}
+WITH_PODS: dict[str, object] = {**BY_POD, "podEntries": {"p": {"cpuSet": "2-3"}}}
+MEMORY: dict[str, object] = {"policyName": "Static", "machineState": {}, "entries": {"u": {}}}
+MEMORY_WITH_PODS: dict[str, object] = {**MEMORY, "podEntries": {"p": {}}}
+WITH_GATE, WITHOUT_GATE = ("1.36", True), ("1.36", False)
+FROM_137 = (("1.37", False), ("1.37", True))
+UP_TO_136 = tuple(kind for kind in KINDS if kind not in FROM_137)
+FROM_136 = (WITHOUT_GATE, WITH_GATE, *FROM_137)
 
 
-def test_a_memory_checksum_under_the_structures_own_name_counts_in_1_36_without_pod_level_managers_only() -> None:
-    text = with_checksum({"policyName": "Static", "machineState": {}, "entries": {}}, "MemoryManagerCheckpointV1")
-    accepted = {
+@pytest.mark.parametrize(
+    ("members", "structure", "name", "accepted"),
+    [
+        ({**BY_POD, "entries": BY_ID}, CPU_V1, "", UP_TO_136),
+        ({**BY_POD, "entries": BY_ID}, CPU_V1, "CPUManagerCheckpoint", UP_TO_136),
+        ({**BY_POD, "entries": BY_ID}, CPU_V1, "CPUManagerCheckpointV1", ()),
+        (BY_POD, CPU_V2, "", KINDS),
+        (BY_POD, CPU_V2, "CPUManagerCheckpoint", KINDS),
+        (BY_POD, CPU_V2, "CPUManagerCheckpointV2", (WITHOUT_GATE, ("1.37", False))),
+        (WITH_PODS, CPU_V3, "CPUManagerCheckpoint", (WITH_GATE, *FROM_137)),
+        (WITH_PODS, CPU_V3, "CPUManagerCheckpointV3", FROM_137),
+        (MEMORY, MEMORY_V1, "", FROM_136),
+        (MEMORY, MEMORY_V1, "MemoryManagerCheckpoint", KINDS),
+        (MEMORY, MEMORY_V1, "MemoryManagerCheckpointV1", (WITHOUT_GATE,)),
+        (MEMORY_WITH_PODS, MEMORY_V2, "MemoryManagerCheckpoint", (WITH_GATE, *FROM_137)),
+        (MEMORY_WITH_PODS, MEMORY_V2, "MemoryManagerCheckpointV2", ()),
+    ],
+)
+def test_checksums_are_accepted_under_the_names_of_the_specification(
+    members: dict[str, object], structure: GoStruct, name: str, accepted: tuple[tuple[str, bool], ...]
+) -> None:
+    """No name stands for checksum 0."""
+    value = decode(parse(json.dumps(members).encode()), structure, fresh(structure)).value
+    checksum = legacy_checksum(structure, value, name) if name else 0
+    text = json.dumps({**members, "checksum": checksum})
+    found = [
         (release, pod_level)
-        for release in SPECIFIED
-        for pod_level in (False, True)
-        if isinstance(load_memory_state(text, policy="Static", pod_level=pod_level, release=release), MemoryState)
-    }
-    assert accepted == {("1.36", False)}
+        for release, pod_level in KINDS
+        if not isinstance(
+            load_memory_state(text, policy="Static", pod_level=pod_level, release=release)
+            if "machineState" in members
+            else read(release, text, pod_level=pod_level),
+            LoadRefusal,
+        )
+    ]
+    assert found == list(accepted)
+
+
+@pytest.mark.parametrize("kind", [WITH_GATE, *FROM_137])
+def test_entries_of_pods_with_checksum_0_are_lost_because_the_file_is_read_as_an_older_one(
+    kind: tuple[str, bool],
+) -> None:
+    release, pod_level = kind
+    found = read(release, json.dumps({**WITH_PODS, "checksum": 0}), pod_level=pod_level)
+    assert found == CPUState("static", POOL, {"u": {"c": CPUMask(0b10)}})
+    memory = json.dumps({**MEMORY_WITH_PODS, "checksum": 0})
+    found = load_memory_state(memory, policy="Static", pod_level=pod_level, release=release)
+    assert found == MemoryState("Static", {}, {"u": {}})
+
+
+def test_baselines_are_kept_since_1_37() -> None:
+    state = CPUState("static", POOL, HELD, baselines=HELD)
+    for release in SPECIFIED:
+        text = cpu_text_of(release, state, pod_level=False, baselines=True)
+        found = load_cpu_state(text, policy="static", pod_level=False, baselines=True, release=release)
+        assert ("baseline" in text) == (release == "1.37")
+        assert found == (state if release == "1.37" else CPUState("static", POOL, HELD))
 
 
 @pytest.mark.parametrize("release", SPECIFIED)
