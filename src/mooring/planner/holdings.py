@@ -20,6 +20,12 @@ from mooring.planner.plan import Plan
 HUGEPAGES = "hugepages-"
 
 
+def pool_lines(plan: Plan) -> list[str]:
+    """Return the line about a shared pool without any CPU; none where it has one."""
+    emptied = plan.emptied_pool
+    return [f"[{emptied.code}] {emptied.subject} {emptied.message}."] if emptied is not None else []
+
+
 def holding_lines(plan: Plan) -> list[str]:
     """Return one line for each device resource and each size of huge pages; empty when the node has neither."""
     if plan.kubelet is None:

@@ -17,7 +17,7 @@ from mooring.node.isolation import Isolation, cpu_isolation
 from mooring.node.node import numa_of_blocks
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
-from mooring.planner.holdings import holding_lines, mixed_containers, mixed_lines, resize_lines
+from mooring.planner.holdings import holding_lines, mixed_containers, mixed_lines, pool_lines, resize_lines
 from mooring.planner.outcome import hotplug_lines
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.render.build import CPUOwner, Pools, build_view
@@ -55,7 +55,13 @@ def plan_view(
         memory=_memory(kubelet),
         rejected=rejected,
         subtitle=policies(kubelet.settings),
-        caption=[*holding_lines(plan), *resize_lines(plan, now), *mixed_lines(plan), *hotplug_lines(kubelet.node)],
+        caption=[
+            *pool_lines(plan),
+            *holding_lines(plan),
+            *resize_lines(plan, now),
+            *mixed_lines(plan),
+            *hotplug_lines(kubelet.node),
+        ],
         also=also,
     )
 

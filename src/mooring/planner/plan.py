@@ -15,6 +15,7 @@ from mooring.core.errors import KubeletCrashError
 from mooring.core.machine import Finding, Machine
 from mooring.core.pod import Pod
 from mooring.cpumanager.policy import available_cpus
+from mooring.explain.reason import POOL_EMPTY
 from mooring.explain.remedies import refusal_code, remedy
 from mooring.kubelet.adoption import held_findings
 from mooring.kubelet.events import Event, Readmit, after_event, check_known, ordered
@@ -28,6 +29,7 @@ from mooring.planner.plan_findings import (
     device_findings,
     order_findings,
     plugin_findings,
+    pool_findings,
     release_finding,
     unasked_finding,
     wrap_findings,
@@ -74,9 +76,15 @@ class Plan:
         return refusal_code(self.refusal) if self.refusal is not None else ""
 
     @property
+    def emptied_pool(self) -> Finding | None:
+        """What is said about a shared pool without any CPU; None where it has one."""
+        return next((finding for finding in self.findings if finding.code == POOL_EMPTY), None)
+
+    @property
     def is_yes(self) -> bool:
-        """Tell whether the kubelet starts and every pod is admitted."""
-        return self.refusal is None and not self.unasked and all(answer.admitted for answer in self.answers)
+        """Tell whether the kubelet starts, every pod is admitted, and it would start again."""
+        admitted = not self.unasked and all(answer.admitted for answer in self.answers)
+        return self.refusal is None and admitted and self.emptied_pool is None
 
 
 def make_plan(question: Question) -> Plan:
@@ -110,6 +118,7 @@ def make_plan(question: Question) -> Plan:
     run = _Run(start.kubelet)
     run.take_all(happening(queue, question.leaving))
     noticed += [*order_findings(failures), *run.findings, *plugin_findings(run.answers)]
+    noticed += pool_findings(start.kubelet, run.answers, run.kubelet)
     unasked = pods_in(queue)[len(run.answers) :]
     if unasked and run.answers:
         noticed.append(unasked_finding(run.answers[-1], unasked))

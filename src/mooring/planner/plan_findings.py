@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.explain.phrases import plural
+from mooring.explain.reason import POOL_EMPTY
+from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.facts import StartLeftToChance
 from mooring.memorymanager.machine import MEMORY, wrapped_nodes
 from mooring.node.settings import Settings
@@ -50,6 +52,31 @@ def wrap_findings(settings: Settings) -> list[Finding]:
             )
         )
     return found
+
+
+def pool_findings(begun: Kubelet, answers: Iterable[Answer], kubelet: Kubelet) -> list[Finding]:
+    """Name the pod that takes the last CPU of the shared pool, where none is left in the end.
+
+    Args:
+        begun: the kubelet before the first answer.
+        answers: in order.
+        kubelet: the kubelet after all.
+    """
+    if kubelet.settings.cpu is None or kubelet.node.shared_pool:
+        return []
+    subject, before = "shared pool", begun.node.shared_pool
+    left = before
+    for answer in answers:
+        if before and not answer.decision.shared_pool:
+            subject, left = f"{answer.pod.namespace}/{answer.pod.name}", before
+        before = answer.decision.shared_pool
+    what = f"takes the last CPUs of the shared pool ({left})" if left else "has no CPU from the start"
+    message = (
+        f"{what}: containers without exclusive CPUs run on the exclusive CPUs of others, and the kubelet does not "
+        "start again on this state (default cpuset cannot be empty); reserve CPUs without strict-cpu-reservation, or "
+        "place fewer pods"
+    )
+    return [Finding("warning", subject, message, POOL_EMPTY)]
 
 
 def order_findings(facts: Iterable[object]) -> list[Finding]:

@@ -18,6 +18,7 @@ from mooring.planner.answering import Answer
 from mooring.planner.capacity.capacity import ADMITTED, EMPTY_REFUSES, NOBODY, Advice, Capacity
 from mooring.planner.capacity.eviction import Evicted, Eviction
 from mooring.planner.capacity.replicas import DESCRIBED
+from mooring.planner.holdings import pool_lines
 from mooring.planner.picture import plan_rows, plan_view, policies
 from mooring.render.tables import placements_table
 from mooring.render.wording import clean
@@ -57,6 +58,9 @@ def _parts(capacity: Capacity, at_least: int, width: int, *, wide: bool) -> Iter
         yield Text("")
         yield _where(capacity, wide=wide)
         yield from [Text(_ORDER, "dim")] if len(capacity.replicas) > 1 else []
+    for line in pool_lines(capacity.after):
+        yield Text("")
+        yield Text(clean(line), "bold red")
     yield from _next(capacity)
     yield from _advice(capacity)
     if capacity.fragmentation:

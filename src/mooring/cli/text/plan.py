@@ -11,7 +11,7 @@ from rich.text import Text
 from mooring.cli.terminal import text_for, width_for
 from mooring.explain.phrases import plural
 from mooring.kubelet.kubelet import Kubelet
-from mooring.planner.holdings import holding_lines, mixed_lines, resize_lines
+from mooring.planner.holdings import holding_lines, mixed_lines, pool_lines, resize_lines
 from mooring.planner.picture import plan_rows, plan_view, policies
 from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.render.tables import numa_table, placements_table
@@ -36,6 +36,7 @@ def _parts(plan: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:
         yield Text("")
         yield Text(_counts(plan))
     yield from (Text(line) for line in _pools(plan.kubelet))
+    yield from (Text(clean(line), "bold red") for line in pool_lines(plan))
     yield from (Text(line) for line in (*holding_lines(plan), *resize_lines(plan), *mixed_lines(plan)))
     yield Text("")
     yield numa_table(view, width)
@@ -77,5 +78,3 @@ def _pools(kubelet: Kubelet) -> Iterator[str]:
         f"Shared pool: {plural(len(pool), 'CPU')} ({pool or 'empty'}); reserved: {reserved or 'none'}; "
         f"still free for exclusive use: {len(free)}."
     )
-    if not pool:
-        yield "Nothing is left for containers without exclusive CPUs, nor for the system."

@@ -76,7 +76,7 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
     if form == "json":
         emit_document(json_text(capacity_document.capacity_document(capacity, at_least)), to)
     else:
-        warn(capacity.plan.findings)
+        warn(capacity.findings)
         if form == "svg":
             emit_document(_svg(capacity), to)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.explain.chapters import Circumstances
 from mooring.kubelet.admit import AdmitMode
@@ -16,7 +17,7 @@ from mooring.planner.capacity.fragmentation import Fragmentation, fragmentation
 from mooring.planner.capacity.probes import PodPlace, placed
 from mooring.planner.capacity.replicas import Count, Replica, Subject, count_replicas, default_limit
 from mooring.planner.plan import Plan, make_plan
-from mooring.planner.plan_findings import device_findings
+from mooring.planner.plan_findings import device_findings, pool_findings
 
 ADMITTED = "admitted"
 ALIGNED = "aligned"
@@ -57,6 +58,14 @@ class Capacity:
     fragmentation: tuple[Fragmentation, ...]
     """Of the node before the first replica."""
     advice: tuple[Advice, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What to know about the answer: of the node as it is, and with all replicas."""
+        emptied = self.after.emptied_pool
+        if emptied is None or emptied in self.plan.findings:
+            return self.plan.findings
+        return (*self.plan.findings, emptied)
 
     @property
     def can_be_asked(self) -> bool:
@@ -125,6 +134,7 @@ def _with_replicas(plan: Plan, count: Count, stopped: Answer | None) -> Plan:
         plan,
         answers=(*plan.answers, *answers, *([stopped] if stopped else [])),
         kubelet=count.after,
+        findings=(*plan.findings, *([] if plan.emptied_pool else pool_findings(plan.kubelet, answers, count.after))),
     )
 
 

@@ -47,7 +47,7 @@ def capacity_document(capacity: Capacity, at_least: int) -> CapacityDocument:
         next=_next(capacity.next) if capacity.next is not None else None,
         fragmentation=[_fragmentation(one) for one in capacity.fragmentation],
         advice=[_advice(one) for one in capacity.advice],
-        findings=finding_parts(plan.findings),
+        findings=finding_parts(capacity.findings),
     )
 
 

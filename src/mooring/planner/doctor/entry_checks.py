@@ -13,6 +13,7 @@ from mooring.core.pod import ContainerKind, Pod, PodLevelGates
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.cpumanager.state import CPUState
 from mooring.explain.phrases import plural
+from mooring.explain.reason import POOL_EMPTY
 from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings
@@ -20,6 +21,7 @@ from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.doctor.problem import EntryHolder, Problem
 from mooring.planner.doctor.reports import Report
 
+_MOST_NAMED = 5
 POD_ENTRIES_IGNORED = "MOOR-320"
 POD_SET_ALONE = "MOOR-321"
 BASELINES = "MOOR-322"
@@ -107,11 +109,30 @@ def check_entries(
         blocks = MemoryState("Static", {}, {})
     if cpus is not None and blocks is not None:
         yield from _check_both_files(cpus, blocks)
+    if cpus is not None and not active:
+        yield from _emptied_pool(cpus)
     if active:
         pods = {pod.uid: pod for pod in active}
         yield from _stale(cpus, blocks, pods)
         if cpus is not None:
             yield from _cpu_counts(cpus, pods, settings.pod_level, doubted=not cpu.trusted)
+
+
+def _emptied_pool(cpu: CPUState) -> Iterator[Problem]:
+    """Name the pods that have taken every CPU of the shared pool; with running pods a restart names the last one."""
+    held = {uid: sum(mask.bit_count() for mask in sets.values()) for uid, sets in sorted(cpu.assignments.items())}
+    if cpu.default or not held:
+        return
+    names = [f"{uid} ({plural(count, 'CPU')})" for uid, count in held.items()]
+    listed = ", ".join(names[:_MOST_NAMED]) + (" and others" if len(names) > _MOST_NAMED else "")
+    yield Problem(
+        POOL_EMPTY,
+        "error",
+        CPU_FILE,
+        f"Exclusive CPUs have emptied the shared pool: {listed}. Give the running pods with --active to see which of "
+        "them takes the last CPU.",
+        tuple(EntryHolder(uid, name) for uid, sets in sorted(cpu.assignments.items()) for name in sorted(sets)),
+    )
 
 
 def _check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:

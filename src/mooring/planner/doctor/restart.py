@@ -63,4 +63,8 @@ def restarted(question: Question) -> RestartEffect:
                 tuple(EntryHolder(uid, "") for uid, _ in refused),
             ),
         )
+    emptied = plan.emptied_pool
+    if emptied is not None:
+        message = f"When the running pods are admitted again, {emptied.subject} {emptied.message}."
+        problems += (Problem(emptied.code, "error", "", message),)
     return RestartEffect(found, problems)

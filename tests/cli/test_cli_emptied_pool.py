@@ -1,0 +1,59 @@
+"""A shared pool without any CPU is reported where it is planned, drawn, counted or checked, with its pod."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.command import SMALL, mooring
+
+CONFIG = """\
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+cpuManagerPolicyOptions: {strict-cpu-reservation: "true"}
+reservedSystemCPUs: "0"
+"""
+SPEC = "spec: {containers: [{name: app, resources: {limits: {cpu: 5, memory: 1Gi}}}]}"
+BIG = f"kind: Pod\nmetadata: {{name: big}}\n{SPEC}\n"
+LAST = BIG.replace("big", "last").replace("cpu: 5", "cpu: 2")
+WEB = "kind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app}]}\n"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> tuple[str | Path, ...]:
+    (tmp_path / "kubelet.yaml").write_text(CONFIG, encoding="utf-8")
+    (tmp_path / "pods.yaml").write_text(f"{BIG}---\n{LAST}---\n{WEB}", encoding="utf-8")
+    (tmp_path / "big.yaml").write_text(BIG, encoding="utf-8")
+    return (*SMALL, "--config", tmp_path / "kubelet.yaml")
+
+
+@pytest.mark.parametrize("verb", ["plan", "show"])
+def test_the_pod_that_takes_the_last_cpu_is_named(tmp_path: Path, node: tuple[str | Path, ...], verb: str) -> None:
+    answered = mooring(verb, "-f", tmp_path / "pods.yaml", *node, columns=1000)
+    assert answered.code == 1
+    for text in (answered.out, answered.err):
+        assert "MOOR-179" in text
+        assert "takes the last CPUs of the shared pool (3,7)" in text
+    assert "warning[MOOR-179]: default/last:" in answered.err
+
+
+def test_a_pool_with_a_cpu_left_is_no_finding(tmp_path: Path, node: tuple[str | Path, ...]) -> None:
+    answered = mooring("plan", "-f", tmp_path / "big.yaml", *node)
+    assert (answered.code, answered.err) == (0, "")
+
+
+def test_capacity_names_the_replica_that_empties_the_pool(tmp_path: Path, node: tuple[str | Path, ...]) -> None:
+    answered = mooring("capacity", "--shape", "cpu=1,memory=1Gi", "-f", tmp_path / "big.yaml", *node, "-o", "json")
+    (found,) = [one for one in answered.document["findings"] if one["code"] == "MOOR-179"]
+    assert found["subject"] == "default/shape+2"
+
+
+def test_doctor_names_the_pods_of_a_file_and_the_running_pod_that_is_last(
+    tmp_path: Path, node: tuple[str | Path, ...]
+) -> None:
+    mooring("plan", "-f", tmp_path / "pods.yaml", *node, "--save-state", tmp_path / "state")
+    alone = mooring("doctor", "--state", tmp_path / "state", *node, columns=1000)
+    assert alone.code == 1
+    assert "have emptied the shared pool: default_big (5 CPUs), default_last (2 CPUs)" in alone.out
+    known = mooring("doctor", "--state", tmp_path / "state", *node, "--active", tmp_path / "pods.yaml", columns=1000)
+    assert "error[MOOR-179]: When the running pods are admitted again, default/last takes the last CPUs" in known.out
