@@ -48,6 +48,10 @@ SEPARATED = {
 }
 
 FROM_THE_TEXT = {
+    "alignment-not-counted-at-start": "test_up_to_1_32_alignment_is_counted_without_caches_and_not_from_the_start",
+    "exclusive-cpus-summed-at-start": "test_up_to_1_32_shared_cpus_count_for_each_container_at_the_start",
+    "memory-pinning-counted-first": "test_up_to_1_36_memory_that_cannot_be_counted_is_a_pinning_request",
+    "uncore-alignment-not-counted": "test_up_to_1_32_alignment_is_counted_without_caches_and_not_from_the_start",
     "default-pod-sysctls-unknown": "test_values_are_refused_since_the_release_that_checks_them",
     "distribute-claims-full-share": "test_a_node_that_cannot_give_the_full_share_gives_nothing",
     "image-minimum-gc-age-not-checked": "test_values_are_refused_since_the_release_that_checks_them",

@@ -29,6 +29,7 @@ class ReleaseRules:
     empty_pod_resources_decide_qos: bool = False
     reserved_cpu_not_rounded: bool = False
     resize_asks_like_admission: bool = False
+    memory_pinning_counted_first: bool = False
     device_hints_over_all_nodes: bool = False
     pod_level_pods_by_containers_without_gate: bool = False
     status_resources_decide_size: bool = False
@@ -36,6 +37,9 @@ class ReleaseRules:
     pod_level_pods_by_containers: bool = False
     status_of_init_containers_ignored: bool = False
     eviction_defaults_not_merged: bool = False
+    uncore_alignment_not_counted: bool = False
+    alignment_not_counted_at_start: bool = False
+    exclusive_cpus_summed_at_start: bool = False
     capitalized_topology_option_texts: bool = False
     smt_text_needs_free_cores: bool = False
     violating_hints_accepted: bool = False

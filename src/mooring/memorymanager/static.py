@@ -88,6 +88,10 @@ def allocate(
     requests = container_requests(pod, container, policy.gates)
     if isinstance(requests, str):
         _report(observer, pod, container, affinity, Chosen(NO_NODES, ""), (), requests)
+        # Up to v1.36 such a container is counted (rule memory-pinning-counted-first; spec: releases.md section 9).
+        if observer is not None and policy.older.memory_pinning_counted_first:
+            observer(MemoryPinningRequested(pod.uid, container.name))
+            observer(MemoryPinningFailed(pod.uid, container.name, requests))
         return MemoryRefusal(requests)
     if not requests and not policy.older.empty_memory_request_is_served:
         return MemoryAllocated(state, reusable)

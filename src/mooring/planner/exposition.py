@@ -9,12 +9,13 @@ from collections.abc import Iterator
 
 from mooring.node.metrics.metrics import Metrics, samples
 from mooring.node.metrics.names import METRICS, SCALE_DOWN_METRICS, MetricType
+from mooring.releases.metrics import metric_name
 
 _SUFFIXES = ("_bucket", "_sum", "_count")
 
 
 def exposition(metrics: Metrics) -> str:
-    """Return all samples, each metric under its help and its type.
+    """Return all samples, each metric under its help and its type, with the names of the kubelet's release.
 
     A histogram without observations is left out: the planner has no clock, and zeros would look like measurements.
 
@@ -35,14 +36,16 @@ def _lines(metrics: Metrics) -> Iterator[str]:
     told = ""
     for name, labels, value in samples(metrics):
         metric = known.get(name) or known[_base(name)]
-        if metric.type is MetricType.HISTOGRAM and not _is_observed(metrics, metric.name):
+        own = metric_name(metric.name, metrics.settings.release.name)
+        if not own or (metric.type is MetricType.HISTOGRAM and not _is_observed(metrics, metric.name)):
             continue
         if metric.name != told:
             told = metric.name
-            yield f"# HELP {metric.name} {metric.help}"
-            yield f"# TYPE {metric.name} {_type_name(metric.type)}"
+            yield f"# HELP {own} {metric.help}"
+            yield f"# TYPE {own} {_type_name(metric.type)}"
         inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
-        yield f"{name}{{{inside}}} {value}" if inside else f"{name} {value}"
+        sample = own + name.removeprefix(metric.name)
+        yield f"{sample}{{{inside}}} {value}" if inside else f"{sample} {value}"
 
 
 def _is_observed(metrics: Metrics, metric: str) -> bool:

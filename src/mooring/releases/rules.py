@@ -103,6 +103,13 @@ RULES = (
         source="all managers, operation resize; spec: releases.md section 5, rule 8",
     ),
     ReleaseRule(
+        "memory-pinning-counted-first",
+        until="1.36",
+        says="the metric of memory pinning requests counts a container before its requests are read",
+        instead="it counts containers that ask for memory",
+        source="memorymanager, static policy, Allocate; spec: releases.md section 9",
+    ),
+    ReleaseRule(
         "device-hints-over-all-nodes",
         until="1.35",
         says="hints for devices run over all NUMA nodes of the machine",
@@ -154,6 +161,27 @@ RULES = (
         says="mergeDefaultEvictionSettings is an unknown field and is ignored",
         instead="it fills in the default thresholds",
         source="kubelet command, reservation; spec: releases.md section 8",
+    ),
+    ReleaseRule(
+        "uncore-alignment-not-counted",
+        until="1.32",
+        says="the metric of aligned containers has no boundary uncore_cache",
+        instead="containers inside one uncore cache are counted",
+        source="cpumanager, metrics; spec: releases.md section 9",
+    ),
+    ReleaseRule(
+        "alignment-not-counted-at-start",
+        until="1.32",
+        says="the metric of aligned containers has no series before the first is counted",
+        instead="its series are 0 at the start",
+        source="cpumanager and topologymanager, metrics; spec: releases.md section 9",
+    ),
+    ReleaseRule(
+        "exclusive-cpus-summed-at-start",
+        until="1.32",
+        says="the metric of exclusive CPUs begins with the sum of all assignments",
+        instead="it begins with their union",
+        source="cpumanager, metrics; spec: releases.md section 9",
     ),
     ReleaseRule(
         "capitalized-topology-option-texts",

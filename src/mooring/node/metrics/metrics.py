@@ -106,7 +106,8 @@ class Metrics:
         single = [metric for metric in registered if not metric.labels]
         values = {_series(metric): 0 for metric in single if metric.type is not MetricType.HISTOGRAM}
         histograms = {_series(metric): Histogram.of(metric) for metric in single if metric.type is MetricType.HISTOGRAM}
-        if settings.topology_policy != NONE:
+        counts_at_start = not settings.release.rules.alignment_not_counted_at_start
+        if settings.topology_policy != NONE and counts_at_start:
             for metric in (name.ALIGNED, name.ALIGNED_FAILURE):
                 values |= {_series(metric, boundary): 0 for boundary in (label.CONTAINER_NUMA, label.POD_NUMA)}
         if settings.cpu is not None:
@@ -157,14 +158,23 @@ def _series(metric: Metric, given: Labels = ()) -> Series:
 
 
 def _of_start(settings: Settings, policy: StaticPolicy, cpu: CPUState) -> dict[Series, int]:
-    """Return what the static CPU policy sets when it has started."""
+    """Return what the static CPU policy sets when it has started.
+
+    Up to v1.32 CPUs that containers share count once for each (rule exclusive-cpus-summed-at-start), and alignments
+    have no series before the first is counted (rule alignment-not-counted-at-start; spec: releases.md section 9).
+    """
+    older = settings.release.rules
+    held = cpu.held.bit_count()
+    if older.exclusive_cpus_summed_at_start:
+        held = sum(cpus.bit_count() for containers in cpu.assignments.values() for cpus in containers.values())
     values = {
         _series(name.CPU_SHARED_POOL): 1000 * (cpu.default & ~policy.reserved).bit_count(),
-        _series(name.CPU_EXCLUSIVE): cpu.held.bit_count(),
-        _series(name.ALIGNED, label.WHOLE_CORES): 0,
-        _series(name.ALIGNED, label.ONE_UNCORE): 0,
-        _series(name.ALIGNED_FAILURE, label.WHOLE_CORES): 0,
+        _series(name.CPU_EXCLUSIVE): held,
     }
+    if not older.alignment_not_counted_at_start:
+        values[_series(name.ALIGNED, label.WHOLE_CORES)] = 0
+        values[_series(name.ALIGNED, label.ONE_UNCORE)] = 0
+        values[_series(name.ALIGNED_FAILURE, label.WHOLE_CORES)] = 0
     return _with_numa(settings, values, cpu.held)
 
 

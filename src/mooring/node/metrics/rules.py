@@ -85,7 +85,9 @@ def _of_cpus(fact: object, settings: Settings) -> Iterator[Increment]:
                 yield Increment(name.ALIGNED, label.WHOLE_CORES)
         case CPUsAssigned():
             yield from _moved(fact.cpus.bit_count())
-            if policy is not None and is_in_one_uncore(policy.topology, fact.cpus):
+            # Up to v1.32 uncore caches do not count (rule uncore-alignment-not-counted; spec: releases.md section 9).
+            counts_uncore = policy is not None and not settings.release.rules.uncore_alignment_not_counted
+            if policy is not None and counts_uncore and is_in_one_uncore(policy.topology, fact.cpus):
                 yield Increment(name.ALIGNED, label.ONE_UNCORE)
             if not fact.container:
                 return

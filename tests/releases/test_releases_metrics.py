@@ -1,0 +1,107 @@
+"""The metrics of a kubelet by release (releases.md section 9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.node.resizable import SIXTEEN, pod
+
+from mooring.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.core.quantity import Quantity
+from mooring.node import Node
+from mooring.node.metrics import names as name
+from mooring.node.metrics.metrics import Metrics, fold
+from mooring.node.metrics.names import METRICS
+from mooring.planner.exposition import exposition
+from mooring.releases.catalog import RELEASES
+from mooring.releases.metrics import METRIC_HISTORY, metric_name
+from mooring.releases.rules import RELEASE_NAMES
+
+STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="best-effort")
+
+
+def started(release: str, config: KubeletConfig = STATIC) -> tuple[Node, Metrics]:
+    node = Node.fresh(SIXTEEN, config, MooringConfig(release=RELEASES[release]))
+    return node, Metrics.initial(node.settings, node.cpu)
+
+
+def names_in(text: str) -> set[str]:
+    return {line.split(" ")[2] for line in text.splitlines() if line.startswith("# TYPE")}
+
+
+def test_every_history_is_that_of_a_metric() -> None:
+    assert set(METRIC_HISTORY) <= {metric.name for metric in METRICS}
+    assert all(metric_name(metric.name, "1.37") == metric.name for metric in METRICS)
+
+
+@pytest.mark.parametrize(
+    ("metric", "since"),
+    [
+        ("kubelet_cpu_manager_pinning_requests_total", "1.31"),
+        ("kubelet_cpu_manager_shared_pool_size_millicores", "1.32"),
+        ("kubelet_container_aligned_compute_resources_failure_count", "1.33"),
+        ("kubelet_pod_in_progress_resizes", "1.34"),
+    ],
+)
+def test_a_metric_is_shown_since_the_release_that_has_it(metric: str, since: str) -> None:
+    config = replace(STATIC, feature_gates={"InPlacePodVerticalScaling": True})
+    shown = {release: metric in names_in(exposition(started(release, config)[1])) for release in RELEASE_NAMES}
+    assert shown == {release: release >= since for release in RELEASE_NAMES}
+
+
+def test_the_metrics_of_pod_level_managers_had_no_prefix_in_their_first_release() -> None:
+    assert metric_name(name.ASSIGNMENTS.name, "1.35") == ""
+    assert metric_name(name.ASSIGNMENTS.name, "1.36") == "resource_manager_container_assignments"
+    config = replace(STATIC, feature_gates={"PodLevelResourceManagers": True})
+    node, metrics = started("1.36", config)
+    facts: list[object] = []
+    node.admit(pod(2), facts.append)
+    assert 'resource_manager_allocations_total{resource_name="cpu",source="node"} 1' in exposition(fold(metrics, facts))
+
+
+@pytest.mark.parametrize("release", RELEASE_NAMES)
+def test_up_to_1_32_alignment_is_counted_without_caches_and_not_from_the_start(release: str) -> None:
+    """Rules alignment-not-counted-at-start and uncore-alignment-not-counted."""
+    node, metrics = started(release)
+    facts: list[object] = []
+    node.admit(pod(2), facts.append)
+    later = fold(metrics, facts)
+    cores, caches = ({"boundary": boundary, "scope": "container"} for boundary in ("physical_cpu", "uncore_cache"))
+    is_old = release <= "1.32"
+    assert metrics.value(name.ALIGNED, **cores) == (None if is_old else 0)
+    assert metrics.value(name.ALIGNED, **caches) == (None if is_old else 0)
+    assert later.value(name.ALIGNED, **caches) == (None if is_old else 1)
+
+
+@pytest.mark.parametrize("release", RELEASE_NAMES)
+def test_up_to_1_32_shared_cpus_count_for_each_container_at_the_start(release: str) -> None:
+    """Rule exclusive-cpus-summed-at-start."""
+    whole = pod(2, 2)
+    init = replace(whole.containers[0], kind=ContainerKind.INIT)
+    node, _ = started(release)
+    node, decision = node.admit(replace(whole, containers=(init, whole.containers[1])))
+    assert decision.containers["a"].cpus == decision.containers["b"].cpus
+    again = Metrics.initial(node.settings, node.cpu)
+    assert again.value(name.CPU_EXCLUSIVE) == (4 if release <= "1.32" else 2)
+
+
+@pytest.mark.parametrize("release", RELEASE_NAMES)
+def test_up_to_1_36_memory_that_cannot_be_counted_is_a_pinning_request(release: str) -> None:
+    """Rule memory-pinning-counted-first."""
+    config = replace(
+        STATIC,
+        memory_manager_policy="Static",
+        reserved_memory=(ReservedMemory(0, {"memory": "100Mi"}),),
+    )
+    node, metrics = started(release, config)
+    amounts = {"cpu": Quantity.parse("1"), "memory": Quantity.parse("100E")}
+    asked = Pod("p", "p", containers=(Container("c", ContainerKind.APP, amounts, amounts),), qos=QoS.GUARANTEED)
+    facts: list[object] = []
+    _, decision = node.admit(asked, facts.append)
+    assert not decision.admitted
+    counted = int(release <= "1.36")
+    after = fold(metrics, facts)
+    assert after.value(name.MEMORY_PINNING_REQUESTS) == counted
+    assert after.value(name.MEMORY_PINNING_ERRORS) == counted
