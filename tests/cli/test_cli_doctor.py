@@ -14,6 +14,7 @@ from mooring.explain.codes.pages import all_codes
 from mooring.explain.reason import POOL_EMPTY
 from mooring.planner.doctor import cpu_checks, diagnosis, entry_checks, memory_checks, reading, restart
 from mooring.planner.doctor import cpu_checks as claim_checks
+from mooring.releases.rules import RELEASE_NAMES
 
 CONFIG = """
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -323,7 +324,7 @@ def test_entries_of_whole_pods_are_missed_without_their_gate(pod_level: Site) ->
     assert pod_level.doctor().code == 0
 
 
-@pytest.mark.parametrize("release", ["1.36", "1.35"])
+@pytest.mark.parametrize("release", RELEASE_NAMES[:-1])
 def test_an_older_kubelet_gets_a_file_of_its_own_format(pod_level: Site, release: str) -> None:
     config = pod_level.folder / "pods-on.yaml"
     answer = pod_level.doctor("--for", release, "-o", "json", "--write", config=config)
@@ -338,9 +339,16 @@ def test_an_older_kubelet_gets_a_file_of_its_own_format(pod_level: Site, release
 
 def test_files_without_pod_entries_need_nothing_for_an_older_kubelet(site: Site) -> None:
     before = site.files
-    for release in ("1.36", "1.35"):
+    for release in RELEASE_NAMES:
         assert site.doctor("--for", release, "--write").code == 0
     assert site.files == before
+
+
+def test_an_older_kubelet_answers_in_its_own_words(site: Site) -> None:
+    (site.root / "cpu_manager_state").write_text('{"policyName":"static","defaultCpuSet":"x","checksum":0}')
+    answers = {release: site.doctor("--for", release, "-o", "json").document for release in RELEASE_NAMES}
+    words = {release: answer["startError"] for release, answer in answers.items()}
+    assert all(("default cpu set" in text) == (release != "1.37") for release, text in words.items())
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -12,6 +12,7 @@ from rich.text import Text
 from mooring.cli.terminal import text_for
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
+from mooring.core.release import NEWEST
 from mooring.explain.phrases import cpus_text, plural
 from mooring.extensions.owners import OwnerKind, state_owner
 from mooring.planner.doctor.diagnosis import NOT_CHECKED, Diagnosis, FileDiagnosis, FileRepair
@@ -78,7 +79,7 @@ def _verdict(diagnosis: Diagnosis, place: str) -> Iterator[RenderableType]:
         yield Text.assemble((where, "bold"), ": no state files: the kubelet makes new ones when it starts")
         if diagnosis.is_sound:
             return
-    kubelet = "the kubelet" if diagnosis.release.writes_data else f"kubelet {diagnosis.release.name}"
+    kubelet = "the kubelet" if diagnosis.release == NEWEST else f"kubelet {diagnosis.release.name}"
     if diagnosis.refusal is not None:
         yield Text.assemble((where, "bold"), f": {kubelet} would not start:")
         yield Padding(Text(clean(diagnosis.refusal.message)), _INDENT)

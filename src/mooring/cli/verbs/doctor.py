@@ -14,6 +14,7 @@ from mooring.cli.inputs import NodeOptions, question_of
 from mooring.cli.lazy import lazily
 from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
 from mooring.core.errors import InputError
+from mooring.releases.rules import RELEASE_NAMES
 
 with lazily():
     from mooring.checkpoint import backups as backup_files
@@ -22,7 +23,7 @@ with lazily():
     from mooring.node import start
     from mooring.planner.doctor import diagnosis as diagnosing
     from mooring.planner.doctor import diagnosis_document
-    from mooring.planner.doctor import release as kubelet_releases
+    from mooring.releases import catalog
 
 
 if TYPE_CHECKING:
@@ -51,10 +52,10 @@ Examples:
 @click.option(
     "--for",
     "release",
-    type=click.Choice(("1.37", "1.36", "1.35")),
-    default="1.37",
+    type=click.Choice(RELEASE_NAMES[::-1]),
+    default=RELEASE_NAMES[-1],
     show_default=True,
-    help="Release of the kubelet that will start on the files; 1.35 includes earlier releases.",
+    help="Release of the kubelet that will start on the files.",
 )
 @click.option("--lint", is_flag=True, help="Show instead what else may run on the exclusive CPUs of this machine.")
 @options.output(("text", "json"), "text")
@@ -89,7 +90,7 @@ def command(
         return lint_answer.answer_lint(inputs, form, to)
     _check_place(state, node, write=write)
     question = replace(question_of(inputs), pods=())
-    diagnosis = diagnosing.diagnose(question, kubelet_releases.RELEASES[release])
+    diagnosis = diagnosing.diagnose(question, catalog.RELEASES[release])
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
     findings = [*question.findings, *question.machine.findings]
     if form == "json":

@@ -12,17 +12,18 @@ from dataclasses import dataclass, replace
 from mooring.core.config import KubeletConfig
 from mooring.core.decision import StartRefusal
 from mooring.core.errors import KubeletCrashError
+from mooring.core.release import Release
 from mooring.cpumanager.state import CPUState
 from mooring.explain.remedies import refusal_code, remedy
 from mooring.extensions.owners import state_owner
-from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.kubelet.start import start_kubelet
 from mooring.memorymanager.state import MemoryState
 from mooring.node.settings import Settings, build_settings
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.doctor.entry_checks import check_entries, check_hidden_pods, check_pod_entries
 from mooring.planner.doctor.problem import Dropped, EntryHolder, Problem, Repaired
-from mooring.planner.doctor.release import CURRENT, POD_LEVEL_GATE, StateFileRelease, changes
+from mooring.planner.doctor.release import POD_LEVEL_GATE, changes, honoured, seen
 from mooring.planner.doctor.reports import (
     Report,
     State,
@@ -79,7 +80,7 @@ class Diagnosis:
     """Everything that the doctor has to say."""
 
     question: Question
-    release: StateFileRelease
+    release: Release
     refusal: StartRefusal | None
     """Why the kubelet does not start on the files as they are."""
     files: tuple[FileDiagnosis, ...]
@@ -111,18 +112,20 @@ class Diagnosis:
         return remedy(self.refusal) if self.refusal is not None and self.is_blocked else ""
 
 
-def diagnose(question: Question, release: StateFileRelease = CURRENT) -> Diagnosis:
+def diagnose(question: Question, release: Release | None = None) -> Diagnosis:
     """Look at the state files of a question.
 
     Args:
         question: its machine, configuration, files and active pods are checked.
-        release: the kubelet that is to start on the files.
+        release: of the kubelet that will start on the files; None is the one that the question is for.
     """
-    config = release.config(question.config)
+    release = release or question.mooring.release
+    question = replace(question, mooring=replace(question.mooring, release=release))
+    config = honoured(question.config, release)
     settings = _settings(question, config)
     if isinstance(settings, StartRefusal):
         return _blocked(question, release, settings)
-    files = release.seen(question.files, pod_level=settings.gates[POD_LEVEL_GATE])
+    files = seen(question.files, release, pod_level=settings.gates[POD_LEVEL_GATE])
     ask = replace(question, config=config, files=files)
     base = _refusal(replace(ask, files=StateTexts()))
     words = [
@@ -142,7 +145,7 @@ def diagnose(question: Question, release: StateFileRelease = CURRENT) -> Diagnos
     shared = list(check_entries(settings, ask.active, cpu, memory))
     if base is not None:
         shared.append(_before_the_files(base))
-    repairs = _repairs(settings, release, ask, cpu, memory)
+    repairs = _repairs(settings, ask, cpu, memory)
     restart = restarted(replace(ask, files=with_repairs(files, repairs)))
     return Diagnosis(
         question=question,
@@ -178,7 +181,7 @@ def _words(refusal: StartRefusal | None, base: StartRefusal | None) -> str:
     return "" if refusal is None or refusal == base else refusal.message
 
 
-def _blocked(question: Question, release: StateFileRelease, refusal: StartRefusal) -> Diagnosis:
+def _blocked(question: Question, release: Release, refusal: StartRefusal) -> Diagnosis:
     present = ((CPU_FILE, question.files.cpu), (MEMORY_FILE, question.files.memory))
     files = tuple(FileDiagnosis(name, NOT_CHECKED if text is not None else "", "", (), 0) for name, text in present)
     return Diagnosis(question, release, refusal, files, (_before_the_files(refusal),), (), {})
@@ -215,18 +218,18 @@ def _said(report: Report[CPUState] | Report[MemoryState], words: str) -> FileDia
 
 
 def _repairs(
-    settings: Settings, release: StateFileRelease, ask: Question, cpu: Report[CPUState], memory: Report[MemoryState]
+    settings: Settings, ask: Question, cpu: Report[CPUState], memory: Report[MemoryState]
 ) -> tuple[FileRepair, ...]:
     """Return what is to be written, when the kubelet starts on it."""
     active = {pod.uid for pod in ask.active}
     found = []
     if cpu.is_there and not cpu.is_sound:
         of_cpu = repair_cpu(settings, cpu, active)
-        text = release.cpu_text(of_cpu.state, settings.gates) if of_cpu.state is not None else None
+        text = cpu_text(settings, of_cpu.state) if of_cpu.state is not None else None
         found.append(_file_repair(cpu, of_cpu, text))
     if memory.is_there and not memory.is_sound:
         of_memory = repair_memory(settings, memory, active)
-        text = release.memory_text(of_memory.state, settings.gates) if of_memory.state is not None else None
+        text = memory_text(settings, of_memory.state) if of_memory.state is not None else None
         found.append(_file_repair(memory, of_memory, text))
     # What the configuration itself is refused for is not the files' fault, and no file can mend it.
     settled = replace(ask, files=StateTexts())

@@ -1,70 +1,51 @@
 """A state as text: in the files of the kubelet that will start on them, and line by line for people.
 
-That kubelet is this release, or an older one to which a node is rolled back. Kubelet 1.37 writes its state twice into a
-file; an older one reads only the members of its own format, and these have no entries of whole pods. Mooring knows the
-rules of v1.37.1 alone: an older kubelet is one that sees less of the file, and for the rest decides the same about it.
+That kubelet is of the newest release, or of an older one to which a node is rolled back. Kubelet 1.37 writes its state
+twice into a file; an older one reads only the members of its own format, and these have no entries of whole pods.
 
-Source: spec: state-files.md section 5, README.md section 4.
+Source: spec: state-files.md section 5, releases.md section 4.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
-from mooring.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
 from mooring.checkpoint.formats import bytes_of
 from mooring.checkpoint.goscan import JSONObject, parse_prefix
-from mooring.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
 from mooring.checkpoint.salvage import DEPTH, json_of
 from mooring.core.bits import list_text
 from mooring.core.config import KubeletConfig
-from mooring.core.gates import FeatureGates
 from mooring.core.quantity import Quantity
+from mooring.core.release import Release
 from mooring.cpumanager.state import CPUState
 from mooring.kubelet.kubelet import StateTexts
 from mooring.memorymanager.state import MemoryState
 from mooring.planner.doctor.memory_repair import blocks_text
+from mooring.releases.gates import known_gates
+from mooring.releases.state_files import state_file_rules
 
 POD_LEVEL_GATE = "PodLevelResourceManagers"
-BASELINE_GATE = "InPlacePodVerticalScalingExclusiveCPUs"
 
 
-@dataclass(frozen=True, slots=True)
-class StateFileRelease:
-    """A release of the kubelet, as far as its state files go."""
+def honoured(config: KubeletConfig, release: Release) -> KubeletConfig:
+    """Return the configuration without the gate of pod-level managers where the release does not recognise it.
 
-    name: str
-    writes_data: bool
-    """It writes and reads the state a second time, in ``data``."""
-    knows_pods: bool
-    """It has the gate PodLevelResourceManagers."""
+    A node is rolled back with the configuration that fits; its other gates and options must be those of the release.
+    """
+    if POD_LEVEL_GATE in known_gates(release.name).gates:
+        return config
+    gates = {name: on for name, on in config.feature_gates.items() if name != POD_LEVEL_GATE}
+    return replace(config, feature_gates=gates)
 
-    def config(self, config: KubeletConfig) -> KubeletConfig:
-        """Return the configuration as this kubelet honours it."""
-        if self.knows_pods:
-            return config
-        return replace(config, feature_gates={**config.feature_gates, POD_LEVEL_GATE: False})
 
-    def seen(self, files: StateTexts, *, pod_level: bool) -> StateTexts:
-        """Return the files as this kubelet sees them."""
-        if self.writes_data:
-            return files
-        hidden = {"data", "datachecksum", *(() if pod_level else ("podentries",))}
-        return StateTexts(_without(files.cpu, hidden), _without(files.memory, hidden))
-
-    def cpu_text(self, state: CPUState, gates: FeatureGates) -> str:
-        """Return the CPU manager's file as this kubelet writes it."""
-        if self.writes_data:
-            return cpu_state_text(state, pod_level=gates[POD_LEVEL_GATE], baselines=gates[BASELINE_GATE])
-        return cpu_text_v3(state) if gates[POD_LEVEL_GATE] else cpu_text_v2(state)
-
-    def memory_text(self, state: MemoryState, gates: FeatureGates) -> str:
-        """Return the memory manager's file as this kubelet writes it."""
-        if self.writes_data:
-            return memory_state_text(state, pod_level=gates[POD_LEVEL_GATE])
-        return memory_text_v2(state) if gates[POD_LEVEL_GATE] else memory_text_v1(state)
+def seen(files: StateTexts, release: Release, *, pod_level: bool) -> StateTexts:
+    """Return the files as a kubelet sees them."""
+    if state_file_rules(release.name, pod_level=pod_level).cpu.data:
+        return files
+    hidden = {"data", "datachecksum", *(() if pod_level else ("podentries",))}
+    return replace(files, cpu=_without(files.cpu, hidden), memory=_without(files.memory, hidden))
 
 
 def _without(text: str | None, hidden: set[str]) -> str | None:
@@ -81,18 +62,6 @@ def _without(text: str | None, hidden: set[str]) -> str | None:
         return json_of(JSONObject(members))
     except RecursionError:  # nested far deeper than a state file: whatever is hidden, no kubelet takes it
         return text
-
-
-CURRENT = StateFileRelease("1.37", writes_data=True, knows_pods=True)
-RELEASES: Mapping[str, StateFileRelease] = {
-    release.name: release
-    for release in (
-        CURRENT,
-        StateFileRelease("1.36", writes_data=False, knows_pods=True),
-        StateFileRelease("1.35", writes_data=False, knows_pods=False),
-    )
-}
-"""By name; the last one stands for everything before it."""
 
 
 def _state_lines(state: CPUState | MemoryState) -> list[str]:
