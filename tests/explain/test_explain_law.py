@@ -22,7 +22,7 @@ from mooring.kubelet.start import restart_kubelet, start_kubelet
 from mooring.manifest.devices import device_table
 from mooring.manifest.scenario import Scenario, load_scenarios
 from mooring.manifest.steps import Admit, Remove, Restart
-from mooring.node.facts import PodWithdrawn
+from mooring.node.facts import PodNotSupported, PodWithdrawn
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.answering import Answer, answered
 from mooring.planner.explanation import story_of
@@ -75,7 +75,7 @@ def check(answer: Answer, kubelet: Kubelet) -> Story:
     assert story.why.code in CODES
     assert {remark.code for remark in story.remarks} <= CODES
     refused = [chapter for chapter in story.chapters if chapter.failed]
-    withdrawn = any(isinstance(fact, PodWithdrawn) for fact in story.facts)
+    withdrawn = any(isinstance(fact, PodWithdrawn | PodNotSupported) for fact in story.facts)
     match story.verdict:
         case "admitted":
             assert not refused

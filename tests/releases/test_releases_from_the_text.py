@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.node.resizable import SIXTEEN, pod, with_pods
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.decision import Endless, Rejection
+from mooring.core.pod import PodResources
+from mooring.core.quantity import Quantity
 from mooring.core.release import NEWEST, Release
 from mooring.core.topology import CPUPlace, Topology, build_topology
 from mooring.cpumanager.options import TakeError, TakeRules
 from mooring.cpumanager.take import take
+from mooring.kubelet.admit import AdmitMode, admit
+from mooring.kubelet.kubelet import StateTexts
+from mooring.kubelet.start import start_kubelet
 from mooring.manifest.defaults import PodGates
 from mooring.manifest.pods import pod_from_object
 from mooring.node import Node
@@ -102,3 +109,40 @@ def test_without_its_gate_nothing_is_resized(release: Release) -> None:
     node = resizing_node(release, "none", InPlacePodVerticalScaling=False)
     _, answer = resize(node, pod(4))
     assert (answer.reason, answer.message) == ("Infeasible", "InPlacePodVerticalScaling is disabled")
+
+
+PLAIN_GATES = {"PodLevelResources": False}
+OFF = {
+    "1.32": PLAIN_GATES,
+    "1.33": PLAIN_GATES,
+    "1.34": PLAIN_GATES,
+    "1.35": PLAIN_GATES,
+    "1.36": {**PLAIN_GATES, "InPlacePodLevelResourcesVerticalScaling": False},
+    "1.37": {
+        **PLAIN_GATES,
+        "InPlacePodLevelResourcesVerticalScaling": False,
+        "PodLevelResourcesFixDefaulting": False,
+        "PodLevelResourcesFixKubeletQOSClass": False,
+    },
+}
+"""Release -> gates with which a kubelet starts without PodLevelResources."""
+
+
+@pytest.mark.parametrize("mode", AdmitMode, ids=lambda mode: mode.value)
+@pytest.mark.parametrize(("release", "gates"), OFF.items(), ids=OFF)
+def test_since_1_34_pods_with_resources_of_their_own_are_rejected_without_the_gate(
+    release: str, gates: dict[str, bool], mode: AdmitMode
+) -> None:
+    """Rule pod-level-pods-admitted-without-gate; the managers alone do not know it."""
+    mooring = MooringConfig(release=RELEASES[release])
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", feature_gates=gates)
+    kubelet = start_kubelet(SIXTEEN, config, mooring, StateTexts()).kubelet
+    assert kubelet is not None
+    asked = replace(pod(2), resources=PodResources({"cpu": Quantity.parse("2")}, {}))
+    after, result = admit(kubelet, asked, mode)
+    refused = Rejection("PodLevelResourcesNotSupported", "PodLevelResources feature gate is disabled")
+    is_rejected = release >= "1.34" and mode is not AdmitMode.MANAGERS
+    assert result.decision.rejection == (refused if is_rejected else None)
+    assert (after == kubelet) == is_rejected
+    _, other = admit(kubelet, pod(2), mode)
+    assert other.admitted

@@ -59,6 +59,9 @@ FROM_THE_TEXT = {
     "machine-not-read-for-policy-none": "test_a_machine_without_cpus_stops_each_release_that_reads_it",
     "memory-reservation-policy-unknown": "test_values_are_refused_since_the_release_that_checks_them",
     "memory-throttling-needs-no-gate": "test_values_are_refused_since_the_release_that_checks_them",
+    "pod-level-pods-admitted-without-gate": (
+        "test_since_1_34_pods_with_resources_of_their_own_are_rejected_without_the_gate"
+    ),
     "pod-resources-unknown": "test_resources_of_a_pod_are_dropped_where_the_field_is_unknown",
     "resize-asks-like-admission": "test_up_to_1_36_other_exclusive_cpus_are_an_impossible_hint_for_a_resize",
     "run-once-accepted": "test_values_are_refused_since_the_release_that_checks_them",

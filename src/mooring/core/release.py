@@ -35,6 +35,7 @@ class ReleaseRules:
     status_resources_decide_size: bool = False
     partial_uncore_rounds_down: bool = False
     pod_level_pods_by_containers: bool = False
+    pod_level_pods_admitted_without_gate: bool = False
     status_of_init_containers_ignored: bool = False
     eviction_defaults_not_merged: bool = False
     uncore_alignment_not_counted: bool = False

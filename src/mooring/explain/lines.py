@@ -16,7 +16,7 @@ from mooring.explain.step_lines import step_line
 from mooring.explain.story import NO, REJECTED, Chapter, ClaimsInvolved, Line, Story
 from mooring.extensions.claimed import HeldClaim
 from mooring.extensions.facts import CPUsBroken, CPUsReplaced, OfflineCPUsLeftOut
-from mooring.node.facts import PodWithdrawn
+from mooring.node.facts import PodNotSupported, PodWithdrawn
 
 _MOST_NAMED = 6
 """How many claims one line names."""
@@ -28,6 +28,8 @@ def story_lines(story: Story, topology: Topology | None) -> tuple[Line, ...]:
     lines = [_chapter(chapter, story, topology) for chapter in ordered]
     if any(isinstance(fact, PodWithdrawn) for fact in story.facts):
         lines.append(Line("the node resources check rejects what the resource managers admitted", mark=NO))
+    if any(isinstance(fact, PodNotSupported) for fact in story.facts):
+        lines.append(Line("the kubelet rejects it before it asks the resource managers", mark=NO))
     lines += _hotplug_lines(story)
     lines += _claim_lines(story.claims, story.pod)
     if story.unreached and story.verdict == REJECTED:

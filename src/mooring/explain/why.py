@@ -20,6 +20,7 @@ from mooring.explain.reason import Reason
 from mooring.explain.remarks import spoken_remarks
 from mooring.explain.why_affinity import why_affinity
 from mooring.explain.why_allocation import why_empty_shared_pool, why_smt, why_unexpected, with_withheld
+from mooring.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
 from mooring.node import Decision
 from mooring.node.admission import TOPOLOGY_AFFINITY_ERROR
 from mooring.topologymanager.merge import NONE
@@ -52,6 +53,12 @@ def _why_refused(decision: Decision, circumstances: Circumstances) -> Reason:
         return why_smt(decision, circumstances)
     if decision.reason == "EmptyPodSharedPoolError":
         return why_empty_shared_pool(decision)
+    if decision.reason == POD_LEVEL_NOT_SUPPORTED:
+        return Reason(
+            code.NO_POD_LEVEL_RESOURCES,
+            "It has resources of its own, and the gate PodLevelResources of the kubelet is off.",
+            "Turn the gate on, or leave spec.resources out.",
+        )
     return why_unexpected(decision, circumstances)
 
 

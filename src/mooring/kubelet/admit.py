@@ -21,8 +21,12 @@ from mooring.core.observer import Observer
 from mooring.core.pod import Pod
 from mooring.kubelet.kubelet import Kubelet
 from mooring.node import Decision
+from mooring.node.facts import PodNotSupported
 from mooring.node.resources import check_amounts, pod_requests
 from mooring.node.settings import Settings
+
+POD_LEVEL_NOT_SUPPORTED = "PodLevelResourcesNotSupported"
+"""The kubelet's reason for a pod with resources of its own while the gate PodLevelResources is off."""
 
 
 class AdmitMode(Enum):
@@ -77,6 +81,14 @@ def admit(
         running: whether the pod ran when the kubelet started, so that it is admitted again and its containers run.
         observer: receives what the engine found.
     """
+    unsupported = None if mode is AdmitMode.MANAGERS else why_unsupported(pod, kubelet.settings)
+    if unsupported is not None:
+        refused_at_once = replace(_nothing_decided(kubelet, pod), rejection=unsupported)
+        if observer is not None:
+            observer(PodNotSupported(pod.uid, unsupported.reason, unsupported.message))
+        is_kept = mode is AdmitMode.TRIAL or pod.uid not in kubelet.node.active
+        after = kubelet if is_kept else replace(kubelet, node=kubelet.node.withdraw(pod.uid))
+        return after, AdmitResult(pod, refused_at_once, after)
     result = decide(kubelet, pod, running=running, observer=observer)
     after = result.decided
     if result.never_returns:
@@ -130,6 +142,17 @@ def readmit(
         if result.never_returns:
             break
     return kubelet, tuple(results)
+
+
+def why_unsupported(pod: Pod, settings: Settings) -> Rejection | None:
+    """Return why the kubelet rejects a pod without a question to its managers; None when it does not.
+
+    Up to v1.33 it asks them about every pod (rule pod-level-pods-admitted-without-gate; spec: releases.md section 10).
+    """
+    is_supported = settings.gates["PodLevelResources"] or settings.release.rules.pod_level_pods_admitted_without_gate
+    if is_supported or not pod.is_pod_level:
+        return None
+    return Rejection(POD_LEVEL_NOT_SUPPORTED, "PodLevelResources feature gate is disabled")
 
 
 def out_of(wanted: Mapping[str, int], used: Mapping[str, int], running: int, settings: Settings) -> Rejection | None:

@@ -86,6 +86,15 @@ class PodWithdrawn:
 
 
 @dataclass(frozen=True, slots=True)
+class PodNotSupported:
+    """The kubelet rejected a pod before it asked its managers."""
+
+    pod: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class StaleStateRemoved:
     """Assignments of pods that are not active any more were dropped before the managers answered."""
 

@@ -149,6 +149,13 @@ RULES = (
         source="cpumanager and memorymanager; spec: releases.md section 8",
     ),
     ReleaseRule(
+        "pod-level-pods-admitted-without-gate",
+        until="1.33",
+        says="the kubelet admits pods with resources of their own while PodLevelResources is off",
+        instead="it rejects them before it asks the managers: PodLevelResourcesNotSupported",
+        source="kubelet, admission; spec: releases.md section 8 (1.33 to 1.34, rule 5) and section 10",
+    ),
+    ReleaseRule(
         "status-of-init-containers-ignored",
         until="1.32",
         says="the status of an init container does not count for its size",

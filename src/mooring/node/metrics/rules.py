@@ -37,6 +37,7 @@ from mooring.node.facts import (
     AdmissionBegun,
     ContainerAdmitted,
     PodAdmitted,
+    PodNotSupported,
     PodRejected,
     PodWithdrawn,
     ResizeRefused,
@@ -164,6 +165,8 @@ def _of_admission(fact: object, settings: Settings) -> Iterator[Increment]:
             # The scope of policy none returns a provider's error without counting it.
             if settings.topology_policy != NONE:
                 yield Increment(name.ADMISSION_ERRORS)
+            yield Increment(name.REJECTIONS, label.rejection(fact.reason))
+        case PodNotSupported():
             yield Increment(name.REJECTIONS, label.rejection(fact.reason))
         case PodWithdrawn():
             # The kubelet counts an admitted pod after its last handler; here the managers have spoken before it.
