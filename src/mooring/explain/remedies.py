@@ -1,6 +1,7 @@
 """What to do when the kubelet would not start: one sentence for each refusal whose remedy is known.
 
-Source of the texts: kubelet v1.37.1; spec: configuration.md, state-files.md section 4. Source of the advice: the
+Source of the texts: kubelets v1.31.14 to v1.37.1; spec: configuration.md, state-files.md section 4, releases.md
+sections 2, 3 and 8. Source of the advice: the
 kubelet's own text, and the reference of KubeletConfiguration.
 """
 
@@ -63,6 +64,12 @@ _REMEDIES = (
     _Remedy(
         "MOOR-219", r"bad value for option .*ParseBool", 'Write "true" or "false" for the option, as text in quotes.'
     ),
+    _Remedy(
+        "MOOR-220",
+        r"require feature gates .* enabled",
+        "Remove CPUManagerPolicyOptions: false or TopologyManagerPolicyOptions: false from featureGates, or remove the "
+        "options.",
+    ),
     # The reservation.
     _Remedy(
         "MOOR-231",
@@ -101,6 +108,12 @@ _REMEDIES = (
         "MOOR-242",
         r"error getting NUMA distances from cadvisor",
         "This machine reports no NUMA distances: remove prefer-closest-numa-nodes.",
+    ),
+    _Remedy(
+        "MOOR-243",
+        r"(?i:topology manager policy (?:alpha|beta)-level options not enabled)",
+        "Enable the feature gate of the option's group, TopologyManagerPolicyBetaOptions or "
+        "TopologyManagerPolicyAlphaOptions, or remove the option.",
     ),
     # The memory manager.
     _Remedy(

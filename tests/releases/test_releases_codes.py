@@ -1,0 +1,87 @@
+"""Pages and advice of the codes that concern releases: the data by which the engine decides, and the recordings."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+
+import pytest
+from tests.planner.recordings import CORPORA
+
+from mooring.core.decision import StartRefusal
+from mooring.explain.codes.pages import page
+from mooring.explain.remedies import refusal_code, remedy
+from mooring.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
+from mooring.releases.rules import RELEASE_NAMES
+from mooring.releases.state_files import state_file_rules
+
+WITHOUT_ADVICE = (
+    "unknown policy",
+    "is not available for platform",
+    "must be one of",
+    "unrecognized feature gate",
+    "cannot set feature gate",
+    "but depends on features that are disabled",
+    "unable to convert policy option to integer",
+    "the minimum value of",
+    "unable to parse reservedSystemCPUs",
+    "eviction",
+    "failed to parse quantity",
+    "quantities must match the regular expression",
+    "cannot be negative",
+    "duplicate value for NUMA node",
+    "is not supported, only [memory hugepages-<HugePageSize>] is accepted",
+    "reserved memory may not be zero",
+)
+"""Texts that say themselves what is wrong with one field."""
+
+
+def refusals() -> Iterator[StartRefusal]:
+    for name in ("admission-config-errors", "admission-deltas", "state-files"):
+        for file in sorted((CORPORA / "releases").glob(f"v*/{name}.jsonl.gz")):
+            with gzip.open(file, "rt", encoding="utf-8") as lines:
+                for line in lines:
+                    expect = json.loads(line)["expect"]
+                    if "startError" in expect:
+                        yield StartRefusal(expect["startErrorStage"], expect["startError"])
+
+
+@pytest.mark.corpus
+def test_every_refusal_of_an_older_kubelet_says_itself_what_is_wrong_or_has_advice() -> None:
+    found = list(refusals())
+    silent = {
+        refusal.message
+        for refusal in found
+        if not remedy(refusal) and not any(text in refusal.message for text in WITHOUT_ADVICE)
+    }
+    assert silent == set()
+    assert {"MOOR-202", "MOOR-214", "MOOR-220", "MOOR-243", "MOOR-262"} <= {refusal_code(refusal) for refusal in found}
+
+
+@pytest.mark.parametrize(
+    ("code", "histories"),
+    [
+        ("MOOR-211", CPU_OPTION_HISTORY),
+        ("MOOR-212", CPU_OPTION_HISTORY),
+        ("MOOR-214", CPU_OPTION_HISTORY),
+        ("MOOR-215", TOPOLOGY_OPTION_HISTORY),
+        ("MOOR-243", TOPOLOGY_OPTION_HISTORY),
+    ],
+)
+def test_a_page_about_options_has_their_groups_in_every_release(code: str, histories: Mapping[str, str]) -> None:
+    lines = [f"* `{name}`: {history}" for name, history in histories.items()]
+    section = page(code).text.partition("## Releases\n\n")[2].partition("\n\n## ")[0]
+    assert section.splitlines() == lines
+
+
+def test_the_page_about_unreadable_state_files_has_the_formats_of_every_release() -> None:
+    section = page("MOOR-262").text.partition("## Releases\n\n")[2].partition("\n\n## ")[0]
+    cpu, memory = section.splitlines()
+    read = {release: state_file_rules(release, pod_level=False) for release in RELEASE_NAMES}
+    assert {rules.cpu.read for rules in read.values()} == {("V1", "V2"), ("V2", "V1"), ("V4", "V3", "V2")}
+    assert "1.31 to 1.35 read V1 and V2; 1.36 reads V2 and V1" in cpu
+    assert {rules.memory.read for rules in read.values()} == {("V1",), ("V3", "V2", "V1")}
+    assert "1.31 to 1.35 read V1; 1.36 also V2" in memory
+    assert cpu.endswith("1.37 reads V4, V3 and V2.")
+    assert memory.endswith("1.37 reads V3, V2 and V1.")
