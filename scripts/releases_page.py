@@ -16,8 +16,9 @@ from mooring.releases.catalog import RELEASES
 from mooring.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE
 from mooring.releases.gates import known_gates
 from mooring.releases.history import standing
+from mooring.releases.metrics import METRIC_HISTORY, metric_name
 from mooring.releases.policy_options import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
-from mooring.releases.rules import RELEASE_NAMES, RULES
+from mooring.releases.rules import RELEASE_NAMES, RULES, ReleaseRule
 from mooring.releases.state_files import FileFormats, state_file_rules
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,8 +33,16 @@ def rules_table() -> list[str]:
     return [
         f"* `{rule.name}` ({rule.span}): {rule.says}. Later: {rule.instead}."
         + (f" Matters with {', '.join(f'`{option}`' for option in rule.options)}." if rule.options else "")
+        + f" {_evidence(rule)}."
         for rule in RULES
     ]
+
+
+def _evidence(rule: ReleaseRule) -> str:
+    """Return which recordings separate the releases, or that none does."""
+    found = {rule.until: rule.recording, rule.after: rule.recording_after}
+    named = [f"`{scenario}` of {release}" for release, scenario in found.items() if scenario]
+    return f"Recorded: {', '.join(named)}" if named else "Not separated by a recording"
 
 
 def gates_table() -> list[str]:
@@ -75,6 +84,16 @@ def _span(titles: list[str]) -> str:
 
 def _formats(formats: FileFormats) -> tuple[str, str]:
     return formats.written, ", ".join(formats.read)
+
+
+def metrics_table() -> list[str]:
+    """Return the metrics that not all releases have, by release."""
+
+    def shown(name: str, release: str) -> str:
+        own = metric_name(name, release)
+        return UNKNOWN if not own else "" if own == name else f"named `{own}`"
+
+    return [line.rstrip(" :") for line in _by_release(METRIC_HISTORY, shown)]
 
 
 def fields_table() -> list[str]:
@@ -125,6 +144,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "options": options_table,
     "formats": formats_table,
     "fields": fields_table,
+    "metrics": metrics_table,
 }
 """Name of a place in the page -> what stands there."""
 

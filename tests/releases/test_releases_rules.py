@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,41 +10,7 @@ from tests.releases.flipped import departures, files_of, flipped, recorded
 
 from mooring.core.release import Release
 from mooring.releases.catalog import RELEASES
-from mooring.releases.rules import RELEASE_NAMES, RULES
-
-
-@dataclass(frozen=True)
-class Separated:
-    """Names of the scenarios that fail without the rule."""
-
-    last: str
-    """Of the last release that follows the rule; empty when no recording separates it there."""
-    next: str
-    """Of the release after it, which fails with the rule."""
-
-
-SEPARATED = {
-    "smt-check-before-existing": Separated("cpu-packed-136-0020", "delta-align-distribute-000"),
-    "distribute-ignores-sockets": Separated("cpu-distributed-136-0053", "delta-align-distribute-027"),
-    "distribute-claims-full-share": Separated("", "delta-align-distribute-027"),
-    "empty-memory-request-is-served": Separated("delta-no-memory-request-009", "delta-no-memory-request-013"),
-    "empty-pod-resources-decide-qos": Separated("delta-empty-pod-resources-002", "delta-empty-pod-resources-002"),
-    "reserved-cpu-not-rounded": Separated("delta-reservation-rounding-000", "delta-reservation-rounding-000"),
-    "device-hints-over-all-nodes": Separated("delta-device-nodes-033", "delta-device-nodes-033"),
-    "pod-level-pods-by-containers-without-gate": Separated("podlevel-135-0046", "podlevel-136-0026"),
-    "status-resources-decide-size": Separated("delta-status-sizes-004", "delta-status-sizes-004"),
-    "partial-uncore-rounds-down": Separated("delta-odd-uncore-010", "delta-odd-uncore-010"),
-    "pod-level-pods-by-containers": Separated("delta-pod-level-gate-on-003", "delta-pod-level-gate-on-003"),
-    "status-of-init-containers-ignored": Separated("delta-status-sizes-015", "delta-status-sizes-002"),
-    "eviction-defaults-not-merged": Separated("delta-merge-eviction-006", "delta-merge-eviction-007"),
-    "capitalized-topology-option-texts": Separated("delta-topology-option-004", "delta-topology-option-004"),
-    "smt-text-needs-free-cores": Separated("state-131-0098", "config-errors-132-0045"),
-    "violating-hints-accepted": Separated("delta-memory-groups-024", "delta-memory-groups-024"),
-    "memory-file-compared-by-number": Separated("delta-group-distribution-007", "delta-group-distribution-007"),
-    "best-effort-memory-policy-unknown": Separated("delta-memory-policy-000", "delta-memory-policy-000"),
-    "pod-resources-unknown": Separated("", "delta-pod-level-gate-on-003"),
-    "gates-checked-after-decoding": Separated("config-errors-131-0090", "delta-gate-036"),
-}
+from mooring.releases.rules import RULES
 
 FROM_THE_TEXT = {
     "alignment-not-counted-at-start": "test_up_to_1_32_alignment_is_counted_without_caches_and_not_from_the_start",
@@ -68,16 +33,11 @@ FROM_THE_TEXT = {
 }
 """Rules that no recording separates, at the last release that follows them at least: the test from the text."""
 
-LAST = [
-    pytest.param(rule.name, RELEASES[rule.until], SEPARATED[rule.name].last, id=f"{rule.name}-{rule.until}")
+RECORDED = [
+    pytest.param(rule.name, RELEASES[name], scenario, id=f"{rule.name}-{name}")
     for rule in RULES
-    if rule.name in SEPARATED and SEPARATED[rule.name].last
-]
-AFTER = {rule.name: RELEASES[RELEASE_NAMES[RELEASE_NAMES.index(rule.until) + 1]] for rule in RULES}
-NEXT = [
-    pytest.param(name, AFTER[name], one.next, id=f"{name}-{AFTER[name].name}")
-    for name, one in SEPARATED.items()
-    if one.next
+    for name, scenario in ((rule.until, rule.recording), (rule.after, rule.recording_after))
+    if scenario
 ]
 
 
@@ -89,9 +49,9 @@ def recording(release: Release, name: str) -> dict[str, Any]:
 
 
 def test_every_rule_says_what_separates_it() -> None:
-    recorded_last = {name for name, one in SEPARATED.items() if one.last}
-    assert recorded_last | set(FROM_THE_TEXT) == {rule.name for rule in RULES}
-    assert not recorded_last & set(FROM_THE_TEXT)
+    recorded = {rule.name for rule in RULES if rule.recording}
+    assert recorded | set(FROM_THE_TEXT) == {rule.name for rule in RULES}
+    assert not recorded & set(FROM_THE_TEXT)
 
 
 def test_the_tests_from_the_text_exist() -> None:
@@ -99,7 +59,7 @@ def test_the_tests_from_the_text_exist() -> None:
     assert [name for name in set(FROM_THE_TEXT.values()) if f"def {name}(" not in tests] == []
 
 
-@pytest.mark.parametrize(("rule", "release", "name"), [*LAST, *NEXT])
+@pytest.mark.parametrize(("rule", "release", "name"), RECORDED)
 def test_a_recording_notices_the_rule(rule: str, release: Release, name: str) -> None:
     content = recording(release, name)
     assert departures(content, release) == []

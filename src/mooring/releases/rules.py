@@ -32,11 +32,20 @@ class ReleaseRule:
     """The first release that follows it; the oldest known one unless the rule came later."""
     options: tuple[str, ...] = ()
     """CPU manager policy options that must be on for it to matter."""
+    recording: str = ""
+    """A recorded scenario of its last release that fails without it; empty when no recording separates it there."""
+    recording_after: str = ""
+    """A recorded scenario of the next release that fails with it; empty when no recording separates it there."""
 
     @property
     def span(self) -> str:
         """The releases that follow it, in words: ``1.31 to 1.36``."""
         return self.until if self.since == self.until else f"{self.since} to {self.until}"
+
+    @property
+    def after(self) -> str:
+        """The first release that does not follow it any more."""
+        return RELEASE_NAMES[RELEASE_NAMES.index(self.until) + 1]
 
     @property
     def releases(self) -> tuple[str, ...]:
@@ -53,6 +62,8 @@ RULES = (
         instead="an existing assignment wins",
         source="cpumanager, static policy, Allocate; spec: releases.md section 5, rule 1",
         options=("full-pcpus-only",),
+        recording="cpu-packed-136-0020",
+        recording_after="delta-align-distribute-000",
     ),
     ReleaseRule(
         "distribute-ignores-sockets",
@@ -62,6 +73,8 @@ RULES = (
         instead="combinations in one socket win, and the share is capped in the search",
         source="cpumanager, distribute; spec: releases.md section 5, rule 2",
         options=("align-by-socket", "distribute-cpus-across-numa"),
+        recording="cpu-distributed-136-0053",
+        recording_after="delta-align-distribute-027",
     ),
     ReleaseRule(
         "distribute-claims-full-share",
@@ -71,6 +84,7 @@ RULES = (
         instead="the share is capped to the poorest node of the combination",
         source="cpumanager, distribute; spec: releases.md section 5, rule 3",
         options=("distribute-cpus-across-numa",),
+        recording_after="delta-align-distribute-027",
     ),
     ReleaseRule(
         "empty-memory-request-is-served",
@@ -79,6 +93,8 @@ RULES = (
         "hint, extension and group check with an empty request, and its entry in the state is an empty list",
         instead="such a container is left out",
         source="memorymanager, static policy; spec: releases.md section 5, rule 4",
+        recording="delta-no-memory-request-009",
+        recording_after="delta-no-memory-request-013",
     ),
     ReleaseRule(
         "empty-pod-resources-decide-qos",
@@ -86,6 +102,8 @@ RULES = (
         says="an empty spec.resources decides the QoS class while PodLevelResources is on",
         instead="only a spec.resources with a supported resource does",
         source="QoS class; spec: releases.md section 5, rule 5",
+        recording="delta-empty-pod-resources-002",
+        recording_after="delta-empty-pod-resources-002",
     ),
     ReleaseRule(
         "reserved-cpu-not-rounded",
@@ -93,6 +111,8 @@ RULES = (
         says="reserved amounts of cpu are kept exactly, and their sum is rounded up to CPUs",
         instead="each amount is first rounded to the nearest 0.001 CPU",
         source="kubelet command, reservation; spec: releases.md section 5, rule 6",
+        recording="delta-reservation-rounding-000",
+        recording_after="delta-reservation-rounding-000",
     ),
     ReleaseRule(
         "resize-asks-like-admission",
@@ -115,6 +135,8 @@ RULES = (
         says="hints for devices run over all NUMA nodes of the machine",
         instead="hints run over the nodes with a device of that resource",
         source="devicemanager, hints; spec: releases.md section 6, rule 1",
+        recording="delta-device-nodes-033",
+        recording_after="delta-device-nodes-033",
     ),
     ReleaseRule(
         "pod-level-pods-by-containers-without-gate",
@@ -123,6 +145,8 @@ RULES = (
         "containers",
         instead="such pods get no exclusive CPUs, no memory and no hints",
         source="cpumanager and memorymanager; spec: releases.md section 6, rule 3",
+        recording="podlevel-135-0046",
+        recording_after="podlevel-136-0026",
     ),
     ReleaseRule(
         "status-resources-decide-size",
@@ -130,6 +154,8 @@ RULES = (
         says="while InPlacePodVerticalScaling is on, allocatedResources of a container's status replace its requests",
         instead="the requests of the specification count",
         source="cpumanager and memorymanager; spec: releases.md section 7, rule 1",
+        recording="delta-status-sizes-004",
+        recording_after="delta-status-sizes-004",
     ),
     ReleaseRule(
         "partial-uncore-rounds-down",
@@ -139,6 +165,8 @@ RULES = (
         instead="the cores are rounded up and a CPU too many is dropped",
         source="cpumanager, prefer-align-cpus-by-uncorecache; spec: releases.md section 8",
         options=("prefer-align-cpus-by-uncorecache",),
+        recording="delta-odd-uncore-010",
+        recording_after="delta-odd-uncore-010",
     ),
     ReleaseRule(
         "pod-level-pods-by-containers",
@@ -147,6 +175,8 @@ RULES = (
         "the pod",
         instead="pods with resources of their own get no exclusive CPUs, no memory and no hints",
         source="cpumanager and memorymanager; spec: releases.md section 8",
+        recording="delta-pod-level-gate-on-003",
+        recording_after="delta-pod-level-gate-on-003",
     ),
     ReleaseRule(
         "pod-level-pods-admitted-without-gate",
@@ -161,6 +191,8 @@ RULES = (
         says="the status of an init container does not count for its size",
         instead="the status of a sidecar counts too",
         source="cpumanager and memorymanager; spec: releases.md section 8",
+        recording="delta-status-sizes-015",
+        recording_after="delta-status-sizes-002",
     ),
     ReleaseRule(
         "eviction-defaults-not-merged",
@@ -168,6 +200,8 @@ RULES = (
         says="mergeDefaultEvictionSettings is an unknown field and is ignored",
         instead="it fills in the default thresholds",
         source="kubelet command, reservation; spec: releases.md section 8",
+        recording="delta-merge-eviction-006",
+        recording_after="delta-merge-eviction-007",
     ),
     ReleaseRule(
         "uncore-alignment-not-counted",
@@ -196,6 +230,8 @@ RULES = (
         says="the refusal of a topology manager option whose group is not enabled begins with Topology Manager Policy",
         instead="it begins with topology manager policy",
         source="topologymanager, policy options; spec: releases.md section 8",
+        recording="delta-topology-option-004",
+        recording_after="delta-topology-option-004",
     ),
     ReleaseRule(
         "smt-text-needs-free-cores",
@@ -204,6 +240,8 @@ RULES = (
         instead="it is refused because no physical CPUs are free",
         source="cpumanager, static policy, Allocate; spec: releases.md section 8",
         options=("full-pcpus-only",),
+        recording="state-131-0098",
+        recording_after="config-errors-132-0045",
     ),
     ReleaseRule(
         "violating-hints-accepted",
@@ -211,6 +249,8 @@ RULES = (
         says="a memory hint that cuts into a group of NUMA nodes is taken as it is",
         instead="it is refused: preferred hint violates NUMA node allocation",
         source="memorymanager, static policy, Allocate; spec: releases.md section 8",
+        recording="delta-memory-groups-024",
+        recording_after="delta-memory-groups-024",
     ),
     ReleaseRule(
         "memory-file-compared-by-number",
@@ -218,6 +258,8 @@ RULES = (
         says="every number of every NUMA node in the memory manager's file must equal the machine's",
         instead="free and reserved amounts are compared as sums over a group of NUMA nodes",
         source="memorymanager, static policy, Start; spec: releases.md section 8",
+        recording="delta-group-distribution-007",
+        recording_after="delta-group-distribution-007",
     ),
     ReleaseRule(
         "best-effort-memory-policy-unknown",
@@ -225,6 +267,8 @@ RULES = (
         says="the memory manager policy BestEffort is an unknown policy",
         instead="it is known, and refused because it is not available on Linux",
         source="memorymanager, NewManager; spec: releases.md section 8",
+        recording="delta-memory-policy-000",
+        recording_after="delta-memory-policy-000",
     ),
     ReleaseRule(
         "machine-not-read-for-policy-none",
@@ -239,6 +283,7 @@ RULES = (
         says="spec.resources is an unknown field and is dropped",
         instead="the field exists, behind the gate PodLevelResources",
         source="API; spec: releases.md section 8",
+        recording_after="delta-pod-level-gate-on-003",
     ),
     ReleaseRule(
         "gates-checked-after-decoding",
@@ -246,6 +291,8 @@ RULES = (
         says="wrong feature gates are refused after the configuration was decoded, with the bare text",
         instead="they are refused while the configuration is decoded",
         source="kubelet command, feature gates; spec: releases.md section 2",
+        recording="config-errors-131-0090",
+        recording_after="delta-gate-036",
     ),
     ReleaseRule(
         "default-pod-sysctls-unknown",
