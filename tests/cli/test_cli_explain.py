@@ -160,7 +160,7 @@ def test_the_picture_is_well_formed_and_goes_to_a_file(name: str, tmp_path: Path
     assert name in (root.findtext("{http://www.w3.org/2000/svg}title") or "")
 
 
-def test_a_pod_after_one_from_which_the_kubelet_does_not_return_is_not_asked(tmp_path: Path) -> None:
+def test_a_pod_after_one_on_which_the_kubelet_crashes_is_asked_unless_the_plan_stops_there(tmp_path: Path) -> None:
     config = tmp_path / "kubelet.yaml"
     config.write_text(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\n"
@@ -174,8 +174,10 @@ def test_a_pod_after_one_from_which_the_kubelet_does_not_return_is_not_asked(tmp
         crashing.replace("CPU", "1") + "---" + ONE.replace("NAMESPACE", "b").replace("CPU", "1"), "utf-8"
     )
     node = ("-f", str(manifest), *SMALL, "--config", str(config), "-o", "json", "--nearest", "0")
-    crash, unasked = mooring("explain", "a/web", *node), mooring("explain", "b/web", *node)
+    crash, asked = mooring("explain", "a/web", *node), mooring("explain", "b/web", *node)
+    unasked = mooring("explain", "b/web", *node, "--stop-at-crash")
     assert (crash.code, crash.document["verdict"], crash.document["code"]) == (1, "crash", "MOOR-152")
+    assert (asked.code, asked.document["verdict"]) == (0, "admitted")
     assert (unasked.code, unasked.document["verdict"]) == (1, "not asked")
 
 

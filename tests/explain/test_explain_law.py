@@ -50,7 +50,7 @@ def answers(scenario: Scenario, machines: dict[str, MachineInfo]) -> Iterator[tu
             pod, running = queue.pop(0)
             kubelet, answer = answered(kubelet, pod, running=running)
             yield answer, kubelet
-            if answer.ends_the_plan:
+            if answer.never_returns:
                 return
             continue
         step = steps.pop(0)

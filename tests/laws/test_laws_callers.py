@@ -81,7 +81,7 @@ def test_a_comparison_decides_as_the_plan(question: Question) -> None:
     plan = planned(question)
     variant = Variant("x", question.machine, question.config, question.mooring, question.devices)
     trial = run_trial(trace_of(question), variant)
-    returned = [answer for answer in plan.answers if not answer.ends_the_plan]
+    returned = [answer for answer in plan.answers if answer.decision.endless is None]
     assert [(one.pod.uid, one.decision.admitted, one.decision.reason) for one in trial.admissions] == [
         (answer.pod.uid, answer.admitted, answer.decision.reason) for answer in returned
     ]
@@ -110,7 +110,8 @@ def test_capacity_decides_about_one_more_pod_as_the_plan(question: Question) -> 
 @LAW
 @given(questions_anywhere())
 def test_a_replay_decides_as_the_plan_until_the_node_resources_check_refuses(question: Question) -> None:
-    plan = planned(question)
+    # A replay ends at a crash.
+    plan = planned(replace(question, stop_at_crash=True))
     offline = (Offline(question.offline),) if question.offline else ()
     pods = tuple(answer.pod for answer in plan.answers if not answer.running)
     scenario = Scenario(
@@ -149,7 +150,7 @@ def test_a_replay_decides_as_the_plan_until_the_node_resources_check_refuses(que
         if answer.admitted and not question.offline:
             cpus = {name: str(placement.cpus) for name, placement in answer.decision.containers.items()}
             assert {name: one["cpus"] for name, one in step["containers"].items()} == cpus
-    assert len(steps) >= len([answer for answer in plan.answers if not answer.ends_the_plan])
+    assert len(steps) >= len([answer for answer in plan.answers if not answer.never_returns])
 
 
 @LAW

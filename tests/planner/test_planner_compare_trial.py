@@ -48,7 +48,7 @@ def planned(variant: Variant, asked: list[Pod], active: tuple[Pod, ...] = (), fi
     )
     assert trial.refusal == plan.refusal
     assert [(one.running, replaced(one.decision)) for one in trial.admissions] == [
-        (answer.running, replaced(answer.decision)) for answer in plan.answers if not answer.ends_the_plan
+        (answer.running, replaced(answer.decision)) for answer in plan.answers if answer.decision.endless is None
     ]
     if plan.kubelet is not None and not plan.unasked:
         assert trial.kubelet is not None

@@ -58,6 +58,8 @@ class NodeOptions:
     """Whether unknown fields are refused."""
     node_name: str = ""
     """Name of the node whose pods are taken of those that are active."""
+    stop_at_crash: bool = False
+    """Whether pods after one on which the kubelet crashes are not asked."""
 
     @property
     def describes_node(self) -> bool:
@@ -111,6 +113,7 @@ def question_of(options: NodeOptions) -> question.Question:
         node_devices.offered_devices(configuration.devices, machine.pci),
         tuple(noticed),
         offline=steps.cpu_list(options.offline, "--offline") if options.offline else CPUSet(),
+        stop_at_crash=options.stop_at_crash,
     )
 
 

@@ -134,6 +134,14 @@ name_of_node = click.option(
 )
 
 
+stop_at_crash = click.option(
+    "--stop-at-crash",
+    "stop_at_crash",
+    is_flag=True,
+    help="Do not ask about pods after one on which the kubelet crashes. Default: go on without that pod.",
+)
+
+
 def described_node(function: _Function) -> _Function:
     """Add everything that describes a node."""
     for option in (strict, name_of_node, node, active, state, config, machine):

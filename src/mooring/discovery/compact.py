@@ -10,7 +10,7 @@
 | ``memory`` | memory of the nodes with CPUs | 4Gi for each |
 | ``siblings`` | ``split``: CPUs i and i + cores; ``adjacent``: 2i and 2i + 1 | ``split`` |
 | ``distances`` | local, same socket, other socket; with two figures: local, all others | ``10,12,32`` |
-| ``hugepages-2Mi`` | pages of that size in the whole machine, spread over the nodes with CPUs | none |
+| ``hugepages-2Mi`` | pages of that size, spread over the nodes with CPUs; 0 lists the size without a page | none |
 | ``efficiency-cores`` | further one-thread cores of a slower kind | none |
 | ``cpuless`` | further NUMA nodes without CPUs (HBM, CXL) | none |
 | ``cpuless-memory`` | their memory | 4Gi for each |
@@ -125,7 +125,8 @@ def _count(values: Mapping[str, str], key: str, default: int) -> int:
         return default
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
         raise _refusal(key, f"{text[:40]!r} is no count", "write a plain number such as 8")
-    if int(text) == 0:
+    # A kernel lists the sizes of huge pages that it supports, also with no page of that size.
+    if int(text) == 0 and not key.startswith(_HUGEPAGES):
         raise _refusal(key, "must not be 0", "leave the key out for its default")
     return int(text)
 

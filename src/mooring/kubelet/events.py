@@ -49,8 +49,17 @@ class EventResult:
 
     @property
     def is_last(self) -> bool:
-        """Tell whether no event can follow: the kubelet crashes, does not return or does not start."""
-        return bool(self.crash) or self.refusal is not None or any(one.never_returns for one in self.admissions)
+        """Tell whether no event can follow: a crash outside of an admission, an endless admission, a refused start.
+
+        After a crash on an admission the kubelet is as before, and the next event can follow without the pod.
+        """
+        endless = any(one.decision.endless is not None for one in self.admissions)
+        return bool(self.crash) or self.refusal is not None or endless
+
+    @property
+    def crashed(self) -> bool:
+        """Tell whether the kubelet crashes on an admission."""
+        return any(one.crash for one in self.admissions)
 
 
 def after_event(

@@ -60,8 +60,8 @@ class Answer:
         return self.decided.files
 
     @property
-    def ends_the_plan(self) -> bool:
-        """Tell whether the kubelet would not return from this admission."""
+    def never_returns(self) -> bool:
+        """Tell whether the kubelet would crash on this admission or never return from it."""
         return bool(self.crash) or self.decision.endless is not None
 
 

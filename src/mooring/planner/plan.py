@@ -26,6 +26,7 @@ from mooring.node.metrics.metrics import Metrics, fold
 from mooring.planner.answering import Answer, answer_of, corrected
 from mooring.planner.plan_findings import (
     chance_findings,
+    crash_findings,
     device_findings,
     order_findings,
     plugin_findings,
@@ -52,7 +53,7 @@ class Plan:
     """The kubelet's metrics after all answers; None when it would not start."""
     unasked: tuple[Pod, ...] = ()
     """Pods that were not asked about: all of them when the kubelet would not start, else those after the one from which
-    it would not return."""
+    it would not return, and with ``stop_at_crash`` those after the first on which it crashes."""
     left: frozenset[str] = frozenset()
     """Uids of pods that were admitted and then left, because the plan was asked with ``leaving``."""
     trace: tuple[Kubelet, ...] = ()
@@ -115,10 +116,12 @@ def make_plan(question: Question) -> Plan:
     check_known(start.kubelet.node, question.offline, "--offline")
     failures: list[object] = []
     queue = queue_of(question, ordered(start.kubelet, question.pods, failures.append))
-    run = _Run(start.kubelet)
+    run = _Run(start.kubelet, stop_at_crash=question.stop_at_crash)
     run.take_all(happening(queue, question.leaving))
     noticed += [*order_findings(failures), *run.findings, *plugin_findings(run.answers)]
     noticed += pool_findings(start.kubelet, run.answers, run.kubelet)
+    if not question.stop_at_crash:
+        noticed += crash_findings(run.answers, question.machine.info)
     unasked = pods_in(queue)[len(run.answers) :]
     if unasked and run.answers:
         noticed.append(unasked_finding(run.answers[-1], unasked))
@@ -138,7 +141,8 @@ def make_plan(question: Question) -> Plan:
 class _Run:
     """A plan while it is made."""
 
-    def __init__(self, kubelet: Kubelet) -> None:
+    def __init__(self, kubelet: Kubelet, *, stop_at_crash: bool) -> None:
+        self.stop_at_crash = stop_at_crash
         self.kubelet = kubelet
         self.metrics = Metrics.initial(kubelet.settings, kubelet.node.cpu)
         self.answers: list[Answer] = []
@@ -169,7 +173,7 @@ class _Run:
             self.answers.append(answer)
             self.trace.append(self.kubelet)
             self.metrics = fold(self.metrics, answer.facts)
-            return not result.is_last
+            return not (result.is_last or (result.crashed and self.stop_at_crash))
         if result.crash:
             self.findings.append(release_finding(result.crash))
             return False

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from mooring.core.machine import Finding
+from mooring.core.machineinfo import MachineInfo
 from mooring.core.pod import Pod
 from mooring.explain.phrases import plural
-from mooring.explain.reason import POOL_EMPTY
+from mooring.explain.reason import CRASHES, POOL_EMPTY
 from mooring.kubelet.kubelet import Kubelet
 from mooring.memorymanager.facts import StartLeftToChance
-from mooring.memorymanager.machine import MEMORY, wrapped_nodes
+from mooring.memorymanager.machine import MEMORY, hugepages_type, wrapped_nodes
 from mooring.node.settings import Settings
 from mooring.planner.answering import Answer
 from mooring.plugins.host import failures
@@ -113,6 +114,34 @@ def plugin_findings(answers: Iterable[Answer]) -> list[Finding]:
         )
         for (plugin, point, why), often in times.items()
     ]
+
+
+def crash_findings(answers: Iterable[Answer], info: MachineInfo) -> list[Finding]:
+    """Name the pods on which the kubelet crashes, and the huge pages that the machine does not list.
+
+    A Linux node lists the sizes of huge pages that its kernel supports, also with 0 pages, and its kubelet does not
+    crash for lack of one.
+    """
+    listed = {hugepages_type(pages.page_size) for node in info.topology for pages in node.hugepages}
+    found = []
+    for answer in answers:
+        if not answer.crash:
+            continue
+        missing = sorted(_huge_pages(answer.pod) - listed)
+        hint = (
+            f"; the machine as it was given lists no {missing[0]}, but a node lists each size that its "
+            f"kernel supports: add {missing[0]}=PAGES (0 for none) to the machine's text, or capture the machine"
+            if missing
+            else ""
+        )
+        cause = answer.crash.removesuffix(": the kubelet crashes here")
+        message = f"crashes the kubelet and is left out: {cause}{hint}"
+        found.append(Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, CRASHES))
+    return found
+
+
+def _huge_pages(pod: Pod) -> set[str]:
+    return {name for container in pod.containers for name in container.limits if name.startswith("hugepages-")}
 
 
 def unasked_finding(last: Answer, unasked: Sequence[Pod]) -> Finding:

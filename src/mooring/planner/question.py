@@ -48,6 +48,8 @@ class Question:
     all were asked."""
     offline: CPUSet = CPUSet()  # noqa: RUF009 - frozen
     """CPUs that go offline when the running pods are back and no other has been asked (extension cpu-hotplug)."""
+    stop_at_crash: bool = False
+    """Whether pods after one on which the kubelet crashes are not asked; else the plan goes on without that pod."""
 
 
 def opened_for(question: Question, observer: Observer | None = None) -> Opened:

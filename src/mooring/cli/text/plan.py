@@ -17,6 +17,8 @@ from mooring.planner.plan import Plan, free_cpus, reserved_cpus
 from mooring.render.tables import numa_table, placements_table
 from mooring.render.wording import clean
 
+_MOST_NAMED = 5
+
 
 def plan_text(plan: Plan, *, wide: bool, to: str) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``."""
@@ -51,7 +53,7 @@ def _refusal(plan: Plan) -> Iterator[RenderableType]:
 
 def _counts(plan: Plan) -> str:
     """Return how many pods were admitted, refused and not asked."""
-    answered = [answer for answer in plan.answers if not answer.ends_the_plan]
+    answered = [answer for answer in plan.answers if not answer.never_returns]
     ran = [answer for answer in answered if answer.running]
     new = [answer for answer in answered if not answer.running]
     sentences = []
@@ -61,7 +63,13 @@ def _counts(plan: Plan) -> str:
     if ran:
         refused = sum(not answer.admitted for answer in ran)
         sentences.append(f"Of {plural(len(ran), 'pod')} that ran already, {refused or 'none'} would be refused.")
-    if len(answered) < len(plan.answers):
+    crashes = [answer.pod for answer in plan.answers if answer.crash]
+    ended = bool(plan.answers) and (bool(plan.unasked) or plan.answers[-1].decision.endless is not None)
+    if crashes and not ended:
+        names = ", ".join(f"{pod.namespace}/{pod.name}" for pod in crashes[:_MOST_NAMED])
+        more = f" and {len(crashes) - _MOST_NAMED} more" if len(crashes) > _MOST_NAMED else ""
+        sentences.append(f"The kubelet would crash on {names}{more}; the plan goes on without.")
+    if ended:
         last = plan.answers[-1].pod
         unasked = f"; {plural(len(plan.unasked), 'pod')} after it not asked" if plan.unasked else ""
         sentences.append(f"The kubelet would not return from {last.namespace}/{last.name}{unasked}.")

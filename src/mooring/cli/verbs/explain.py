@@ -45,6 +45,7 @@ Examples:
 @options.pods("Pods to admit, in order: the one that is explained, and those before it; repeatable.")
 @options.described_node
 @options.offline
+@options.stop_at_crash
 @click.option("-v", "--verbose", is_flag=True, help="Show everything: hints, free amounts and passed checks.")
 @click.option(
     "--nearest",

@@ -36,6 +36,7 @@ Examples:
 @click.command("plan", epilog=EPILOG)
 @options.node_inputs
 @options.offline
+@options.stop_at_crash
 @click.option(
     "--save-state",
     "save",

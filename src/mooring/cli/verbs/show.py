@@ -48,6 +48,7 @@ Examples:
 @options.pods("Pods to admit first; without them only the machine is drawn.")
 @options.described_node
 @options.offline
+@options.stop_at_crash
 @options.output(("terminal", "svg", "html"), "terminal")
 @click.option(
     "--width",

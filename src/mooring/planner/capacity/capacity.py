@@ -112,7 +112,7 @@ def capacity_of(subject: Subject, limit: int | None = None) -> Capacity:
 
 
 def _answers(plan: Plan) -> bool:
-    return plan.kubelet is not None and not (plan.answers and plan.answers[-1].ends_the_plan)
+    return plan.kubelet is not None and not (plan.answers and plan.answers[-1].decision.endless is not None)
 
 
 def _with_replicas(plan: Plan, count: Count, stopped: Answer | None) -> Plan:

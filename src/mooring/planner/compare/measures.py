@@ -20,7 +20,7 @@ from mooring.core.pod import ContainerKind, Pod
 from mooring.core.topology import Topology
 from mooring.memorymanager.state import Block, NUMANodeState
 from mooring.planner.compare.trace import Trace
-from mooring.planner.compare.trial import Stranded, Trial, TrialAdmission, run_trial, stranded_cpus
+from mooring.planner.compare.trial import CRASH, Stranded, Trial, TrialAdmission, run_trial, stranded_cpus
 from mooring.planner.compare.variant import Variant
 from mooring.planner.outcome import held_devices
 
@@ -154,7 +154,7 @@ def measure(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> Measures:
 
 def _rejected(new: Sequence[TrialAdmission], ended: str, asked: int) -> dict[str, int]:
     """Count the reasons, the kubelet's own in the order of the alphabet."""
-    reasons = sorted(one.decision.reason for one in new if not one.decision.admitted)
+    reasons = sorted(CRASH if one.crashes else one.decision.reason for one in new if not one.decision.admitted)
     unanswered = asked - len(new)
     if unanswered and ended:
         reasons.append(ended)

@@ -21,7 +21,7 @@ from mooring.kubelet.admit import AdmitMode, AdmitResult, added, admit
 from mooring.kubelet.adoption import opened
 from mooring.kubelet.events import Readmit, after_event
 from mooring.kubelet.kubelet import Kubelet
-from mooring.manifest.steps import Admit
+from mooring.manifest.steps import Admit, Restart
 from mooring.memorymanager.state import Block
 from mooring.node import Decision, Node
 from mooring.node.isolation import Isolation, cpu_isolation
@@ -46,6 +46,8 @@ class TrialAdmission:
     """Containers that have CPUs to themselves as long as the pod runs: apps and sidecars."""
     memory: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
     """Container -> memory that it was given, of an admitted pod."""
+    crashes: bool = False
+    """Whether the kubelet crashes on it; the trial goes on without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,10 @@ def run_trial(trace: Trace, variant: Variant) -> Trial:
         running = not isinstance(event, Admit)
         kubelet, result = after_event(kubelet, event)
         for one in result.admissions:
-            if one.never_returns:
-                return Trial(tuple(admissions), None, ended=CRASH if one.crash else ENDLESS)
+            if one.decision.endless is not None:
+                return Trial(tuple(admissions), None, ended=ENDLESS)
+            if one.crash and isinstance(event, Restart):
+                return Trial(tuple(admissions), None, ended=CRASH)
             admissions.append(_admission(one, running=running))
         if result.is_last:
             return Trial(tuple(admissions), None, result.refusal, CRASH if result.crash else "")
@@ -85,7 +89,7 @@ def run_trial(trace: Trace, variant: Variant) -> Trial:
 def _admission(result: AdmitResult, *, running: bool) -> TrialAdmission:
     pod, decision = result.pod, result.decision
     if not decision.admitted:
-        return TrialAdmission(pod, decision, running)
+        return TrialAdmission(pod, decision, running, crashes=bool(result.crash))
     blocks = result.decided.node.memory.assignments.get(pod.uid, {})
     return TrialAdmission(pod, decision, running, tuple(_exclusive(result.decided, pod)), blocks)
 
