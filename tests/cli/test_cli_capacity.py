@@ -95,8 +95,8 @@ def test_the_document_keeps_its_members_when_the_kubelet_does_not_start(tmp_path
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "POD: several pods are given"),
-        (PODS, "name one of core/upf-0, core/upf-1"),
+        ((), "POD: no pod is given; give a pod with -f, or use --shape"),
+        (PODS, "POD: several pods are given; name one of core/upf-0, core/upf-1"),
         (("nobody", *PODS), "there is no pod 'nobody'; there are core/upf-0"),
         (("other/database", *PODS), "there is no pod 'other/database'; did you mean data/database-"),
         (("--shape", "cpu"), "--shape: 'cpu' is not an amount of a resource"),

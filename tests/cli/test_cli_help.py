@@ -24,6 +24,11 @@ def command_of(verb: str) -> click.Command:
     return command
 
 
+def context_of(command: click.Command, verb: str) -> click.Context:
+    """Return a context below that of ``mooring``: click keeps the help option of the first context of a command."""
+    return command.make_context(verb, [], parent=click.Context(cli, **cli.context_settings), resilient_parsing=True)
+
+
 def examples_in(text: str, name: str) -> list[list[str]]:
     """Return the words after ``mooring VERB`` of each example, without what belongs to the shell."""
     lines = (SHELL.sub("", line.strip()) for line in text.splitlines())
@@ -41,7 +46,7 @@ def test_help_shows_examples_that_are_understood(verb: str) -> None:
     examples = examples_in(described(verb), verb)
     assert len(examples) >= 2, "an example says more than a list of options"
     for words in examples:
-        with command.make_context(verb, [], resilient_parsing=True) as context:
+        with context_of(command, verb) as context:
             given, rest, _ = command.make_parser(context).parse_args(list(words))
         assert not rest, words
         assert given or not words
@@ -67,7 +72,7 @@ def test_the_examples_of_the_program_are_understood_too() -> None:
     for verb in VERBS:
         for words in examples_in(cli.epilog or "", verb):
             command = command_of(verb)
-            with command.make_context(verb, [], resilient_parsing=True) as context:
+            with context_of(command, verb) as context:
                 command.make_parser(context).parse_args(list(words))
 
 
