@@ -41,6 +41,7 @@ from mooring.planner.outcome import (
     standing_fields,
     state_fields,
 )
+from mooring.planner.replay.alternatives import refusal_alternatives
 from mooring.topologymanager import merge_hints
 
 BOOT = "boot-{}"
@@ -100,8 +101,9 @@ class _ScenarioRun:
     def __init__(self, scenario: Scenario, info: MachineInfo) -> None:
         self._scenario = scenario
         texts = scenario.files
-        files = StateTexts(texts.get(CPU_FILE), texts.get(MEMORY_FILE), scenario.container_ids)
-        self._start = start_kubelet(info, scenario.kubelet, scenario.mooring, files)
+        self._info = info
+        self._files = StateTexts(texts.get(CPU_FILE), texts.get(MEMORY_FILE), scenario.container_ids)
+        self._start = start_kubelet(info, scenario.kubelet, scenario.mooring, self._files)
         self._endless = False
         self._boots = 1
         self._timeline: Timeline | None = None
@@ -114,6 +116,10 @@ class _ScenarioRun:
     def outcome(self) -> dict[str, Any]:
         if self._timeline is None:
             fields = _refusal_fields(self._start.refusal)
+            if self._start.refusal is not None:
+                asked = self._scenario.kubelet, self._scenario.mooring
+                texts = refusal_alternatives(self._info, *asked, self._files, self._start.refusal)
+                fields |= {"startErrorAlternatives": texts} if len(texts) > 1 else {}
             if self._scenario.files:
                 fields["files"] = _file_fields(self._start.files)
             return fields
