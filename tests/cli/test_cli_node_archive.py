@@ -87,16 +87,6 @@ def test_a_node_can_be_shown_with_its_pods_and_nothing_else(node: Path) -> None:
     assert "customer/shop-0" in answered.out
 
 
-def test_an_older_kubelet_is_warned_about_and_the_differences_are_named(tmp_path: Path, small: Path) -> None:
-    root, archive = make_root(tmp_path / "root"), tmp_path / "old.tar.gz"
-    mooring("collect", "--root", root, "--no-kubectl", "--kubelet-version", "v1.36.3", "--to", archive)
-    warned = [line for line in mooring("plan", "-f", small, "--node", archive).err.splitlines() if "MOOR-580" in line]
-    assert warned[0].startswith("warning[MOOR-580]: kubelet v1.36.3: is older than v1.37.1")
-    assert any("CPU manager's state file: 1.36 writes V2 and reads V2, V1; 1.37" in line for line in warned[1:])
-    answered = mooring("plan", "-f", small, "--node", archive, "-o", "json")
-    assert "MOOR-580" in {finding.get("code") for finding in answered.document["findings"]}
-
-
 @pytest.mark.parametrize("verb", [("plan", "-f", str(EXAMPLES / "pods.yaml")), ("show",), ("topology",)])
 def test_what_is_no_node_archive_is_one_line(verb: tuple[str, ...], tmp_path: Path) -> None:
     for file in (EXAMPLES / "pods.yaml", tmp_path / "missing.tar.gz", tmp_path):

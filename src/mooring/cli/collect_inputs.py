@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from mooring.cli.inputs import STANDARD_INPUT, check_open
+from mooring.cli.release_inputs import installed_version
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
 from mooring.discovery.capture.process import kubelet_arguments
@@ -59,7 +60,7 @@ def collection_of(options: CollectOptions) -> Collection:
     cluster = ask_cluster(name, with_pods=not options.pods) if options.ask else ClusterAnswers()
     version = options.kubelet or cluster.version
     if not version and isinstance(tree, LiveTree):
-        version = _installed_version()
+        version = installed_version()
     return collect(
         tree,
         CollectRequest(
@@ -140,18 +141,6 @@ def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
     with suppress(_NoAnswerError):
         described = _asked(program, "get", "node", node, "-o", "json")
     return ClusterAnswers(pods=pods, configz=configz, version=_version(described))
-
-
-def _installed_version() -> str:
-    """Return the version of the kubelet that is installed on this computer; empty without one."""
-    program = shutil.which("kubelet")
-    if program is None:
-        return ""
-    try:
-        told = _run([program, "--version"])
-    except _NoAnswerError:
-        return ""
-    return told.removeprefix("Kubernetes").strip()
 
 
 def _asked(program: str, *arguments: str) -> object:

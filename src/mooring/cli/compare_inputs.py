@@ -128,8 +128,9 @@ def _name(node: NodeOptions) -> str:
 
 def _alternative(file: str, base: _Given) -> tuple[_Given, tuple[Finding, ...]]:
     """Read a configuration that replaces the one of ``--config``, with all that it holds."""
-    found = read_config([file])
-    mooring = found.mooring if found.mooring != MooringConfig() else base.mooring
+    release = base.mooring.release
+    found = read_config([file], release=release)
+    mooring = found.mooring if found.mooring != MooringConfig(release=release) else base.mooring
     return _Given(Path(file).name, found.kubelet, mooring, found.devices or base.declared), found.findings
 
 

@@ -13,10 +13,12 @@ from mooring.cli.lazy import lazily
 from mooring.core.cpuset import CPUSet
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
+from mooring.core.release import NEWEST, Release
 
 with lazily():
     from mooring.agent import configuration as agent_configuration
     from mooring.checkpoint import store
+    from mooring.cli import release_inputs
     from mooring.discovery import loader
     from mooring.kubelet import kubelet
     from mooring.manifest import api_fields, defaults, pod_files, steps
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from mooring.core.machine import Machine
     from mooring.core.pod import Pod
     from mooring.manifest.configuration import NodeConfiguration
-    from mooring.manifest.fields import Report
+    from mooring.manifest.fields import Document, Report
     from mooring.planner.nodearchive.reader import NodeArchive
     from mooring.planner.plan import Plan
 
@@ -60,6 +62,10 @@ class NodeOptions:
     """Name of the node whose pods are taken of those that are active."""
     stop_at_crash: bool = False
     """Whether pods after one on which the kubelet crashes are not asked."""
+    kubelet_version: str = ""
+    """The kubelet release that decides; empty for the node's own."""
+    nearest_release: bool = False
+    """Whether the oldest known release decides for an older kubelet."""
 
     @property
     def describes_node(self) -> bool:
@@ -86,12 +92,14 @@ def question_of(options: NodeOptions) -> question.Question:
     archive = read_node(options.node)
     state = archive.state() if archive and not options.state else _read_state(options.state)
     machine = _machine(options.machine, archive)
-    configuration = read_config(options.config, archive)
-    noticed = list(configuration.findings)
+    listed = [one for source in options.active for one in manifest_documents.load_documents(source)]
+    chosen = release_inputs.read_release(options, archive, listed)
+    configuration = read_config(options.config, archive, chosen.release)
+    noticed = [*chosen.findings, *configuration.findings]
     if archive:
-        noticed += archive.findings(configuration, _replaced(options))
+        noticed += archive.findings(_replaced(options))
     gates = defaults.PodGates.of_node(configuration.kubelet, configuration.mooring)
-    active = _active(options, archive, gates, noticed.append)
+    active = _active(options, archive, listed, gates, noticed.append)
     pods = pod_files.load_pods(options.manifests, gates=gates, report=noticed.append)
     if options.manifests and not pods:
         raise InputError(
@@ -118,11 +126,14 @@ def question_of(options: NodeOptions) -> question.Question:
 
 
 def _active(
-    options: NodeOptions, archive: NodeArchive | None, gates: defaults.PodGates, report: Report
+    options: NodeOptions,
+    archive: NodeArchive | None,
+    documents: Sequence[Document],
+    gates: defaults.PodGates,
+    report: Report,
 ) -> pod_files.ActivePods:
     if archive and not options.active:
         return archive.pods(gates, report)
-    documents = [one for source in options.active for one in manifest_documents.load_documents(source)]
 
     def choose(bound: frozenset[str]) -> str:
         return _node_name(options, archive, bound)
@@ -237,20 +248,23 @@ def _machine(machine: str, archive: NodeArchive | None) -> Machine:
     return archive.machine() if archive and not machine else loader.load_machine(machine)
 
 
-def read_config(paths: Sequence[str], archive: NodeArchive | None = None) -> NodeConfiguration:
+def read_config(
+    paths: Sequence[str], archive: NodeArchive | None = None, release: Release = NEWEST
+) -> NodeConfiguration:
     """Read a configuration; without one the kubelet's defaults, and a word about what that means.
 
     Args:
         paths: the files of ``--config``.
         archive: where it comes from when there are none.
+        release: of the kubelet.
     """
     if archive and not paths:
-        collected = archive.configuration()
+        collected = archive.configuration(release)
         if collected is not None:
             return collected
     if paths:
-        return _configuration(paths)
-    configuration = node_configuration.configuration_of(())
+        return _configuration(paths, release)
+    configuration = node_configuration.configuration_of((), release)
     finding = Finding(
         "warning",
         "configuration",
@@ -261,20 +275,23 @@ def read_config(paths: Sequence[str], archive: NodeArchive | None = None) -> Nod
     return replace(configuration, findings=(finding,))
 
 
-def _configuration(paths: Sequence[str]) -> node_configuration.NodeConfiguration:
+def _configuration(paths: Sequence[str], release: Release) -> node_configuration.NodeConfiguration:
     """Read files; those of a node that the agent manages say what the agent would do there."""
     documents = [document for path in paths for document in manifest_documents.load_documents(path)]
     if not any(
         isinstance(one.content, dict) and one.content.get("kind") == service_options.AGENT_CONFIGURATION
         for one in documents
     ):
-        return node_configuration.configuration_of(documents)
+        return node_configuration.configuration_of(documents, release)
     declared = [
         one for one in documents if isinstance(one.content, dict) and one.content.get("kind") == node_devices.KIND
     ]
     found = agent_configuration.agent_configuration((one for one in documents if one not in declared), ", ".join(paths))
     return node_configuration.NodeConfiguration(
-        found.kubelet, found.mooring, node_configuration.configuration_of(declared).devices, found.findings
+        found.kubelet,
+        replace(found.mooring, release=release),
+        node_configuration.configuration_of(declared).devices,
+        found.findings,
     )
 
 

@@ -96,7 +96,7 @@ active = click.option(
     multiple=True,
     metavar="FILE|DIR|-",
     shell_complete=complete_file,
-    help="Pods that are already running; repeatable.",
+    help="Pods that are already running; repeatable. Nodes among them name their kubelet's release.",
 )
 
 node = click.option(
@@ -141,10 +141,26 @@ stop_at_crash = click.option(
     help="Do not ask about pods after one on which the kubelet crashes. Default: go on without that pod.",
 )
 
+kubelet_version = click.option(
+    "--kubelet-version",
+    "kubelet_version",
+    default="",
+    metavar="VERSION",
+    help="Decide as the kubelet of this release, such as 1.34 or v1.34.4-eks-1. Default: the node's own where it is "
+    "known, else the newest.",
+)
+
+nearest_release = click.option(
+    "--nearest-release",
+    "nearest_release",
+    is_flag=True,
+    help="Decide as the oldest known release for a kubelet that is older.",
+)
+
 
 def described_node(function: _Function) -> _Function:
     """Add everything that describes a node."""
-    for option in (strict, name_of_node, node, active, state, config, machine):
+    for option in (strict, nearest_release, kubelet_version, name_of_node, node, active, state, config, machine):
         function = option(function)
     return function
 

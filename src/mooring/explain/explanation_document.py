@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mooring import KUBELET_VERSION
 from mooring.core.bits import list_text
+from mooring.core.release import NEWEST, Release
 from mooring.core.topology import Topology
 from mooring.documents.changes import ProposalPart
 from mooring.documents.explanation import (
@@ -24,7 +24,11 @@ from mooring.extensions.claimed import HeldClaim
 
 
 def explanation_document(
-    story: Story, machine: str, topology: Topology | None, nearest: Sequence[ProposalPart] = ()
+    story: Story,
+    machine: str,
+    topology: Topology | None,
+    nearest: Sequence[ProposalPart] = (),
+    release: Release = NEWEST,
 ) -> ExplanationDocument:
     """Return the document of a story.
 
@@ -33,9 +37,10 @@ def explanation_document(
         machine: name of the machine.
         topology: of the node; None when the kubelet would not start.
         nearest: changes that would admit the pod.
+        release: of the kubelet that decided.
     """
     return ExplanationDocument(
-        kubelet=KUBELET_VERSION,
+        kubelet=release.tag,
         machine=machine,
         uid=story.pod.uid,
         namespace=story.pod.namespace,

@@ -216,7 +216,7 @@ class Story:
     message: str
     """The kubelet's message; empty where there is none."""
     circumstances: str
-    """Policies and options in one line; empty when the kubelet does not start."""
+    """Release, policies and options in one line; of a kubelet that does not start at most the release."""
     remarks: tuple[Reason, ...]
     chapters: tuple[Chapter, ...]
     unreached: tuple[str, ...]

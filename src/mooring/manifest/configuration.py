@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from mooring.core.config import KubeletConfig, MooringConfig
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding
+from mooring.core.release import NEWEST, Release
 from mooring.manifest import devices as declared
 from mooring.manifest import kubelet_config as kubelet
 from mooring.manifest import mooring_config as mooring
@@ -42,23 +43,31 @@ def load_config(*paths: str | os.PathLike[str]) -> NodeConfiguration:
     return configuration_of(document for path in paths for document in load_documents(path))
 
 
-def configuration_of(documents: Iterable[Document]) -> NodeConfiguration:
+def configuration_of(documents: Iterable[Document], release: Release = NEWEST) -> NodeConfiguration:
     """Return what documents say about one node; see :func:`load_config`.
+
+    Args:
+        documents: of one node.
+        release: of the kubelet.
 
     Raises:
         InputError: one of them is something else, or a configuration appears twice.
     """
     found = by_kind(documents, recognised)
     findings: list[Finding] = []
-    kubelet_part, mooring_part = KubeletConfig(), MooringConfig()
+    kubelet_part, mooring_part = KubeletConfig(), MooringConfig(release=release)
     if part := found.get(kubelet.KIND):
         with located(part.document):
             kubelet_part = kubelet.kubelet_config(
-                part.content, source=part.source, report=findings.append, places=partial(places_of, part.document)
+                part.content,
+                source=part.source,
+                report=findings.append,
+                release=release,
+                places=partial(places_of, part.document),
             )
     if part := found.get(mooring.KIND):
         with located(part.document):
-            mooring_part = mooring.mooring_config(part.content, source=part.source)
+            mooring_part = replace(mooring.mooring_config(part.content, source=part.source), release=release)
     devices: Declared = {}
     if part := found.get(declared.KIND):
         with located(part.document):

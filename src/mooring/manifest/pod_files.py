@@ -126,6 +126,11 @@ def _standing_finding(node: str, elsewhere: int, asked: int) -> Finding:
     return Finding("warning", f"node {node}" if node else "active pods", "; ".join(parts), OTHER_PODS)
 
 
+def bound_nodes(documents: Iterable[Document]) -> frozenset[str]:
+    """Return the names of the nodes that pods are bound to."""
+    return frozenset(name for document in documents for name in _node_names(document))
+
+
 def _node_names(document: Document) -> list[str]:
     names: list[str] = []
     # What is wrong with the document is reported where its pods are read.
@@ -291,6 +296,7 @@ class OtherObject:
 
     kind: str
     name: str
+    content: Mapping[str, Any]
 
 
 def pod_objects(content: object) -> Iterator[PodObject | OtherObject]:
@@ -333,7 +339,7 @@ def _no_kind() -> NoReturn:
 def _object(content: Mapping[str, Any], field: str, kind: str) -> PodObject | OtherObject:
     metadata = mapping_at(content, "metadata")
     if not text_at(content, "apiVersion", _GROUPS.get(kind, "")).startswith(_GROUPS.get(kind, "/")):
-        return OtherObject(kind, str(metadata.get("name", "")))
+        return OtherObject(kind, str(metadata.get("name", "")), content)
     if kind == "Pod":
         return PodObject(kind, content, field, content, field)
     if kind == "PodTemplate":

@@ -115,13 +115,17 @@ def _untold(plan: Plan, pod: Pod, container: str) -> Story:
         why=why,
         reason=reason,
         message=message,
-        circumstances=policies(plan.kubelet.settings) if plan.kubelet is not None else "",
+        circumstances=_circumstances(plan),
         remarks=(),
         chapters=(),
         unreached=(),
         dropped=(),
         facts=(),
     )
+
+
+def _circumstances(plan: Plan) -> str:
+    return policies(plan.kubelet.settings) if plan.kubelet is not None else plan.decided_by
 
 
 def _claims_told(answer: Answer, before: Kubelet) -> ClaimsInvolved:

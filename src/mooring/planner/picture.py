@@ -8,6 +8,7 @@ from itertools import groupby
 from mooring.core.cpuset import CPUSet
 from mooring.core.machine import Machine
 from mooring.core.moment import Moment
+from mooring.core.release import NEWEST
 from mooring.core.topology import Topology
 from mooring.explain.phrases import nodes_of
 from mooring.extensions.hidden import hidden_of
@@ -40,8 +41,10 @@ def plan_view(
     """
     if plan.kubelet is None:
         message = plan.refusal.message if plan.refusal else ""
-        caption = [f"The kubelet would not start: {message}", *([plan.remedy] if plan.remedy else [])]
-        return build_view(plan.machine, subtitle="the kubelet would not start", caption=caption, also=also)
+        caption = [f"{plan.kubelet_name} would not start: {message}", *([plan.remedy] if plan.remedy else [])]
+        return build_view(
+            plan.machine, subtitle=f"{plan.decided_by or 'the kubelet'} would not start", caption=caption, also=also
+        )
     kubelet = plan.kubelet
     rejected = [
         RejectedPod(pod_name(answer), answer.decision.reason or verdict_of(answer), answer.why)
@@ -72,9 +75,10 @@ def machine_view(machine: Machine) -> NodeView:
 
 
 def policies(settings: Settings) -> str:
-    """Return the policies and the options that are on, in one line."""
+    """Return in one line the kubelet's release unless it is the newest, the policies and the options that are on."""
     config = settings.config
-    parts = [f"CPU manager {config.cpu_manager_policy}"]
+    parts = [] if settings.release == NEWEST else [f"kubelet {settings.release}"]
+    parts += [f"CPU manager {config.cpu_manager_policy}"]
     parts += sorted(name for name, value in config.cpu_manager_policy_options.items() if value in _TRUE)
     scope = f", scope {config.topology_manager_scope}" if config.topology_manager_policy != "none" else ""
     parts.append(f"topology manager {config.topology_manager_policy}{scope}")

@@ -14,6 +14,7 @@ from mooring.core.decision import StartRefusal
 from mooring.core.errors import KubeletCrashError
 from mooring.core.machine import Finding, Machine
 from mooring.core.pod import Pod
+from mooring.core.release import NEWEST, Release
 from mooring.cpumanager.policy import available_cpus
 from mooring.explain.reason import POOL_EMPTY
 from mooring.explain.remedies import refusal_code, remedy
@@ -60,11 +61,23 @@ class Plan:
     """The kubelet before the first answer and after each one; empty when it would not start."""
     refused_files: StateTexts = StateTexts()  # noqa: RUF009 - frozen
     """The state files of a kubelet that would not start."""
+    release: Release = NEWEST
+    """Of the kubelet that decided."""
 
     @property
     def files(self) -> StateTexts:
         """The state files afterwards."""
         return self.kubelet.files if self.kubelet is not None else self.refused_files
+
+    @property
+    def decided_by(self) -> str:
+        """Which release decided, such as ``kubelet v1.34.4``; empty for the newest."""
+        return "" if self.release == NEWEST else f"kubelet {self.release}"
+
+    @property
+    def kubelet_name(self) -> str:
+        """The kubelet as the subject of a sentence: with its release unless that is the newest."""
+        return self.decided_by.capitalize() or "The kubelet"
 
     @property
     def remedy(self) -> str:
@@ -109,6 +122,7 @@ def make_plan(question: Question) -> Plan:
             findings=tuple(noticed),
             unasked=(*question.active, *question.pods),
             refused_files=start.files,
+            release=question.mooring.release,
         )
     noticed += wrap_findings(start.kubelet.settings)
     given = {pod.uid: pod for pod in question.pods}
@@ -135,6 +149,7 @@ def make_plan(question: Question) -> Plan:
         unasked=unasked,
         left=frozenset(run.left),
         trace=tuple(run.trace),
+        release=question.mooring.release,
     )
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
-from mooring import KUBELET_VERSION
 from mooring.core.bits import NO_CPUS
 from mooring.core.cpuset import CPUSet
 from mooring.core.machineinfo import NUMANode
@@ -37,7 +36,7 @@ def plan_document(plan: Plan) -> PlanDocument:
     Each pod has the members of an admit result of the recordings (docs/reference/scenarios.md).
     """
     document = PlanDocument(
-        kubelet=KUBELET_VERSION,
+        kubelet=plan.release.tag,
         machine=plan.machine.name,
         pods=[_planned_pod(plan, answer) for answer in plan.answers],
         shared_pool=str(plan.kubelet.node.shared_pool) if plan.kubelet else "",
@@ -152,7 +151,7 @@ def explanation_list(plan: Plan) -> ExplanationListDocument:
     from mooring.documents.explanation import ExplainablePodPart, ExplanationListDocument  # noqa: PLC0415
 
     return ExplanationListDocument(
-        kubelet=KUBELET_VERSION,
+        kubelet=plan.release.tag,
         machine=plan.machine.name,
         pods=[
             ExplainablePodPart(

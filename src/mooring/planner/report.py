@@ -57,7 +57,7 @@ def report_of(plan: Plan) -> ReportView:
     last = {(owner.label, owner.uid): owner for owner in owners_of(plan, plan.kubelet)}
     node = plan_view(plan, [last.get((owner.label, owner.uid), owner) for owner in owners], everything)
     return ReportView(
-        kubelet=KUBELET_VERSION,
+        kubelet=plan.release.tag,
         node=replace(node, caption=tuple(line for line in node.caption if line not in told_elsewhere)),
         steps=tuple(_steps(plan, kubelets, states, accounts, devices)),
         pods=(*(_pod(plan, step, answer) for step, answer in enumerate(plan.answers, 1)), *_unasked(plan)),
@@ -93,6 +93,7 @@ def _refused(plan: Plan) -> ReportView:
     refusal = f"{message}. {plan.remedy}".strip()
     return replace(
         _bare(plan.machine, node),
+        kubelet=plan.release.tag,
         pods=tuple(_unasked(plan)),
         refusal=refusal,
         refusal_code=plan.refusal_code,
@@ -223,7 +224,7 @@ def _unasked(plan: Plan) -> Iterator[ReportPod]:
 def settings_facts(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield names and values of the kubelet's settings, as written in its configuration."""
     config = settings.config
-    yield "kubelet", KUBELET_VERSION
+    yield "kubelet", settings.release.tag
     yield "CPU manager policy", config.cpu_manager_policy
     yield "CPU manager options", _pairs(config.cpu_manager_policy_options)
     yield "topology manager policy", config.topology_manager_policy

@@ -71,6 +71,8 @@ def list_text(plan: Plan, to: str = "") -> str:
         name = clean(f"{answer.pod.namespace}/{answer.pod.name}")
         lines.append(Text.assemble((name, "bold"), (f"  [{answer.code}]", "dim")))
         lines.append(_indented(answer.why, "dim"))
+    if plan.decided_by:
+        lines += [Text(""), Text(plan.decided_by, "dim")]
     return text_for(Group(*lines), to)
 
 
@@ -83,11 +85,10 @@ def _parts(
         yield _indented(f"The kubelet says: “{story.message}”.", "dim")
     lines = story_lines(story, topology)
     shown = lines if verbose else without_details(lines)
-    if shown:
+    if shown or (story.verdict == NOT_STARTED and story.circumstances):
         yield Text("")
         yield Text(clean(story.circumstances), "dim")
-        for line in shown:
-            yield _tree(line)
+    yield from (_tree(line) for line in shown)
     notes = list(_notes(story))
     helps = [f"help: {text}" for text in _helps(story, nearest)]
     for texts in (notes, helps):

@@ -45,7 +45,7 @@ def _parts(plan: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:
 
 
 def _refusal(plan: Plan) -> Iterator[RenderableType]:
-    yield Text.assemble(("The kubelet would not start:", "bold"), (f" [{plan.refusal_code}]", "dim"))
+    yield Text.assemble((f"{plan.kubelet_name} would not start:", "bold"), (f" [{plan.refusal_code}]", "dim"))
     yield Padding(Text(clean(plan.refusal.message) if plan.refusal else ""), (0, 0, 0, 2))
     if plan.remedy:
         yield Text(plan.remedy)

@@ -127,7 +127,7 @@ def _counts(plan: Plan) -> str:
 def _still_refused(after: Plan) -> Iterator[RenderableType]:
     if after.refusal is not None:
         yield Text("")
-        yield Text(f"The kubelet would not start: [{after.refusal_code}]", STYLES["title"])
+        yield Text(f"{after.kubelet_name} would not start: [{after.refusal_code}]", STYLES["title"])
         yield Padding(Text(clean(after.refusal.message)), _INDENT)
         if after.remedy:
             yield Text(after.remedy)
@@ -143,13 +143,16 @@ def _still_refused(after: Plan) -> Iterator[RenderableType]:
 def nearest_text(plan: Plan, pod: Pod | None, proposals: Sequence[Proposal], to: str) -> str:
     """Return the changes that were found, the nearest first."""
     if pod is None:
-        return "Every pod is admitted: nothing needs to change."
+        by = f" by {plan.decided_by}" if plan.decided_by else ""
+        return f"Every pod is admitted{by}: nothing needs to change."
     return text_for(Group(*_found(plan, pod, proposals)), to)
 
 
 def _found(plan: Plan, pod: Pod, proposals: Sequence[Proposal]) -> Iterator[RenderableType]:
     name = clean(f"{pod.namespace}/{pod.name}")
     answer = next((answer for answer in plan.answers if answer.pod.uid == pod.uid), None)
+    if plan.decided_by:
+        yield Text(plan.decided_by, STYLES["quiet"])
     if answer is not None and answer.admitted:
         yield Text(f"{name} is admitted: nothing needs to change.")
         return

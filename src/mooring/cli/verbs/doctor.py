@@ -48,14 +48,15 @@ Examples:
 @options.node
 @options.strict
 @options.name_of_node
+@options.kubelet_version
+@options.nearest_release
 @click.option("--write", is_flag=True, help="Write the repair, and keep a copy of every file that is replaced.")
 @click.option(
     "--for",
     "release",
     type=click.Choice(RELEASE_NAMES[::-1]),
-    default=RELEASE_NAMES[-1],
-    show_default=True,
-    help="Release of the kubelet that will start on the files.",
+    default=None,
+    help="Release of the kubelet that will start on the files. Default: that of --kubelet-version.",
 )
 @click.option("--lint", is_flag=True, help="Show instead what else may run on the exclusive CPUs of this machine.")
 @options.output(("text", "json"), "text")
@@ -66,14 +67,16 @@ def command(
     config: tuple[str, ...],
     active: tuple[str, ...],
     node: str,
-    release: str,
+    release: str | None,
     node_name: str,
+    kubelet_version: str,
     form: str,
     to: str,
     *,
     write: bool,
     lint: bool,
     strict: bool,
+    nearest_release: bool,
 ) -> int:
     """Show what is wrong with the kubelet's state files, which pods it concerns, and the smallest repair.
 
@@ -83,14 +86,25 @@ def command(
     may run on exclusive CPUs.
     """
     check_destination(to)
-    inputs = NodeOptions((), machine, config, state, active, node, strict=strict, node_name=node_name)
+    inputs = NodeOptions(
+        (),
+        machine,
+        config,
+        state,
+        active,
+        node,
+        strict=strict,
+        node_name=node_name,
+        kubelet_version=kubelet_version,
+        nearest_release=nearest_release,
+    )
     if lint:
         if write:
             raise click.UsageError("give either --lint or --write")
         return lint_answer.answer_lint(inputs, form, to)
     _check_place(state, node, write=write)
     question = replace(question_of(inputs), pods=())
-    diagnosis = diagnosing.diagnose(question, catalog.RELEASES[release])
+    diagnosis = diagnosing.diagnose(question, catalog.RELEASES[release] if release else None)
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
     findings = [*question.findings, *question.machine.findings]
     if form == "json":

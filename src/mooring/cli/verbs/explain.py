@@ -144,7 +144,8 @@ def _nearest(question: Question, story: Story, limit: int) -> tuple[Proposal, ..
 def _write_json(question: Question, plan: Plan, story: Story, found: tuple[Proposal, ...], to: str) -> None:
     topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
     nearest = [change_documents.proposal_part(proposal, question) for proposal in found]
-    emit_document(json_text(explanation_document.explanation_document(story, plan.machine.name, topology, nearest)), to)
+    document = explanation_document.explanation_document(story, plan.machine.name, topology, nearest, plan.release)
+    emit_document(json_text(document), to)
 
 
 def _write_text(

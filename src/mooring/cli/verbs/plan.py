@@ -84,7 +84,7 @@ def _view(plan: Plan, form: str) -> str:
     A kubelet that does not start shows neither: then its refusal is the answer.
     """
     if plan.kubelet is None or plan.metrics is None:
-        return f"The kubelet would not start: {plan.refusal.message if plan.refusal else ''}"
+        return f"{plan.kubelet_name} would not start: {plan.refusal.message if plan.refusal else ''}"
     if form == "metrics":
         return exposition.exposition(plan.metrics)
     return json_text(podresources.pod_resources_document(plan.kubelet.node))

@@ -101,7 +101,7 @@ def _check_live(inputs: NodeOptions, form: str, to: str, *, once: bool) -> None:
     Raises:
         UsageError: naming the option.
     """
-    if inputs.describes_node or inputs.machine:
+    if inputs.describes_node or inputs.machine or inputs.kubelet_version:
         raise click.UsageError("--live shows the agent's own node: remove the options that describe another one")
     if form == "html":
         raise click.UsageError("--live draws for a terminal or as SVG; there is no HTML report of a live node")
@@ -124,7 +124,7 @@ def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
     plan = plan_of(inputs)
     warn(plan.findings)
     if plan.refusal is not None:
-        click.echo(f"The kubelet would not start: {plan.refusal.message}", err=True)
+        click.echo(f"{plan.kubelet_name} would not start: {plan.refusal.message}", err=True)
         if plan.remedy:
             click.echo(plan.remedy, err=True)
 

@@ -142,7 +142,7 @@ def _text(question: Question, changes: Sequence[PlannedChange], before: Plan, af
 
 def _svg(after: Plan) -> str:
     if after.refusal is not None:
-        click.echo(f"The kubelet would not start: {after.refusal.message}", err=True)
+        click.echo(f"{after.kubelet_name} would not start: {after.refusal.message}", err=True)
     return svg.svg_text(pictures.plan_view(after))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mooring import KUBELET_VERSION
 from mooring.core.pod import Pod
 from mooring.documents.capacity import (
     AdvicePart,
@@ -34,7 +33,7 @@ def capacity_document(capacity: Capacity, at_least: int) -> CapacityDocument:
     """
     plan = capacity.plan
     return CapacityDocument(
-        kubelet=KUBELET_VERSION,
+        kubelet=plan.release.tag,
         machine=plan.machine.name,
         start_error=plan.refusal.message if plan.refusal is not None else "",
         shape=_shape(capacity.shape),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mooring import KUBELET_VERSION
 from mooring.core.pod import Pod
 from mooring.documents.changes import (
     ChangePart,
@@ -36,7 +35,7 @@ def what_if_document(question: Question, changes: Sequence[PlannedChange], befor
         after: the plan with them.
     """
     return WhatIfDocument(
-        kubelet=KUBELET_VERSION,
+        kubelet=before.release.tag,
         machine=before.machine.name,
         changes=_change_parts(changes, question),
         differences=[_difference(one) for one in differences(before, after) if not one.is_none],
@@ -58,7 +57,7 @@ def nearest_document(
     """
     answer = next((answer for answer in plan.answers if pod is not None and answer.pod.uid == pod.uid), None)
     return NearestChangesDocument(
-        kubelet=KUBELET_VERSION,
+        kubelet=plan.release.tag,
         machine=plan.machine.name,
         start_error=plan.refusal.message if plan.refusal is not None else "",
         pod=pod_part(pod) if pod is not None else None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mooring import KUBELET_VERSION
 from mooring.core.machine import Finding
 from mooring.core.pod import Pod
 from mooring.documents.diagnosis import (
@@ -34,7 +33,7 @@ def diagnosis_document(
     pods = {pod.uid: pod for pod in diagnosis.question.active}
     refusal = diagnosis.refusal
     return DiagnosisDocument(
-        kubelet=KUBELET_VERSION,
+        kubelet=diagnosis.question.mooring.release.tag,
         release=diagnosis.release.name,
         machine=diagnosis.question.machine.name,
         sound=diagnosis.is_sound,

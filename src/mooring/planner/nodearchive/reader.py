@@ -9,6 +9,7 @@ from typing import Any, Final
 from mooring.checkpoint.store import SIZE_LIMIT
 from mooring.core.errors import InputError
 from mooring.core.machine import Finding, Machine
+from mooring.core.release import NEWEST, Release
 from mooring.discovery.files import open_tree
 from mooring.discovery.loader import machine_of
 from mooring.discovery.tree import Tree
@@ -30,7 +31,6 @@ from mooring.planner.nodearchive.layout import (
     PODS_PART,
     STATE_PART,
 )
-from mooring.planner.nodearchive.releases import release_findings
 
 INCOMPLETE: Final = "MOOR-581"
 _KIND: Final = "NodeArchive"
@@ -62,14 +62,17 @@ class NodeArchive:
             raise InputError("holds no machine", source=self.tree.name, remedy=remedy)
         return machine_of(self.tree)
 
-    def configuration(self) -> NodeConfiguration | None:
+    def configuration(self, release: Release = NEWEST) -> NodeConfiguration | None:
         """Return the configuration of the kubelet, and of Mooring where there is one; None without the former.
+
+        Args:
+            release: of the kubelet.
 
         Raises:
             InputError: it is there and cannot be used.
         """
         documents = [document for path in CONFIGURATIONS for document in self._documents(path)]
-        return configuration_of(documents) if documents else None
+        return configuration_of(documents, release) if documents else None
 
     def state(self) -> StateTexts:
         """Return the texts of the state files.
@@ -88,19 +91,17 @@ class NodeArchive:
         documents = tuple(self._documents(PODS))
         return active_pods(documents, choose=lambda _: self.about.node, gates=gates, report=report)
 
-    def findings(self, configuration: NodeConfiguration, replaced: Collection[str] = ()) -> tuple[Finding, ...]:
+    def findings(self, replaced: Collection[str] = ()) -> tuple[Finding, ...]:
         """Return what a reader of answers about this node should know.
 
         Args:
-            configuration: of the node.
             replaced: names of the parts that are given besides the archive.
         """
-        missing = (
+        return tuple(
             Finding("warning", self.tree.name, f"{_CONSEQUENCES[part.name]}: {part.missing}", INCOMPLETE)
             for part in self.about.parts
             if part.missing and part.name in _CONSEQUENCES and part.name not in replaced
         )
-        return (*missing, *release_findings(self.about.kubelet, configuration.kubelet))
 
     def _documents(self, path: str) -> Iterator[Document]:
         data = self.tree.data(path)

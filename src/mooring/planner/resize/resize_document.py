@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mooring import KUBELET_VERSION
 from mooring.core.decision import Placement
 from mooring.core.moment import Moment
 from mooring.core.pod import Pod, ResourceList
@@ -24,7 +23,7 @@ def resize_document(resized: ResizeAnswer) -> ResizeDocument:
     plan, pod, answer, reason = resized.plan, resized.pod, resized.answer, resized.reason
     standing = resized.standing
     return ResizeDocument(
-        kubelet=KUBELET_VERSION,
+        kubelet=plan.release.tag,
         machine=plan.machine.name,
         start_error=plan.refusal.message if plan.refusal is not None else "",
         uid=pod.uid,

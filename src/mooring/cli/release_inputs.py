@@ -1,0 +1,82 @@
+"""Where the kubelet's release comes from: the option, the archive, Node objects, or the kubelet of this computer."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mooring.core.errors import InputError
+from mooring.discovery.loader import LIVE
+from mooring.manifest.pod_files import bound_nodes
+from mooring.planner.kubelet_release import ChosenRelease, KubeletVersion, chosen_release, node_versions
+from mooring.releases.catalog import minor_of, release_of
+
+if TYPE_CHECKING:
+    from mooring.cli.inputs import NodeOptions
+    from mooring.manifest.fields import Document
+    from mooring.planner.nodearchive.reader import NodeArchive
+
+_OPTION = "--kubelet-version"
+_SECONDS = 10
+
+
+def read_release(options: NodeOptions, archive: NodeArchive | None, active: Sequence[Document]) -> ChosenRelease:
+    """Return the release that decides: of the first source that names one, else the newest.
+
+    Args:
+        options: as typed.
+        archive: of the node, where one is given.
+        active: documents of ``--active``; Nodes among them report their kubelet's version.
+
+    Raises:
+        InputError: the version is not valid or older than all known releases, or nodes of several are given.
+    """
+    if options.kubelet_version and minor_of(options.kubelet_version) is None:
+        release_of(options.kubelet_version)  # raises
+    return chosen_release(_versions(options, archive, active), nearest=options.nearest_release)
+
+
+def _versions(
+    options: NodeOptions, archive: NodeArchive | None, active: Sequence[Document]
+) -> Iterator[KubeletVersion]:
+    yield KubeletVersion(options.kubelet_version, _OPTION)
+    if archive is not None:
+        yield KubeletVersion(archive.about.kubelet, options.node)
+    yield from _of_nodes(options, archive, active)
+    if archive is None and options.machine in ("", LIVE):
+        yield KubeletVersion(installed_version(), "the kubelet of this computer")
+
+
+def _of_nodes(
+    options: NodeOptions, archive: NodeArchive | None, active: Sequence[Document]
+) -> Iterator[KubeletVersion]:
+    versions = node_versions(active)
+    bound = bound_nodes(active)
+    known = options.node_name or ("" if archive is None else archive.about.node)
+    if not known and len(bound) == 1:
+        known = next(iter(bound))
+    if not known and len(set(versions.values())) > 1:
+        raise InputError(
+            f"the {len(versions)} nodes have kubelets of different versions",
+            source=", ".join(options.active),
+            field="--active",
+            remedy=f"choose a node with --node-name, or a release with {_OPTION}",
+        )
+    name = known or next(iter(versions), "")
+    yield KubeletVersion(versions.get(name, ""), f"node {name}")
+
+
+def installed_version() -> str:
+    """Return the version of the kubelet that is installed on this computer; empty without one."""
+    program = shutil.which("kubelet")
+    if program is None:
+        return ""
+    try:
+        answer = subprocess.run(  # noqa: S603 - a fixed program and argument, without a shell
+            [program, "--version"], capture_output=True, check=True, timeout=_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.decode(errors="replace").strip().removeprefix("Kubernetes").strip()
