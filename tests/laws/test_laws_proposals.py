@@ -12,9 +12,9 @@ from tests.planner.change_questions import tight_questions
 from mooring.core.pod import Pod
 from mooring.planner.capacity.capacity import capacity_of
 from mooring.planner.capacity.replicas import Subject, replica
-from mooring.planner.changes.change import applied
+from mooring.planner.changes.change import AGAIN, applied
 from mooring.planner.changes.nearest import nearest_changes
-from mooring.planner.changes.removal import AGAIN, PodRemoval
+from mooring.planner.changes.removal import PodRemoval
 from mooring.planner.changes.search import holding
 from mooring.planner.plan import Plan, make_plan
 from mooring.planner.question import Question

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from mooring.core.config import KubeletConfig
 from mooring.core.errors import InputError
 from mooring.core.pod import Pod
 from mooring.core.quantity import Quantity
@@ -99,8 +100,8 @@ def plain_cost(question: Question, before: Plan, pod: Pod, changes: Sequence[Pla
     order = [answer.pod.uid for answer in before.answers]
     earlier = [uid for uid in order[: order.index(pod.uid)] if old[uid].admitted]
     touched = len(gone) + sum(1 for uid in earlier if uid not in gone and _got(old[uid]) != _got(new[uid]))
-    devices = sum(isinstance(change, MoreDevices) for change in changes)
-    cpus = size = 0
+    added = sum(isinstance(change, MoreDevices) for change in changes)
+    devices = cpus = size = 0
     for change in changes:
         if isinstance(change, Amount):
             lost = _lost(pod, change)
@@ -113,7 +114,30 @@ def plain_cost(question: Question, before: Plan, pod: Pod, changes: Sequence[Pla
             devices += sum(amount for resource, amount in requests.items() if "/" in resource)
             size += sum(amount for resource, amount in requests.items() if resource.startswith(("memory", "huge")))
     restarts = any(isinstance(change, ConfigField) for change in changes)
-    return Cost(touched, int(restarts), 0, devices, cpus, size)
+    promised, kept = (_promises(one.config) for one in (question, applied(question, changes)))
+    return Cost(len(_alone(promised - kept)), touched, int(restarts), 0, added, devices, cpus, size)
+
+
+def _alone(lost: set[str]) -> set[str]:
+    """Return what is lost without what follows from it."""
+    if "exclusive" in lost:
+        lost -= {"full-pcpus-only", "strict-cpu-reservation", "nodes"}
+    return lost - {"single-numa-node", "pod", "nodes"} if "restricted" in lost else lost
+
+
+def _promises(config: KubeletConfig) -> set[str]:
+    """Return what a configuration guarantees, by the names of its settings."""
+    is_static = config.cpu_manager_policy == "static"
+    options = [name for name, text in config.cpu_manager_policy_options.items() if is_static and text == "true"]
+    found = {"exclusive"} if is_static else set()
+    found |= {"memory"} if config.memory_manager_policy == "Static" else set()
+    found |= {"full-pcpus-only", "strict-cpu-reservation"}.intersection(options)
+    policy = config.topology_manager_policy
+    if policy in ("restricted", "single-numa-node"):
+        found |= {policy, "restricted"}
+        found |= {"pod"} if config.topology_manager_scope == "pod" else set()
+        found |= {"nodes"} if is_static and "align-by-socket" not in options else set()
+    return found
 
 
 def _lost(pod: Pod, change: Amount) -> int:

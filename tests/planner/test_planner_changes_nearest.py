@@ -8,9 +8,9 @@ from tests.planner.change_questions import questions, refused, tight_questions
 from tests.planner.plain_changes import plain_changes, plain_cost
 
 from mooring.core.decision import StartRefusal
-from mooring.planner.changes.change import applied
+from mooring.planner.changes.change import AGAIN, applied
 from mooring.planner.changes.nearest import FAMILIES, nearest_changes, understood
-from mooring.planner.changes.removal import AGAIN, PodRemoval
+from mooring.planner.changes.removal import PodRemoval
 from mooring.planner.changes.search import begin, begun, followed, holding
 from mooring.planner.plan import make_plan
 from mooring.planner.question import Question

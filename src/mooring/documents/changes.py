@@ -34,12 +34,31 @@ class ChangePart(DocumentPart):
 class CostPart(DocumentPart):
     """What it costs, the weightiest first."""
 
+    guarantees: Annotated[Count, Meta(description="What the configuration would guarantee no longer.")]
     pods_touched: Annotated[Count, Meta(description="Earlier pods that are removed, moved or get other resources.")]
     restarts: Annotated[Count, Meta(description="1 if the kubelet restarts.")]
     state_files: Annotated[Count, Meta(description="State files to delete.")]
-    devices: Count
+    devices_added: Annotated[Count, Meta(description="Devices to add to the node.")]
+    devices: Annotated[Count, Meta(description="Devices that are given up.")]
     milli_cpus: Annotated[Count, Meta(description="Thousandths of a CPU that are given up.")] = field(name="milliCPUs")
     bytes: Annotated[Count, Meta(description="Memory that is given up.")]
+
+
+class AlignmentLostPart(DocumentPart):
+    """Elements on which containers would lie beyond their need, added up."""
+
+    numa_nodes: Count
+    sockets: Count
+    l3_caches: Count
+    device_nodes: Annotated[Count, Meta(description="NUMA nodes of containers with devices, the devices' included.")]
+
+
+class ExtentPart(DocumentPart):
+    """On how many elements of a level a container lies."""
+
+    level: Annotated[str, one_of("numa", "socket", "l3", "devices")]
+    held: Count
+    needed: Annotated[Count, Meta(description="How many hold the same on the empty machine.")]
 
 
 class ProposalPart(DocumentPart):
@@ -47,6 +66,8 @@ class ProposalPart(DocumentPart):
 
     text: str
     cost: CostPart
+    guarantees_given_up: Annotated[list[str], Meta(description="In words, the weightiest first.")]
+    alignment_lost: AlignmentLostPart
     changes: list[ChangePart]
     containers: Annotated[dict[str, PlacementPart], Meta(description="The CPUs and memory of its containers.")]
     pod: Annotated[PlacementPart, Meta(description="The CPUs and memory of the pod as a whole.")]
@@ -58,6 +79,7 @@ class OutcomePlacePart(DocumentPart):
     cpus: CPUList
     mems: Annotated[str, Meta(description="NUMA nodes of the memory, with commas; empty for any.")]
     devices: list[str]
+    alignment: Annotated[list[ExtentPart], Meta(description="Empty for the shared pool, and for a pod as a whole.")]
 
 
 class OutcomePart(DocumentPart):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.core.pod import Pod
-from mooring.explain.phrases import joined, plural, size
+from mooring.explain.phrases import plural
 from mooring.planner.changes.change import Cost, PlannedChange, sentence
 from mooring.planner.changes.difference import (
     ABSENT,
@@ -27,6 +28,7 @@ from mooring.planner.changes.difference import (
     PodOutcome,
     differences,
 )
+from mooring.planner.changes.price import alignment_words, given_up_words
 from mooring.planner.changes.search import Proposal
 from mooring.planner.picture import policies
 from mooring.planner.plan import Plan
@@ -82,15 +84,16 @@ def _policies(before: Plan, after: Plan) -> Iterator[RenderableType]:
 
 
 def _side_by_side(changed: Sequence[PodDifference]) -> Table:
-    table = new_table("", "before", "after")
+    table = new_table("", "before", "aligned", "after", "aligned")
     for one in changed:
         name = Breaking(clean(f"{one.pod.namespace}/{one.pod.name}"), "/", "title")
-        table.add_row(name, _verdict(one.before), _verdict(one.after))
+        table.add_row(name, _verdict(one.before), "", _verdict(one.after), "")
         old = {place.container: place for place in one.before.places}
         new = {place.container: place for place in one.after.places}
         for container in dict.fromkeys([*old, *new]):
             label = f"  {clean(container)}" if container else "  as a whole"
-            table.add_row(Text(label), _place(old.get(container)), _place(new.get(container)))
+            places = (old.get(container), new.get(container))
+            table.add_row(Text(label), *(cell for place in places for cell in (_place(place), _aligned(place))))
     return table
 
 
@@ -109,6 +112,14 @@ def _place(place: ContainerPlace | None) -> RenderableType:
         parts.append(f"memory {numbers(place.mems)}")
     parts.extend(clean(device) for device in place.devices)
     return Group(Breaking(parts[0]), *(Text(part) for part in parts[1:]))
+
+
+def _aligned(place: ContainerPlace | None) -> RenderableType:
+    """Return "yes", or each level at which the container lies on more than it needs."""
+    if place is None or not place.extents:
+        return Text("")
+    beyond = [str(extent) for extent in place.extents if extent.beyond]
+    return Group(*(Text(text) for text in beyond)) if beyond else Text("yes")
 
 
 def _counts(plan: Plan) -> str:
@@ -188,27 +199,40 @@ def _ranking(proposals: Sequence[Proposal]) -> Table:
     table.add_column("change", ratio=1, overflow="fold")
     table.add_column("pods touched", justify="right", max_width=7)
     table.add_column("restart", max_width=12)
-    table.add_column("given up", max_width=14)
+    table.add_column("given up", max_width=18)
+    columns = [_Column("to add", _added), _Column("alignment lost", alignment_words)]
+    columns = [column for column in columns if any(column.words(proposal) for proposal in proposals)]
+    for column in columns:
+        table.add_column(column.heading, max_width=14)
     for number, proposal in enumerate(proposals, 1):
-        cost = proposal.cost
         table.add_row(
-            str(number), Text(clean(proposal.text)), str(cost.touched or "–"), _restart(cost), _given_up(cost)
+            str(number),
+            Text(clean(proposal.text)),
+            str(proposal.cost.touched or "–"),
+            _restart(proposal.cost),
+            _lines(given_up_words(proposal)),
+            *(_lines(column.words(proposal)) for column in columns),
         )
     return table
+
+
+class _Column(NamedTuple):
+    """A column that is shown where one of the proposals has something in it."""
+
+    heading: str
+    words: Callable[[Proposal], list[str]]
+
+
+def _added(proposal: Proposal) -> list[str]:
+    count = proposal.cost.devices_added
+    return [plural(count, "device")] if count else []
+
+
+def _lines(parts: Sequence[str]) -> str:
+    return ",\n".join(parts) or "–"
 
 
 def _restart(cost: Cost) -> str:
     if not cost.restarts:
         return "–"
     return f"yes, without {plural(cost.state_files, 'state file')}" if cost.state_files else "yes"
-
-
-def _given_up(cost: Cost) -> str:
-    parts = []
-    if cost.devices:
-        parts.append(plural(cost.devices, "device"))
-    if cost.cpus:
-        parts.append(f"{cost.cpus / 1000:g} CPU{'' if cost.cpus == 1000 else 's'}")
-    if cost.bytes:
-        parts.append(size(cost.bytes))
-    return joined(parts) if parts else "–"

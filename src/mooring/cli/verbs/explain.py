@@ -19,7 +19,7 @@ with lazily():
     from mooring.explain.codes import pages
     from mooring.planner import explanation, plan_document, pod_names
     from mooring.planner import plan as planning
-    from mooring.planner.changes import change_documents
+    from mooring.planner.changes import change_documents, price
     from mooring.planner.changes import nearest as nearest_search
     from mooring.render import decision, decision_svg
 
@@ -164,7 +164,8 @@ def _write_text(
 
 def _in_words(proposal: Proposal) -> str:
     options_ = " ".join(f"{option} {value}" for option, value in proposal.options)
-    return f"{proposal.text} (mooring whatif {options_})"
+    words = [proposal.text, price.price_words(proposal), f"(mooring whatif {options_})"]
+    return " ".join(word for word in words if word)
 
 
 def _list(plan: Plan, form: str, to: str) -> None:

@@ -24,6 +24,9 @@ from mooring.node.settings import Settings
 from mooring.planner.pod_names import Named, find_pod
 from mooring.planner.question import Question
 
+AGAIN = "_again"
+"""Behind the uid of a pod that comes back: it is another pod than the one that ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class PodRef:
@@ -144,18 +147,22 @@ def two_parts(text: str, form: str) -> tuple[str, str]:
 class Cost:
     """The cost of a change; the first figure that differs decides (docs/explanation/nearest-change.md).
 
-    >>> Cost(cpus=32000) < Cost(restarts=1) < Cost(touched=1)
+    >>> Cost(cpus=32000) < Cost(devices_added=1) < Cost(restarts=1) < Cost(touched=1) < Cost(guarantees=1)
     True
     """
 
+    guarantees: int = 0
+    """What the configuration guarantees to every container and would guarantee no longer."""
     touched: int = 0
     """Pods admitted before the asked one that are removed, moved, or get something else than they had."""
     restarts: int = 0
     """1 when the kubelet has to restart with another configuration."""
     state_files: int = 0
     """State files that have to be deleted for that."""
+    devices_added: int = 0
+    """Devices that have to be added to the node."""
     devices: int = 0
-    """Devices given up, and devices that have to be added."""
+    """Devices given up."""
     cpus: int = 0
     """CPUs given up, in thousandths: asked for no more, or no longer exclusive."""
     bytes: int = 0

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from mooring.core.pod import Pod
 from mooring.documents.changes import (
+    AlignmentLostPart,
     ChangePart,
     CostPart,
     DifferencePart,
+    ExtentPart,
     NearestChangesDocument,
     OutcomePart,
     OutcomePlacePart,
@@ -16,6 +18,7 @@ from mooring.documents.changes import (
     WhatIfDocument,
 )
 from mooring.documents.parts import finding_parts
+from mooring.planner.alignment import AlignmentLevel
 from mooring.planner.changes.change import Cost, PlannedChange, sentence
 from mooring.planner.changes.difference import ContainerPlace, PodDifference, PodOutcome, differences
 from mooring.planner.changes.search import Proposal
@@ -77,9 +80,11 @@ def _change_parts(changes: Iterable[PlannedChange], question: Question) -> list[
 
 def _cost(cost: Cost) -> CostPart:
     return CostPart(
+        guarantees=cost.guarantees,
         pods_touched=cost.touched,
         restarts=cost.restarts,
         state_files=cost.state_files,
+        devices_added=cost.devices_added,
         devices=cost.devices,
         milli_cpus=cost.cpus,
         bytes=cost.bytes,
@@ -91,6 +96,8 @@ def proposal_part(proposal: Proposal, question: Question) -> ProposalPart:
     return ProposalPart(
         text=proposal.text,
         cost=_cost(proposal.cost),
+        guarantees_given_up=[one.value for one in proposal.guarantees],
+        alignment_lost=AlignmentLostPart(*(proposal.alignment_lost.get(level, 0) for level in AlignmentLevel)),
         changes=_change_parts(proposal.changes, question),
         containers={name: placement_part(place) for name, place in proposal.decision.containers.items()},
         pod=placement_part(proposal.decision.pod),
@@ -114,4 +121,5 @@ def _outcome(outcome: PodOutcome) -> OutcomePart:
 
 
 def _place(place: ContainerPlace) -> OutcomePlacePart:
-    return OutcomePlacePart(str(place.cpus), ",".join(map(str, place.mems)), list(place.devices))
+    extents = [ExtentPart(one.level.name.lower(), one.held, one.needed) for one in place.extents]
+    return OutcomePlacePart(str(place.cpus), ",".join(map(str, place.mems)), list(place.devices), extents)

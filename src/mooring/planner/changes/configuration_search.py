@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from mooring.core.config import EXTENSIONS, KubeletConfig, with_defaults
 from mooring.core.decision import StartRefusal
 from mooring.core.gates import resolve_gates
-from mooring.core.gotext import GoSyntaxError, parse_bool
 from mooring.core.machine import Machine
 from mooring.cpumanager.options import ALPHA, BETA
-from mooring.planner.changes.change import NOTHING, PlannedChange, applied, of_settings
+from mooring.planner.changes.change import NOTHING, Cost, PlannedChange, applied, of_settings
 from mooring.planner.changes.configuration import (
     CPU_OPTIONS,
     GATES,
@@ -23,7 +22,8 @@ from mooring.planner.changes.configuration import (
     ConfigField,
     FreshState,
 )
-from mooring.planner.changes.search import Proposal, QueueOutcome, Search, begin, cheaper, followed, plus, proposal
+from mooring.planner.changes.search import Proposal, QueueOutcome, Search, begin, followed, plus, proposal
+from mooring.planner.guarantee import is_on
 from mooring.planner.question import Question
 from mooring.releases.gates import known_gates
 from mooring.releases.policy_options import cpu_option_groups
@@ -47,11 +47,11 @@ DELETIONS = (
 def proposals(search: Search) -> Iterator[Proposal]:
     """Yield every single field or option that admits the pod and leaves all others admitted.
 
-    A looser topology policy that costs no less than a stricter one is left out.
+    A looser topology policy that costs no less than a stricter one, apart from the guarantees, is left out.
     """
     if not search.has_room:
         return
-    stricter: Proposal | None = None
+    stricter: Cost | None = None
     for changes in candidates(search.question):
         found = _asked_again(search.question, changes, search.pod.uid, search.expected)
         if found is None:
@@ -61,11 +61,10 @@ def proposals(search: Search) -> Iterator[Proposal]:
         cost = of_settings(search.settings, after, (*search.earlier, search.pod))
         cost = plus(cost, touched=search.touched(course), **_restart(made))
         is_policy = after.topology_policy != search.settings.topology_policy
-        if is_policy and not cheaper(cost, stricter):
+        if is_policy and stricter is not None and not cost < stricter:
             continue
-        one = search.proposal(made, cost, course)
-        stricter = one if is_policy else stricter
-        yield one
+        stricter = cost if is_policy else stricter
+        yield search.proposal(made, cost, course)
 
 
 def proposals_to_start(question: Question, uid: str) -> Iterator[Proposal]:
@@ -74,7 +73,7 @@ def proposals_to_start(question: Question, uid: str) -> Iterator[Proposal]:
         found = _asked_again(question, changes, uid, frozenset({uid}))
         if found is not None:
             made, course = found
-            yield proposal(question, made, plus(NOTHING, **_restart(made)), course.decisions[uid])
+            yield proposal(question, made, plus(NOTHING, **_restart(made)), uid, course)
 
 
 def _restart(changes: tuple[PlannedChange, ...]) -> dict[str, int]:
@@ -126,13 +125,13 @@ def _options(config: KubeletConfig, machine: Machine, release: str) -> Iterator[
     options = config.cpu_manager_policy_options
     if config.cpu_manager_policy == "static":
         for name, group in cpu_option_groups(release).items():
-            if _is_on(options.get(name, "")):
+            if is_on(options.get(name, "")):
                 yield (ConfigField(f"{CPU_OPTIONS}.{name}", "false"),)
             else:
                 yield (*_gate(config, group, release), ConfigField(f"{CPU_OPTIONS}.{name}", "true"))
     if config.topology_manager_policy == "none":
         return
-    on = _is_on(config.topology_manager_policy_options.get(PREFER_CLOSEST, ""))
+    on = is_on(config.topology_manager_policy_options.get(PREFER_CLOSEST, ""))
     yield (ConfigField(f"{TOPOLOGY_OPTIONS}.{PREFER_CLOSEST}", "false" if on else "true"),)
     nodes = len(machine.info.topology)
     if nodes > DEFAULT_MAX_ALLOWABLE:
@@ -145,10 +144,3 @@ def _gate(config: KubeletConfig, group: str, release: str) -> tuple[PlannedChang
     """Return the feature gate that an option of a group needs and that is off."""
     name, gates = _GATE_OF.get(group, ""), resolve_gates(config.feature_gates, known_gates(release), EXTENSIONS)
     return () if not name or isinstance(gates, str) or gates[name] else (ConfigField(f"{GATES}.{name}", "true"),)
-
-
-def _is_on(text: str) -> bool:
-    try:
-        return parse_bool(text)
-    except GoSyntaxError:
-        return False

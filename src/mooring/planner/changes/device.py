@@ -102,7 +102,7 @@ def _on(search: Search, change: MoreDevices, best: Proposal | None) -> Proposal 
     course = search.tried((change,), kubelet, search.queue[first:])
     if course is None:
         return None
-    cost = Cost(touched=search.touched(course), devices=1)
+    cost = Cost(touched=search.touched(course), devices_added=1)
     return search.proposal((change,), cost, course) if cheaper(cost, best) else None
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mooring.core.cpuset import CPUSet
 from mooring.core.pod import Pod
+from mooring.planner.alignment import Extent, extents
 from mooring.planner.answering import Answer
 from mooring.planner.plan import Plan
 from mooring.planner.pod_names import pods_of
@@ -31,6 +32,8 @@ class ContainerPlace:
     """NUMA nodes of its memory; empty for any."""
     devices: tuple[str, ...] = ()
     """Ids of its devices."""
+    extents: tuple[Extent, ...] = ()
+    """On how many NUMA nodes, sockets and L3 caches it lies; empty for a pod as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ def _outcome(plan: Plan, answer: Answer) -> PodOutcome:
 
 def _places(answer: Answer) -> tuple[ContainerPlace, ...]:
     decision = answer.decision
+    extents_ = extents(answer.decided, answer.pod, decision)
     whole = (
         (ContainerPlace("", decision.pod.cpus, decision.pod.mems),) if decision.pod.cpus or decision.pod.mems else ()
     )
@@ -108,6 +112,7 @@ def _places(answer: Answer) -> tuple[ContainerPlace, ...]:
             placement.cpus,
             placement.mems,
             tuple(sorted(device.id for devices in decision.devices.get(name, {}).values() for device in devices)),
+            extents_.get(name, ()),
         )
         for name, placement in decision.containers.items()
     )

@@ -24,7 +24,7 @@ Family = Callable[[Search], Iterator[Proposal]]
 FAMILIES: tuple[tuple[Cost, Family], ...] = (
     (NOTHING, request_search.proposals),
     (NOTHING, order.proposals),
-    (Cost(devices=1), device.proposals),
+    (Cost(devices_added=1), device.proposals),
     (Cost(restarts=1), configuration_search.proposals),
     (Cost(touched=1), removal.moves),
     (Cost(touched=1), removal.removals),

@@ -15,6 +15,7 @@ from mooring.kubelet.kubelet import Kubelet
 from mooring.manifest.steps import Admit
 from mooring.node.resources import allocatable, pod_requests
 from mooring.planner.changes.change import (
+    AGAIN,
     ChangeStage,
     Cost,
     PodRef,
@@ -29,8 +30,6 @@ from mooring.planner.changes.search import Proposal, QueueOutcome, Search, witho
 from mooring.planner.pod_names import find_pods
 from mooring.planner.question import Question
 
-AGAIN = "_again"
-"""Behind the uid of a pod that comes back: it is another pod than the one that ended."""
 MOST_PAIRS = 750
 """How many pairs of pods are tried at most, the cheapest first; pairs that release too little do not count."""
 

@@ -7,8 +7,9 @@ continue from any of them: kubelets are values and cost nothing to keep.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mooring.core.decision import Placement, StartRefusal
 from mooring.core.errors import InputError
@@ -20,7 +21,9 @@ from mooring.manifest.steps import Admit, Offline, Remove
 from mooring.node import Decision
 from mooring.node.resources import pod_requests
 from mooring.node.settings import Settings
-from mooring.planner.changes.change import Cost, PlannedChange, PodRef, applied, refs, sentence
+from mooring.planner.alignment import AlignmentLevel, beyond_need
+from mooring.planner.changes.change import AGAIN, ChangeStage, Cost, PlannedChange, PodRef, applied, refs, sentence
+from mooring.planner.guarantee import Guarantee, given_up
 from mooring.planner.question import Entry, Question, Queue, happening, opened_for, pods_in, queue_of
 
 
@@ -35,6 +38,11 @@ class Proposal:
     """One sentence, such as ``Let container app of default/web-0 request 6 CPUs instead of 8.``"""
     decision: Decision
     """The engine's answer for the pod when they are made."""
+    guarantees: tuple[Guarantee, ...] = ()
+    """What the configuration guarantees to every container and would guarantee no longer, the weightiest first."""
+    alignment_lost: Mapping[AlignmentLevel, int] = field(default_factory=dict)
+    """NUMA nodes, sockets and L3 caches on which the pod's containers lie beyond their need, and those of other pods
+    beyond what they lie on without the changes, added up; levels without any are left out."""
 
     @property
     def options(self) -> tuple[tuple[str, str], ...]:
@@ -145,12 +153,47 @@ class Search:
 
     def proposal(self, changes: tuple[PlannedChange, ...], cost: Cost, course: QueueOutcome) -> Proposal:
         """Return changes as a proposal."""
-        return proposal(self.question, changes, cost, course.decisions[self.pod.uid])
+        return proposal(self.question, changes, cost, self.pod.uid, course, self.course)
 
 
-def proposal(question: Question, changes: tuple[PlannedChange, ...], cost: Cost, decision: Decision) -> Proposal:
-    """Return changes as a proposal."""
-    return Proposal(changes, cost, sentence(changes, question), decision)
+def proposal(
+    question: Question,
+    changes: tuple[PlannedChange, ...],
+    cost: Cost,
+    uid: str,
+    course: QueueOutcome,
+    before: QueueOutcome | None = None,
+) -> Proposal:
+    """Return changes as a proposal.
+
+    Args:
+        question: before the changes.
+        changes: to be made.
+        cost: of them, without the guarantees given up.
+        uid: of the pod that they admit.
+        course: the question answered with them.
+        before: the question answered without them; None where the kubelet does not start.
+    """
+    lost = given_up(
+        question.config, applied(question, [one for one in changes if one.stage is ChangeStage.NODE]).config
+    )
+    return Proposal(
+        changes,
+        replace(cost, guarantees=len(lost)),
+        sentence(changes, question),
+        course.decisions[uid],
+        lost,
+        _alignment_lost(course, before),
+    )
+
+
+def _alignment_lost(course: QueueOutcome, before: QueueOutcome | None) -> dict[AlignmentLevel, int]:
+    """Return what containers lie on beyond their need and did not before."""
+    old = beyond_need(before.after, before.decisions) if before is not None else {}
+    total: Counter[AlignmentLevel] = Counter()
+    for uid, count in beyond_need(course.after, course.decisions).items():
+        total += count - old.get(uid.removesuffix(AGAIN), Counter())
+    return {level: total[level] for level in AlignmentLevel if total[level]}
 
 
 def begun(question: Question, uid: str) -> Search | StartRefusal | None:
@@ -185,7 +228,7 @@ def plus(cost: Cost, **figures: int) -> Cost:
     """Return a cost with figures added.
 
     >>> plus(Cost(cpus=1000), touched=2)
-    Cost(touched=2, restarts=0, state_files=0, devices=0, cpus=1000, bytes=0)
+    Cost(guarantees=0, touched=2, restarts=0, state_files=0, devices_added=0, devices=0, cpus=1000, bytes=0)
     """
     return replace(cost, **{name: getattr(cost, name) + figure for name, figure in figures.items()})
 

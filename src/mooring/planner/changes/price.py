@@ -1,0 +1,37 @@
+"""What a proposal costs, in words."""
+
+from __future__ import annotations
+
+from mooring.explain.phrases import joined, plural, size
+from mooring.planner.alignment import level_words
+from mooring.planner.changes.search import Proposal
+
+
+def given_up_words(proposal: Proposal) -> list[str]:
+    """Return what is given up: guarantees, devices, CPUs, memory."""
+    cost = proposal.cost
+    parts = [f"guarantee of {one.value}" for one in proposal.guarantees]
+    if cost.devices:
+        parts.append(plural(cost.devices, "device"))
+    if cost.cpus:
+        parts.append(f"{cost.cpus / 1000:g} CPU{'' if cost.cpus == 1000 else 's'}")
+    if cost.bytes:
+        parts.append(size(cost.bytes))
+    return parts
+
+
+def alignment_words(proposal: Proposal) -> list[str]:
+    """Return the alignment that is lost, such as ``1 NUMA node``: more than needed, by level."""
+    return [level_words(level, count) for level, count in proposal.alignment_lost.items()]
+
+
+def price_words(proposal: Proposal) -> str:
+    """Return a sentence about guarantees and alignment that are lost and pods that a restart moves; empty for none."""
+    parts = []
+    if proposal.guarantees:
+        parts.append(f"gives up the guarantee of {joined([one.value for one in proposal.guarantees])}")
+    if proposal.alignment_lost:
+        parts.append(f"spreads containers over {joined(alignment_words(proposal))} more than needed")
+    if proposal.cost.restarts and proposal.cost.touched:
+        parts.append(f"moves {plural(proposal.cost.touched, 'earlier pod')}")
+    return f"This {joined(parts)}." if parts else ""

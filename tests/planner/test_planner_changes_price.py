@@ -1,0 +1,101 @@
+"""A proposal says what it costs: guarantees, alignment, pods that move, and what has to be bought."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.planner.change_questions import guaranteed
+
+from mooring.core.config import KubeletConfig
+from mooring.core.pod import Container, Pod, QoS
+from mooring.core.quantity import Quantity
+from mooring.devicemanager.state import Device
+from mooring.discovery.compact import parse_compact
+from mooring.planner.alignment import AlignmentLevel
+from mooring.planner.changes.change import Cost, applied
+from mooring.planner.changes.configuration import ConfigField
+from mooring.planner.changes.difference import differences
+from mooring.planner.changes.nearest import nearest_changes
+from mooring.planner.changes.price import alignment_words, given_up_words, price_words
+from mooring.planner.changes.search import Proposal
+from mooring.planner.guarantee import Guarantee
+from mooring.planner.plan import make_plan
+from mooring.planner.question import Question
+
+GPU = "vendor.example/gpu"
+SINGLE = KubeletConfig(
+    cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="single-numa-node"
+)
+BEST_EFFORT = (ConfigField("topologyManagerPolicy", "best-effort"),)
+
+
+def on_two_nodes(*pods: Pod, config: KubeletConfig = SINGLE, gpus: tuple[int, ...] = ()) -> Question:
+    """Return a question about nodes of CPUs 0-3 and 4-7, of which CPU 0 is reserved, with a GPU on each of some."""
+    machine = parse_compact("sockets=2 numa=2 cores=8 threads=1 memory=32Gi distances=10,20")
+    devices = {GPU: tuple(Device(f"gpu-{number}", (node,)) for number, node in enumerate(gpus))} if gpus else {}
+    return Question(replace(machine, findings=()), config, pods=pods, devices=devices)
+
+
+def trainer(cpus: str, gpus: str) -> Pod:
+    amounts = {"cpu": Quantity.parse(cpus), "memory": Quantity.parse("1Gi"), GPU: Quantity.parse(gpus)}
+    containers = (Container("app", requests=amounts, limits=amounts),)
+    return Pod("default_train", "train", containers=containers, qos=QoS.GUARANTEED)
+
+
+def proposals(question: Question, name: str) -> list[Proposal]:
+    return list(nearest_changes(question, f"default_{name}", 100))
+
+
+def with_policy(question: Question, name: str) -> Proposal:
+    return next(one for one in proposals(question, name) if one.changes == BEST_EFFORT)
+
+
+def test_a_guarantee_given_up_ranks_behind_a_pod_that_moves() -> None:
+    found = proposals(on_two_nodes(guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3)), "late")
+    kinds = [one.changes[0].kind for one in found]
+    policy = next(place for place, one in enumerate(found) if one.changes == BEST_EFFORT)
+    assert kinds.index("move") < policy
+    assert kinds.index("removal") < policy
+    assert max(place for place, one in enumerate(found) if not one.guarantees) < policy
+
+
+def test_best_effort_names_the_guarantee_and_the_alignment_that_are_lost() -> None:
+    proposal = with_policy(on_two_nodes(guaranteed("a", 2), guaranteed("b", 3), guaranteed("late", 2)), "late")
+    assert Guarantee.ALIGNED in proposal.guarantees
+    assert proposal.alignment_lost == {AlignmentLevel.NUMA: 1, AlignmentLevel.SOCKET: 1}
+    assert given_up_words(proposal) == ["guarantee of NUMA alignment"]
+    assert alignment_words(proposal) == ["1 NUMA node", "1 socket"]
+    assert price_words(proposal) == (
+        "This gives up the guarantee of NUMA alignment and spreads containers over 1 NUMA node and 1 socket more than "
+        "needed."
+    )
+
+
+def test_devices_far_from_the_cpus_are_alignment_that_is_lost() -> None:
+    question = on_two_nodes(guaranteed("a", 4), trainer("2", "1"), gpus=(1,))
+    assert with_policy(question, "train").alignment_lost == {AlignmentLevel.DEVICES: 1}
+
+
+def test_devices_that_no_numa_node_has_together_need_several() -> None:
+    question = on_two_nodes(trainer("1", "2"), gpus=(0, 1))
+    assert with_policy(question, "train").alignment_lost == {}
+
+
+def test_a_pod_that_is_aligned_costs_no_alignment() -> None:
+    question = on_two_nodes(guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3))
+    move = next(one for one in proposals(question, "late") if one.changes[0].kind == "move")
+    assert (move.guarantees, move.alignment_lost) == ((), {})
+
+
+def test_a_device_to_buy_is_not_given_up() -> None:
+    question = on_two_nodes(trainer("4", "1"), gpus=(0,))
+    more = next(one for one in proposals(question, "train") if one.changes[0].kind == "device")
+    assert more.cost == Cost(devices_added=1)
+    assert given_up_words(more) == []
+
+
+def test_before_and_after_say_how_a_container_is_aligned() -> None:
+    question = on_two_nodes(guaranteed("a", 2), guaranteed("b", 3), guaranteed("late", 2))
+    after = make_plan(applied(question, BEST_EFFORT))
+    late = next(one for one in differences(make_plan(question), after) if one.pod.name == "late")
+    assert [str(one) for one in late.after.places[0].extents] == ["2 NUMA nodes, 1 needed", "2 sockets, 1 needed"]
