@@ -31,7 +31,7 @@ UNKNOWN = "–"
 def rules_table() -> list[str]:
     """Return the named rules, one a line."""
     return [
-        f"* `{rule.name}` ({rule.span}): {rule.says}. Later: {rule.instead}."
+        f"* `{rule.name}` ({rule.span}): {rule.says}."
         + (f" Matters with {', '.join(f'`{option}`' for option in rule.options)}." if rule.options else "")
         + f" {_evidence(rule)}."
         for rule in RULES
@@ -40,8 +40,7 @@ def rules_table() -> list[str]:
 
 def _evidence(rule: ReleaseRule) -> str:
     """Return which recordings separate the releases, or that none does."""
-    found = {rule.until: rule.recording, rule.after: rule.recording_after}
-    named = [f"`{scenario}` of {release}" for release, scenario in found.items() if scenario]
+    named = [f"`{scenario}`" for scenario in (rule.recording, rule.recording_after) if scenario]
     return f"Recorded: {', '.join(named)}" if named else "Not separated by a recording"
 
 
