@@ -94,10 +94,14 @@ def no_whole_pod(told: Told, say: Say) -> bool:
     return in_shared_pool(told, say) and told.need("") == 0 and told.after.settings.pod_scope
 
 
-@says(rf"{POOL}it has pod-level resources, and the gate PodLevelResourceManagers is off\.")
+@says(
+    rf"{POOL}it has pod-level resources, and (the gate PodLevelResourceManagers is off"
+    r"|the managers of kubelet (?P<release>\S+) leave such pods out)\."
+)
 def gate_off(told: Told, say: Say) -> bool:
-    gates = told.after.settings.pod_level
-    return in_shared_pool(told, say) and told.pod.is_pod_level and not gates.managers
+    settings = told.after.settings
+    assert say["release"] == (None if "PodLevelResourceManagers" in settings.gates.values else settings.release.name)
+    return in_shared_pool(told, say) and told.pod.is_pod_level and not settings.pod_level.managers
 
 
 @says(rf"Its memory is pinned to {NODES.format('nodes')}\.")

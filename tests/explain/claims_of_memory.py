@@ -30,6 +30,18 @@ def groups(told: Told) -> set[tuple[int, ...]]:
     return {tuple(sorted(state.cells)) for state in told.after.memory.nodes.values() if len(state.cells) > 1}
 
 
+@says(
+    rf"{WHO} requests no memory, (but was given NUMA nodes (?P<nodes>[\d,\-]+), which serve other containers"
+    r"|and kubelet (?P<release>\S+) finds no NUMA nodes for such a container)\."
+)
+def memory_of_a_container_that_requests_none(told: Told, say: Say) -> bool:
+    assert told.memory(subject(say["container"])) == {}
+    if say["release"]:
+        return told.after.settings.release.name == say["release"]
+    held = told.after.memory.nodes
+    return any(held[node].assignments and held[node].cells != tuple(ids(say["nodes"])) for node in ids(say["nodes"]))
+
+
 @says(rf"{ASKS}, but no single NUMA node can provide that(?P<listed> \(.*\))?\.")
 def memory_single(told: Told, say: Say) -> bool:
     name = subject(say["container"])

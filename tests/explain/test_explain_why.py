@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cpumanager.pods import container, pod_level
 from tests.explain.claims import Told, check
 from tests.planner.recordings import CORPORA, MACHINES
 
@@ -16,6 +17,7 @@ from mooring.core.decision import Rejection
 from mooring.core.machineinfo import MachineInfo
 from mooring.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.core.quantity import Quantity
+from mooring.core.release import Release
 from mooring.devicemanager.state import Device, DeviceState
 from mooring.discovery.compact import parse_compact
 from mooring.explain.chapters import Circumstances
@@ -26,6 +28,7 @@ from mooring.manifest.scenario import Scenario, load_scenarios
 from mooring.manifest.steps import Admit, Remove, Restart
 from mooring.node.start import CPU_FILE, MEMORY_FILE
 from mooring.planner.scenario_machines import load_machines
+from mooring.releases.catalog import RELEASES
 
 EVERY = 5
 """Of the recorded scenarios every fifth is looked at."""
@@ -49,7 +52,7 @@ def told(kubelet: Kubelet, pod: Pod, *, running: bool = False) -> tuple[Kubelet,
 def recorded_sentences(scenario: Scenario, machines: dict[str, MachineInfo]) -> Iterator[Told]:
     """Yield what is told of every pod of a scenario, until the kubelet would not return."""
     files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
-    kubelet = start_kubelet(machines[scenario.machine], scenario.kubelet, MooringConfig(), files).kubelet
+    kubelet = start_kubelet(machines[scenario.machine], scenario.kubelet, scenario.mooring, files).kubelet
     queue = [(pod, True) for pod in scenario.active] if kubelet else []
     steps = list(scenario.steps)
     while kubelet is not None and (queue or steps):
@@ -85,6 +88,21 @@ def test_sentences_about_recorded_pods_are_true(name: str) -> None:
                 check(answer)
                 checked[answer.decision.reason] += 1
     assert checked.total() > 5
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("release", list(RELEASES.values())[:-1], ids=str)
+def test_sentences_about_recorded_pods_of_older_releases_are_true(release: Release) -> None:
+    folder = CORPORA / "releases"
+    machines = load_machines([str(folder / "machines.jsonl")])
+    checked = 0
+    for file in sorted((folder / release.tag).glob("*.gz")):
+        for position, scenario in enumerate(load_scenarios(file)):
+            if position % EVERY == 0 and isinstance(scenario, Scenario) and not scenario.devices:
+                for answer in recorded_sentences(scenario, machines):
+                    check(answer)
+                    checked += 1
+    assert checked > 500
 
 
 SHAPES = (
@@ -232,3 +250,19 @@ def test_devices_that_lie_apart_are_told() -> None:
 def test_too_few_devices_under_policy_none_are_told_with_the_kubelets_figures() -> None:
     _, answer = told(with_devices("none"), nic_pod("many", 3))
     assert answer.text.startswith("It requests more devices than are free (requested number of devices unavailable")
+
+
+@pytest.mark.parametrize(
+    ("release", "clause"),
+    [
+        ("1.35", "the managers of kubelet 1.35 leave such pods out"),
+        ("1.37", "the gate PodLevelResourceManagers is off"),
+    ],
+)
+def test_a_pod_level_pod_shares_for_the_reason_of_its_release(release: str, clause: str) -> None:
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+    info = parse_compact("sockets=1 cores=8 memory=16Gi").info
+    kubelet = start_kubelet(info, config, MooringConfig(release=RELEASES[release]), StateTexts()).kubelet
+    assert kubelet is not None
+    _, answer = told(kubelet, pod_level("u", "2", container("c", "2")))
+    assert clause in answer.text

@@ -44,6 +44,8 @@ from mooring.node.settings import Settings
 from mooring.topologymanager.facts import HintsMerged
 from mooring.topologymanager.merge import NONE
 
+POD_LEVEL_MANAGERS = "PodLevelResourceManagers"
+"""The gate with which the managers serve pods with pod-level resources; older releases do not have it."""
 POD = ""
 """The key of the chapter about the pod as a whole."""
 
@@ -146,11 +148,12 @@ def _why_no_request(pod: Pod, container: Container, settings: Settings) -> str:
     general = _why_none_requests(pod, settings)
     if general:
         return general
-    if "cpu" not in container.requests:
-        return "it requests no CPU"
+    asked = settings.pod_level.requests_of(container)
+    if "cpu" not in asked:
+        return "it requests no CPU" if asked is container.requests else "its status allocates no CPU"
     if settings.pod_level.manages(pod) and not guaranteed_equivalent(container):
         return "its cpu and memory requests are not both set and equal to its limits"
-    return f"{_cpu_text(container.requests)} is not a whole number of CPUs"
+    return f"{_cpu_text(asked)} is not a whole number of CPUs"
 
 
 def _why_none_requests(pod: Pod, settings: Settings) -> str:
@@ -160,8 +163,15 @@ def _why_none_requests(pod: Pod, settings: Settings) -> str:
     if pod.qos is not QoS.GUARANTEED:
         return f"the QoS class of the pod is {pod.qos.value}"
     if settings.pod_level.leaves_out(pod):
-        return "the pod has pod-level resources, and the gate PodLevelResourceManagers is off"
+        return f"the pod has pod-level resources, and {why_left_out(settings)}"
     return ""
+
+
+def why_left_out(settings: Settings) -> str:
+    """Return why the managers leave out pods with pod-level resources; a clause."""
+    if POD_LEVEL_MANAGERS in settings.gates.values:
+        return f"the gate {POD_LEVEL_MANAGERS} is off"
+    return f"the managers of kubelet {settings.release.name} leave such pods out"
 
 
 def _cpu_text(resources: ResourceList) -> str:

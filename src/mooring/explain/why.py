@@ -14,7 +14,7 @@ from mooring.core.topology import Topology
 from mooring.cpumanager.requests import exclusive_cpus
 from mooring.devicemanager.state import Device
 from mooring.explain import reason as code
-from mooring.explain.chapters import Circumstances
+from mooring.explain.chapters import POD_LEVEL_MANAGERS, Circumstances, why_left_out
 from mooring.explain.phrases import joined, nodes, nodes_of, plural, size
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import spoken_remarks
@@ -165,10 +165,12 @@ def _why_shared(circumstances: Circumstances) -> Reason:
             "and either no requests or equal ones.",
         )
     if settings.pod_level.leaves_out(pod):
+        has_gate = POD_LEVEL_MANAGERS in settings.gates.values
+        or_enable = f", or enable the feature gate {POD_LEVEL_MANAGERS}" if has_gate else ""
         return Reason(
             code.SHARED_BY_GATE,
-            "it has pod-level resources, and the gate PodLevelResourceManagers is off",
-            "For exclusive CPUs: remove spec.resources, or enable the feature gate PodLevelResourceManagers.",
+            f"it has pod-level resources, and {why_left_out(settings)}",
+            f"For exclusive CPUs: remove spec.resources{or_enable}.",
         )
     if any(exclusive_cpus(pod, container, settings.pod_level) < 0 for container in pod.containers):
         return Reason(

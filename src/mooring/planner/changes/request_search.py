@@ -16,6 +16,7 @@ from mooring.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.cpumanager.requests import exclusive_cpus, whole_cpus
 from mooring.kubelet.admit import admit
 from mooring.kubelet.events import Readmit
+from mooring.manifest.defaults import PodGates
 from mooring.manifest.steps import Admit
 from mooring.memorymanager.machine import is_memory
 from mooring.memorymanager.state import NUMANodeState
@@ -64,7 +65,7 @@ def _first(
 ) -> Iterator[Proposal]:
     """Yield the first amount that works, if there is one."""
     ref, name = search.names[search.pod.uid], container.name if container is not None else ""
-    gates = search.question.config.feature_gates
+    gates = PodGates.of_node(search.question.config, search.question.mooring)
     tails = 0
     for tried, amount in enumerate(amounts):
         if tried == MOST_AMOUNTS or tails == MOST_TAILS:

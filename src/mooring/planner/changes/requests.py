@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -61,7 +60,7 @@ class Amount:
 
     def applied_to(self, question: Question) -> Question:
         """Return the question with the pod changed."""
-        gates = question.config.feature_gates
+        gates = PodGates.of_node(question.config, question.mooring)
 
         def changed(pod: Pod) -> Pod:
             if pod.uid != self.pod.uid:
@@ -115,7 +114,7 @@ def _resource_words(resource: str, amount: Quantity) -> str:
     return f"of {resource}" if resource == "memory" or resource.startswith("hugepages-") else resource
 
 
-def with_amount(pod: Pod, container: str, resource: str, amount: Quantity, gates: Mapping[str, bool]) -> Pod:
+def with_amount(pod: Pod, container: str, resource: str, amount: Quantity, gates: PodGates) -> Pod:
     """Return a pod one of whose containers requests another amount.
 
     Args:
@@ -123,7 +122,7 @@ def with_amount(pod: Pod, container: str, resource: str, amount: Quantity, gates
         container: name of a container; empty for the pod-level resources.
         resource: what is requested.
         amount: how much of it.
-        gates: the feature gates of the configuration; they decide about the QoS class.
+        gates: of the node; they decide about the QoS class.
 
     Raises:
         InputError: there is no such container, or the API server would refuse the pod.
@@ -142,14 +141,15 @@ def with_amount(pod: Pod, container: str, resource: str, amount: Quantity, gates
         check_pod_resources(resources)
     if resources is not None and pod.is_pod_level:
         check_containers_fit(resources, containers)
-    qos = qos_of(containers, resources, PodGates.of(gates))
+    qos = qos_of(containers, resources, gates)
     return replace(pod, containers=containers, resources=resources, qos=qos)
 
 
 def _container_with(container: Container, resource: str, amount: Quantity) -> Container:
     requests, limits = _with(container.requests, container.limits, resource, amount)
     check_resources(requests, limits)
-    return replace(container, requests=requests, limits=limits)
+    # A pod with other requests is another pod: no kubelet has allocated anything to it.
+    return replace(container, requests=requests, limits=limits, allocated=None)
 
 
 def _with(
